@@ -1,0 +1,34 @@
+//! RayCronJob: spec and status.
+
+use crate::RayJobSpec;
+use crate::kind::ray_kind;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+ray_kind! {
+    /// RayJobs on a schedule.
+    RayCronJob, "raycronjobs", RayCronJobSpec, RayCronJobStatus
+}
+
+/// What is wanted of a RayCronJob.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RayCronJobSpec {
+    #[serde(default)]
+    pub job_template: RayJobSpec,
+    #[serde(default)]
+    pub schedule: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspend: Option<bool>,
+}
+
+/// What the operator has done for a schedule.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RayCronJobStatus {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_schedule_time: Option<Time>,
+}

@@ -1,0 +1,175 @@
+//! RayJob: spec and status.
+
+use crate::kind::ray_kind;
+use crate::numeric_quantities::reads_numeric_quantities;
+use crate::string_enum::string_enum;
+use crate::{RayClusterSpec, RayClusterStatus};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+ray_kind! {
+    /// A Ray job, with a cluster of its own or on one that exists.
+    RayJob, "rayjobs", RayJobSpec, RayJobStatus
+}
+
+/// What is wanted of a RayJob.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", remote = "Self")]
+pub struct RayJobSpec {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_deadline_seconds: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backoff_limit: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ray_cluster_spec: Option<RayClusterSpec>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submitter_pod_template: Option<PodTemplateSpec>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<BTreeMap<String, String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_selector: Option<BTreeMap<String, String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submitter_config: Option<SubmitterConfig>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub managed_by: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion_strategy: Option<DeletionStrategy>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entrypoint: Option<String>,
+    #[serde(rename = "runtimeEnvYAML", default, skip_serializing_if = "Option::is_none")]
+    pub runtime_env_yaml: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submission_mode: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entrypoint_resources: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entrypoint_num_cpus: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entrypoint_num_gpus: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_seconds_after_finished: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pre_running_deadline_seconds: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shutdown_after_job_finishes: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspend: Option<bool>,
+}
+
+/// Settings of the Kubernetes Job that submits.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SubmitterConfig {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backoff_limit: Option<i32>,
+}
+
+/// What is deleted when the job has finished.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeletionStrategy {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_success: Option<DeletionPolicy>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_failure: Option<DeletionPolicy>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion_rules: Option<Vec<DeletionRule>>,
+}
+
+/// The legacy form: one policy per outcome.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DeletionPolicy {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<DeletionPolicyType>,
+}
+
+/// One thing to delete, under one condition, after a time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DeletionRule {
+    pub policy: DeletionPolicyType,
+    #[serde(default)]
+    pub condition: DeletionCondition,
+}
+
+/// When a deletion rule applies.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeletionCondition {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_status: Option<DeletionJobStatus>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_deployment_status: Option<DeletionDeploymentStatus>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_seconds: Option<i32>,
+}
+
+/// What the operator has seen of a job.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RayJobStatus {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ray_job_info: Option<RayJobInfo>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ray_cluster_name: Option<String>,
+    #[serde(rename = "dashboardURL", default, skip_serializing_if = "Option::is_none")]
+    pub dashboard_url: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_status: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_deployment_status: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_time: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub succeeded: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ray_cluster_status: Option<RayClusterStatus>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_status_check_failure_start_time: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}
+
+/// Start and end of the Ray job as Ray tells them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RayJobInfo {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_time: Option<Time>,
+}
+
+string_enum! {
+    /// What a deletion policy removes.
+    DeletionPolicyType {
+        DeleteCluster = "DeleteCluster",
+        DeleteWorkers = "DeleteWorkers",
+        DeleteSelf = "DeleteSelf",
+        DeleteNone = "DeleteNone",
+    }
+}
+string_enum! {
+    /// The job statuses that a deletion rule may wait for.
+    DeletionJobStatus { Succeeded = "SUCCEEDED", Failed = "FAILED" }
+}
+string_enum! {
+    /// The deployment statuses that a deletion rule may wait for.
+    DeletionDeploymentStatus { Failed = "Failed" }
+}
+
+reads_numeric_quantities!(RayJobSpec);

@@ -1,0 +1,75 @@
+//! The shell that all four kinds share: metadata, spec and status.
+//!
+//! Written here instead of derived, because `spec` may be absent in a stored object (it then counts
+//! as empty), which the derived type would refuse to read.
+
+/// Declares a kind of `ray.io/v1` with its spec and status types.
+macro_rules! ray_kind {
+    ($(#[$meta:meta])* $kind:ident, $plural:literal, $spec:ty, $status:ty) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, Default, PartialEq, serde::Deserialize)]
+        pub struct $kind {
+            #[serde(default)]
+            pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+            #[serde(default)]
+            pub spec: $spec,
+            #[serde(default)]
+            pub status: Option<$status>,
+        }
+
+        impl $kind {
+            /// The kind as it stands in a manifest.
+            pub const KIND: &'static str = stringify!($kind);
+            /// The plural as it stands in URLs and in the CRD's name.
+            pub const PLURAL: &'static str = $plural;
+
+            /// A new object of this kind.
+            pub fn new(name: &str, spec: $spec) -> Self {
+                let mut object = Self { spec, ..Self::default() };
+                object.metadata.name = Some(name.to_owned());
+                object
+            }
+        }
+
+        impl serde::Serialize for $kind {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                use serde::ser::SerializeStruct;
+                let mut object = serializer.serialize_struct(stringify!($kind), 5)?;
+                object.serialize_field("apiVersion", crate::API_VERSION)?;
+                object.serialize_field("kind", stringify!($kind))?;
+                object.serialize_field("metadata", &self.metadata)?;
+                object.serialize_field("spec", &self.spec)?;
+                match &self.status {
+                    Some(status) => object.serialize_field("status", status)?,
+                    None => object.skip_field("status")?,
+                }
+                object.end()
+            }
+        }
+
+        impl kube::Resource for $kind {
+            type DynamicType = ();
+            type Scope = kube::core::NamespaceResourceScope;
+
+            fn kind(_: &()) -> std::borrow::Cow<'_, str> {
+                stringify!($kind).into()
+            }
+            fn group(_: &()) -> std::borrow::Cow<'_, str> {
+                crate::GROUP.into()
+            }
+            fn version(_: &()) -> std::borrow::Cow<'_, str> {
+                crate::VERSION.into()
+            }
+            fn plural(_: &()) -> std::borrow::Cow<'_, str> {
+                $plural.into()
+            }
+            fn meta(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+                &self.metadata
+            }
+            fn meta_mut(&mut self) -> &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+pub(crate) use ray_kind;

@@ -1,0 +1,25 @@
+//! The `ray.io/v1` API: RayCluster, RayJob, RayService and RayCronJob.
+//!
+//! One file per kind. The types are the source of the CRDs in `deploy/crds` (see [`crd`]).
+//! They read everything that the CRDs accept: quantities written as numbers, and absent
+//! `spec`s, which count as empty ones like in the original Go types.
+
+pub mod cluster;
+pub mod cronjob;
+pub mod job;
+mod kind;
+mod numeric_quantities;
+pub mod service;
+mod string_enum;
+
+pub use cluster::*;
+pub use cronjob::*;
+pub use job::*;
+pub use service::*;
+
+/// The API group of all four kinds.
+pub const GROUP: &str = "ray.io";
+/// The version that is stored and that the operator reads and writes.
+pub const VERSION: &str = "v1";
+/// `apiVersion` as it stands in owner references and manifests.
+pub const API_VERSION: &str = "ray.io/v1";

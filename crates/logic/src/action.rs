@@ -1,0 +1,265 @@
+//! What a plan asks the operator to do, as data.
+//!
+//! A [`Plan`](crate::cluster::Plan) holds [`Stage`]s. Stages run in order; the actions of one stage
+//! are independent and may run side by side; the first stage with a failure is the last one to run.
+//! Names, times and suffixes are already chosen: nothing is left to whoever carries a plan out.
+
+use serde_json::Value;
+
+/// The kinds of objects that plans touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    Pod,
+    Service,
+    Secret,
+    ServiceAccount,
+    PersistentVolumeClaim,
+    Role,
+    RoleBinding,
+    Ingress,
+    NetworkPolicy,
+    Route,
+    Job,
+    Issuer,
+    Certificate,
+    Gateway,
+    HttpRoute,
+    /// Volcano's, scheduler-plugins' or another scheduler's group; the version says which.
+    PodGroup(PodGroupApi),
+    Workload,
+    RayCluster,
+    RayJob,
+    RayService,
+    RayCronJob,
+}
+
+/// Who defines a `PodGroup`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PodGroupApi {
+    Volcano,
+    SchedulerPlugins,
+    KubernetesWorkloads,
+}
+
+/// Where the API server keeps a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resource {
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+    pub plural: &'static str,
+}
+
+impl Kind {
+    /// Group, version, kind and plural.
+    pub fn resource(self) -> Resource {
+        let (group, version, kind, plural) = match self {
+            Kind::Pod => ("", "v1", "Pod", "pods"),
+            Kind::Service => ("", "v1", "Service", "services"),
+            Kind::Secret => ("", "v1", "Secret", "secrets"),
+            Kind::ServiceAccount => ("", "v1", "ServiceAccount", "serviceaccounts"),
+            Kind::PersistentVolumeClaim => ("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
+            Kind::Role => ("rbac.authorization.k8s.io", "v1", "Role", "roles"),
+            Kind::RoleBinding => ("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings"),
+            Kind::Ingress => ("networking.k8s.io", "v1", "Ingress", "ingresses"),
+            Kind::NetworkPolicy => ("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"),
+            Kind::Route => ("route.openshift.io", "v1", "Route", "routes"),
+            Kind::Job => ("batch", "v1", "Job", "jobs"),
+            Kind::Issuer => ("cert-manager.io", "v1", "Issuer", "issuers"),
+            Kind::Certificate => ("cert-manager.io", "v1", "Certificate", "certificates"),
+            Kind::Gateway => ("gateway.networking.k8s.io", "v1", "Gateway", "gateways"),
+            Kind::HttpRoute => ("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes"),
+            Kind::PodGroup(PodGroupApi::Volcano) => ("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups"),
+            Kind::PodGroup(PodGroupApi::SchedulerPlugins) => {
+                ("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")
+            }
+            Kind::PodGroup(PodGroupApi::KubernetesWorkloads) => {
+                ("scheduling.k8s.io", "v1alpha2", "PodGroup", "podgroups")
+            }
+            Kind::Workload => ("scheduling.k8s.io", "v1alpha2", "Workload", "workloads"),
+            Kind::RayCluster => ("ray.io", "v1", "RayCluster", "rayclusters"),
+            Kind::RayJob => ("ray.io", "v1", "RayJob", "rayjobs"),
+            Kind::RayService => ("ray.io", "v1", "RayService", "rayservices"),
+            Kind::RayCronJob => ("ray.io", "v1", "RayCronJob", "raycronjobs"),
+        };
+        Resource { group, version, kind, plural }
+    }
+}
+
+impl Resource {
+    /// `apiVersion` as it stands in a manifest.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
+    }
+}
+
+/// One object on the API server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Target {
+    pub kind: Kind,
+    pub namespace: String,
+    pub name: String,
+}
+
+impl Target {
+    /// The object of a kind with this name.
+    pub fn new(kind: Kind, namespace: &str, name: &str) -> Self {
+        Self { kind, namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+}
+
+/// One write.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Make an object. `body` is the whole object, `metadata.name` included.
+    Create { target: Target, body: Box<Value> },
+    /// Replace an object; `body` carries the `metadata.resourceVersion` that was seen.
+    Replace { target: Target, body: Box<Value> },
+    /// Change some fields by JSON merge patch. With a `resourceVersion` in it, only what was seen.
+    Merge { target: Target, patch: Box<Value> },
+    /// Delete exactly the object that was seen. `force` skips the grace period (a Pod whose node is dead).
+    Delete { target: Target, uid: String, force: bool },
+}
+
+impl Action {
+    /// What the action is about.
+    pub fn target(&self) -> &Target {
+        match self {
+            Action::Create { target, .. }
+            | Action::Replace { target, .. }
+            | Action::Merge { target, .. }
+            | Action::Delete { target, .. } => target,
+        }
+    }
+}
+
+/// An action with its reason and what follows from it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Todo {
+    pub action: Action,
+    /// Why, in words that a log, an event or `explain` can show.
+    pub why: String,
+    /// The event when it has been done.
+    pub done: Option<Event>,
+    /// The event when it failed; the error's text is appended to the note.
+    pub failed: Option<Event>,
+    /// The answer of the API server that counts as done, without event.
+    pub accept: Accept,
+    /// How a failure shows in the status, e.g. `FailedCreateHeadPod`.
+    pub failure_reason: Option<&'static str>,
+    /// Which group's count the action changes; such actions are remembered until the watch shows them.
+    pub group: Option<String>,
+}
+
+impl Todo {
+    /// An action without events that accepts no error.
+    pub fn new(action: Action, why: impl Into<String>) -> Self {
+        Self {
+            action,
+            why: why.into(),
+            done: None,
+            failed: None,
+            accept: Accept::Nothing,
+            failure_reason: None,
+            group: None,
+        }
+    }
+
+    /// With the event to publish when it has been done.
+    pub fn done(mut self, event: Event) -> Self {
+        self.done = Some(event);
+        self
+    }
+
+    /// With the event to publish when it failed.
+    pub fn failed(mut self, event: Event) -> Self {
+        self.failed = Some(event);
+        self
+    }
+
+    /// With an answer that counts as done.
+    pub fn accept(mut self, accept: Accept) -> Self {
+        self.accept = accept;
+        self
+    }
+
+    /// With the reason that a failure has in the status.
+    pub fn failure_reason(mut self, reason: &'static str) -> Self {
+        self.failure_reason = Some(reason);
+        self
+    }
+
+    /// As a change of the Pods of a group.
+    pub fn in_group(mut self, group: &str) -> Self {
+        self.group = Some(group.to_owned());
+        self
+    }
+}
+
+/// An error answer that means that there is nothing left to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accept {
+    Nothing,
+    AlreadyExists,
+    NotFound,
+}
+
+/// Actions that do not depend on each other.
+pub type Stage = Vec<Todo>;
+
+/// An event to publish about the object that was planned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    pub kind: EventKind,
+    pub reason: &'static str,
+    pub action: &'static str,
+    pub note: String,
+}
+
+/// Whether an event is good or bad news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    Normal,
+    Warning,
+}
+
+impl Event {
+    /// Good news.
+    pub fn normal(reason: &'static str, action: &'static str, note: impl Into<String>) -> Self {
+        Self { kind: EventKind::Normal, reason, action, note: note.into() }
+    }
+
+    /// Bad news.
+    pub fn warning(reason: &'static str, action: &'static str, note: impl Into<String>) -> Self {
+        Self { kind: EventKind::Warning, reason, action, note: note.into() }
+    }
+}
+
+/// What became of a plan's stages.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// The objects that were created, with the answer of the API server.
+    pub created: Vec<Target>,
+    /// The first failure; later stages were not tried.
+    pub failure: Option<Failure>,
+}
+
+/// An action that failed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
+    /// [`Todo::failure_reason`] of the action.
+    pub reason: Option<&'static str>,
+    /// The API server's message.
+    pub error: String,
+}
+
+/// When the object must be looked at again, if nothing happens before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// Only when something changes.
+    OnChange,
+    /// At this time at the latest.
+    At(jiff::Timestamp),
+    /// After the back-off for failed passes.
+    BackOff,
+}

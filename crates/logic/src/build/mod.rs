@@ -1,0 +1,1 @@
+//! Kubernetes objects from specs. Total functions: a valid spec always gives an object.

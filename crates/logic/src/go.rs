@@ -1,0 +1,1 @@
+//! The forms that Go gives to values: durations, quoted strings, JSON.

@@ -1,0 +1,1 @@
+//! The hash of a cluster spec that upgrades are detected by.

@@ -1,0 +1,21 @@
+//! Every decision of the operator, as pure functions.
+//!
+//! `plan(&Observed, now, &Config) -> Plan` per kind, built from validation ([`validate`]), builders
+//! ([`build`]) and one file per behaviour. Nothing here awaits, reads a clock, the environment or a
+//! random source: time, settings and seeds come in as arguments, so the same inputs always give
+//! the same plan.
+
+pub mod action;
+pub mod build;
+pub mod cluster;
+pub mod config;
+pub mod cronjob;
+pub mod go;
+pub mod hash;
+pub mod job;
+pub mod labels;
+pub mod names;
+pub mod service;
+pub mod validate;
+pub mod version;
+pub mod view;

@@ -1,0 +1,154 @@
+//! Names of the objects that are made, and how long ones are cut.
+//!
+//! Cutting is by bytes, like in KubeRay; a cut inside a character moves to its boundary.
+
+use manta_api::RayClusterSpec;
+
+/// The last 50 bytes, with a leading digit or punctuation mark replaced by `r`.
+pub fn clip50(name: &str) -> String {
+    replace_first(last_bytes(name, 50), |c| c.is_ascii_digit() || is_punctuation(c))
+}
+
+/// The last 63 bytes, with a leading punctuation mark replaced by `r`: for label values and Job names.
+pub fn clip63(name: &str) -> String {
+    replace_first(last_bytes(name, 63), is_punctuation)
+}
+
+/// The name of an OpenShift Route, whose host name also holds the namespace.
+pub fn route_name(name: &str, namespace: &str) -> String {
+    clip50(first_bytes(name, 51usize.saturating_sub(namespace.len()).max(1)))
+}
+
+/// `<first 50 bytes>-<node type>`, lower-cased: a Pod's name without its suffix.
+pub fn pod_prefix(name: &str, node_type: &str) -> String {
+    format!("{}-{node_type}", first_bytes(name, 50)).to_lowercase()
+}
+
+/// The head Service of a RayCluster.
+pub fn head_service(cluster: &str, spec: &RayClusterSpec) -> String {
+    let custom = spec.head_group_spec.head_service.as_ref().and_then(|service| service.metadata.name.clone());
+    custom.filter(|name| !name.is_empty()).unwrap_or_else(|| owner_head_service(cluster))
+}
+
+/// The head Service of a RayService or RayJob, which ignores custom names.
+pub fn owner_head_service(owner: &str) -> String {
+    format!("{owner}-head-svc")
+}
+
+/// The Service of Ray Serve.
+pub fn serve_service(owner: &str) -> String {
+    format!("{owner}-serve-svc")
+}
+
+/// The Service that gives the hosts of multi-host groups their names.
+pub fn headless_service(cluster: &str) -> String {
+    format!("{cluster}-headless")
+}
+
+/// `<service>.<namespace>.svc.<domain>`.
+pub fn fqdn(service: &str, namespace: &str, domain: &str) -> String {
+    format!("{service}.{namespace}.svc.{domain}")
+}
+
+/// Draws suffixes from the alphabet that Kubernetes uses, which spells no words.
+///
+/// The seed comes with what was observed, so a plan stays a function of its inputs.
+#[derive(Clone, Debug)]
+pub struct Suffixes {
+    state: u64,
+}
+
+impl Suffixes {
+    const ALPHABET: &'static [u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+    /// A sequence that is the same for the same seed.
+    pub fn new(seed: u64) -> Self {
+        Self { state: seed }
+    }
+
+    /// The next five characters.
+    pub fn draw(&mut self) -> String {
+        // SplitMix64: one multiplication chain is plenty for names.
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^= z >> 31;
+        let size = Self::ALPHABET.len() as u64;
+        (0..5u32).map(|place| Self::ALPHABET[((z / size.pow(place)) % size) as usize] as char).collect()
+    }
+}
+
+fn last_bytes(text: &str, count: usize) -> &str {
+    let mut start = text.len().saturating_sub(count);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    &text[start..]
+}
+
+fn first_bytes(text: &str, count: usize) -> &str {
+    let mut end = text.len().min(count);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+fn replace_first(text: &str, bad: impl Fn(char) -> bool) -> String {
+    match text.chars().next() {
+        Some(first) if bad(first) => format!("r{}", &text[first.len_utf8()..]),
+        _ => text.to_owned(),
+    }
+}
+
+/// Unicode punctuation among the characters that names can hold.
+fn is_punctuation(c: char) -> bool {
+    c.is_ascii_punctuation() && !matches!(c, '$' | '+' | '<' | '=' | '>' | '^' | '`' | '|' | '~')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_keep_their_end() {
+        assert_eq!(
+            clip50("72fbcc7e-a661-4b18e-ca41-e903-fc3ae634b18e-lazer090scholar-director-s"),
+            "rca41-e903-fc3ae634b18e-lazer090scholar-director-s"
+        );
+        assert_eq!(
+            clip50("--------566666--------444433-----------222222----------4444"),
+            "r6666--------444433-----------222222----------4444"
+        );
+        assert_eq!(clip50("acceptable-name-head-12345"), "acceptable-name-head-12345");
+    }
+
+    #[test]
+    fn route_names_leave_room_for_the_namespace() {
+        let namespace = "development-namespace";
+        assert_eq!(route_name("cv-traffic-training-202402090958", namespace), "cv-traffic-training-2024020909");
+        assert_eq!(route_name("2-step-cv-training-network-revisited", namespace), "r-step-cv-training-network-rev");
+        assert_eq!(route_name("acceptable-name-head-12345", namespace), "acceptable-name-head-12345");
+        assert!(!route_name("a", &"n".repeat(63)).is_empty());
+    }
+
+    #[test]
+    fn pod_prefixes_keep_their_beginning() {
+        assert_eq!(pod_prefix("ray-cluster-01", "head"), "ray-cluster-01-head");
+        assert_eq!(pod_prefix(&"X".repeat(60), "worker"), format!("{}-worker", "x".repeat(50)));
+    }
+
+    #[test]
+    fn suffixes_repeat_with_their_seed_only() {
+        let draw = |seed| {
+            let mut suffixes = Suffixes::new(seed);
+            [suffixes.draw(), suffixes.draw()]
+        };
+        assert_eq!(draw(7), draw(7));
+        assert_ne!(draw(7), draw(8));
+        let [first, second] = draw(7);
+        assert_ne!(first, second);
+        assert_eq!(first.len(), 5);
+    }
+}

@@ -1,0 +1,53 @@
+//! Ray versions as they stand in `spec.rayVersion`.
+
+/// A Ray version, read leniently: `2.53.0rc1` counts as `2.53.0`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RayVersion([u64; 3]);
+
+impl RayVersion {
+    /// A version by its numbers.
+    pub const fn new(major: u64, minor: u64, patch: u64) -> Self {
+        Self([major, minor, patch])
+    }
+
+    /// Reads optional blanks, an optional `v` and at least two numbers; what follows is ignored.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim_start();
+        let text = text.strip_prefix('v').unwrap_or(text);
+        let mut parts = text.split('.');
+        let major = parts.next()?;
+        if major.is_empty() || !major.bytes().all(|b| b.is_ascii_digit()) || (major.len() > 1 && major.starts_with('0'))
+        {
+            return None;
+        }
+        let (minor, whole) = leading_number(parts.next()?)?;
+        let patch = if whole { parts.next().and_then(leading_number).map_or(0, |(number, _)| number) } else { 0 };
+        Some(Self([major.parse().ok()?, minor, patch]))
+    }
+}
+
+/// The digits that a text starts with, and whether there is nothing else.
+fn leading_number(text: &str) -> Option<(u64, bool)> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    Some((text[..digits].parse().ok()?, digits == text.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_read_leniently() {
+        let check = |text: &str, expect: Option<RayVersion>| assert_eq!(RayVersion::parse(text), expect, "{text:?}");
+        check("2.53.0", Some(RayVersion::new(2, 53, 0)));
+        check(" v2.52", Some(RayVersion::new(2, 52, 0)));
+        check("2.52.0.dev0", Some(RayVersion::new(2, 52, 0)));
+        check("2.53.0rc1", Some(RayVersion::new(2, 53, 0)));
+        check("2.53rc1", Some(RayVersion::new(2, 53, 0)));
+        check("2", None);
+        check("", None);
+        check("invalid", None);
+        check("02.53", None);
+        assert!(RayVersion::new(2, 9, 0) < RayVersion::new(2, 53, 0));
+    }
+}

@@ -1,0 +1,248 @@
+//! The parts of watched objects that plans read, and nothing else.
+//!
+//! Watches decode straight into these types, so a cache entry of a Pod is a few hundred bytes.
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// The part of `metadata` that plans read.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MetaView {
+    pub name: String,
+    pub namespace: String,
+    pub uid: String,
+    pub resource_version: String,
+    #[serde(deserialize_with = "null_as_default")]
+    pub labels: BTreeMap<String, String>,
+    #[serde(deserialize_with = "null_as_default")]
+    pub annotations: BTreeMap<String, String>,
+    pub creation_timestamp: Option<Timestamp>,
+    pub deletion_timestamp: Option<Timestamp>,
+    pub deletion_grace_period_seconds: Option<i64>,
+    #[serde(deserialize_with = "null_as_default")]
+    pub owner_references: Vec<OwnerView>,
+}
+
+impl MetaView {
+    /// The value of a label, or nothing.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels.get(key).map(String::as_str)
+    }
+
+    /// The owner that controls this object.
+    pub fn controller(&self) -> Option<&OwnerView> {
+        self.owner_references.iter().find(|owner| owner.controller)
+    }
+
+    /// Whether the object with this UID controls this one.
+    pub fn is_controlled_by(&self, uid: &str) -> bool {
+        self.controller().is_some_and(|owner| owner.uid == uid)
+    }
+}
+
+/// An owner reference.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OwnerView {
+    pub api_version: String,
+    pub kind: String,
+    pub name: String,
+    pub uid: String,
+    pub controller: bool,
+}
+
+/// A Pod.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct PodView {
+    pub metadata: MetaView,
+    pub spec: PodSpecView,
+    pub status: PodStatusView,
+}
+
+/// The part of a Pod's spec that plans read.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodSpecView {
+    pub restart_policy: String,
+    pub node_name: String,
+    pub containers: Vec<NameView>,
+}
+
+/// A thing of which only the name matters.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct NameView {
+    pub name: String,
+}
+
+/// The part of a Pod's status that plans read.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct PodStatusView {
+    pub phase: String,
+    pub reason: String,
+    pub message: String,
+    #[serde(rename = "podIP")]
+    pub pod_ip: String,
+    #[serde(deserialize_with = "null_as_default")]
+    pub conditions: Vec<PodConditionView>,
+    #[serde(rename = "initContainerStatuses", deserialize_with = "null_as_default")]
+    pub init_container_statuses: Vec<ContainerStatusView>,
+    #[serde(rename = "containerStatuses", deserialize_with = "null_as_default")]
+    pub container_statuses: Vec<ContainerStatusView>,
+}
+
+/// A Pod's condition.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct PodConditionView {
+    #[serde(rename = "type")]
+    pub type_: String,
+    pub status: String,
+    pub reason: String,
+    pub message: String,
+}
+
+/// A container's state.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerStatusView {
+    pub name: String,
+    pub restart_count: i32,
+    pub state: ContainerStateView,
+    pub last_state: ContainerStateView,
+}
+
+/// Waiting, terminated, or (neither) running.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ContainerStateView {
+    pub waiting: Option<WaitingView>,
+    pub terminated: Option<TerminatedView>,
+}
+
+/// Why a container waits.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct WaitingView {
+    pub reason: String,
+    pub message: String,
+}
+
+/// How a container ended.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TerminatedView {
+    pub exit_code: i32,
+    pub signal: i32,
+    pub reason: String,
+    pub message: String,
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Option<Timestamp>,
+    #[serde(rename = "containerID")]
+    pub container_id: String,
+}
+
+impl PodView {
+    /// Whether the Pod is on its way out.
+    pub fn is_terminating(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// The condition of a type.
+    pub fn condition(&self, type_: &str) -> Option<&PodConditionView> {
+        self.status.conditions.iter().find(|condition| condition.type_ == type_)
+    }
+
+    /// Whether the Pod runs and its Ready condition is True.
+    pub fn is_running_and_ready(&self) -> bool {
+        self.status.phase == "Running" && self.condition("Ready").is_some_and(|ready| ready.status == "True")
+    }
+
+    /// How the Ray container (the first one) ended, if it did.
+    pub fn ray_container_terminated(&self) -> Option<&TerminatedView> {
+        let ray = &self.spec.containers.first()?.name;
+        let status = self.status.container_statuses.iter().find(|status| &status.name == ray)?;
+        status.state.terminated.as_ref()
+    }
+}
+
+/// A Service.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ServiceView {
+    pub metadata: MetaView,
+    pub spec: ServiceSpecView,
+}
+
+/// The part of a Service's spec that plans read.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ServiceSpecView {
+    #[serde(rename = "clusterIP")]
+    pub cluster_ip: String,
+    #[serde(deserialize_with = "null_as_default")]
+    pub selector: BTreeMap<String, String>,
+    #[serde(deserialize_with = "null_as_default")]
+    pub ports: Vec<ServicePortView>,
+}
+
+/// A port of a Service.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServicePortView {
+    pub name: String,
+    pub port: i32,
+    pub node_port: i32,
+    pub target_port: Option<IntOrText>,
+}
+
+/// A number or a name.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum IntOrText {
+    Int(i32),
+    Text(String),
+}
+
+/// A batch/v1 Job.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct JobView {
+    pub metadata: MetaView,
+    pub status: JobStatusView,
+}
+
+/// The part of a Job's status that plans read.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct JobStatusView {
+    #[serde(deserialize_with = "null_as_default")]
+    pub conditions: Vec<JobConditionView>,
+}
+
+/// A Job's condition.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct JobConditionView {
+    #[serde(rename = "type")]
+    pub type_: String,
+    pub status: String,
+    pub reason: String,
+    pub message: String,
+    pub last_transition_time: Option<Timestamp>,
+}
+
+/// An object of which only the metadata matters.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct MetaOnlyView {
+    pub metadata: MetaView,
+}
+
+fn null_as_default<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(inner: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(inner)?.unwrap_or_default())
+}
