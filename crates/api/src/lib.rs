@@ -5,6 +5,7 @@
 //! `spec`s, which count as empty ones like in the original Go types.
 
 pub mod cluster;
+pub mod crd;
 pub mod cronjob;
 pub mod job;
 mod kind;

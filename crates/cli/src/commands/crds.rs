@@ -1,0 +1,45 @@
+//! `manta crds`: the CRDs of the four kinds as YAML, to stdout or into a folder.
+
+use crate::output::to_stdout;
+use anyhow::Context;
+use manta_api::crd::{self, Versions};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Print the CustomResourceDefinitions of RayCluster, RayJob, RayService and RayCronJob as YAML.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Also serve the deprecated ray.io/v1alpha1, for clusters that still store it.
+    ///
+    /// These are too large for a plain `kubectl apply`: use `kubectl apply --server-side`.
+    #[arg(long)]
+    with_v1alpha1: bool,
+
+    /// Write one file per CRD into this folder instead of printing them.
+    #[arg(long, value_name = "FOLDER")]
+    dir: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let versions = if args.with_v1alpha1 { Versions::V1AndV1alpha1 } else { Versions::V1 };
+    let crds = crd::all(versions);
+    let documents = crds
+        .iter()
+        .map(|crd| Ok((crd.metadata.name.as_deref().unwrap_or_default(), serde_saphyr::to_string(crd)?)))
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    match args.dir {
+        Some(dir) => write_files(&dir, &documents)?,
+        None => to_stdout(|out| documents.iter().try_for_each(|(_, yaml)| write!(out, "---\n{yaml}")))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write_files(dir: &Path, documents: &[(&str, String)]) -> anyhow::Result<()> {
+    fs::create_dir_all(dir).with_context(|| format!("cannot make the folder {}", dir.display()))?;
+    for (name, yaml) in documents {
+        let path = dir.join(format!("{name}.yaml"));
+        fs::write(&path, yaml).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
