@@ -1,0 +1,127 @@
+//! One stored object: its JSON, and the few facts that every request asks for.
+//!
+//! The JSON is kept as bytes, so that a read or a watch event copies a pointer. Labels, owners and uid are
+//! kept beside it, so that selecting and collecting garbage parse nothing.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+/// Namespace and name; cluster-scoped objects have an empty namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// The namespace, or nothing.
+    pub namespace: Box<str>,
+    /// The name.
+    pub name: Box<str>,
+}
+
+impl ObjectKey {
+    /// A key from its parts.
+    pub fn new(namespace: &str, name: &str) -> ObjectKey {
+        ObjectKey { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+/// One version of one object.
+#[derive(Debug)]
+pub struct Entry {
+    /// The revision that wrote it.
+    pub revision: u64,
+    /// Where it lives.
+    pub key: Arc<ObjectKey>,
+    /// `metadata.uid`.
+    pub uid: Uid,
+    /// `metadata.labels`, sorted by key.
+    pub labels: Box<[(Box<str>, Box<str>)]>,
+    /// The uids in `metadata.ownerReferences`.
+    pub owners: Box<[Uid]>,
+    /// Compact JSON with this revision as its resourceVersion.
+    pub json: Bytes,
+}
+
+/// A uid in sixteen bytes; uids that are not in the usual form are hashed into as many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Uid(u128);
+
+impl Uid {
+    /// Reads a uid as written in objects.
+    pub fn parse(text: &str) -> Uid {
+        if text.len() == 36 {
+            let mut number = 0_u128;
+            let digits = text.bytes().filter(|byte| *byte != b'-').try_fold(0, |count, byte| {
+                let digit = char::from(byte).to_digit(16)?;
+                number = number.wrapping_shl(4) | u128::from(digit);
+                Some(count + 1)
+            });
+            if digits == Some(32) {
+                return Uid(number);
+            }
+        }
+        use std::hash::{Hash, Hasher};
+        let mut hasher = std::hash::DefaultHasher::new();
+        text.hash(&mut hasher);
+        Uid(u128::from(hasher.finish()))
+    }
+}
+
+impl Entry {
+    /// Seals a value under a revision: stamps its resourceVersion and writes its JSON.
+    pub fn seal(revision: u64, key: Arc<ObjectKey>, mut value: Value) -> Entry {
+        if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("resourceVersion".into(), Value::String(revision.to_string()));
+        }
+        let mut json = serde_json::to_vec(&value).unwrap_or_default();
+        json.shrink_to_fit();
+        Entry::index(revision, key, &value, json.into())
+    }
+
+    /// An entry read back from disk.
+    pub fn from_json(key: Arc<ObjectKey>, json: Vec<u8>) -> Result<Entry, serde_json::Error> {
+        let value: Value = serde_json::from_slice(&json)?;
+        let revision = value["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0);
+        Ok(Entry::index(revision, key, &value, json.into()))
+    }
+
+    fn index(revision: u64, key: Arc<ObjectKey>, value: &Value, json: Bytes) -> Entry {
+        let metadata = &value["metadata"];
+        let labels = metadata["labels"].as_object().map_or_else(Box::default, |labels| {
+            labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().unwrap_or("").into())).collect()
+        });
+        let owners = metadata["ownerReferences"].as_array().map_or_else(Box::default, |owners| {
+            owners.iter().filter_map(|owner| owner["uid"].as_str()).map(Uid::parse).collect()
+        });
+        let uid = Uid::parse(metadata["uid"].as_str().unwrap_or(""));
+        Entry { revision, key, uid, labels, owners, json }
+    }
+
+    /// The object as a value; entries are only made from valid JSON.
+    pub fn value(&self) -> Value {
+        serde_json::from_slice(&self.json).unwrap_or(Value::Null)
+    }
+
+    /// The value of one label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels.iter().find(|(name, _)| &**name == key).map(|(_, value)| &**value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn sealing_stamps_and_indexes() {
+        let value = json!({"metadata": {"name": "a", "uid": "00000000-0000-4000-8000-000000000001",
+            "labels": {"x": "1"}, "ownerReferences": [{"uid": "odd"}]}});
+        let entry = Entry::seal(7, Arc::new(ObjectKey::new("n", "a")), value);
+        assert_eq!(entry.value()["metadata"]["resourceVersion"], "7");
+        assert_eq!(entry.label("x"), Some("1"));
+        assert_eq!(entry.owners.as_ref(), &[Uid::parse("odd")]);
+        let again = Entry::from_json(entry.key.clone(), entry.json.to_vec()).expect("valid");
+        assert_eq!((again.revision, again.uid), (7, entry.uid));
+    }
+}

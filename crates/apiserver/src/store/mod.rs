@@ -1,0 +1,389 @@
+//! All objects, in memory, with one revision counter; optionally with a durable copy behind them.
+//!
+//! ```text
+//!   commit ─▶ State (one small lock) ─queue─▶ committer thread ─▶ redb
+//!                │                                  │ synced up to r
+//!   get/list ◀───┘        watchers ◀──── visible = r┘
+//! ```
+//!
+//! A write is applied to memory at once, so the next write sees it, but whoever asked for it, and every
+//! reader and watcher, waits until it is on disk. In memory mode there is nothing to wait for.
+
+mod disk;
+mod entry;
+mod table;
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+
+pub use disk::DiskError;
+use disk::{Disk, Pending};
+pub use entry::{Entry, ObjectKey, Uid};
+use table::Table;
+pub use table::{Change, Event};
+
+/// The store.
+pub struct Store {
+    shared: Arc<Shared>,
+    committer: Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Wakes the committer.
+    queued: Condvar,
+    /// The revision up to which everything may be seen.
+    visible: tokio::sync::watch::Sender<Visible>,
+    durable: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Visible {
+    revision: u64,
+    failure: Option<Arc<str>>,
+}
+
+#[derive(Default)]
+struct State {
+    revision: u64,
+    tables: HashMap<Arc<str>, Table>,
+    /// Who names a uid as an owner, in which table and where.
+    dependents: HashMap<Uid, HashSet<(Arc<str>, Arc<ObjectKey>)>>,
+    queue: Vec<Pending>,
+    closing: bool,
+}
+
+/// What a write does to an object.
+#[derive(Debug)]
+pub enum Write {
+    /// It must not exist yet.
+    Create(Value),
+    /// It must still be at this revision.
+    Update(u64, Value),
+    /// It must still be at this revision; the value is its last state.
+    Delete(u64, Value),
+}
+
+/// Why a write was refused.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// There is such an object already.
+    Exists,
+    /// There is no such object.
+    Missing,
+    /// Somebody else was faster.
+    Conflict,
+}
+
+/// The wanted revision is no longer remembered.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Forgotten;
+
+/// The data file could not be written: what was promised cannot be kept.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("the data file could not be written: {0}")]
+pub struct Broken(Arc<str>);
+
+/// A part of a list.
+#[derive(Debug)]
+pub struct Page {
+    /// The revision that the list shows.
+    pub revision: u64,
+    /// The matching objects in order.
+    pub entries: Vec<Arc<Entry>>,
+    /// Whether more follow.
+    pub more: bool,
+    /// How many follow, if nothing was filtered.
+    pub remaining: Option<usize>,
+}
+
+/// Which part of a table to list.
+#[derive(Debug, Default)]
+pub struct Span<'a> {
+    /// Only this namespace.
+    pub namespace: Option<&'a str>,
+    /// Only after this key.
+    pub after: Option<&'a ObjectKey>,
+    /// At most so many.
+    pub limit: Option<usize>,
+    /// As of this revision.
+    pub at: Option<u64>,
+}
+
+impl Store {
+    /// A store that forgets everything when it ends.
+    pub fn in_memory() -> Store {
+        Store::start(State::default(), None)
+    }
+
+    /// A store that keeps its objects in a directory.
+    pub fn open(directory: &Path) -> Result<Store, DiskError> {
+        let disk = Disk::open(directory)?;
+        let (revision, found) = disk.load()?;
+        let mut state = State { revision, ..State::default() };
+        for (name, entry) in found {
+            let entry = Arc::new(entry);
+            state.link(&name, &entry);
+            let table = state.tables.entry(name).or_insert_with(|| Table::since(revision));
+            table.objects.insert(entry.key.clone(), entry);
+        }
+        Ok(Store::start(state, Some(disk)))
+    }
+
+    fn start(mut state: State, disk: Option<Disk>) -> Store {
+        // Revision 0 means "any" to clients, so the first one they may see is 1.
+        state.revision = state.revision.max(1);
+        let visible = tokio::sync::watch::Sender::new(Visible { revision: state.revision, failure: None });
+        let durable = disk.is_some();
+        let shared = Arc::new(Shared { state: Mutex::new(state), queued: Condvar::new(), visible, durable });
+        let committer = disk.and_then(|disk| {
+            let shared = shared.clone();
+            std::thread::Builder::new().name("store".into()).spawn(move || shared.write_batches(&disk)).ok()
+        });
+        Store { shared, committer: Mutex::new(committer) }
+    }
+
+    /// The object at a key, as last written.
+    pub fn get(&self, table: &str, key: &ObjectKey) -> Option<Arc<Entry>> {
+        self.shared.lock().tables.get(table)?.objects.get(key).cloned()
+    }
+
+    /// The objects in a span that pass a filter.
+    pub fn list(
+        &self,
+        table: &str,
+        span: &Span<'_>,
+        mut filter: impl FnMut(&Entry) -> bool,
+    ) -> Result<Page, Forgotten> {
+        let state = self.shared.lock();
+        let now = state.revision;
+        let Some(found) = state.tables.get(table) else {
+            return Ok(Page { revision: span.at.unwrap_or(now), entries: Vec::new(), more: false, remaining: Some(0) });
+        };
+        if let Some(at) = span.at.filter(|at| *at != now) {
+            let old = found.rewind(at).ok_or(Forgotten)?;
+            drop(state);
+            return Ok(page(&old, at, span, filter));
+        }
+        // Filters may parse JSON, so they run on a copy of the pointers, outside the lock.
+        if span.limit.is_none() {
+            let mut entries: Vec<_> = found.range(span.namespace, span.after).cloned().collect();
+            drop(state);
+            entries.retain(|entry| filter(entry));
+            return Ok(Page { revision: now, entries, more: false, remaining: Some(0) });
+        }
+        Ok(page(found, now, span, filter))
+    }
+
+    /// Carries out one write and returns the new entry; it is visible to others once `settled`.
+    pub fn commit(&self, table: &Arc<str>, key: ObjectKey, write: Write) -> Result<Arc<Entry>, Refused> {
+        let mut guard = self.shared.lock();
+        let state = &mut *guard;
+        let before = state.tables.get(table).and_then(|table| table.objects.get(&key)).cloned();
+        let (change, value) = match (write, &before) {
+            (Write::Create(value), None) => (Change::Added, value),
+            (Write::Create(_), Some(_)) => return Err(Refused::Exists),
+            (_, None) => return Err(Refused::Missing),
+            (Write::Update(seen, _) | Write::Delete(seen, _), Some(found)) if found.revision != seen => {
+                return Err(Refused::Conflict);
+            }
+            (Write::Update(_, value), Some(_)) => (Change::Modified, value),
+            (Write::Delete(_, value), Some(_)) => (Change::Deleted, value),
+        };
+        state.revision += 1;
+        let revision = state.revision;
+        let key = before.as_ref().map_or_else(|| Arc::new(key), |before| before.key.clone());
+        let entry = Arc::new(Entry::seal(revision, key, value));
+        if let Some(before) = &before {
+            state.unlink(table, before);
+        }
+        if change != Change::Deleted {
+            state.link(table, &entry);
+        }
+        if self.shared.durable {
+            let json = (change != Change::Deleted).then(|| entry.json.clone());
+            state.queue.push(Pending { table: table.clone(), key: entry.key.clone(), json, revision });
+        }
+        let target = state.tables.entry(table.clone()).or_insert_with(|| Table::since(revision - 1));
+        target.apply(Event { change, entry: entry.clone(), before });
+        if self.shared.durable {
+            drop(guard);
+            self.shared.queued.notify_one();
+        } else {
+            target.changed.send_replace(revision);
+            drop(guard);
+            self.shared.visible.send_modify(|visible| visible.revision = visible.revision.max(revision));
+        }
+        Ok(entry)
+    }
+
+    /// Waits until a revision may be seen.
+    pub async fn settled(&self, revision: u64) -> Result<(), Broken> {
+        if !self.shared.durable {
+            return Ok(());
+        }
+        let mut visible = self.shared.visible.subscribe();
+        let seen = visible.wait_for(|seen| seen.revision >= revision || seen.failure.is_some()).await;
+        match seen {
+            Ok(seen) if seen.revision >= revision => Ok(()),
+            Ok(seen) => Err(Broken(seen.failure.clone().unwrap_or_default())),
+            Err(_) => Err(Broken("the store is closed".into())),
+        }
+    }
+
+    /// The newest revision that may be seen.
+    pub fn visible(&self) -> u64 {
+        self.shared.visible.borrow().revision
+    }
+
+    /// The newest revision, visible or not.
+    pub fn revision(&self) -> u64 {
+        self.shared.lock().revision
+    }
+
+    /// A reader of the changes of a table after a revision.
+    pub fn follow(&self, table: &Arc<str>, after: u64) -> Follower {
+        let mut state = self.shared.lock();
+        let revision = state.revision;
+        let changed = state.tables.entry(table.clone()).or_insert_with(|| Table::since(revision)).changed.subscribe();
+        Follower { shared: self.shared.clone(), table: table.clone(), position: after, changed }
+    }
+
+    /// Where the objects live that name a uid as their owner.
+    pub fn dependents(&self, owner: Uid) -> Vec<(Arc<str>, Arc<ObjectKey>)> {
+        self.shared.lock().dependents.get(&owner).map_or_else(Vec::new, |found| found.iter().cloned().collect())
+    }
+
+    /// How many objects a table holds.
+    pub fn count(&self, table: &str) -> usize {
+        self.shared.lock().tables.get(table).map_or(0, |table| table.objects.len())
+    }
+
+    /// Writes what is queued and ends the committer. Later writes would wait forever, so none may follow.
+    pub fn close(&self) {
+        self.shared.lock().closing = true;
+        self.shared.queued.notify_one();
+        let committer = self.committer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(committer) = committer {
+            // A committer that panicked has already reported its failure to everyone who waits.
+            let _ = committer.join();
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn page(table: &Table, revision: u64, span: &Span<'_>, mut filter: impl FnMut(&Entry) -> bool) -> Page {
+    let limit = span.limit.unwrap_or(usize::MAX);
+    let mut rest = table.range(span.namespace, span.after);
+    let mut entries = Vec::new();
+    let mut filtered = false;
+    let mut more = false;
+    for entry in rest.by_ref() {
+        if !filter(entry) {
+            filtered = true;
+        } else if entries.len() == limit {
+            more = true;
+            break;
+        } else {
+            entries.push(entry.clone());
+        }
+    }
+    let remaining = (!filtered).then(|| usize::from(more) + rest.count());
+    Page { revision, entries, more, remaining }
+}
+
+/// A position in the history of a table.
+pub struct Follower {
+    shared: Arc<Shared>,
+    table: Arc<str>,
+    position: u64,
+    changed: tokio::sync::watch::Receiver<u64>,
+}
+
+impl Follower {
+    /// The next changes, at most `limit`, without waiting.
+    pub fn poll(&mut self, limit: usize) -> Result<Vec<Arc<Event>>, Forgotten> {
+        let visible = self.shared.visible.borrow().revision;
+        let events = {
+            let state = self.shared.lock();
+            let Some(table) = state.tables.get(&self.table) else { return Ok(Vec::new()) };
+            table.after(self.position, visible, limit).ok_or(Forgotten)?
+        };
+        if let Some(last) = events.last() {
+            self.position = last.entry.revision;
+        }
+        Ok(events)
+    }
+
+    /// Waits until `poll` may have something new.
+    pub async fn changed(&mut self) {
+        if self.changed.changed().await.is_err() {
+            // The store is gone, and with it every reason to wake.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// A revision up to which this reader has certainly seen everything; call after an empty `poll`.
+    pub fn caught_up(&self, visible: u64) -> u64 {
+        self.position.max(visible)
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_batches(&self, disk: &Disk) {
+        loop {
+            let mut state = self.lock();
+            while state.queue.is_empty() && !state.closing {
+                state = self.queued.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            let batch = std::mem::take(&mut state.queue);
+            drop(state);
+            let Some(last) = batch.last().map(|pending| pending.revision) else { return };
+            if let Err(failure) = disk.write(&batch) {
+                tracing::error!(error = %failure, "cannot write the data file; refusing all further writes");
+                self.visible.send_modify(|visible| visible.failure = Some(failure.to_string().into()));
+                return;
+            }
+            self.visible.send_modify(|visible| visible.revision = last);
+            let touched: HashSet<&Arc<str>> = batch.iter().map(|pending| &pending.table).collect();
+            let state = self.lock();
+            for table in touched.into_iter().filter_map(|name| state.tables.get(name)) {
+                table.changed.send_replace(last);
+            }
+        }
+    }
+}
+
+impl State {
+    fn link(&mut self, table: &Arc<str>, entry: &Entry) {
+        for owner in &entry.owners {
+            self.dependents.entry(*owner).or_default().insert((table.clone(), entry.key.clone()));
+        }
+    }
+
+    fn unlink(&mut self, table: &Arc<str>, entry: &Entry) {
+        for owner in &entry.owners {
+            if let Some(found) = self.dependents.get_mut(owner) {
+                found.remove(&(table.clone(), entry.key.clone()));
+                if found.is_empty() {
+                    self.dependents.remove(owner);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! The objects of one kind, and what happened to them lately.
+//!
+//! The history is the only queue there is: a watcher keeps a position in it and reads on when woken, so a
+//! watcher that never reads costs nothing and one that falls too far behind finds its place gone.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::entry::{Entry, ObjectKey};
+
+/// How many changes a table remembers, and how many bytes of JSON they may hold.
+const HISTORY_EVENTS: usize = 16_384;
+const HISTORY_BYTES: usize = 16 << 20;
+
+/// What happened to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It came into being.
+    Added,
+    /// It changed.
+    Modified,
+    /// It is gone; the entry is its last state, stamped with the revision of the deletion.
+    Deleted,
+}
+
+/// One step in the history of a table.
+#[derive(Debug)]
+pub struct Event {
+    /// What happened.
+    pub change: Change,
+    /// The object after the step.
+    pub entry: Arc<Entry>,
+    /// The object before the step: a watcher with a selector must know whether it matched then.
+    pub before: Option<Arc<Entry>>,
+}
+
+/// The objects of one kind.
+#[derive(Default)]
+pub(super) struct Table {
+    pub(super) objects: BTreeMap<Arc<ObjectKey>, Arc<Entry>>,
+    history: VecDeque<Arc<Event>>,
+    history_bytes: usize,
+    /// The newest revision that the history has forgotten.
+    forgotten: u64,
+    pub(super) changed: tokio::sync::watch::Sender<u64>,
+}
+
+impl Table {
+    /// A table whose past before `revision` is unknown.
+    pub(super) fn since(revision: u64) -> Table {
+        Table { forgotten: revision, changed: tokio::sync::watch::Sender::new(revision), ..Table::default() }
+    }
+
+    /// Applies one change and remembers it.
+    pub(super) fn apply(&mut self, event: Event) {
+        let key = &event.entry.key;
+        match event.change {
+            Change::Deleted => self.objects.remove(key),
+            _ => self.objects.insert(key.clone(), event.entry.clone()),
+        };
+        self.history_bytes += event.entry.json.len();
+        self.history.push_back(Arc::new(event));
+        while self.history.len() > HISTORY_EVENTS || self.history_bytes > HISTORY_BYTES {
+            let Some(oldest) = self.history.pop_front() else { break };
+            self.history_bytes -= oldest.entry.json.len();
+            self.forgotten = oldest.entry.revision;
+        }
+    }
+
+    /// The changes after `revision` and up to `visible`, oldest first; `None` if some are forgotten.
+    pub(super) fn after(&self, revision: u64, visible: u64, limit: usize) -> Option<Vec<Arc<Event>>> {
+        if revision < self.forgotten {
+            return None;
+        }
+        let start = self.history.partition_point(|event| event.entry.revision <= revision);
+        let fresh = self.history.range(start..).take_while(|event| event.entry.revision <= visible);
+        Some(fresh.take(limit).cloned().collect())
+    }
+
+    /// The objects of a namespace (or of all) after a key, in order.
+    pub(super) fn range<'a>(
+        &'a self,
+        namespace: Option<&'a str>,
+        after: Option<&ObjectKey>,
+    ) -> impl Iterator<Item = &'a Arc<Entry>> {
+        let first = ObjectKey::new(namespace.unwrap_or(""), "");
+        let start = match after {
+            Some(key) if *key > first => Bound::Excluded(key.clone()),
+            _ => Bound::Included(first),
+        };
+        self.objects
+            .range::<ObjectKey, _>((start, Bound::Unbounded))
+            .map(|(_, entry)| entry)
+            .take_while(move |entry| namespace.is_none_or(|namespace| *entry.key.namespace == *namespace))
+    }
+
+    /// The table as it was at an earlier revision: today's objects with the later steps undone.
+    pub(super) fn rewind(&self, revision: u64) -> Option<Table> {
+        if revision < self.forgotten {
+            return None;
+        }
+        let mut objects = self.objects.clone();
+        for event in self.history.iter().rev().take_while(|event| event.entry.revision > revision) {
+            match &event.before {
+                Some(before) => objects.insert(before.key.clone(), before.clone()),
+                None => objects.remove(&event.entry.key),
+            };
+        }
+        Some(Table { objects, ..Table::default() })
+    }
+}
