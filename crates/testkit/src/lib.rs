@@ -1,1 +1,10 @@
+//! What tests and measurements stand on: a real control plane, a kubelet player, a fake Ray dashboard.
+//!
+//! Development only. Knows nothing of Ray's Kubernetes types, so that every crate can use it in its tests.
 
+mod control_plane;
+mod go;
+mod supervised;
+
+pub use control_plane::{ControlPlane, LEDGER_VARIABLE, Options, SHARED_VARIABLE, User, count_tests};
+pub use supervised::Supervised;

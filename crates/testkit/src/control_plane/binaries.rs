@@ -1,0 +1,190 @@
+//! Where etcd, kube-apiserver, kube-controller-manager and kubectl come from.
+//!
+//! `KUBEBUILDER_ASSETS`, else `PATH`, else built once with Go into a cache, behind a lock. All four come from one
+//! place, so that their versions fit.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::go;
+
+const NAMES: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"];
+
+/// The oldest minor version of Kubernetes 1 that the tests are written for.
+const OLDEST_MINOR: u32 = 34;
+
+/// The module whose go.mod pins what is built.
+const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/controlplane");
+const GO_MOD: &str = include_str!("../../controlplane/go.mod");
+
+/// The four programs of one version.
+#[derive(Debug, Clone)]
+pub(crate) struct Binaries {
+    pub(crate) etcd: PathBuf,
+    pub(crate) apiserver: PathBuf,
+    pub(crate) controller_manager: PathBuf,
+    pub(crate) kubectl: PathBuf,
+}
+
+impl Binaries {
+    /// Finds the programs, and builds them if there are none.
+    pub(crate) fn obtain() -> Result<Self> {
+        if let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from) {
+            match Self::found_by(|name| Some(assets.join(name)).filter(|path| path.is_file())) {
+                Some(found) => return Ok(found),
+                None => {
+                    say(&format!("KUBEBUILDER_ASSETS={} lacks one of {}: not used", assets.display(), NAMES.join(", ")))
+                }
+            }
+        }
+        if let Some(found) = Self::found_by(in_path).filter(|found| is_new_enough(&found.apiserver)) {
+            return Ok(found);
+        }
+        Self::from_cache()
+    }
+
+    fn found_by(find: impl Fn(&str) -> Option<PathBuf>) -> Option<Self> {
+        let [etcd, apiserver, controller_manager, kubectl] = NAMES.map(find);
+        Some(Self { etcd: etcd?, apiserver: apiserver?, controller_manager: controller_manager?, kubectl: kubectl? })
+    }
+
+    fn from_cache() -> Result<Self> {
+        let version = pinned("k8s.io/kubernetes")?;
+        let folder = go::cache_folder()?.join("controlplane").join(version);
+        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let built = || Self::found_by(|name| Some(folder.join(name)).filter(|path| path.is_file()));
+        if let Some(found) = built() {
+            return Ok(found);
+        }
+        let lock = File::create(folder.join("lock")).context("cannot make the lock of the control plane's cache")?;
+        if lock.try_lock().is_err() {
+            say("waiting for another process that builds the control plane");
+            lock.lock().context("cannot lock the control plane's cache")?;
+        }
+        for (index, name) in NAMES.iter().enumerate() {
+            if !folder.join(name).is_file() {
+                build(name, version, &folder, &format!("({}/{})", index + 1, NAMES.len()))?;
+            }
+        }
+        built().context("the control plane was built, but a program is missing")
+    }
+}
+
+/// The version of a module in our go.mod.
+fn pinned(module: &str) -> Result<&'static str> {
+    GO_MOD
+        .lines()
+        .find_map(|line| line.trim().strip_prefix(module)?.strip_prefix(' '))
+        .map(|version| version.split_whitespace().next().unwrap_or(version))
+        .with_context(|| format!("controlplane/go.mod does not require {module}"))
+}
+
+fn in_path(name: &str) -> Option<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH")?).map(|folder| folder.join(name)).find(|path| path.is_file())
+}
+
+fn is_new_enough(apiserver: &Path) -> bool {
+    let Ok(output) = Command::new(apiserver).arg("--version").stdin(Stdio::null()).output() else { return false };
+    minor_version(&String::from_utf8_lossy(&output.stdout)).is_some_and(|minor| minor >= OLDEST_MINOR)
+}
+
+/// 34 from `Kubernetes v1.34.4`.
+fn minor_version(text: &str) -> Option<u32> {
+    text.split_once("v1.")?.1.split('.').next()?.trim().parse().ok()
+}
+
+/// Builds one program beside its place and moves it there, so that a broken build leaves nothing behind.
+fn build(name: &str, version: &str, folder: &Path, progress: &str) -> Result<()> {
+    let go = go::find_go()?;
+    let partial = folder.join(format!("{name}.partial"));
+    let package = match name {
+        "etcd" => "go.etcd.io/etcd/server/v3".to_owned(),
+        _ => format!("k8s.io/kubernetes/cmd/{name}"),
+    };
+    let mut command = Command::new(go);
+    command.current_dir(MODULE).env("GOFLAGS", "-mod=readonly").env("CGO_ENABLED", "0");
+    command.args(["build", "-trimpath", "-ldflags", &linker_flags(version), "-o"]).arg(&partial).arg(package);
+    let log = folder.join(format!("{name}.build.log"));
+    let output = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+    let child =
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).spawn().context("cannot start go")?;
+    let what = format!("building {name} {version} with Go {progress}, about 5 minutes for all, once per user");
+    if !wait_with_progress(child, &what)? {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        bail!("cannot build {name} with Go in {MODULE}; its output:\n{text}");
+    }
+    fs::rename(&partial, folder.join(name)).with_context(|| format!("cannot place {name} in {}", folder.display()))?;
+    let _ = fs::remove_file(log);
+    Ok(())
+}
+
+/// A plain build calls itself v0.0.0, and Kubernetes derives the API versions it serves from its own version.
+fn linker_flags(version: &str) -> String {
+    let mut parts = version.trim_start_matches('v').split('.');
+    let (major, minor) = (parts.next().unwrap_or("1"), parts.next().unwrap_or("0"));
+    ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"]
+        .iter()
+        .map(|package| {
+            format!(" -X {package}.gitVersion={version} -X {package}.gitMajor={major} -X {package}.gitMinor={minor}")
+        })
+        .fold("-s -w".to_owned(), |flags, more| flags + &more)
+}
+
+fn wait_with_progress(mut child: Child, what: &str) -> Result<bool> {
+    let start = Instant::now();
+    let mut said = None;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.success());
+        }
+        let half_minutes = start.elapsed().as_secs() / 30;
+        if said != Some(half_minutes) {
+            said = Some(half_minutes);
+            say(&format!("{what}: {} s", half_minutes * 30));
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// Writes past the capture of the test runner: a wait of minutes must be seen while it lasts.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "testkit: {line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_versions_are_read_from_go_mod() {
+        assert!(
+            minor_version(&format!("Kubernetes {}", pinned("k8s.io/kubernetes").unwrap())).unwrap() >= OLDEST_MINOR
+        );
+        assert!(pinned("go.etcd.io/etcd/server/v3").unwrap().starts_with("v3."));
+        assert!(pinned("example.org/absent").is_err());
+    }
+
+    #[test]
+    fn the_minor_version_is_read_from_what_the_server_prints() {
+        for (text, expect) in [
+            ("Kubernetes v1.34.4\n", Some(34)),
+            ("Kubernetes v1.35.0-rc.1+x\n", Some(35)),
+            ("etcd Version: 3.6\n", None),
+            ("", None),
+        ] {
+            assert_eq!(minor_version(text), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_build_knows_its_version() {
+        let flags = linker_flags("v1.34.4");
+        assert!(flags.starts_with("-s -w ") && flags.contains("base/version.gitVersion=v1.34.4 "), "{flags}");
+        assert!(flags.contains("base/version.gitMinor=34"), "{flags}");
+    }
+}

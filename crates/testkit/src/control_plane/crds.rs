@@ -1,0 +1,98 @@
+//! Installing CRDs, and where those of other projects come from.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::Value;
+
+use crate::go;
+
+/// The module whose go.mod pins the projects that CRDs are read from.
+const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crds");
+const GO_MOD: &str = include_str!("../../crds/go.mod");
+
+/// The folder `inside` a Go module's sources, which are fetched if need be.
+pub(super) fn of_module(module: &str, inside: &str) -> Result<PathBuf> {
+    let required = GO_MOD.lines().find_map(|line| line.trim().strip_prefix(module)?.strip_prefix(' '));
+    let version = required.with_context(|| format!("crds/go.mod does not require {module}"))?;
+    let output = Command::new(go::find_go()?)
+        .current_dir(MODULE)
+        .env("GOFLAGS", "-mod=readonly")
+        .args(["mod", "download", "-json", &format!("{module}@{version}")])
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot start go")?;
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    match answer["Dir"].as_str() {
+        Some(folder) => Ok(Path::new(folder).join(inside)),
+        None => bail!(
+            "cannot fetch the Go module {module}@{version}: {}{}",
+            answer["Error"].as_str().unwrap_or_default(),
+            String::from_utf8_lossy(&output.stderr)
+        ),
+    }
+}
+
+/// Applies every CRD in a file or folder and waits until the server serves them.
+pub(super) async fn install(client: Client, path: &Path) -> Result<usize> {
+    let definitions = read(path)?;
+    let resource = ApiResource::erase::<CustomResourceDefinition>(&());
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let params = PatchParams::apply("testkit").force();
+    for definition in &definitions {
+        let name = definition["metadata"]["name"].as_str().context("a CRD without a name")?;
+        api.patch(name, &params, &Patch::Apply(definition))
+            .await
+            .with_context(|| format!("cannot install the CRD {name}"))?;
+    }
+    let typed: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for definition in &definitions {
+        let name = definition["metadata"]["name"].as_str().unwrap_or_default();
+        let served = tokio::time::timeout(Duration::from_secs(60), wait_served(&client, &typed, name)).await;
+        served.map_err(|_| anyhow::anyhow!("the CRD {name} was not served within 60 s"))??;
+    }
+    Ok(definitions.len())
+}
+
+/// Established is not enough: for a moment more the server still answers 404.
+async fn wait_served(client: &Client, api: &Api<CustomResourceDefinition>, name: &str) -> Result<()> {
+    loop {
+        let definition = api.get(name).await?;
+        let mut served = true;
+        for version in definition.spec.versions.iter().filter(|version| version.served) {
+            let path =
+                format!("/apis/{}/{}/{}?limit=1", definition.spec.group, version.name, definition.spec.names.plural);
+            served &= client.request_text(http::Request::get(path).body(Vec::new())?).await.is_ok();
+        }
+        if served {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<Value>> {
+    let mut files = vec![path.to_owned()];
+    if path.is_dir() {
+        files = fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+        files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
+        files.sort();
+    }
+    let mut found = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let documents: Vec<Value> =
+            serde_saphyr::from_multiple(&text).with_context(|| format!("{} is not YAML", file.display()))?;
+        found.extend(documents.into_iter().filter(|document| document["kind"] == "CustomResourceDefinition"));
+    }
+    if found.is_empty() {
+        bail!("no CRD in {}", path.display());
+    }
+    Ok(found)
+}

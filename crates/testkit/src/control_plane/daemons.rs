@@ -1,0 +1,175 @@
+//! Starting the three daemons with the flags that tests need, and waiting until they serve.
+
+use std::fmt::Display;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Api;
+
+use super::binaries::Binaries;
+use super::{Options, User, block_on, certificates, client_from};
+use crate::Supervised;
+
+pub(super) const AUDIT_LOG: &str = "audit.log";
+
+/// Generous, because eight builds may run beside a test.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// How often a start is tried: between choosing a free port and using it, another process may take it.
+const TRIES: u32 = 3;
+
+/// What the parity cases assume, and what is harmless beside it: no workload controller but Job.
+const CONTROLLERS: &str = "garbage-collector-controller,namespace-controller,job-controller,serviceaccount-controller,\
+    endpoints-controller,endpointslice-controller,ttl-after-finished-controller,resourcequota-controller,\
+    clusterrole-aggregation-controller";
+
+pub(super) fn kubeconfig_path(folder: &Path, user: User) -> PathBuf {
+    folder.join(format!("{}.kubeconfig", user.name()))
+}
+
+/// Starts all three; the order is that in which they should end, etcd last.
+pub(super) fn start(binaries: &Binaries, folder: &Path, options: Options) -> Result<Vec<Supervised>> {
+    certificates::write(folder)?;
+    let mut failure = None;
+    for _ in 0..TRIES {
+        match try_start(binaries, folder, options) {
+            Ok(daemons) => return Ok(daemons),
+            Err(error) => failure = Some(error),
+        }
+    }
+    Err(failure.context("no start was tried")?.context(format!("{TRIES} starts failed, the last one so")))
+}
+
+fn try_start(binaries: &Binaries, folder: &Path, options: Options) -> Result<Vec<Supervised>> {
+    let [etcd_port, peer_port, api_port] = free_ports()?;
+    let _ = fs::remove_dir_all(folder.join("etcd"));
+    write_access(folder, api_port)?;
+    let run = |name, command: &Command| Supervised::start_cleaning(folder, name, command, Some(folder));
+    let etcd = run("etcd", &etcd_command(&binaries.etcd, folder, etcd_port, peer_port))?;
+    let apiserver =
+        run("kube-apiserver", &apiserver_command(&binaries.apiserver, folder, etcd_port, api_port, options)?)?;
+    let mut daemons = vec![apiserver, etcd];
+    wait_until("kube-apiserver is ready", &mut daemons, || block_on(is_ready(folder)))?;
+    let manager = run("kube-controller-manager", &controller_manager_command(&binaries.controller_manager, folder))?;
+    daemons.insert(0, manager);
+    wait_until("kube-controller-manager works", &mut daemons, || block_on(has_default_account(folder)))?;
+    Ok(daemons)
+}
+
+/// Ports that were free a moment ago; all are held until the last is known, so that they differ.
+fn free_ports<const N: usize>() -> Result<[u16; N]> {
+    let mut ports = [0; N];
+    let mut held = Vec::new();
+    for port in &mut ports {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).context("no free port on loopback")?;
+        *port = listener.local_addr()?.port();
+        held.push(listener);
+    }
+    Ok(ports)
+}
+
+/// Writes the token file and one kubeconfig per user.
+fn write_access(folder: &Path, api_port: u16) -> Result<()> {
+    let token = |user: User| format!("{}-token", user.name());
+    let tokens: String = User::ALL
+        .map(|user| format!("{},{},{},\"{}\"\n", token(user), user.name(), user.name(), user.group()))
+        .concat();
+    fs::write(folder.join("tokens.csv"), tokens)?;
+    for user in User::ALL {
+        let config = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: test\n\
+             clusters:\n- name: test\n  cluster:\n    server: https://127.0.0.1:{api_port}\n    certificate-authority: {ca}\n\
+             contexts:\n- name: test\n  context:\n    cluster: test\n    user: {name}\n\
+             users:\n- name: {name}\n  user:\n    token: {token}\n",
+            ca = folder.join("ca.crt").display(),
+            name = user.name(),
+            token = token(user),
+        );
+        fs::write(kubeconfig_path(folder, user), config)?;
+    }
+    Ok(())
+}
+
+fn etcd_command(program: &Path, folder: &Path, port: u16, peer_port: u16) -> Command {
+    let (url, peer) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer_port}"));
+    let mut command = Command::new(program);
+    command.arg("--data-dir").arg(folder.join("etcd"));
+    command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
+    command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+    command.args(["--initial-cluster", &format!("default={peer}")]);
+    // Nothing here outlives the test: durability would only cost time.
+    command.args(["--unsafe-no-fsync", "--quota-backend-bytes", "4294967296", "--log-level", "warn"]);
+    command
+}
+
+fn apiserver_command(program: &Path, folder: &Path, etcd_port: u16, port: u16, options: Options) -> Result<Command> {
+    let file = |name: &str| folder.join(name).display().to_string();
+    let mut command = Command::new(program);
+    // Booleans take their value only after an equals sign, so all flags do.
+    let mut flag = |name: &str, value: &dyn Display| {
+        command.arg(format!("--{name}={value}"));
+    };
+    flag("etcd-servers", &format!("http://127.0.0.1:{etcd_port}"));
+    flag("bind-address", &"127.0.0.1");
+    flag("advertise-address", &"127.0.0.1");
+    flag("secure-port", &port.to_string());
+    flag("tls-cert-file", &file("apiserver.crt"));
+    flag("tls-private-key-file", &file("apiserver.key"));
+    flag("service-account-issuer", &"https://kubernetes.default.svc");
+    flag("service-account-key-file", &file("sa.pub"));
+    flag("service-account-signing-key-file", &file("sa.key"));
+    flag("service-cluster-ip-range", &"10.96.0.0/16");
+    flag("token-auth-file", &file("tokens.csv"));
+    flag("authorization-mode", &if options.rbac { "RBAC" } else { "AlwaysAllow" });
+    // Pods here have no token to mount; the plugin would refuse those whose account was not made yet.
+    flag("disable-admission-plugins", &"ServiceAccount");
+    flag("endpoint-reconciler-type", &"none");
+    flag("allow-privileged", &"true");
+    if options.audit {
+        let policy =
+            "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
+        fs::write(file("audit-policy.yaml"), policy)?;
+        flag("audit-policy-file", &file("audit-policy.yaml"));
+        flag("audit-log-path", &file(AUDIT_LOG));
+        flag("audit-log-maxsize", &"10000");
+    }
+    Ok(command)
+}
+
+fn controller_manager_command(program: &Path, folder: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.arg("--kubeconfig").arg(kubeconfig_path(folder, User::Controllers));
+    command.args(["--controllers", CONTROLLERS, "--leader-elect=false", "--secure-port=0"]);
+    command.args(["--concurrent-gc-syncs=20", "--kube-api-qps=200", "--kube-api-burst=400"]);
+    command
+}
+
+async fn is_ready(folder: &Path) -> Result<bool> {
+    let client = client_from(&kubeconfig_path(folder, User::Admin)).await?;
+    let request = http::Request::get("/readyz").body(Vec::new())?;
+    Ok(client.request_text(request).await.is_ok())
+}
+
+/// The first thing that the service account controller does for the first namespace.
+async fn has_default_account(folder: &Path) -> Result<bool> {
+    let client = client_from(&kubeconfig_path(folder, User::Admin)).await?;
+    Ok(Api::<ServiceAccount>::namespaced(client, "default").get_opt("default").await.ok().flatten().is_some())
+}
+
+fn wait_until(what: &str, daemons: &mut [Supervised], mut done: impl FnMut() -> Result<bool>) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    while !done()? {
+        daemons.iter_mut().try_for_each(Supervised::check)?;
+        if Instant::now() > end {
+            let tails: Vec<_> = daemons.iter().map(|daemon| daemon.log_tail(8)).collect();
+            bail!("not within {} s: {what}; the daemons' last words:\n{}", PATIENCE.as_secs(), tails.join("\n"));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}

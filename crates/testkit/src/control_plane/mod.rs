@@ -1,0 +1,240 @@
+//! A real etcd, kube-apiserver and kube-controller-manager on loopback, for as long as a value lives.
+//!
+//! No scheduler and no kubelet: pods stay as they are created unless a test or [`crate::Kubelet`] says otherwise.
+//! Tests share one server ([`ControlPlane::shared`]), each in a namespace of its own; a test that needs a server of its
+//! own, because it installs an operator for all namespaces or other flags, starts one ([`ControlPlane::start`]).
+
+mod binaries;
+mod certificates;
+mod crds;
+mod daemons;
+mod ledger;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{ObjectMeta, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+
+use crate::Supervised;
+use binaries::Binaries;
+
+pub use ledger::{LEDGER_VARIABLE, count_tests};
+
+/// Names the folder of a running control plane that all test processes of one run use.
+pub const SHARED_VARIABLE: &str = "MANTA_TEST_CONTROL_PLANE";
+
+/// Who talks to the server; each has a token and a kubeconfig of its own, so that the audit log can tell them apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum User {
+    /// May do everything; tests and kubectl.
+    Admin,
+    /// The operator under test; in no group, so that with RBAC it may do only what it was granted.
+    Operator,
+    /// Plays the kubelet.
+    Kubelet,
+    /// kube-controller-manager.
+    Controllers,
+}
+
+impl User {
+    const ALL: [Self; 4] = [Self::Admin, Self::Operator, Self::Kubelet, Self::Controllers];
+
+    /// The user name that the server sees.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Operator => "operator",
+            Self::Kubelet => "kubelet",
+            Self::Controllers => "controllers",
+        }
+    }
+
+    fn group(self) -> &'static str {
+        match self {
+            Self::Operator => "operators",
+            _ => "system:masters",
+        }
+    }
+}
+
+/// What differs between control planes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// Authorise by RBAC instead of allowing everything.
+    pub rbac: bool,
+    /// Log every request's metadata, to be read with [`ControlPlane::audit_log_path`].
+    pub audit: bool,
+}
+
+/// A running control plane, or one that another process runs for us.
+#[derive(Debug)]
+pub struct ControlPlane {
+    folder: PathBuf,
+    kubectl: PathBuf,
+    /// Held for their end, etcd last; none when another process runs them.
+    daemons: Vec<Supervised>,
+}
+
+impl ControlPlane {
+    /// Starts one with default options.
+    pub fn start() -> Result<Self> {
+        Self::start_with(Options::default())
+    }
+
+    /// Starts one and waits until it serves; about five seconds.
+    pub fn start_with(options: Options) -> Result<Self> {
+        ledger::note_test();
+        let binaries = Binaries::obtain()?;
+        let folder = tempfile::Builder::new().prefix("manta-control-plane-").tempdir()?.keep();
+        let started = daemons::start(&binaries, &folder, options);
+        let daemons = started.inspect_err(|_| drop(fs::remove_dir_all(&folder)))?;
+        Ok(Self { folder, kubectl: binaries.kubectl, daemons })
+    }
+
+    /// The server that all tests of this process share, or of all processes where `MANTA_TEST_CONTROL_PLANE` names one.
+    ///
+    /// # Panics
+    /// When there is none and none can be started: no test can go on then.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<ControlPlane> = OnceLock::new();
+        ledger::note_test();
+        SHARED.get_or_init(|| {
+            let plane = match std::env::var_os(SHARED_VARIABLE) {
+                Some(folder) => Self::attach(Path::new(&folder)),
+                None => Self::start(),
+            };
+            plane.unwrap_or_else(|error| panic!("no control plane: {error:#}"))
+        })
+    }
+
+    fn attach(folder: &Path) -> Result<Self> {
+        let plane = Self { folder: folder.to_owned(), kubectl: Binaries::obtain()?.kubectl, daemons: Vec::new() };
+        let config = plane.kubeconfig_path();
+        if !config.is_file() {
+            bail!("{SHARED_VARIABLE}={}: no control plane runs there", folder.display());
+        }
+        Ok(plane)
+    }
+
+    /// The folder with its kubeconfigs, certificates and logs.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig_path(&self) -> PathBuf {
+        self.kubeconfig_path_for(User::Admin)
+    }
+
+    /// A user's kubeconfig.
+    pub fn kubeconfig_path_for(&self, user: User) -> PathBuf {
+        daemons::kubeconfig_path(&self.folder, user)
+    }
+
+    /// The audit log, one JSON object a line; written when started with [`Options::audit`].
+    pub fn audit_log_path(&self) -> PathBuf {
+        self.folder.join(daemons::AUDIT_LOG)
+    }
+
+    /// The administrator's client, for the runtime that this is called in.
+    pub async fn client(&self) -> Result<Client> {
+        self.client_for(User::Admin).await
+    }
+
+    /// A user's client, for the runtime that this is called in.
+    pub async fn client_for(&self, user: User) -> Result<Client> {
+        client_from(&self.kubeconfig_path_for(user)).await
+    }
+
+    /// Makes a namespace that no other test has, and gives its name.
+    pub async fn namespace(&self, prefix: &str) -> Result<String> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let millis = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() % 10_000_000;
+        let name = format!("{prefix}-{}-{millis}-{number}", std::process::id());
+        let namespace = Namespace {
+            metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
+            ..Namespace::default()
+        };
+        Api::all(self.client().await?).create(&PostParams::default(), &namespace).await?;
+        Ok(name)
+    }
+
+    /// A `kubectl` command as the administrator, of the server's version.
+    pub fn kubectl_command(&self) -> Command {
+        let mut command = Command::new(&self.kubectl);
+        // A cache of its own: CRDs of another server must not be taken for this one's.
+        command
+            .arg("--kubeconfig")
+            .arg(self.kubeconfig_path())
+            .arg("--cache-dir")
+            .arg(self.folder.join("kubectl-cache"));
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Runs `kubectl`; what it printed, or an error with what it complained of.
+    pub fn kubectl(&self, args: &[&str]) -> Result<String> {
+        let output = self.kubectl_command().args(args).output().context("cannot start kubectl")?;
+        if !output.status.success() {
+            bail!("kubectl {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// Installs the CRDs in a file or folder of YAML files and waits until they are served; how many there were.
+    pub async fn install_crds(&self, path: &Path) -> Result<usize> {
+        crds::install(self.client().await?, path).await
+    }
+
+    /// Installs the ray.io CRDs of this workspace.
+    pub async fn install_ray_crds(&self) -> Result<usize> {
+        self.install_crds(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/crds"))).await
+    }
+
+    /// Installs the standard CRDs of Gateway API.
+    pub async fn install_gateway_crds(&self) -> Result<usize> {
+        self.install_crds(&crds::of_module("sigs.k8s.io/gateway-api", "config/crd/standard")?).await
+    }
+
+    /// Installs the CRDs of cert-manager.
+    pub async fn install_cert_manager_crds(&self) -> Result<usize> {
+        self.install_crds(&crds::of_module("github.com/cert-manager/cert-manager", "deploy/crds")?).await
+    }
+
+    /// An error if a daemon has ended.
+    pub fn check(&mut self) -> Result<()> {
+        self.daemons.iter_mut().try_for_each(Supervised::check)
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        if !self.daemons.is_empty() {
+            self.daemons.clear();
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+async fn client_from(kubeconfig: &Path) -> Result<Client> {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
+}
+
+/// Runs a future to its end on a thread of its own, so that blocking callers need not know whether a runtime is near.
+fn block_on<T: Send>(future: impl Future<Output = Result<T>> + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let work = scope.spawn(|| tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future));
+        work.join().unwrap_or_else(|_| bail!("a thread of the test kit panicked"))
+    })
+}

