@@ -15,6 +15,7 @@ pub mod hash;
 pub mod job;
 pub mod labels;
 pub mod names;
+pub mod quantity;
 pub mod service;
 pub mod validate;
 pub mod version;
