@@ -29,6 +29,7 @@ pub struct RayClusterSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-validations" = managed_by_rules()))]
     pub managed_by: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autoscaler_options: Option<AutoscalerOptions>,
@@ -45,6 +46,7 @@ pub struct RayClusterSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_options: Option<TlsOptions>,
     #[serde(default)]
+    #[schemars(!default)]
     pub head_group_spec: HeadGroupSpec,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ray_version: Option<String>,
@@ -106,6 +108,7 @@ pub struct AutoscalerOptions {
 #[serde(rename_all = "camelCase")]
 pub struct GcsFaultToleranceOptions {
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-validations" = [{"rule": "self == oldSelf", "message": "gcsFaultToleranceOptions.backend is immutable"}]))]
     pub backend: Option<GcsBackend>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redis_username: Option<RedisCredential>,
@@ -174,12 +177,14 @@ pub struct CollectorOptions {
 #[serde(rename_all = "camelCase")]
 pub struct NetworkPolicyConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = "DenyAll"))]
     pub mode: Option<NetworkPolicyMode>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head: Option<NetworkPolicyRules>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<NetworkPolicyRules>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["groupName"]))]
     pub worker_groups: Option<Vec<WorkerGroupNetworkPolicy>>,
 }
 
@@ -198,6 +203,7 @@ pub struct NetworkPolicyRules {
 #[serde(rename_all = "camelCase")]
 pub struct WorkerGroupNetworkPolicy {
     #[serde(default)]
+    #[schemars(!default)]
     pub group_name: String,
     #[serde(flatten)]
     pub rules: NetworkPolicyRules,
@@ -215,6 +221,7 @@ pub struct TlsOptions {
 #[serde(rename_all = "camelCase")]
 pub struct HeadGroupSpec {
     #[serde(default)]
+    #[schemars(!default)]
     pub template: PodTemplateSpec,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head_service: Option<Service>,
@@ -253,16 +260,21 @@ pub struct WorkerGroupSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
     #[serde(default)]
+    #[schemars(!default)]
     pub group_name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = 0))]
     pub replicas: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(!default, !skip_serializing_if, required, extend("default" = 0))]
     pub min_replicas: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(!default, !skip_serializing_if, required, extend("default" = i32::MAX))]
     pub max_replicas: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_timeout_seconds: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = 0))]
     pub priority: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<BTreeMap<String, String>>,
@@ -271,10 +283,12 @@ pub struct WorkerGroupSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ray_start_params: Option<BTreeMap<String, String>>,
     #[serde(default)]
+    #[schemars(!default)]
     pub template: PodTemplateSpec,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale_strategy: Option<ScaleStrategy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = 1))]
     pub num_of_hosts: Option<i32>,
 }
 
@@ -301,6 +315,7 @@ pub struct RayClusterStatus {
     #[serde(rename = "desiredTPU", default, skip_serializing_if = "Option::is_none")]
     pub desired_tpu: Option<Quantity>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("nullable" = true))]
     pub last_update_time: Option<Time>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_transition_times: Option<BTreeMap<String, Time>>,
@@ -311,6 +326,7 @@ pub struct RayClusterStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Option<Vec<Condition>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_worker_replicas: Option<i32>,
@@ -370,6 +386,18 @@ string_enum! {
 string_enum! {
     /// How the Ingress matches its path.
     IngressPathType { Exact = "Exact", Prefix = "Prefix", ImplementationSpecific = "ImplementationSpecific" }
+}
+
+/// The CEL rules of `managedBy`, which three kinds have.
+pub(crate) fn managed_by_rules() -> serde_json::Value {
+    serde_json::json!([
+        {"rule": "self == oldSelf", "message": "the managedBy field is immutable"},
+        {
+            "rule": "self in ['ray.io/kuberay-operator', 'kueue.x-k8s.io/multikueue']",
+            "message": "the managedBy field value must be either 'ray.io/kuberay-operator' or \
+                'kueue.x-k8s.io/multikueue'"
+        },
+    ])
 }
 
 reads_numeric_quantities!(RayClusterSpec, RayClusterStatus);

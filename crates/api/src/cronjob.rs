@@ -16,10 +16,13 @@ ray_kind! {
 #[serde(rename_all = "camelCase")]
 pub struct RayCronJobSpec {
     #[serde(default)]
+    #[schemars(!default)]
     pub job_template: RayJobSpec,
     #[serde(default)]
+    #[schemars(!default)]
     pub schedule: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
     pub time_zone: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,

@@ -1,5 +1,6 @@
 //! RayJob: spec and status.
 
+use crate::cluster::managed_by_rules;
 use crate::kind::ray_kind;
 use crate::numeric_quantities::reads_numeric_quantities;
 use crate::string_enum::string_enum;
@@ -22,6 +23,7 @@ pub struct RayJobSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_deadline_seconds: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = 0))]
     pub backoff_limit: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ray_cluster_spec: Option<RayClusterSpec>,
@@ -34,6 +36,7 @@ pub struct RayJobSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submitter_config: Option<SubmitterConfig>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-validations" = managed_by_rules()))]
     pub managed_by: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_strategy: Option<DeletionStrategy>,
@@ -44,6 +47,7 @@ pub struct RayJobSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = "K8sJobMode"))]
     pub submission_mode: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entrypoint_resources: Option<String>,
@@ -52,8 +56,10 @@ pub struct RayJobSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entrypoint_num_gpus: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = 0))]
     pub ttl_seconds_after_finished: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
     pub pre_running_deadline_seconds: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shutdown_after_job_finishes: Option<bool>,
@@ -72,12 +78,25 @@ pub struct SubmitterConfig {
 /// What is deleted when the job has finished.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!((has(self.onSuccess) || has(self.onFailure)) && has(self.deletionRules))",
+        "message": "legacy policies (onSuccess/onFailure) and deletionRules cannot be used together within the same \
+            deletionStrategy"
+    },
+    {
+        "rule": "((has(self.onSuccess) && has(self.onFailure)) || has(self.deletionRules))",
+        "message": "deletionStrategy requires either BOTH onSuccess and onFailure, OR the deletionRules field (cannot \
+            be empty)"
+    },
+]))]
 pub struct DeletionStrategy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_success: Option<DeletionPolicy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<DeletionPolicy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1), extend("x-kubernetes-list-type" = "atomic"))]
     pub deletion_rules: Option<Vec<DeletionRule>>,
 }
 
@@ -93,18 +112,30 @@ pub struct DeletionPolicy {
 pub struct DeletionRule {
     pub policy: DeletionPolicyType,
     #[serde(default)]
+    #[schemars(!default)]
     pub condition: DeletionCondition,
 }
 
 /// When a deletion rule applies.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {
+        "rule": "!(has(self.jobStatus) && has(self.jobDeploymentStatus))",
+        "message": "JobStatus and JobDeploymentStatus cannot be used together within the same deletion condition."
+    },
+    {
+        "rule": "has(self.jobStatus) || has(self.jobDeploymentStatus)",
+        "message": "the deletion condition requires either the JobStatus or the JobDeploymentStatus field."
+    },
+]))]
 pub struct DeletionCondition {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_status: Option<DeletionJobStatus>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job_deployment_status: Option<DeletionDeploymentStatus>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0), extend("default" = 0))]
     pub ttl_seconds: Option<i32>,
 }
 
@@ -133,8 +164,10 @@ pub struct RayJobStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_time: Option<Time>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = 0))]
     pub succeeded: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = 0))]
     pub failed: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ray_cluster_status: Option<RayClusterStatus>,

@@ -9,6 +9,7 @@ pub mod crd;
 pub mod cronjob;
 pub mod job;
 mod kind;
+pub mod markers;
 mod numeric_quantities;
 pub mod service;
 mod string_enum;

@@ -1,5 +1,6 @@
 //! RayService: spec and status.
 
+use crate::cluster::managed_by_rules;
 use crate::kind::ray_kind;
 use crate::numeric_quantities::reads_numeric_quantities;
 use crate::{RayClusterSpec, RayClusterStatus};
@@ -19,6 +20,7 @@ ray_kind! {
 #[serde(rename_all = "camelCase", remote = "Self")]
 pub struct RayServiceSpec {
     #[serde(default)]
+    #[schemars(!default)]
     pub ray_cluster_config: RayClusterSpec,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serve_config_v2: Option<String>,
@@ -27,12 +29,14 @@ pub struct RayServiceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade_strategy: Option<RayServiceUpgradeStrategy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
     pub ray_cluster_deletion_delay_seconds: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exclude_head_pod_from_serve_svc: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-validations" = managed_by_rules()))]
     pub managed_by: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_unhealthy_second_threshold: Option<i32>,
@@ -55,12 +59,16 @@ pub struct RayServiceUpgradeStrategy {
 #[serde(rename_all = "camelCase")]
 pub struct ClusterUpgradeOptions {
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = 100))]
     pub max_surge_percent: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(!default, !skip_serializing_if, required)]
     pub step_size_percent: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(!default, !skip_serializing_if, required)]
     pub interval_seconds: Option<i32>,
     #[serde(default)]
+    #[schemars(!default)]
     pub gateway_class_name: String,
 }
 
@@ -69,6 +77,7 @@ pub struct ClusterUpgradeOptions {
 #[serde(rename_all = "camelCase")]
 pub struct RayServiceStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Option<Vec<Condition>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_update_time: Option<Time>,

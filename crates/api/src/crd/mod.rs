@@ -1,10 +1,24 @@
 //! The CRDs of the four kinds, made from the Rust types.
+//!
+//! [`structural`] makes a schema of a type, [`kubernetes`] adds what is known about Kubernetes' own
+//! types, [`v1alpha1`] cuts the old version out of the new one; here is the shell around them.
 
-use crate::{RayCluster, RayCronJob, RayJob, RayService};
+mod kubernetes;
+mod structural;
+mod v1alpha1;
+
+use crate::{
+    GROUP, RayCluster, RayClusterSpec, RayClusterStatus, RayCronJob, RayCronJobSpec, RayCronJobStatus, RayJob,
+    RayJobSpec, RayJobStatus, RayService, RayServiceSpec, RayServiceStatus, VERSION,
+};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceDefinitionNames, CustomResourceDefinitionSpec,
+    CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionNames,
+    CustomResourceDefinitionSpec, CustomResourceDefinitionVersion, CustomResourceSubresourceStatus,
+    CustomResourceSubresources, CustomResourceValidation,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use schemars::JsonSchema;
+use serde_json::{Value, json};
 
 /// Which versions a CRD serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,26 +29,185 @@ pub enum Versions {
     V1AndV1alpha1,
 }
 
-/// The CRDs of all four kinds.
-pub fn all(_versions: Versions) -> Vec<CustomResourceDefinition> {
-    [
-        (RayCluster::KIND, RayCluster::PLURAL),
-        (RayCronJob::KIND, RayCronJob::PLURAL),
-        (RayJob::KIND, RayJob::PLURAL),
-        (RayService::KIND, RayService::PLURAL),
-    ]
-    .map(|(kind, plural)| CustomResourceDefinition {
-        metadata: ObjectMeta { name: Some(format!("{plural}.{}", crate::GROUP)), ..ObjectMeta::default() },
-        spec: CustomResourceDefinitionSpec {
-            group: crate::GROUP.to_owned(),
-            names: CustomResourceDefinitionNames {
-                kind: kind.to_owned(),
-                plural: plural.to_owned(),
-                ..CustomResourceDefinitionNames::default()
-            },
-            ..CustomResourceDefinitionSpec::default()
+/// The CRDs of all four kinds, by name.
+pub fn all(versions: Versions) -> Vec<CustomResourceDefinition> {
+    KINDS.iter().map(|kind| kind.crd(versions)).collect()
+}
+
+/// What a CRD holds besides the schema of the spec and the status.
+struct Kind {
+    kind: &'static str,
+    plural: &'static str,
+    schema: fn() -> Value,
+    columns: &'static [Column],
+    v1alpha1: Option<OldVersion>,
+}
+
+/// How `v1alpha1` differs from `v1`.
+struct OldVersion {
+    schema: fn(Value) -> Value,
+    columns: &'static [Column],
+}
+
+/// A printer column: name, type, JSONPath and priority; 1 shows with `-o wide` only.
+type Column = (&'static str, &'static str, &'static str, i32);
+
+const KINDS: &[Kind] = &[
+    Kind {
+        kind: RayCluster::KIND,
+        plural: RayCluster::PLURAL,
+        schema: root::<RayClusterSpec, RayClusterStatus>,
+        columns: CLUSTER_COLUMNS,
+        v1alpha1: Some(OldVersion { schema: v1alpha1::cluster, columns: CLUSTER_COLUMNS }),
+    },
+    Kind {
+        kind: RayCronJob::KIND,
+        plural: RayCronJob::PLURAL,
+        schema: root::<RayCronJobSpec, RayCronJobStatus>,
+        columns: &[
+            ("schedule", "string", ".spec.schedule", 0),
+            ("timezone", "string", ".spec.timeZone", 0),
+            ("last schedule", "date", ".status.lastScheduleTime", 0),
+            ("age", "date", ".metadata.creationTimestamp", 0),
+            ("suspend", "boolean", ".spec.suspend", 0),
+        ],
+        v1alpha1: None,
+    },
+    Kind {
+        kind: RayJob::KIND,
+        plural: RayJob::PLURAL,
+        schema: root::<RayJobSpec, RayJobStatus>,
+        columns: &[
+            ("job status", "string", ".status.jobStatus", 0),
+            ("deployment status", "string", ".status.jobDeploymentStatus", 0),
+            ("ray cluster name", "string", ".status.rayClusterName", 0),
+            ("start time", "string", ".status.startTime", 0),
+            ("end time", "string", ".status.endTime", 0),
+            ("age", "date", ".metadata.creationTimestamp", 0),
+        ],
+        v1alpha1: Some(OldVersion { schema: v1alpha1::job, columns: &[] }),
+    },
+    Kind {
+        kind: RayService::KIND,
+        plural: RayService::PLURAL,
+        schema: root::<RayServiceSpec, RayServiceStatus>,
+        columns: &[
+            ("service status", "string", ".status.serviceStatus", 0),
+            ("num serve endpoints", "string", ".status.numServeEndpoints", 0),
+        ],
+        v1alpha1: Some(OldVersion { schema: v1alpha1::service, columns: &[] }),
+    },
+];
+
+const CLUSTER_COLUMNS: &[Column] = &[
+    ("desired workers", "integer", ".status.desiredWorkerReplicas", 0),
+    ("available workers", "integer", ".status.availableWorkerReplicas", 0),
+    ("cpus", "string", ".status.desiredCPU", 0),
+    ("memory", "string", ".status.desiredMemory", 0),
+    ("gpus", "string", ".status.desiredGPU", 0),
+    ("tpus", "string", ".status.desiredTPU", 1),
+    ("status", "string", ".status.state", 0),
+    ("age", "date", ".metadata.creationTimestamp", 0),
+    ("head pod IP", "string", ".status.head.podIP", 1),
+    ("head service IP", "string", ".status.head.serviceIP", 1),
+];
+
+/// The schema of a whole object.
+fn root<Spec: JsonSchema, Status: JsonSchema>() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": structural::schema_of::<Spec>(),
+            "status": structural::schema_of::<Status>(),
         },
-        ..CustomResourceDefinition::default()
     })
-    .into()
+}
+
+impl Kind {
+    fn crd(&self, versions: Versions) -> CustomResourceDefinition {
+        let schema = (self.schema)();
+        let stored = version(VERSION, schema.clone(), self.columns);
+        let mut served = vec![CustomResourceDefinitionVersion { storage: true, ..stored }];
+        if let (Versions::V1AndV1alpha1, Some(old)) = (versions, &self.v1alpha1) {
+            served.push(CustomResourceDefinitionVersion {
+                deprecated: Some(true),
+                deprecation_warning: Some(v1alpha1::warning(self.kind)),
+                ..version(v1alpha1::VERSION, (old.schema)(schema), old.columns)
+            });
+        }
+        CustomResourceDefinition {
+            metadata: ObjectMeta { name: Some(format!("{}.{GROUP}", self.plural)), ..ObjectMeta::default() },
+            spec: CustomResourceDefinitionSpec {
+                group: GROUP.to_owned(),
+                names: CustomResourceDefinitionNames {
+                    categories: Some(vec!["all".to_owned()]),
+                    kind: self.kind.to_owned(),
+                    list_kind: Some(format!("{}List", self.kind)),
+                    plural: self.plural.to_owned(),
+                    singular: Some(self.kind.to_lowercase()),
+                    short_names: None,
+                },
+                scope: "Namespaced".to_owned(),
+                versions: served,
+                ..CustomResourceDefinitionSpec::default()
+            },
+            ..CustomResourceDefinition::default()
+        }
+    }
+}
+
+/// A version that is served but not stored.
+fn version(name: &str, schema: Value, columns: &[Column]) -> CustomResourceDefinitionVersion {
+    let columns: Vec<_> = columns
+        .iter()
+        .map(|&(name, type_, json_path, priority)| CustomResourceColumnDefinition {
+            name: name.to_owned(),
+            type_: type_.to_owned(),
+            json_path: json_path.to_owned(),
+            priority: (priority != 0).then_some(priority),
+            ..CustomResourceColumnDefinition::default()
+        })
+        .collect();
+    CustomResourceDefinitionVersion {
+        name: name.to_owned(),
+        served: true,
+        schema: Some(CustomResourceValidation {
+            open_api_v3_schema: Some(
+                serde_json::from_value(schema).expect("a schema of this crate's own types holds known keywords only"),
+            ),
+        }),
+        subresources: Some(CustomResourceSubresources {
+            status: Some(CustomResourceSubresourceStatus(json!({}))),
+            scale: None,
+        }),
+        additional_printer_columns: (!columns.is_empty()).then_some(columns),
+        ..CustomResourceDefinitionVersion::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `kubectl apply` keeps the object in an annotation, and annotations have this limit.
+    const ANNOTATION_LIMIT: usize = 262_144;
+
+    #[test]
+    fn v1_crds_fit_a_client_side_apply() {
+        for crd in all(Versions::V1) {
+            let size = serde_json::to_string(&crd).unwrap().len();
+            assert!(size < ANNOTATION_LIMIT, "{} has {size} bytes", crd.metadata.name.unwrap());
+        }
+    }
+
+    #[test]
+    fn exactly_v1_is_stored() {
+        for crd in all(Versions::V1).into_iter().chain(all(Versions::V1AndV1alpha1)) {
+            let stored: Vec<_> = crd.spec.versions.iter().filter(|v| v.storage).map(|v| v.name.as_str()).collect();
+            assert_eq!(stored, [VERSION]);
+        }
+    }
 }

@@ -1,0 +1,78 @@
+//! From a Rust type to a structural schema, the form of JSON Schema that a CRD takes.
+//!
+//! schemars writes references, `null`s and documentation. References are put in place here, with what
+//! [`kubernetes`] knows about the type referred to. `null` goes: the API server drops nulls by itself
+//! where a field has a default, and refuses them elsewhere. Documentation goes, to stay small.
+
+use super::kubernetes;
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value};
+
+/// The structural schema of a type.
+pub(super) fn schema_of<T: JsonSchema>() -> Value {
+    let mut root = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value();
+    let definitions = match root.as_object_mut().and_then(|root| root.remove("$defs")) {
+        Some(Value::Object(definitions)) => definitions,
+        _ => Map::new(),
+    };
+    structural(root, &definitions)
+}
+
+fn structural(schema: Value, definitions: &Map<String, Value>) -> Value {
+    let Value::Object(schema) = schema else { return schema };
+    let mut schema = resolved(without_null(schema), definitions);
+    schema.retain(|keyword, _| !matches!(keyword.as_str(), "$schema" | "title" | "description"));
+    // As in the original CRDs, where floats have no format.
+    if schema.get("type").is_some_and(|kind| kind == "number") {
+        schema.remove("format");
+    }
+    for keyword in ["items", "additionalProperties"] {
+        if let Some(inner) = schema.get_mut(keyword) {
+            *inner = structural(inner.take(), definitions);
+        }
+    }
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        for (_, property) in properties.iter_mut() {
+            *property = structural(property.take(), definitions);
+        }
+    }
+    Value::Object(schema)
+}
+
+/// Takes out the `null` that schemars writes for an `Option`: as one of two schemas, types or values.
+fn without_null(mut schema: Map<String, Value>) -> Map<String, Value> {
+    if let Some(Value::Array(mut choices)) = schema.remove("anyOf") {
+        choices.retain(|choice| choice.get("type").is_none_or(|kind| kind != "null"));
+        if let [Value::Object(only)] = choices.as_mut_slice() {
+            let mut only = std::mem::take(only);
+            only.append(&mut schema);
+            return without_null(only);
+        }
+        schema.insert("anyOf".to_owned(), choices.into());
+    }
+    if let Some(Value::Array(types)) = schema.get_mut("type") {
+        types.retain(|kind| kind != "null");
+        if let [only] = types.as_mut_slice() {
+            let only = only.take();
+            schema.insert("type".to_owned(), only);
+        }
+    }
+    if let Some(Value::Array(values)) = schema.get_mut("enum") {
+        values.retain(|value| !value.is_null());
+    }
+    schema
+}
+
+/// Puts what is referred to in place of a reference; keywords beside the reference win.
+fn resolved(mut schema: Map<String, Value>, definitions: &Map<String, Value>) -> Map<String, Value> {
+    let Some(Value::String(reference)) = schema.remove("$ref") else { return schema };
+    let name = reference.trim_start_matches("#/$defs/");
+    let mut target = match definitions.get(name) {
+        Some(Value::Object(target)) => target.clone(),
+        _ => Map::new(),
+    };
+    kubernetes::amend(name, &mut target);
+    target.append(&mut schema);
+    target
+}

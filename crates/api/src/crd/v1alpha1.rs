@@ -1,0 +1,163 @@
+//! The deprecated `v1alpha1`, cut out of the schemas of `v1`.
+//!
+//! It is served for clusters that still store it. It gets no new fields, so each object lists the
+//! fields that it has; whatever `v1` gains later stays out by itself.
+
+use serde_json::{Value, json};
+
+pub(super) const VERSION: &str = "v1alpha1";
+
+/// What the API server tells whoever still uses this version.
+pub(super) fn warning(kind: &str) -> String {
+    format!(
+        "ray.io/v1alpha1 {kind} is deprecated; use ray.io/v1 {kind}. \
+         v1alpha1 receives no new fields and will be unavailable in KubeRay 1.9."
+    )
+}
+
+pub(super) fn cluster(mut root: Value) -> Value {
+    cluster_spec(property(&mut root, "spec"));
+    cluster_status(property(&mut root, "status"));
+    root
+}
+
+pub(super) fn job(mut root: Value) -> Value {
+    let spec = property(&mut root, "spec");
+    keep(
+        spec,
+        &[
+            "clusterSelector",
+            "entrypoint",
+            "entrypointNumCpus",
+            "entrypointNumGpus",
+            "entrypointResources",
+            "jobId",
+            "metadata",
+            "rayClusterSpec",
+            "runtimeEnvYAML",
+            "shutdownAfterJobFinishes",
+            "submitterPodTemplate",
+            "suspend",
+            "ttlSecondsAfterFinished",
+        ],
+    );
+    require(spec, &["entrypoint"]);
+    cluster_spec(property(spec, "rayClusterSpec"));
+    let status = property(&mut root, "status");
+    keep(
+        status,
+        &[
+            "dashboardURL",
+            "endTime",
+            "jobDeploymentStatus",
+            "jobId",
+            "jobStatus",
+            "message",
+            "observedGeneration",
+            "rayClusterName",
+            "rayClusterStatus",
+            "startTime",
+        ],
+    );
+    cluster_status(property(status, "rayClusterStatus"));
+    root
+}
+
+pub(super) fn service(mut root: Value) -> Value {
+    let spec = property(&mut root, "spec");
+    keep(
+        spec,
+        &[
+            "deploymentUnhealthySecondThreshold",
+            "rayClusterConfig",
+            "serveConfigV2",
+            "serveService",
+            "serviceUnhealthySecondThreshold",
+        ],
+    );
+    require(spec, &[]);
+    cluster_spec(property(spec, "rayClusterConfig"));
+    let status = property(&mut root, "status");
+    keep(
+        status,
+        &["activeServiceStatus", "lastUpdateTime", "observedGeneration", "pendingServiceStatus", "serviceStatus"],
+    );
+    for which in ["activeServiceStatus", "pendingServiceStatus"] {
+        let status = property(status, which);
+        keep(status, &["applicationStatuses", "rayClusterName", "rayClusterStatus"]);
+        cluster_status(property(status, "rayClusterStatus"));
+        let application = value(property(status, "applicationStatuses"));
+        add_health_time(application);
+        add_health_time(value(property(application, "serveDeploymentStatuses")));
+    }
+    root
+}
+
+fn cluster_spec(spec: &mut Value) {
+    keep(
+        spec,
+        &[
+            "autoscalerOptions",
+            "enableInTreeAutoscaling",
+            "headGroupSpec",
+            "headServiceAnnotations",
+            "rayVersion",
+            "suspend",
+            "workerGroupSpecs",
+        ],
+    );
+    drop(property(spec, "autoscalerOptions"), &["args", "command", "version"]);
+    let head = property(spec, "headGroupSpec");
+    keep(head, &["enableIngress", "headService", "rayStartParams", "serviceType", "template"]);
+    require(head, &["rayStartParams", "template"]);
+    let worker = item(property(spec, "workerGroupSpecs"));
+    keep(
+        worker,
+        &["groupName", "maxReplicas", "minReplicas", "rayStartParams", "replicas", "scaleStrategy", "template"],
+    );
+    require(worker, &["groupName", "maxReplicas", "minReplicas", "rayStartParams", "template"]);
+}
+
+fn cluster_status(status: &mut Value) {
+    drop(status, &["conditions", "stateTransitionTimes"]);
+    keep(property(status, "head"), &["podIP", "serviceIP"]);
+}
+
+/// Applications and deployments told when they were last healthy.
+fn add_health_time(status: &mut Value) {
+    status["properties"]["healthLastUpdateTime"] = json!({"type": "string", "format": "date-time"});
+}
+
+fn property<'a>(schema: &'a mut Value, name: &str) -> &'a mut Value {
+    &mut schema["properties"][name]
+}
+
+fn item(schema: &mut Value) -> &mut Value {
+    &mut schema["items"]
+}
+
+fn value(schema: &mut Value) -> &mut Value {
+    &mut schema["additionalProperties"]
+}
+
+fn keep(schema: &mut Value, names: &[&str]) {
+    if let Some(properties) = schema["properties"].as_object_mut() {
+        properties.retain(|name, _| names.contains(&name.as_str()));
+    }
+}
+
+fn drop(schema: &mut Value, names: &[&str]) {
+    if let Some(properties) = schema["properties"].as_object_mut() {
+        properties.retain(|name, _| !names.contains(&name.as_str()));
+    }
+}
+
+/// Sets the required properties anew.
+fn require(schema: &mut Value, names: &[&str]) {
+    if let Some(schema) = schema.as_object_mut() {
+        schema.remove("required");
+        if !names.is_empty() {
+            schema.insert("required".to_owned(), names.into());
+        }
+    }
+}
