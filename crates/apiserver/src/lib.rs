@@ -2,4 +2,5 @@
 
 pub mod clock;
 pub mod node;
+pub mod schema;
 pub mod store;

@@ -1,0 +1,122 @@
+//! Structural schemas of custom resources: pruning, defaulting, validation.
+//!
+//! ```text
+//!   request ─▶ unknown_fields (told or refused) ─▶ prune ─▶ default ─▶ validate(new, old) ─▶ store
+//! ```
+//!
+//! Everything here is pure: JSON in, JSON or messages out. The messages are those of Kubernetes.
+
+mod cel_value;
+mod compile;
+mod correlate;
+mod default;
+mod field_error;
+mod formats;
+mod go_regex;
+mod go_text;
+mod list_type;
+mod metadata;
+mod node;
+mod path;
+mod prune;
+mod rules;
+#[cfg(test)]
+mod tests;
+mod value_checks;
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use self::correlate::Old;
+pub use self::field_error::{ErrorType, FieldError};
+pub use self::node::ListType;
+use self::node::Node;
+use self::path::Path;
+
+/// Said instead of running the rules on an object whose shape is wrong.
+const RULES_SKIPPED: &str = "some validation rules were not checked because the object was invalid; correct the \
+                             existing errors to complete validation";
+
+/// The compiled schema of one version of a custom resource.
+#[derive(Debug, Clone)]
+pub struct StructuralSchema {
+    root: Arc<Node>,
+}
+
+impl StructuralSchema {
+    /// Compiles an `openAPIV3Schema`, or says why it is not structural.
+    pub fn compile(schema: &Value) -> Result<Self, Vec<String>> {
+        Self::compile_at("spec.validation.openAPIV3Schema", schema)
+            .map_err(|errors| errors.iter().map(FieldError::to_string).collect())
+    }
+
+    /// Like `compile`, for a schema that stands at `path` in its CustomResourceDefinition.
+    pub fn compile_at(path: &str, schema: &Value) -> Result<Self, Vec<FieldError>> {
+        compile::compile(path, schema).map(|root| Self { root })
+    }
+
+    /// Removes the fields that the schema does not know.
+    pub fn prune(&self, object: &mut Value) {
+        prune::prune(object, &self.root);
+        metadata::prune_embedded(object, &self.root);
+    }
+
+    /// Drops nulls that mean "not set", and fills in the defaults.
+    pub fn default(&self, object: &mut Value) {
+        default::apply(object, &self.root);
+    }
+
+    /// Everything wrong with an object, given the one that it replaces.
+    pub fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        let mut errors = value_checks::validate(new, &self.root, &Path::Root, Old::new(old, new));
+        metadata::validate_embedded(new, &self.root, &Path::Root, &mut errors);
+        self.validate_lists_and_rules(new, old, &mut errors);
+        errors
+    }
+
+    /// Everything wrong with an object of which only the status changed.
+    pub fn validate_status(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        if let (Some(status), Some(schema)) = (new.get("status"), self.root.property("status")) {
+            let inside = value_checks::validate(status, schema, &Path::Root, Old::new(old.get("status"), status));
+            errors.extend(inside.into_iter().map(|error| match error.field.as_str() {
+                "<nil>" => FieldError { field: "status".to_owned(), ..error },
+                below => FieldError { field: format!("status.{below}"), ..error },
+            }));
+        }
+        self.validate_lists_and_rules(new, Some(old), &mut errors);
+        errors
+    }
+
+    fn validate_lists_and_rules(&self, new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+        let mut repeated = Vec::new();
+        list_type::validate(new, &self.root, &Path::Root, &mut repeated);
+        if let (false, Some(old)) = (repeated.is_empty(), old) {
+            let mut before = Vec::new();
+            list_type::validate(old, &self.root, &Path::Root, &mut before);
+            if !before.is_empty() {
+                repeated.clear();
+            }
+        }
+        errors.append(&mut repeated);
+        if !self.root.has_rules {
+            return;
+        }
+        if errors.iter().any(FieldError::blocks_rules) {
+            errors.push(FieldError::invalid("<nil>", &json!(null), RULES_SKIPPED));
+        } else {
+            errors.extend(rules::validate(new, &self.root, old));
+        }
+    }
+
+    /// The fields that pruning would drop, as strict decoding names them: `unknown field "spec.foo"`.
+    pub fn unknown_fields(&self, object: &Value) -> Vec<String> {
+        let mut found = metadata::unknown_fields(object, &self.root);
+        let mut paths = Vec::new();
+        prune::visit_unknown(object, &self.root, &mut |path| paths.push(path.show_dotted()));
+        paths.sort();
+        found.append(&mut paths);
+        found.iter().map(|path| format!("unknown field \"{path}\"")).collect()
+    }
+}
