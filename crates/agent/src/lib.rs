@@ -1,1 +1,9 @@
+//! Runs the Pods of one node as local processes; knows nothing of Ray.
 
+pub mod env;
+pub mod facts;
+pub mod images;
+pub mod pod;
+pub mod quantity;
+pub mod scheduler;
+pub mod volumes;

@@ -1,0 +1,292 @@
+//! The environment, command and arguments of a container.
+//!
+//! Starts from nothing of the agent's own environment, so that proxy settings and the like stay
+//! outside. Later entries win; `$(NAME)` refers to entries before it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, EnvVarSource, Pod};
+
+use crate::facts::{self, Facts};
+
+/// The ConfigMaps and Secrets of the pod's namespace.
+pub trait Sources {
+    fn config_map(&self, name: &str) -> Option<BTreeMap<String, Vec<u8>>>;
+    fn secret(&self, name: &str) -> Option<BTreeMap<String, Vec<u8>>>;
+}
+
+/// Why a container's configuration cannot be made, in the kubelet's words.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    #[error("{kind} \"{name}\" not found")]
+    Missing { kind: &'static str, name: String },
+    #[error("couldn't find key {key} in {kind} {namespace}/{name}")]
+    MissingKey { key: String, kind: &'static str, namespace: String, name: String },
+    #[error("unsupported field path \"{path}\" for environment variable {variable}")]
+    Field { path: String, variable: String },
+}
+
+/// The environment of one container: `base` first, then `envFrom`, then `env`.
+pub fn environment(
+    pod: &Pod,
+    container: &Container,
+    base: &[(String, String)],
+    sources: &dyn Sources,
+    facts: &Facts,
+) -> Result<Vec<(String, String)>, ConfigError> {
+    let mut env = Ordered::default();
+    for (name, value) in base {
+        env.set(name, value.clone());
+    }
+    for from in container.env_from.iter().flatten() {
+        let prefix = from.prefix.as_deref().unwrap_or_default();
+        let found = match (&from.config_map_ref, &from.secret_ref) {
+            (Some(r), _) => lookup("configmap", &r.name, r.optional, sources.config_map(&r.name))?,
+            (_, Some(r)) => lookup("secret", &r.name, r.optional, sources.secret(&r.name))?,
+            _ => continue,
+        };
+        for (key, value) in found {
+            env.set(&format!("{prefix}{key}"), String::from_utf8_lossy(&value).into_owned());
+        }
+    }
+    for var in container.env.iter().flatten() {
+        let value = match (&var.value, &var.value_from) {
+            (Some(value), _) if !value.is_empty() => Some(expand(value, |name| env.get(name))),
+            (_, Some(source)) => resolve(pod, container, &var.name, source, sources, facts)?,
+            _ => Some(String::new()),
+        };
+        if let Some(value) = value {
+            env.set(&var.name, value);
+        }
+    }
+    Ok(env.0)
+}
+
+/// The command line: the image's entry point unless the container has its own.
+pub fn command(container: &Container, entrypoint: &[String], env: &[(String, String)]) -> Vec<String> {
+    let own = container.command.as_deref().unwrap_or_default();
+    let args = container.args.as_deref().unwrap_or_default();
+    let head = if own.is_empty() { entrypoint } else { own };
+    let lookup = |name: &str| env.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
+    head.iter().chain(args).map(|part| expand(part, lookup)).collect()
+}
+
+/// Replaces `$(NAME)` where the name is known; `$$` is one dollar sign.
+pub fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        if let Some(after) = rest.strip_prefix('$') {
+            out.push('$');
+            rest = after;
+        } else if let Some((name, after)) = rest.strip_prefix('(').and_then(|r| r.split_once(')')) {
+            match lookup(name) {
+                Some(value) => out.push_str(&value),
+                None => {
+                    out.push_str("$(");
+                    out.push_str(name);
+                    out.push(')');
+                }
+            }
+            rest = after;
+        } else {
+            out.push('$');
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+fn resolve(
+    pod: &Pod,
+    container: &Container,
+    variable: &str,
+    source: &EnvVarSource,
+    sources: &dyn Sources,
+    facts: &Facts,
+) -> Result<Option<String>, ConfigError> {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let bad = |path: &str| ConfigError::Field { path: path.to_owned(), variable: variable.to_owned() };
+    if let Some(r) = &source.field_ref {
+        return facts::field(pod, facts, &r.field_path).map(Some).ok_or_else(|| bad(&r.field_path));
+    }
+    if let Some(r) = &source.resource_field_ref {
+        let named = r.container_name.as_deref().and_then(|name| {
+            pod.spec
+                .iter()
+                .flat_map(|s| s.init_containers.iter().flatten().chain(&s.containers))
+                .find(|c| c.name == name)
+        });
+        return facts::resource(named.unwrap_or(container), facts, r).map(Some).ok_or_else(|| bad(&r.resource));
+    }
+    let (kind, title, name, key, optional, found) = if let Some(r) = &source.config_map_key_ref {
+        ("configmap", "ConfigMap", &r.name, &r.key, r.optional, sources.config_map(&r.name))
+    } else if let Some(r) = &source.secret_key_ref {
+        ("secret", "Secret", &r.name, &r.key, r.optional, sources.secret(&r.name))
+    } else {
+        return Ok(Some(String::new()));
+    };
+    let found = lookup(kind, name, optional, found)?;
+    match found.get(key) {
+        Some(value) => Ok(Some(String::from_utf8_lossy(value).into_owned())),
+        None if optional == Some(true) => Ok(None),
+        None => Err(ConfigError::MissingKey {
+            key: key.clone(),
+            kind: title,
+            namespace: namespace.to_owned(),
+            name: name.clone(),
+        }),
+    }
+}
+
+fn lookup(
+    kind: &'static str,
+    name: &str,
+    optional: Option<bool>,
+    found: Option<BTreeMap<String, Vec<u8>>>,
+) -> Result<BTreeMap<String, Vec<u8>>, ConfigError> {
+    match found {
+        Some(found) => Ok(found),
+        None if optional == Some(true) => Ok(BTreeMap::new()),
+        None => Err(ConfigError::Missing { kind, name: name.to_owned() }),
+    }
+}
+
+/// Variables in the order they were first set, the last value winning.
+#[derive(Default)]
+struct Ordered(Vec<(String, String)>);
+
+impl Ordered {
+    fn get(&self, name: &str) -> Option<String> {
+        self.0.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone())
+    }
+
+    fn set(&mut self, name: &str, value: String) {
+        match self.0.iter_mut().find(|(n, _)| n == name) {
+            Some(entry) => entry.1 = value,
+            None => self.0.push((name.to_owned(), value)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+    use serde_json::json;
+
+    use super::*;
+
+    struct Fixed;
+
+    impl Sources for Fixed {
+        fn config_map(&self, name: &str) -> Option<BTreeMap<String, Vec<u8>>> {
+            (name == "cm").then(|| BTreeMap::from([("k".to_owned(), b"v".to_vec()), ("z".to_owned(), b"y".to_vec())]))
+        }
+        fn secret(&self, name: &str) -> Option<BTreeMap<String, Vec<u8>>> {
+            (name == "sec").then(|| BTreeMap::from([("pw".to_owned(), b"hunter".to_vec())]))
+        }
+    }
+
+    fn check(container: serde_json::Value, expect: Result<&[(&str, &str)], &str>) {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "p", "namespace": "n", "uid": "u", "labels": {"ray.io/cluster": "c"}},
+            "spec": {"nodeName": "node", "containers": [{"name": "other", "resources": {"limits": {"cpu": "3"}}}]},
+        }))
+        .unwrap();
+        let mut container = container;
+        container["name"] = json!("c");
+        let container: Container = serde_json::from_value(container).unwrap();
+        let facts = Facts {
+            pod_ip: "10.244.0.9".into(),
+            host_ip: "10.244.0.1".into(),
+            allocatable: BTreeMap::from([("cpu".to_owned(), Quantity("4".into()))]),
+        };
+        let base = [("PATH".to_owned(), "/bin".to_owned())];
+        let got = environment(&pod, &container, &base, &Fixed, &facts).map_err(|e| e.to_string());
+        let expect = expect
+            .map(|pairs| {
+                let all = std::iter::once(&("PATH", "/bin")).chain(pairs);
+                all.map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Vec<_>>()
+            })
+            .map_err(str::to_owned);
+        assert_eq!(got, expect);
+    }
+
+    #[test]
+    fn values_refer_to_earlier_ones() {
+        let env = json!({"env": [
+            {"name": "A", "value": "1"}, {"name": "B", "value": "$(A)-$(C)-$$(A)-$A"}, {"name": "C", "value": ""},
+        ]});
+        check(env, Ok(&[("A", "1"), ("B", "1-$(C)-$(A)-$A"), ("C", "")]));
+    }
+
+    #[test]
+    fn sources_are_read() {
+        let env = json!({
+            "envFrom": [{"prefix": "P_", "configMapRef": {"name": "cm"}}, {"secretRef": {"name": "no", "optional": true}}],
+            "env": [
+                {"name": "K", "valueFrom": {"configMapKeyRef": {"name": "cm", "key": "k"}}},
+                {"name": "S", "valueFrom": {"secretKeyRef": {"name": "sec", "key": "pw"}}},
+                {"name": "O", "valueFrom": {"secretKeyRef": {"name": "sec", "key": "no", "optional": true}}},
+                {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+                {"name": "L", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['ray.io/cluster']"}}},
+                {"name": "M", "valueFrom": {"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Mi"}}},
+                {"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
+                {"name": "R", "valueFrom": {"resourceFieldRef": {"resource": "requests.cpu"}}},
+                {"name": "X", "valueFrom": {"resourceFieldRef": {"containerName": "other", "resource": "limits.cpu"}}},
+            ],
+            "resources": {"limits": {"memory": "2Gi"}, "requests": {"cpu": "1500m"}},
+        });
+        let expect: &[(&str, &str)] = &[
+            ("P_k", "v"),
+            ("P_z", "y"),
+            ("K", "v"),
+            ("S", "hunter"),
+            ("IP", "10.244.0.9"),
+            ("L", "c"),
+            ("M", "2048"),
+            ("CPU", "4"),
+            ("R", "2"),
+            ("X", "3"),
+        ];
+        check(env, Ok(expect));
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let key = |kind: &str, name: &str, key: &str| {
+            let mut source = json!({});
+            source[kind] = json!({"name": name, "key": key});
+            json!({"env": [{"name": "E", "valueFrom": source}]})
+        };
+        check(key("configMapKeyRef", "nope", "k"), Err("configmap \"nope\" not found"));
+        check(key("secretKeyRef", "nope", "k"), Err("secret \"nope\" not found"));
+        check(key("secretKeyRef", "sec", "k"), Err("couldn't find key k in Secret n/sec"));
+        let bad = json!({"env": [{"name": "E", "valueFrom": {"fieldRef": {"fieldPath": "spec.nope"}}}]});
+        check(bad, Err("unsupported field path \"spec.nope\" for environment variable E"));
+    }
+
+    #[test]
+    fn commands_are_expanded_and_fall_back_to_the_entry_point() {
+        let container = |v| serde_json::from_value::<Container>(v).unwrap();
+        let env = [("A".to_owned(), "x".to_owned())];
+        let own = container(json!({"name": "c", "command": ["sh", "-c"], "args": ["echo $(A) $(B)"]}));
+        assert_eq!(command(&own, &["redis".into()], &env), ["sh", "-c", "echo x $(B)"]);
+        let none = container(json!({"name": "c", "args": ["--port"]}));
+        assert_eq!(command(&none, &["redis".into()], &env), ["redis", "--port"]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn text_without_dollars_stays(text in "[^$]{0,30}") {
+            proptest::prop_assert_eq!(expand(&text, |_| None), text);
+        }
+
+        #[test]
+        fn no_text_panics(text in "[$()a-z]{0,30}") {
+            let _ = expand(&text, |name| Some(name.to_owned()));
+        }
+    }
+}

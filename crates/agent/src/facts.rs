@@ -1,0 +1,69 @@
+//! What a container may ask about its own pod: `fieldRef` and `resourceFieldRef`.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use crate::quantity::Amount;
+
+/// Answers that are not in the pod object itself.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    pub pod_ip: String,
+    pub host_ip: String,
+    /// What stands in for a limit that is not set.
+    pub allocatable: BTreeMap<String, Quantity>,
+}
+
+/// The value of a `fieldRef`; `None` for a path Kubernetes does not offer.
+pub fn field(pod: &Pod, facts: &Facts, path: &str) -> Option<String> {
+    let meta = &pod.metadata;
+    let spec = pod.spec.as_ref();
+    if let Some((map, key)) = subscript(path) {
+        let map = match map {
+            "metadata.labels" => &meta.labels,
+            "metadata.annotations" => &meta.annotations,
+            _ => return None,
+        };
+        return Some(map.as_ref().and_then(|m| m.get(key)).cloned().unwrap_or_default());
+    }
+    Some(match path {
+        "metadata.name" => meta.name.clone().unwrap_or_default(),
+        "metadata.namespace" => meta.namespace.clone().unwrap_or_default(),
+        "metadata.uid" => meta.uid.clone().unwrap_or_default(),
+        "metadata.labels" => lines(meta.labels.as_ref()),
+        "metadata.annotations" => lines(meta.annotations.as_ref()),
+        "spec.nodeName" => spec.and_then(|s| s.node_name.clone()).unwrap_or_default(),
+        "spec.serviceAccountName" => spec.and_then(|s| s.service_account_name.clone()).unwrap_or_default(),
+        "status.podIP" | "status.podIPs" => facts.pod_ip.clone(),
+        "status.hostIP" | "status.hostIPs" => facts.host_ip.clone(),
+        _ => return None,
+    })
+}
+
+/// The value of a `resourceFieldRef` for one container; `None` for an unknown resource.
+pub fn resource(container: &Container, facts: &Facts, selector: &ResourceFieldSelector) -> Option<String> {
+    let (kind, name) = selector.resource.split_once('.')?;
+    let resources = container.resources.as_ref();
+    let limit = resources.and_then(|r| r.limits.as_ref()).and_then(|m| m.get(name));
+    let value = match kind {
+        "limits" => limit.or_else(|| facts.allocatable.get(name)),
+        "requests" => resources.and_then(|r| r.requests.as_ref()).and_then(|m| m.get(name)).or(limit),
+        _ => return None,
+    };
+    let divisor = selector.divisor.as_ref().and_then(|d| Amount::parse(&d.0)).filter(|d| *d > Amount::ZERO);
+    Some(Amount::of(value).ceil_div(divisor.unwrap_or(Amount::whole(1))).to_string())
+}
+
+/// `metadata.labels['key']` → (`metadata.labels`, `key`).
+fn subscript(path: &str) -> Option<(&str, &str)> {
+    let (map, rest) = path.split_once('[')?;
+    let key = rest.strip_suffix(']')?;
+    Some((map, key.trim_matches(['\'', '"'])))
+}
+
+/// Labels as a downward API file holds them.
+fn lines(map: Option<&BTreeMap<String, String>>) -> String {
+    map.into_iter().flatten().map(|(k, v)| format!("{k}={v:?}")).collect::<Vec<_>>().join("\n")
+}

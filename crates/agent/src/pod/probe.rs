@@ -1,0 +1,139 @@
+//! When a probe runs and what its answers add up to.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Container, Probe};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProbeKind {
+    Startup,
+    Readiness,
+    Liveness,
+}
+
+impl ProbeKind {
+    pub const ALL: [Self; 3] = [Self::Startup, Self::Readiness, Self::Liveness];
+
+    pub fn of(self, container: &Container) -> Option<&Probe> {
+        match self {
+            Self::Startup => container.startup_probe.as_ref(),
+            Self::Readiness => container.readiness_probe.as_ref(),
+            Self::Liveness => container.liveness_probe.as_ref(),
+        }
+    }
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Startup => "Startup",
+            Self::Readiness => "Readiness",
+            Self::Liveness => "Liveness",
+        }
+    }
+}
+
+/// The counting of one probe over one run of a container.
+#[derive(Debug, Clone)]
+pub struct Counter {
+    pub kind: ProbeKind,
+    period: SignedDuration,
+    timeout: SignedDuration,
+    success_threshold: i32,
+    failure_threshold: i32,
+    /// Ask every second until the first success.
+    eager: bool,
+    next: Timestamp,
+    streak: i32,
+    last: Option<bool>,
+    verdict: Option<bool>,
+}
+
+impl Counter {
+    /// `eager`: readiness is asked from the start, ahead of its initial delay and period.
+    pub fn new(kind: ProbeKind, probe: &Probe, started: Timestamp, eager: bool) -> Self {
+        let or = |value: Option<i32>, default: i32| value.filter(|v| *v > 0).unwrap_or(default);
+        let seconds = |value: i32| SignedDuration::from_secs(i64::from(value));
+        let eager = eager && kind == ProbeKind::Readiness;
+        let delay = if eager { SignedDuration::ZERO } else { seconds(or(probe.initial_delay_seconds, 0)) };
+        Self {
+            kind,
+            period: seconds(or(probe.period_seconds, 10)),
+            timeout: seconds(or(probe.timeout_seconds, 1)),
+            success_threshold: or(probe.success_threshold, 1),
+            failure_threshold: or(probe.failure_threshold, 3),
+            eager,
+            next: started.checked_add(delay).unwrap_or(Timestamp::MAX),
+            streak: 0,
+            last: None,
+            verdict: None,
+        }
+    }
+
+    pub fn timeout(&self) -> SignedDuration {
+        self.timeout
+    }
+
+    /// When to ask next.
+    pub fn due(&self) -> Timestamp {
+        self.next
+    }
+
+    /// Counts one answer; returns the verdict if this answer settled or changed it.
+    pub fn record(&mut self, ok: bool, now: Timestamp) -> Option<bool> {
+        self.streak = if self.last == Some(ok) { self.streak.saturating_add(1) } else { 1 };
+        self.last = Some(ok);
+        let needed = if ok { self.success_threshold } else { self.failure_threshold };
+        let settled = self.streak >= needed && self.verdict != Some(ok);
+        if settled {
+            self.verdict = Some(ok);
+        }
+        let hurry = self.eager && self.verdict != Some(true);
+        let period = if hurry { self.period.min(SignedDuration::from_secs(1)) } else { self.period };
+        self.next = now.checked_add(period).unwrap_or(Timestamp::MAX);
+        settled.then_some(ok)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers in, verdicts out: `+` and `-` for answers, `.` where nothing changed.
+    fn check(probe: serde_json::Value, answers: &str, expect: &str) {
+        let probe: Probe = serde_json::from_value(probe).unwrap();
+        let now = Timestamp::from_second(1_700_000_000).unwrap();
+        let mut counter = Counter::new(ProbeKind::Liveness, &probe, now, false);
+        let got: String = answers
+            .chars()
+            .map(|c| match counter.record(c == '+', now) {
+                Some(true) => '+',
+                Some(false) => '-',
+                None => '.',
+            })
+            .collect();
+        assert_eq!(got, expect);
+    }
+
+    #[test]
+    fn thresholds_count_answers_in_a_row() {
+        check(serde_json::json!({}), "--+---+", "..+..-+");
+        check(serde_json::json!({"failureThreshold": 1, "successThreshold": 2}), "+-++-", ".-.+-");
+    }
+
+    #[test]
+    fn readiness_can_be_asked_ahead_of_its_delay() {
+        let probe: Probe =
+            serde_json::from_value(serde_json::json!({"initialDelaySeconds": 10, "periodSeconds": 5})).unwrap();
+        let start = Timestamp::from_second(1_700_000_000).unwrap();
+        let due = |kind, eager, answer: Option<bool>| {
+            let mut counter = Counter::new(kind, &probe, start, eager);
+            if let Some(ok) = answer {
+                counter.record(ok, start);
+            }
+            counter.due().duration_since(start).as_secs()
+        };
+        assert_eq!(due(ProbeKind::Readiness, false, None), 10);
+        assert_eq!(due(ProbeKind::Readiness, true, None), 0);
+        assert_eq!(due(ProbeKind::Readiness, true, Some(false)), 1);
+        assert_eq!(due(ProbeKind::Readiness, true, Some(true)), 5);
+        assert_eq!(due(ProbeKind::Liveness, true, None), 10, "liveness keeps its patience");
+    }
+}

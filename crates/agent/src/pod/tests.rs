@@ -1,0 +1,369 @@
+//! Tables and properties of the pod life cycle.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+const T0: i64 = 1_700_000_000;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(T0 + seconds).unwrap()
+}
+
+fn pod(spec: Value) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": {"name": "p", "namespace": "n", "uid": "u"},
+        "spec": spec,
+    }))
+    .unwrap()
+}
+
+fn running(since: i64) -> Record {
+    Record {
+        life: Life::Running { id: "manta://1".into(), since: at(since) },
+        ready: true,
+        started: true,
+        ..Record::default()
+    }
+}
+
+fn exited(code: i32, from: i64, to: i64) -> Record {
+    let mut record = running(from);
+    record.end(Exit {
+        id: "manta://1".into(),
+        code,
+        reason: if code == 0 { "Completed" } else { "Error" }.into(),
+        message: None,
+        started: at(from),
+        finished: at(to),
+    });
+    record
+}
+
+fn ready_sandbox() -> Sandbox {
+    Sandbox::Ready { ip: "10.244.0.5".into() }
+}
+
+struct Given {
+    spec: Value,
+    records: Vec<(&'static str, Record)>,
+    sandbox: Sandbox,
+    deletion: Deletion,
+    now: i64,
+}
+
+impl Given {
+    fn new(spec: Value, records: Vec<(&'static str, Record)>) -> Self {
+        Self { spec, records, sandbox: ready_sandbox(), deletion: Deletion::None, now: 0 }
+    }
+
+    fn now(mut self, now: i64) -> Self {
+        self.now = now;
+        self
+    }
+
+    fn deleted(mut self, seconds: i64) -> Self {
+        self.deletion = Deletion::Graceful { seconds };
+        self
+    }
+
+    fn sandbox(mut self, sandbox: Sandbox) -> Self {
+        self.sandbox = sandbox;
+        self
+    }
+
+    fn next(self) -> Next {
+        let pod = pod(self.spec);
+        let records = self.records.into_iter().map(|(n, r)| (n.to_owned(), r)).collect();
+        next(&Observed {
+            pod: &pod,
+            records: &records,
+            sandbox: &self.sandbox,
+            deletion: self.deletion,
+            accepted: at(0),
+            host_ip: "10.244.0.1",
+            backoff: Backoff::KUBELET,
+            now: at(self.now),
+        })
+    }
+}
+
+/// The actions in short: `start a`, `stop a 30`, `+net`, `-net`, `finish`.
+fn actions(next: &Next) -> String {
+    let one = |action: &Action| match action {
+        Action::CreateSandbox => "+net".to_owned(),
+        Action::RemoveSandbox => "-net".to_owned(),
+        Action::Finish => "finish".to_owned(),
+        Action::Start { container } => format!("start {container}"),
+        Action::Stop { container, grace, .. } => format!("stop {container} {grace}"),
+    };
+    next.actions.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn check(given: Given, expect_actions: &str, expect_phase: &str) -> Next {
+    let next = given.next();
+    assert_eq!((&*actions(&next), next.status.phase.as_deref()), (expect_actions, Some(expect_phase)));
+    next
+}
+
+fn two(policy: &str) -> Value {
+    json!({"restartPolicy": policy, "containers": [{"name": "b"}, {"name": "a"}]})
+}
+
+fn with_init(policy: &str) -> Value {
+    json!({"restartPolicy": policy, "initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}],
+           "containers": [{"name": "a"}]})
+}
+
+#[test]
+fn a_pod_gets_a_network_then_its_containers() {
+    check(Given::new(two("Always"), vec![]).sandbox(Sandbox::Absent), "+net", "Pending");
+    check(Given::new(two("Always"), vec![]).sandbox(Sandbox::Creating), "", "Pending");
+    check(Given::new(two("Always"), vec![]), "start b, start a", "Pending");
+    let next = check(Given::new(two("Always"), vec![("a", running(0)), ("b", running(0))]), "", "Running");
+    let names: Vec<_> = next.status.container_statuses.iter().flatten().map(|s| &*s.name).collect();
+    assert_eq!(names, ["a", "b"], "sorted by name");
+    assert!(next.status.conditions.iter().flatten().all(|c| c.status == "True"));
+}
+
+#[test]
+fn init_containers_run_in_order_and_sidecars_only_have_to_start() {
+    let up = |started| Record { started, ..running(0) };
+    check(Given::new(with_init("Always"), vec![]), "start i", "Pending");
+    check(Given::new(with_init("Always"), vec![("i", running(0))]), "", "Pending");
+    check(Given::new(with_init("Always"), vec![("i", exited(0, 0, 1))]), "start s", "Pending");
+    check(Given::new(with_init("Always"), vec![("i", exited(0, 0, 1)), ("s", up(false))]), "", "Pending");
+    check(Given::new(with_init("Always"), vec![("i", exited(0, 0, 1)), ("s", up(true))]), "start a", "Pending");
+    let all = vec![("i", exited(0, 0, 1)), ("s", up(true)), ("a", running(2))];
+    check(Given::new(with_init("Always"), all), "", "Running");
+    let sidecar_died = vec![("i", exited(0, 0, 1)), ("s", exited(1, 0, 3)), ("a", running(2))];
+    check(Given::new(with_init("Never"), sidecar_died).now(3), "start s", "Running");
+}
+
+#[test]
+fn a_failed_init_container_ends_or_delays_the_pod() {
+    check(Given::new(with_init("Never"), vec![("i", exited(3, 0, 1))]), "-net", "Failed");
+    check(Given::new(with_init("Always"), vec![("i", exited(3, 0, 1))]).now(1), "start i", "Pending");
+    let again = Record { streak: 1, ..exited(3, 0, 1) };
+    let next = check(Given::new(with_init("Always"), vec![("i", again)]).now(1), "", "Pending");
+    assert_eq!(next.wake, Some(at(11)));
+    let state = next.status.init_container_statuses.unwrap()[0].state.clone().unwrap();
+    assert_eq!(
+        state.waiting.map(|w| (w.reason, w.message)),
+        Some((Some("CrashLoopBackOff".into()), Some("back-off 10s restarting failed container=i pod=p_n(u)".into())))
+    );
+}
+
+#[test]
+fn restart_policies_decide_what_an_exit_means() {
+    let pair = |a, b| vec![("a", a), ("b", b)];
+    check(Given::new(two("Never"), pair(exited(0, 0, 1), exited(0, 0, 1))).now(9), "-net", "Succeeded");
+    check(Given::new(two("Never"), pair(exited(1, 0, 1), exited(0, 0, 1))).now(9), "-net", "Failed");
+    check(Given::new(two("Never"), pair(exited(1, 0, 1), running(0))).now(9), "", "Running");
+    check(Given::new(two("OnFailure"), pair(exited(0, 0, 1), exited(0, 0, 1))).now(9), "-net", "Succeeded");
+    check(Given::new(two("OnFailure"), pair(exited(1, 0, 1), exited(0, 0, 1))).now(9), "start a", "Running");
+    check(Given::new(two("Always"), pair(exited(0, 0, 1), running(0))).now(9), "start a", "Running");
+}
+
+#[test]
+fn a_sick_container_is_stopped_once() {
+    let sick = Record { unhealthy: Some("liveness".into()), ..running(0) };
+    let stopping = Record { stopping: true, ..sick.clone() };
+    check(Given::new(two("Always"), vec![("a", sick), ("b", running(0))]), "stop a 30", "Running");
+    check(Given::new(two("Always"), vec![("a", stopping), ("b", running(0))]), "", "Running");
+}
+
+#[test]
+fn deletion_stops_containers_then_sidecars_then_the_network_then_the_object() {
+    let done = exited(0, 0, 1);
+    let all = |a: Record, s: Record| vec![("i", done.clone()), ("s", s), ("a", a)];
+    check(Given::new(with_init("Always"), all(running(2), running(1))).deleted(7), "stop a 7", "Running");
+    let stopping = Record { stopping: true, ..running(2) };
+    check(Given::new(with_init("Always"), all(stopping, running(1))).deleted(7), "", "Running");
+    check(Given::new(with_init("Always"), all(exited(143, 2, 3), running(1))).deleted(7), "stop s 7", "Running");
+    check(Given::new(with_init("Always"), all(exited(143, 2, 3), exited(0, 1, 4))).deleted(7), "-net", "Failed");
+    let gone = Sandbox::Removed { ip: Some("10.244.0.5".into()) };
+    let next = check(
+        Given::new(with_init("Always"), all(exited(0, 2, 3), exited(0, 1, 4))).deleted(7).sandbox(gone),
+        "finish",
+        "Succeeded",
+    );
+    assert_eq!(next.status.pod_ip.as_deref(), Some("10.244.0.5"));
+    check(Given::new(two("Always"), vec![]).sandbox(Sandbox::Absent).deleted(0), "finish", "Failed");
+}
+
+#[test]
+fn an_active_deadline_fails_the_pod() {
+    let spec = json!({"activeDeadlineSeconds": 10, "restartPolicy": "Never", "containers": [{"name": "a"}]});
+    assert_eq!(Given::new(spec.clone(), vec![("a", running(0))]).now(9).next().wake, Some(at(10)));
+    check(Given::new(spec.clone(), vec![("a", running(0))]).now(10), "stop a 30", "Running");
+    let next = check(Given::new(spec, vec![("a", exited(137, 0, 11))]).now(11), "-net", "Failed");
+    assert_eq!(next.status.reason.as_deref(), Some("DeadlineExceeded"));
+}
+
+#[test]
+fn unready_containers_are_named_in_the_conditions() {
+    let unready = Record { ready: false, ..running(0) };
+    let next = Given::new(two("Always"), vec![("a", unready.clone()), ("b", unready)]).next();
+    let ready = next.status.conditions.iter().flatten().find(|c| c.type_ == "Ready").unwrap();
+    assert_eq!(
+        (&*ready.status, ready.reason.as_deref(), ready.message.as_deref()),
+        ("False", Some("ContainersNotReady"), Some("containers with unready status: [b a]"))
+    );
+    let next = Given::new(with_init("Always"), vec![]).next();
+    let condition = next.status.conditions.iter().flatten().find(|c| c.type_ == "Initialized").unwrap();
+    assert_eq!(condition.message.as_deref(), Some("containers with incomplete status: [i s]"));
+    let main = &next.status.container_statuses.unwrap()[0];
+    assert_eq!(main.state.as_ref().unwrap().waiting.as_ref().unwrap().reason.as_deref(), Some("PodInitializing"));
+}
+
+#[test]
+fn conditions_of_others_and_old_transition_times_are_kept() {
+    let mut pod = pod(two("Always"));
+    let records: Records = [("a", running(0)), ("b", running(0))].map(|(n, r)| (n.to_owned(), r)).into();
+    let sandbox = ready_sandbox();
+    let observe = |pod: &Pod, now| {
+        let seen = Observed {
+            pod,
+            records: &records,
+            sandbox: &sandbox,
+            deletion: Deletion::None,
+            accepted: at(0),
+            host_ip: "h",
+            backoff: Backoff::KUBELET,
+            now: at(now),
+        };
+        next(&seen).status
+    };
+    let mut first = observe(&pod, 5);
+    let foreign = serde_json::from_value(json!({"type": "Mine", "status": "True"})).unwrap();
+    first.conditions.as_mut().unwrap().push(foreign);
+    pod.status = Some(first.clone());
+    assert_eq!(observe(&pod, 60), first, "the same world has the same status");
+}
+
+#[test]
+fn backoff_doubles_up_to_its_cap() {
+    let delays: Vec<i64> = [0, 1, 2, 3, 5, 6, 99].map(|n| Backoff::KUBELET.delay(n).as_secs()).into();
+    assert_eq!(delays, [0, 10, 20, 40, 160, 300, 300]);
+}
+
+#[test]
+fn a_long_run_is_forgiven() {
+    let mut record = Record { streak: 4, ..exited(1, 0, 600) };
+    check(
+        Given::new(json!({"containers": [{"name": "a"}]}), vec![("a", record.clone())]).now(600),
+        "start a",
+        "Running",
+    );
+    record.begin(Backoff::KUBELET.reset);
+    assert_eq!((record.streak, record.restarts), (1, 1));
+}
+
+#[test]
+fn processes_of_a_dead_agent_count_as_killed() {
+    let mut pod = pod(with_init("Always"));
+    let records: Records =
+        [("i", exited(0, 0, 1)), ("s", running(1)), ("a", running(2))].map(|(n, r)| (n.to_owned(), r)).into();
+    let seen = Observed {
+        pod: &pod,
+        records: &records,
+        sandbox: &ready_sandbox(),
+        deletion: Deletion::None,
+        accepted: at(0),
+        host_ip: "h",
+        backoff: Backoff::KUBELET,
+        now: at(9),
+    };
+    pod.status = Some(next(&seen).status);
+    let found = recover(&pod, at(50));
+    assert_eq!(found["a"].exit().map(|e| (e.code, &*e.reason)), Some((137, "ContainerStatusUnknown")));
+    assert_eq!(found["i"].life, Life::New, "a new sandbox is initialised again");
+}
+
+/// A toy node: carries out the actions, containers end as the seeds say.
+fn simulate(spec: Value, codes: Vec<i32>, delete_at: Option<i64>) -> (Phase, Vec<String>) {
+    let pod = pod(spec);
+    let (mut records, mut sandbox, mut now) = (Records::new(), Sandbox::Absent, 0);
+    let mut codes = codes.into_iter().cycle();
+    let mut transcript = Vec::new();
+    for _ in 0..400 {
+        let deletion = match delete_at {
+            Some(at) if now >= at => Deletion::Graceful { seconds: 5 },
+            _ => Deletion::None,
+        };
+        let seen = Observed {
+            pod: &pod,
+            records: &records,
+            sandbox: &sandbox,
+            deletion,
+            accepted: at(0),
+            host_ip: "h",
+            backoff: Backoff::LOCAL,
+            now: at(now),
+        };
+        let next = next(&seen);
+        let phase = Phase::parse(next.status.phase.as_deref().unwrap()).unwrap();
+        assert!(next.wake.is_none_or(|wake| wake > at(now)), "wake lies in the future");
+        for action in next.actions {
+            transcript.push(format!("{action:?}"));
+            match action {
+                Action::CreateSandbox => sandbox = ready_sandbox(),
+                Action::RemoveSandbox => {
+                    assert!(!records.values().any(Record::is_alive), "the network outlives the containers");
+                    sandbox = Sandbox::Removed { ip: None };
+                }
+                Action::Start { container } => {
+                    assert_eq!(deletion, Deletion::None, "nothing starts in a pod that is leaving");
+                    let record = records.entry(container).or_default();
+                    assert!(!record.is_alive(), "never two at once");
+                    record.begin(Backoff::LOCAL.reset);
+                    record.life = Life::Running { id: "x".into(), since: at(now) };
+                    (record.ready, record.started) = (true, true);
+                }
+                Action::Stop { container, .. } => {
+                    let exit = exited(143, now, now + 1).exit().cloned().unwrap();
+                    records.get_mut(&container).unwrap().end(exit);
+                }
+                Action::Finish => return (phase, transcript),
+            }
+        }
+        if delete_at.is_none() && phase.is_terminal() && sandbox == (Sandbox::Removed { ip: None }) {
+            return (phase, transcript);
+        }
+        now += 1;
+        let running: Vec<String> = records.iter().filter(|(_, r)| r.is_running()).map(|(n, _)| n.clone()).collect();
+        for name in running {
+            let code = codes.next().unwrap_or(0);
+            if code >= 0 && name != "s" {
+                let exit = exited(code, now - 1, now).exit().cloned().unwrap();
+                records.get_mut(&name).unwrap().end(exit);
+            }
+        }
+    }
+    panic!("the pod never came to rest: {transcript:#?}");
+}
+
+proptest! {
+    #[test]
+    fn every_deleted_pod_goes_away(
+        policy in prop::sample::select(vec!["Always", "OnFailure", "Never"]),
+        codes in prop::collection::vec(-1..3i32, 1..6),
+        delete_at in 0..40i64,
+        init in any::<bool>(),
+    ) {
+        let spec = if init { with_init(policy) } else { two(policy) };
+        let (phase, _) = simulate(spec, codes, Some(delete_at));
+        prop_assert!(phase.is_terminal());
+    }
+
+    #[test]
+    fn a_pod_that_is_not_restarted_ends_by_itself(codes in prop::collection::vec(0..3i32, 1..6)) {
+        let (phase, _) = simulate(two("Never"), codes.clone(), None);
+        let failed = [0, 1].iter().any(|i| codes[i % codes.len()] != 0);
+        prop_assert_eq!(phase == Phase::Failed, failed);
+    }
+}

@@ -1,0 +1,428 @@
+//! Volumes: which files and directories a pod brings, and where its containers see them.
+//!
+//! [`plan`] is pure: it turns the volumes of a pod into [`Volume`]s and says which is missing;
+//! [`mounts`] turns a container's `volumeMounts` into binds. `disk` writes them out.
+
+pub mod disk;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{
+    Container, DownwardAPIVolumeFile, KeyToPath, Pod, ProjectedVolumeSource, Volume as ApiVolume,
+};
+
+use crate::env::{self, Sources};
+use crate::facts::{self, Facts};
+use crate::quantity::Amount;
+
+/// What a volume is, after its sources have been read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Volume {
+    /// A directory that lives as long as the pod.
+    Empty,
+    /// A file system in memory that lives as long as the pod.
+    Memory {
+        limit: Option<i64>,
+    },
+    Files(Vec<File>),
+    /// A directory of the machine itself.
+    Host {
+        path: String,
+        kind: String,
+    },
+    /// A directory that outlives the pod.
+    Claim {
+        name: String,
+        read_only: bool,
+    },
+}
+
+/// One file of a volume, its path relative to the volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct File {
+    pub path: String,
+    pub contents: Vec<u8>,
+    pub mode: u32,
+}
+
+/// One entry of a container's file system taken from a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    pub volume: String,
+    pub sub_path: Option<String>,
+    pub target: String,
+    pub read_only: bool,
+}
+
+/// Why a pod's volumes cannot be set up.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum VolumeError {
+    #[error("MountVolume.SetUp failed for volume \"{volume}\" : {cause}")]
+    Missing { volume: String, cause: String },
+    #[error(
+        "volume \"{volume}\" is of type {kind}, which a local node cannot provide; use emptyDir or a PersistentVolumeClaim"
+    )]
+    Unsupported { volume: String, kind: String },
+    #[error("volume \"{volume}\" uses the machine's directory {path}; allow it with --allow-host-path")]
+    HostPath { volume: String, path: String },
+    #[error("container {container} mounts volume \"{volume}\", which the pod does not have")]
+    Unknown { container: String, volume: String },
+    #[error("volume \"{volume}\" has a path that leaves it: {path}")]
+    Escapes { volume: String, path: String },
+}
+
+/// The credentials a pod gets for the API server.
+#[derive(Debug, Clone, Default)]
+pub struct Identity {
+    pub token: String,
+    pub ca: String,
+}
+
+/// Reads all volumes of a pod, by name.
+pub fn plan(
+    pod: &Pod,
+    sources: &dyn Sources,
+    facts: &Facts,
+    identity: &Identity,
+    host_paths: bool,
+) -> Result<BTreeMap<String, Volume>, VolumeError> {
+    let reader = Reader { pod, sources, facts, identity, host_paths };
+    let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
+    volumes.map(|v| Ok((v.name.clone(), reader.read(v)?))).collect()
+}
+
+/// Where one container sees the volumes, in the order they must be mounted.
+pub fn mounts(
+    container: &Container,
+    volumes: &BTreeMap<String, Volume>,
+    env: &[(String, String)],
+) -> Result<Vec<Mount>, VolumeError> {
+    let mut mounts = Vec::new();
+    for mount in container.volume_mounts.iter().flatten() {
+        let Some(volume) = volumes.get(&mount.name) else {
+            let (container, volume) = (container.name.clone(), mount.name.clone());
+            return Err(VolumeError::Unknown { container, volume });
+        };
+        let lookup = |name: &str| env.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
+        let expanded = mount.sub_path_expr.as_deref().map(|expr| env::expand(expr, lookup));
+        let sub_path = expanded.or_else(|| mount.sub_path.clone()).filter(|p| !p.is_empty());
+        if let Some(path) = sub_path.as_deref().filter(|p| escapes(p)) {
+            return Err(VolumeError::Escapes { volume: mount.name.clone(), path: path.to_owned() });
+        }
+        let written_by_agent = matches!(volume, Volume::Files(_) | Volume::Claim { read_only: true, .. });
+        mounts.push(Mount {
+            volume: mount.name.clone(),
+            sub_path,
+            target: mount.mount_path.clone(),
+            read_only: mount.read_only == Some(true) || written_by_agent,
+        });
+    }
+    // A mount inside another must come after it.
+    mounts.sort_by_key(|m| m.target.split('/').filter(|part| !part.is_empty()).count());
+    Ok(mounts)
+}
+
+/// The ConfigMaps and Secrets a pod needs before it can start.
+pub fn references(pod: &Pod) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut maps, mut secrets) = (BTreeSet::new(), BTreeSet::new());
+    let Some(spec) = &pod.spec else { return (maps, secrets) };
+    for volume in spec.volumes.iter().flatten() {
+        maps.extend(volume.config_map.iter().map(|s| s.name.clone()));
+        secrets.extend(volume.secret.iter().filter_map(|s| s.secret_name.clone()));
+        for source in volume.projected.iter().flat_map(|p| p.sources.iter().flatten()) {
+            maps.extend(source.config_map.iter().map(|s| s.name.clone()));
+            secrets.extend(source.secret.iter().map(|s| s.name.clone()));
+        }
+    }
+    for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
+        for from in container.env_from.iter().flatten() {
+            maps.extend(from.config_map_ref.iter().map(|r| r.name.clone()));
+            secrets.extend(from.secret_ref.iter().map(|r| r.name.clone()));
+        }
+        for source in container.env.iter().flatten().filter_map(|e| e.value_from.as_ref()) {
+            maps.extend(source.config_map_key_ref.iter().map(|r| r.name.clone()));
+            secrets.extend(source.secret_key_ref.iter().map(|r| r.name.clone()));
+        }
+    }
+    (maps, secrets)
+}
+
+struct Reader<'a> {
+    pod: &'a Pod,
+    sources: &'a dyn Sources,
+    facts: &'a Facts,
+    identity: &'a Identity,
+    host_paths: bool,
+}
+
+impl Reader<'_> {
+    fn read(&self, volume: &ApiVolume) -> Result<Volume, VolumeError> {
+        let name = &volume.name;
+        if let Some(empty) = &volume.empty_dir {
+            let limit = empty.size_limit.as_ref().map(|q| Amount::of(Some(q)).ceil()).filter(|n| *n > 0);
+            let in_memory = empty.medium.as_deref().is_some_and(|m| m == "Memory" || m.starts_with("HugePages"));
+            return Ok(if in_memory { Volume::Memory { limit } } else { Volume::Empty });
+        }
+        if let Some(s) = &volume.config_map {
+            let data = self.sources.config_map(&s.name);
+            return self.files(name, "configmap", &s.name, data, s.items.as_deref(), s.default_mode, s.optional);
+        }
+        if let Some(s) = &volume.secret {
+            let secret = s.secret_name.clone().unwrap_or_default();
+            let data = self.sources.secret(&secret);
+            return self.files(name, "secret", &secret, data, s.items.as_deref(), s.default_mode, s.optional);
+        }
+        if let Some(s) = &volume.downward_api {
+            return Ok(Volume::Files(self.downward(name, s.items.iter().flatten(), s.default_mode)?));
+        }
+        if let Some(s) = &volume.projected {
+            return self.projected(name, s);
+        }
+        if let Some(s) = &volume.host_path {
+            if !self.host_paths {
+                return Err(VolumeError::HostPath { volume: name.clone(), path: s.path.clone() });
+            }
+            return Ok(Volume::Host { path: s.path.clone(), kind: s.type_.clone().unwrap_or_default() });
+        }
+        if let Some(s) = &volume.persistent_volume_claim {
+            return Ok(Volume::Claim { name: s.claim_name.clone(), read_only: s.read_only == Some(true) });
+        }
+        if volume.ephemeral.is_some() {
+            // A generic ephemeral volume lives and dies with its pod.
+            return Ok(Volume::Empty);
+        }
+        let kind = serde_json::to_value(volume)
+            .ok()
+            .and_then(|v| v.as_object().and_then(|o| o.keys().find(|k| *k != "name").cloned()));
+        // A volume without a source is an emptyDir, as the API server defaults it.
+        match kind {
+            None => Ok(Volume::Empty),
+            Some(kind) => Err(VolumeError::Unsupported { volume: name.clone(), kind }),
+        }
+    }
+
+    fn projected(&self, name: &str, projected: &ProjectedVolumeSource) -> Result<Volume, VolumeError> {
+        let mode = projected.default_mode;
+        let mut files = Vec::new();
+        for source in projected.sources.iter().flatten() {
+            if let Some(s) = &source.config_map {
+                // The CA that every pod trusts is ours to give, whether or not a controller published it.
+                let data = self.sources.config_map(&s.name).or_else(|| {
+                    let ca = || BTreeMap::from([("ca.crt".to_owned(), self.identity.ca.clone().into_bytes())]);
+                    (s.name == "kube-root-ca.crt").then(ca)
+                });
+                let part = self.files(name, "configmap", &s.name, data, s.items.as_deref(), mode, s.optional)?;
+                files.extend(files_of(part));
+            }
+            if let Some(s) = &source.secret {
+                let data = self.sources.secret(&s.name);
+                let part = self.files(name, "secret", &s.name, data, s.items.as_deref(), mode, s.optional)?;
+                files.extend(files_of(part));
+            }
+            if let Some(s) = &source.downward_api {
+                files.extend(self.downward(name, s.items.iter().flatten(), mode)?);
+            }
+            if let Some(s) = &source.service_account_token {
+                files.push(self.file(name, &s.path, self.identity.token.clone().into_bytes(), None, mode)?);
+            }
+        }
+        Ok(Volume::Files(files))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one call per kind of source, all fields of the API")]
+    fn files(
+        &self,
+        volume: &str,
+        kind: &str,
+        name: &str,
+        data: Option<BTreeMap<String, Vec<u8>>>,
+        items: Option<&[KeyToPath]>,
+        mode: Option<i32>,
+        optional: Option<bool>,
+    ) -> Result<Volume, VolumeError> {
+        let optional = optional == Some(true);
+        let missing = |cause: String| VolumeError::Missing { volume: volume.to_owned(), cause };
+        let Some(data) = data else {
+            return if optional {
+                Ok(Volume::Files(vec![]))
+            } else {
+                Err(missing(format!("{kind} \"{name}\" not found")))
+            };
+        };
+        let Some(items) = items.filter(|items| !items.is_empty()) else {
+            let all = data.into_iter().map(|(key, contents)| self.file(volume, &key, contents, None, mode));
+            return all.collect::<Result<_, _>>().map(Volume::Files);
+        };
+        let mut files = Vec::new();
+        for item in items {
+            match data.get(&item.key) {
+                Some(contents) => files.push(self.file(volume, &item.path, contents.clone(), item.mode, mode)?),
+                None if optional => {}
+                None => return Err(missing(format!("references non-existent {kind} key: {}", item.key))),
+            }
+        }
+        Ok(Volume::Files(files))
+    }
+
+    fn downward<'a>(
+        &self,
+        volume: &str,
+        items: impl Iterator<Item = &'a DownwardAPIVolumeFile>,
+        mode: Option<i32>,
+    ) -> Result<Vec<File>, VolumeError> {
+        let mut files = Vec::new();
+        for item in items {
+            let value = if let Some(field) = &item.field_ref {
+                facts::field(self.pod, self.facts, &field.field_path)
+            } else if let Some(selector) = &item.resource_field_ref {
+                let container = self
+                    .pod
+                    .spec
+                    .iter()
+                    .flat_map(|s| &s.containers)
+                    .find(|c| Some(&c.name) == selector.container_name.as_ref());
+                container.and_then(|c| facts::resource(c, self.facts, selector))
+            } else {
+                None
+            };
+            let Some(value) = value else {
+                let cause = format!("nothing to put into the downward API file {}", item.path);
+                return Err(VolumeError::Missing { volume: volume.to_owned(), cause });
+            };
+            files.push(self.file(volume, &item.path, value.into_bytes(), item.mode, mode)?);
+        }
+        Ok(files)
+    }
+
+    fn file(
+        &self,
+        volume: &str,
+        path: &str,
+        contents: Vec<u8>,
+        own: Option<i32>,
+        default: Option<i32>,
+    ) -> Result<File, VolumeError> {
+        if escapes(path) {
+            return Err(VolumeError::Escapes { volume: volume.to_owned(), path: path.to_owned() });
+        }
+        let mode = own.or(default).and_then(|m| u32::try_from(m).ok()).unwrap_or(0o644) & 0o777;
+        Ok(File { path: path.to_owned(), contents, mode })
+    }
+}
+
+fn files_of(volume: Volume) -> Vec<File> {
+    match volume {
+        Volume::Files(files) => files,
+        _ => Vec::new(),
+    }
+}
+
+fn escapes(path: &str) -> bool {
+    path.starts_with('/') || path.split('/').any(|part| part == "..") || path.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    struct Fixed;
+
+    impl Sources for Fixed {
+        fn config_map(&self, name: &str) -> Option<BTreeMap<String, Vec<u8>>> {
+            (name == "cm").then(|| BTreeMap::from([("a".to_owned(), b"1".to_vec()), ("b".to_owned(), b"2".to_vec())]))
+        }
+        fn secret(&self, name: &str) -> Option<BTreeMap<String, Vec<u8>>> {
+            (name == "sec").then(|| BTreeMap::from([("s".to_owned(), b"3".to_vec())]))
+        }
+    }
+
+    /// One volume, and what it becomes: files as `path=contents mode`.
+    fn check(volume: Value, expect: Result<&str, &str>) {
+        let mut volume = volume;
+        volume["name"] = json!("v");
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "p", "namespace": "n", "labels": {"x": "y"}},
+            "spec": {"containers": [], "volumes": [volume]},
+        }))
+        .unwrap();
+        let identity = Identity { token: "tok".into(), ca: "CA".into() };
+        let got =
+            plan(&pod, &Fixed, &Facts::default(), &identity, false).map(|mut all| match all.remove("v").unwrap() {
+                Volume::Files(files) => {
+                    let one = |f: File| format!("{}={} {:o}", f.path, String::from_utf8(f.contents).unwrap(), f.mode);
+                    files.into_iter().map(one).collect::<Vec<_>>().join(", ")
+                }
+                other => format!("{other:?}"),
+            });
+        assert_eq!(got.as_deref().map_err(ToString::to_string), expect.map_err(str::to_owned));
+    }
+
+    #[test]
+    fn every_kind_of_volume_is_read() {
+        check(json!({}), Ok("Empty"));
+        check(json!({"emptyDir": {}}), Ok("Empty"));
+        check(json!({"emptyDir": {"medium": "Memory", "sizeLimit": "1Ki"}}), Ok("Memory { limit: Some(1024) }"));
+        check(json!({"configMap": {"name": "cm"}}), Ok("a=1 644, b=2 644"));
+        check(
+            json!({"configMap": {"name": "cm", "defaultMode": 256, "items": [{"key": "a", "path": "d/x"}]}}),
+            Ok("d/x=1 400"),
+        );
+        check(
+            json!({"secret": {"secretName": "sec", "items": [{"key": "s", "path": "t", "mode": 384}]}}),
+            Ok("t=3 600"),
+        );
+        check(json!({"secret": {"secretName": "none", "optional": true}}), Ok(""));
+        check(
+            json!({"downwardAPI": {"items": [{"path": "l", "fieldRef": {"fieldPath": "metadata.labels"}}]}}),
+            Ok("l=x=\"y\" 644"),
+        );
+        let token = json!({"projected": {"sources": [
+            {"serviceAccountToken": {"path": "token"}},
+            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+            {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+        ]}});
+        check(token, Ok("token=tok 644, ca.crt=CA 644, namespace=n 644"));
+        check(json!({"persistentVolumeClaim": {"claimName": "c"}}), Ok("Claim { name: \"c\", read_only: false }"));
+    }
+
+    #[test]
+    fn what_cannot_be_provided_is_said() {
+        check(
+            json!({"configMap": {"name": "no"}}),
+            Err("MountVolume.SetUp failed for volume \"v\" : configmap \"no\" not found"),
+        );
+        check(
+            json!({"hostPath": {"path": "/x"}}),
+            Err("volume \"v\" uses the machine's directory /x; allow it with --allow-host-path"),
+        );
+        check(
+            json!({"nfs": {"server": "s", "path": "/"}}),
+            Err(
+                "volume \"v\" is of type nfs, which a local node cannot provide; use emptyDir or a PersistentVolumeClaim",
+            ),
+        );
+        check(
+            json!({"configMap": {"name": "cm", "items": [{"key": "a", "path": "../x"}]}}),
+            Err("volume \"v\" has a path that leaves it: ../x"),
+        );
+    }
+
+    #[test]
+    fn mounts_come_outermost_first() {
+        let volumes = BTreeMap::from([("v".to_owned(), Volume::Empty), ("f".to_owned(), Volume::Files(vec![]))]);
+        let container = |mounts: Value| -> Container {
+            serde_json::from_value(json!({"name": "c", "volumeMounts": mounts})).unwrap()
+        };
+        let deep = container(json!([
+            {"name": "f", "mountPath": "/a/b/c"}, {"name": "v", "mountPath": "/a", "subPathExpr": "$(X)"},
+        ]));
+        let env = [("X".to_owned(), "sub".to_owned())];
+        let got = mounts(&deep, &volumes, &env).unwrap();
+        let short: Vec<_> = got.iter().map(|m| (&*m.target, m.sub_path.as_deref(), m.read_only)).collect();
+        assert_eq!(short, [("/a", Some("sub"), false), ("/a/b/c", None, true)]);
+        let unknown = container(json!([{"name": "z", "mountPath": "/a"}]));
+        assert!(matches!(mounts(&unknown, &volumes, &[]), Err(VolumeError::Unknown { .. })));
+    }
+}
