@@ -1,10 +1,11 @@
 //! RayCluster: spec and status.
 
+use crate::ServiceTemplate;
 use crate::kind::ray_kind;
 use crate::numeric_quantities::reads_numeric_quantities;
 use crate::string_enum::string_enum;
 use k8s_openapi::api::core::v1::{
-    EnvFromSource, EnvVar, EnvVarSource, PodTemplateSpec, ResourceRequirements, SecurityContext, Service, VolumeMount,
+    EnvFromSource, EnvVar, EnvVarSource, PodTemplateSpec, ResourceRequirements, SecurityContext, VolumeMount,
 };
 use k8s_openapi::api::networking::v1::{IngressTLS, NetworkPolicyEgressRule, NetworkPolicyIngressRule};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -224,7 +225,7 @@ pub struct HeadGroupSpec {
     #[schemars(!default)]
     pub template: PodTemplateSpec,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub head_service: Option<Service>,
+    pub head_service: Option<ServiceTemplate>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enable_ingress: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

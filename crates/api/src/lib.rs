@@ -12,12 +12,14 @@ mod kind;
 pub mod markers;
 mod numeric_quantities;
 pub mod service;
+mod service_template;
 mod string_enum;
 
 pub use cluster::*;
 pub use cronjob::*;
 pub use job::*;
 pub use service::*;
+pub use service_template::ServiceTemplate;
 
 /// The API group of all four kinds.
 pub const GROUP: &str = "ray.io";

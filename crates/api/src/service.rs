@@ -3,8 +3,7 @@
 use crate::cluster::managed_by_rules;
 use crate::kind::ray_kind;
 use crate::numeric_quantities::reads_numeric_quantities;
-use crate::{RayClusterSpec, RayClusterStatus};
-use k8s_openapi::api::core::v1::Service;
+use crate::{RayClusterSpec, RayClusterStatus, ServiceTemplate};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,7 +24,7 @@ pub struct RayServiceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serve_config_v2: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub serve_service: Option<Service>,
+    pub serve_service: Option<ServiceTemplate>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade_strategy: Option<RayServiceUpgradeStrategy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
