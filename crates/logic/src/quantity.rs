@@ -81,6 +81,12 @@ impl Quantity {
         clamp_i64(self.at_exponent_zero().0)
     }
 
+    /// The nearest floating-point number.
+    pub fn as_f64(&self) -> f64 {
+        // Reading the text rounds once; multiplying by a power of ten would round twice.
+        format!("{}e{}", self.coefficient, self.exponent).parse().unwrap_or(f64::NAN)
+    }
+
     /// The sum. Nothing takes the format of what is added to it.
     pub fn add(&mut self, other: &Self) {
         self.text = None;

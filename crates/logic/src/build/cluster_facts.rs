@@ -1,0 +1,258 @@
+//! What follows from a RayCluster at a glance: which features it uses, and where its head is reached.
+//!
+//! Validation, builders and plans ask the same questions; the answers are here once.
+
+use crate::config::{Config, FeatureGates};
+use crate::labels::{self, annotation};
+use crate::names;
+use crate::version::RayVersion;
+use k8s_openapi::api::core::v1::{Container, PodTemplateSpec};
+use manta_api::{
+    AuthMode, AutoscalerVersion, CollectorOptions, GcsBackend, GcsStorage, RayCluster, RayClusterSpec, WorkerGroupSpec,
+};
+use std::collections::BTreeMap;
+
+/// The port of Ray's global control store where the head sets none.
+const DEFAULT_HEAD_PORT: &str = "6379";
+/// The dashboard's port where the head names none.
+pub const DEFAULT_DASHBOARD_PORT: i32 = 8265;
+/// The Serve proxy's port where the head names none.
+pub const DEFAULT_SERVE_PORT: i32 = 8000;
+/// The metrics port where a container names none.
+pub const DEFAULT_METRICS_PORT: i32 = 8080;
+/// How long the Redis cleanup may take before the finalizer goes anyway.
+const DEFAULT_DELETION_TIMEOUT_SECONDS: i64 = 300;
+
+/// The kind of object that a RayCluster was made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Creator {
+    RayCluster,
+    RayJob,
+    RayService,
+}
+
+impl Creator {
+    /// The kind as it stands in labels and usage tags.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Creator::RayCluster => "RayCluster",
+            Creator::RayJob => "RayJob",
+            Creator::RayService => "RayService",
+        }
+    }
+}
+
+/// Who made the cluster, by its label; anything unknown counts as the user.
+pub fn creator(cluster: &RayCluster) -> Creator {
+    match label(cluster, labels::ORIGINATED_FROM_CRD) {
+        Some("RayJob") => Creator::RayJob,
+        Some("RayService") => Creator::RayService,
+        _ => Creator::RayCluster,
+    }
+}
+
+/// The cluster's name.
+pub fn name(cluster: &RayCluster) -> &str {
+    cluster.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// The cluster's namespace.
+pub fn namespace(cluster: &RayCluster) -> &str {
+    cluster.metadata.namespace.as_deref().unwrap_or_default()
+}
+
+/// The cluster's UID.
+pub fn uid(cluster: &RayCluster) -> &str {
+    cluster.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// A label of the cluster.
+pub fn label<'a>(cluster: &'a RayCluster, key: &str) -> Option<&'a str> {
+    cluster.metadata.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+/// An annotation of the cluster.
+pub fn annotation<'a>(cluster: &'a RayCluster, key: &str) -> Option<&'a str> {
+    cluster.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// The worker groups.
+pub fn worker_groups(spec: &RayClusterSpec) -> &[WorkerGroupSpec] {
+    spec.worker_group_specs.as_deref().unwrap_or_default()
+}
+
+/// Whether some replica of the group spans several hosts.
+pub fn is_multi_host(group: &WorkerGroupSpec) -> bool {
+    group.num_of_hosts.unwrap_or(1) > 1
+}
+
+/// The container that runs Ray: the first one, whatever its name.
+pub fn ray_container(template: &PodTemplateSpec) -> Option<&Container> {
+    template.spec.as_ref()?.containers.first()
+}
+
+/// The port of the global control store, as the user wrote it.
+pub fn head_port(spec: &RayClusterSpec) -> &str {
+    head_param(spec, "port").unwrap_or(DEFAULT_HEAD_PORT)
+}
+
+/// A parameter of the head's `ray start`.
+pub fn head_param<'a>(spec: &'a RayClusterSpec, key: &str) -> Option<&'a str> {
+    spec.head_group_spec.ray_start_params.as_ref()?.get(key).map(String::as_str)
+}
+
+/// The name under which Pods find the head.
+pub fn head_fqdn(cluster: &RayCluster, config: &Config) -> String {
+    let service = names::head_service(name(cluster), &cluster.spec);
+    names::fqdn(&service, namespace(cluster), &config.cluster_domain)
+}
+
+/// The ports of the head Service by name.
+///
+/// A head container without ports counts as having all of Ray's; one without `metrics` has that too.
+pub fn head_ports(spec: &RayClusterSpec) -> BTreeMap<String, i32> {
+    let declared =
+        ray_container(&spec.head_group_spec.template).and_then(|ray| ray.ports.as_deref()).unwrap_or_default();
+    let mut ports: BTreeMap<String, i32> = declared
+        .iter()
+        .map(|port| match port.name.as_deref() {
+            Some(name) if !name.is_empty() => (name.to_owned(), port.container_port),
+            _ => (format!("{}-port", port.container_port), port.container_port),
+        })
+        .collect();
+    if declared.is_empty() {
+        let defaults = [
+            ("client", 10001),
+            ("gcs-server", 6379),
+            ("dashboard", DEFAULT_DASHBOARD_PORT),
+            ("serve", DEFAULT_SERVE_PORT),
+        ];
+        ports.extend(defaults.map(|(name, port)| (name.to_owned(), port)));
+    }
+    ports.entry("metrics".to_owned()).or_insert(DEFAULT_METRICS_PORT);
+    ports
+}
+
+/// The first port of a container that has this name.
+pub fn container_port(container: &Container, name: &str) -> Option<i32> {
+    let ports = container.ports.as_deref().unwrap_or_default();
+    ports.iter().find(|port| port.name.as_deref() == Some(name)).map(|port| port.container_port)
+}
+
+/// The dashboard's port as Ingress and Route address it.
+pub fn dashboard_port(spec: &RayClusterSpec) -> i32 {
+    head_ports(spec).get("dashboard").copied().unwrap_or(DEFAULT_DASHBOARD_PORT)
+}
+
+/// Whether the autoscaler runs beside the head.
+pub fn is_autoscaling(spec: &RayClusterSpec) -> bool {
+    spec.enable_in_tree_autoscaling == Some(true)
+}
+
+/// Whether the autoscaler's options ask for its first generation.
+pub fn is_autoscaler_v1(spec: &RayClusterSpec) -> bool {
+    autoscaler_version(spec) == Some(&AutoscalerVersion::V1)
+}
+
+/// Whether the autoscaler's options ask for its second generation.
+pub fn is_autoscaler_v2(spec: &RayClusterSpec) -> bool {
+    autoscaler_version(spec) == Some(&AutoscalerVersion::V2)
+}
+
+fn autoscaler_version(spec: &RayClusterSpec) -> Option<&AutoscalerVersion> {
+    spec.autoscaler_options.as_ref()?.version.as_ref()
+}
+
+/// The ServiceAccount that the user names for the head.
+pub fn head_service_account(spec: &RayClusterSpec) -> Option<&str> {
+    let pod = spec.head_group_spec.template.spec.as_ref()?;
+    pod.service_account_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// Whether the head may die without the cluster: by options (even empty ones) or by annotation.
+pub fn is_gcs_ft_enabled(cluster: &RayCluster) -> bool {
+    cluster.spec.gcs_fault_tolerance_options.is_some() || is_true(annotation(cluster, annotation::FT_ENABLED))
+}
+
+/// Whether the options put the state on a volume of the head.
+pub fn is_gcs_storage_embedded(spec: &RayClusterSpec) -> bool {
+    spec.gcs_fault_tolerance_options.as_ref().is_some_and(|options| options.backend == Some(GcsBackend::Rocksdb))
+}
+
+/// Whether the state is in Redis, where it must be removed when the cluster goes.
+pub fn is_redis_ft_enabled(cluster: &RayCluster) -> bool {
+    is_gcs_ft_enabled(cluster) && !is_gcs_storage_embedded(&cluster.spec)
+}
+
+/// The settings of the embedded storage.
+pub fn gcs_storage(spec: &RayClusterSpec) -> Option<&GcsStorage> {
+    spec.gcs_fault_tolerance_options.as_ref()?.storage.as_ref()
+}
+
+/// The user's own claim for the embedded storage.
+pub fn gcs_user_claim(spec: &RayClusterSpec) -> Option<&str> {
+    gcs_storage(spec)?.claim_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// The claim of the embedded storage.
+pub fn gcs_claim_name(cluster: &RayCluster) -> String {
+    gcs_user_claim(&cluster.spec).map_or_else(|| format!("{}-gcs-pvc", name(cluster)), str::to_owned)
+}
+
+/// How many seconds after its deletion a cluster's finalizer goes in any case.
+pub fn gcs_ft_deletion_timeout_seconds(cluster: &RayCluster) -> i64 {
+    annotation(cluster, annotation::GCS_FT_DELETION_TIMEOUT)
+        .and_then(|text| text.parse().ok())
+        .filter(|seconds| *seconds > 0)
+        .unwrap_or(DEFAULT_DELETION_TIMEOUT_SECONDS)
+}
+
+/// Whether Ray asks for a token.
+pub fn is_token_auth(spec: &RayClusterSpec) -> bool {
+    spec.auth_options.as_ref().is_some_and(|options| options.mode == Some(AuthMode::Token))
+}
+
+/// Whether the tokens are those of ServiceAccounts.
+pub fn is_k8s_token_auth(spec: &RayClusterSpec) -> bool {
+    spec.auth_options.as_ref().is_some_and(|options| options.enable_k8s_token_auth == Some(true))
+}
+
+/// The user's own Secret with the token.
+pub fn auth_user_secret(spec: &RayClusterSpec) -> Option<&str> {
+    spec.auth_options.as_ref()?.secret_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// The Secret with the token.
+pub fn auth_secret_name(cluster: &RayCluster) -> String {
+    auth_user_secret(&cluster.spec).map_or_else(|| names::clip50(name(cluster)), str::to_owned)
+}
+
+/// Whether the operator makes the Secret with the token: also when the mode is not given.
+pub fn needs_auth_secret(spec: &RayClusterSpec) -> bool {
+    let Some(options) = &spec.auth_options else { return false };
+    options.mode != Some(AuthMode::Disabled) && !is_k8s_token_auth(spec) && auth_user_secret(spec).is_none()
+}
+
+/// Whether the cluster's Pods speak TLS to each other.
+pub fn is_tls_enabled(spec: &RayClusterSpec, gates: &FeatureGates) -> bool {
+    gates.ray_cluster_mtls && spec.tls_options.as_ref().is_some_and(|options| options.enabled == Some(true))
+}
+
+/// The history collector's settings, if it runs.
+pub fn collector<'a>(spec: &'a RayClusterSpec, gates: &FeatureGates) -> Option<&'a CollectorOptions> {
+    if !gates.ray_cluster_history_server {
+        return None;
+    }
+    spec.history_server_options.as_ref()?.collector_options.as_ref()
+}
+
+/// Whether the dashboard agent answers for the whole node's health over HTTP.
+pub fn has_unified_health_check(spec: &RayClusterSpec) -> bool {
+    const FIRST: RayVersion = RayVersion::new(2, 53, 0);
+    spec.ray_version.as_deref().and_then(RayVersion::parse).is_some_and(|version| version >= FIRST)
+}
+
+/// Whether an annotation says yes, in whatever case.
+pub fn is_true(value: Option<&str>) -> bool {
+    value.is_some_and(|text| text.eq_ignore_ascii_case("true"))
+}

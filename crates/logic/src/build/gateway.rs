@@ -1,0 +1,126 @@
+//! Gateway and HTTPRoute of a gradual upgrade, as `gateway.networking.k8s.io/v1` JSON, and when live
+//! ones count as equal.
+
+use super::cluster_facts as facts;
+use super::owner;
+use crate::names;
+use manta_api::{RayCluster, RayService};
+use serde_json::{Value, json};
+
+const API_VERSION: &str = "gateway.networking.k8s.io/v1";
+
+/// The RayService does not say how to upgrade.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Missing RayService ClusterUpgradeOptions during upgrade.")]
+pub struct MissingUpgradeOptions;
+
+/// A cluster and its share of the traffic.
+#[derive(Clone, Copy, Debug)]
+pub struct Backend<'a> {
+    pub cluster: &'a RayCluster,
+    pub weight: i32,
+}
+
+/// The name of a RayService's Gateway.
+pub fn gateway_name(service: &str) -> String {
+    format!("{service}-gateway")
+}
+
+/// The name of a RayService's HTTPRoute.
+pub fn http_route_name(service: &str) -> String {
+    format!("{service}-httproute")
+}
+
+/// The Gateway of a RayService.
+pub fn gateway(service: &RayService) -> Result<Value, MissingUpgradeOptions> {
+    let strategy = service.spec.upgrade_strategy.as_ref();
+    let options = strategy.and_then(|strategy| strategy.cluster_upgrade_options.as_ref());
+    let options = options.ok_or(MissingUpgradeOptions)?;
+    let spec = json!({
+        "gatewayClassName": options.gateway_class_name,
+        "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}],
+    });
+    Ok(object(service, "Gateway", gateway_name(name(service)), spec))
+}
+
+/// The HTTPRoute of a RayService: all requests to the active cluster and, while there is one, the
+/// pending cluster, by weight.
+pub fn http_route(service: &RayService, active: Backend<'_>, pending: Option<Backend<'_>>) -> Value {
+    let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+    let backends: Vec<Value> =
+        std::iter::once(active).chain(pending).map(|backend| backend_ref(backend, namespace)).collect();
+    let spec = json!({
+        "parentRefs": [{"name": gateway_name(name(service)), "namespace": namespace}],
+        "rules": [{
+            "matches": [{"path": {"type": "PathPrefix", "value": "/"}}],
+            "backendRefs": backends,
+        }],
+    });
+    object(service, "HTTPRoute", http_route_name(name(service)), spec)
+}
+
+/// Whether two Gateway specs want the same: class, and name, protocol and port of each listener.
+pub fn same_gateway_spec(one: &Value, other: &Value) -> bool {
+    one["gatewayClassName"] == other["gatewayClassName"]
+        && same_lists(&one["listeners"], &other["listeners"], |one, other| {
+            ["name", "protocol", "port"].iter().all(|field| one[*field] == other[*field])
+        })
+}
+
+/// Whether two HTTPRoute specs want the same; what the API server fills in does not count.
+pub fn same_http_route_spec(one: &Value, other: &Value) -> bool {
+    let hostnames = same_lists(&one["hostnames"], &other["hostnames"], Value::eq);
+    let parents = same_lists(&one["parentRefs"], &other["parentRefs"], |one, other| {
+        ["name", "namespace"].iter().all(|field| one[*field] == other[*field])
+    });
+    hostnames && parents && same_lists(&one["rules"], &other["rules"], same_rule)
+}
+
+fn same_rule(one: &Value, other: &Value) -> bool {
+    same_lists(&one["matches"], &other["matches"], Value::eq)
+        && same_lists(&one["filters"], &other["filters"], Value::eq)
+        && same_lists(&one["backendRefs"], &other["backendRefs"], same_backend)
+}
+
+fn same_backend(one: &Value, other: &Value) -> bool {
+    let number = |backend: &Value, field: &str, default: i64| backend[field].as_i64().unwrap_or(default);
+    one["name"] == other["name"]
+        && one["namespace"] == other["namespace"]
+        && number(one, "weight", 1) == number(other, "weight", 1)
+        && number(one, "port", 0) == number(other, "port", 0)
+}
+
+/// Whether two lists are equal in length and member by member; none is an empty one.
+fn same_lists(one: &Value, other: &Value, same: impl Fn(&Value, &Value) -> bool) -> bool {
+    let empty = Vec::new();
+    let (one, other) = (one.as_array().unwrap_or(&empty), other.as_array().unwrap_or(&empty));
+    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
+}
+
+fn backend_ref(backend: Backend<'_>, namespace: &str) -> Value {
+    let ray = facts::ray_container(&backend.cluster.spec.head_group_spec.template);
+    let port = ray.and_then(|ray| facts::container_port(ray, "serve")).unwrap_or(facts::DEFAULT_SERVE_PORT);
+    json!({
+        "name": names::serve_service(facts::name(backend.cluster)),
+        "namespace": namespace,
+        "port": port,
+        "weight": backend.weight,
+    })
+}
+
+fn object(service: &RayService, kind: &str, name: String, spec: Value) -> Value {
+    json!({
+        "apiVersion": API_VERSION,
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": service.metadata.namespace,
+            "ownerReferences": [owner::controller_reference(RayService::KIND, &service.metadata)],
+        },
+        "spec": spec,
+    })
+}
+
+fn name(service: &RayService) -> &str {
+    service.metadata.name.as_deref().unwrap_or_default()
+}

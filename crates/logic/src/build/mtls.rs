@@ -1,0 +1,159 @@
+//! The cert-manager objects of an encrypted cluster, as `cert-manager.io/v1` JSON.
+//!
+//! ```text
+//! self-signed Issuer ─▶ CA Certificate ─▶ CA Issuer ─┬▶ head Certificate ─▶ Secret of the head
+//!                                                    └▶ worker Certificate ─▶ Secret of the workers
+//! ```
+
+use super::cluster_facts as facts;
+use super::owner;
+use super::pod::{HEAD_SECRET_PREFIX, WORKER_SECRET_PREFIX};
+use crate::config::Config;
+use crate::labels;
+use manta_api::RayCluster;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// The Issuer that signs the CA's certificate.
+pub fn self_signed_issuer(cluster: &RayCluster) -> Value {
+    let name = self_signed_issuer_name(facts::name(cluster));
+    object(cluster, "Issuer", &name, "selfsigned-issuer", json!({"selfSigned": {}}))
+}
+
+/// The certificate of the cluster's own CA.
+pub fn ca_certificate(cluster: &RayCluster) -> Value {
+    let name = facts::name(cluster);
+    let spec = json!({
+        "secretName": ca_secret_name(cluster),
+        "isCA": true,
+        "commonName": format!("ray-ca-{name}"),
+        "privateKey": {"algorithm": "RSA", "size": 4096},
+        "duration": "87600h0m0s",
+        "renewBefore": "720h0m0s",
+        "usages": ["cert sign", "crl sign"],
+        "issuerRef": issuer(&self_signed_issuer_name(name)),
+    });
+    object(cluster, "Certificate", &ca_certificate_name(name), "ca-certificate", spec)
+}
+
+/// The Issuer that signs with the CA.
+pub fn ca_issuer(cluster: &RayCluster) -> Value {
+    let spec = json!({"ca": {"secretName": ca_secret_name(cluster)}});
+    object(cluster, "Issuer", &ca_issuer_name(facts::name(cluster)), "ca-issuer", spec)
+}
+
+/// The certificate of the head, for its Service and the addresses of its Pods.
+pub fn head_certificate(cluster: &RayCluster, config: &Config, pod_ips: &[&str]) -> Value {
+    let name = facts::name(cluster);
+    let fqdn = facts::head_fqdn(cluster, config);
+    let spec = leaf(name, head_tls_secret_name(name), &["localhost", &fqdn], pod_ips);
+    object(cluster, "Certificate", &head_certificate_name(name), "head-certificate", spec)
+}
+
+/// The certificate of all workers, for the addresses of their Pods.
+pub fn worker_certificate(cluster: &RayCluster, pod_ips: &[&str]) -> Value {
+    let name = facts::name(cluster);
+    let spec = leaf(name, worker_tls_secret_name(name), &["localhost"], pod_ips);
+    object(cluster, "Certificate", &worker_certificate_name(name), "worker-certificate", spec)
+}
+
+/// What must be written to make a live certificate the wanted one: the whole object, or nothing.
+///
+/// Only labels and the names and addresses count; everything else may be somebody's choice.
+pub fn certificate_update(wanted: &Value, live: &Value) -> Option<Value> {
+    let same = wanted["metadata"]["labels"] == live["metadata"]["labels"]
+        && same_members(&wanted["spec"]["dnsNames"], &live["spec"]["dnsNames"])
+        && same_members(&wanted["spec"]["ipAddresses"], &live["spec"]["ipAddresses"]);
+    if same {
+        return None;
+    }
+    let mut updated = live.clone();
+    updated["metadata"]["labels"] = wanted["metadata"]["labels"].clone();
+    updated["metadata"]["ownerReferences"] = wanted["metadata"]["ownerReferences"].clone();
+    updated["spec"] = wanted["spec"].clone();
+    Some(updated)
+}
+
+fn same_members(one: &Value, other: &Value) -> bool {
+    let empty = Vec::new();
+    let (one, other) = (one.as_array().unwrap_or(&empty), other.as_array().unwrap_or(&empty));
+    one.len() == other.len() && one.iter().all(|member| other.contains(member))
+}
+
+/// The name of the self-signed Issuer.
+pub fn self_signed_issuer_name(cluster: &str) -> String {
+    format!("ray-selfsigned-issuer-{cluster}")
+}
+
+/// The name of the CA's Certificate.
+pub fn ca_certificate_name(cluster: &str) -> String {
+    format!("ray-ca-certificate-{cluster}")
+}
+
+/// The name of the CA's Issuer.
+pub fn ca_issuer_name(cluster: &str) -> String {
+    format!("ray-ca-issuer-{cluster}")
+}
+
+/// The name of the head's Certificate.
+pub fn head_certificate_name(cluster: &str) -> String {
+    format!("ray-head-cert-{cluster}")
+}
+
+/// The name of the workers' Certificate.
+pub fn worker_certificate_name(cluster: &str) -> String {
+    format!("ray-worker-cert-{cluster}")
+}
+
+/// The Secret with the head's certificate.
+pub fn head_tls_secret_name(cluster: &str) -> String {
+    format!("{HEAD_SECRET_PREFIX}{cluster}")
+}
+
+/// The Secret with the workers' certificate.
+pub fn worker_tls_secret_name(cluster: &str) -> String {
+    format!("{WORKER_SECRET_PREFIX}{cluster}")
+}
+
+/// The Secret with the CA's key. The UID keeps it apart from that of an earlier cluster of the name.
+pub fn ca_secret_name(cluster: &RayCluster) -> String {
+    let uid: String = facts::uid(cluster).chars().take(8).collect();
+    format!("{}-ca-secret-{uid}", facts::name(cluster))
+}
+
+fn object(cluster: &RayCluster, kind: &str, name: &str, component: &str, spec: Value) -> Value {
+    json!({
+        "apiVersion": "cert-manager.io/v1",
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": facts::namespace(cluster),
+            "labels": {
+                labels::APP_NAME: labels::KUBERAY,
+                labels::CREATED_BY: labels::KUBERAY_OPERATOR,
+                labels::COMPONENT: component,
+                labels::CLUSTER: facts::name(cluster),
+            },
+            "ownerReferences": [owner::cluster_reference(cluster)],
+        },
+        "spec": spec,
+    })
+}
+
+fn leaf(cluster: &str, secret: String, dns_names: &[&str], pod_ips: &[&str]) -> Value {
+    let dns_names: BTreeSet<_> = dns_names.iter().collect();
+    let ip_addresses: BTreeSet<_> = pod_ips.iter().chain(&["127.0.0.1"]).filter(|ip| !ip.is_empty()).collect();
+    json!({
+        "secretName": secret,
+        "duration": "2160h0m0s",
+        "renewBefore": "360h0m0s",
+        "dnsNames": dns_names,
+        "ipAddresses": ip_addresses,
+        "usages": ["digital signature", "key encipherment", "server auth", "client auth"],
+        "issuerRef": issuer(&ca_issuer_name(cluster)),
+    })
+}
+
+fn issuer(name: &str) -> Value {
+    json!({"name": name, "kind": "Issuer", "group": "cert-manager.io"})
+}

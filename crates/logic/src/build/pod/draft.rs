@@ -1,0 +1,183 @@
+//! A Pod in the making, and what its steps know about it.
+
+use crate::build::cluster_facts::{self as facts, Creator};
+use crate::build::owner;
+use crate::config::Config;
+use crate::labels::{self, annotation};
+use crate::names;
+use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, PodSpec, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use manta_api::RayCluster;
+use std::collections::BTreeMap;
+
+/// Which part a Pod plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Head,
+    Worker,
+}
+
+impl Role {
+    /// As it stands in labels and names.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Role::Head => labels::HEAD,
+            Role::Worker => labels::WORKER,
+        }
+    }
+}
+
+/// What all steps read.
+pub(super) struct Node<'a> {
+    pub(super) cluster: &'a RayCluster,
+    pub(super) config: &'a Config,
+    pub(super) role: Role,
+    pub(super) creator: Creator,
+    /// The head Service's full name.
+    pub(super) fqdn: String,
+    /// The port of the global control store.
+    pub(super) head_port: &'a str,
+}
+
+impl<'a> Node<'a> {
+    pub(super) fn new(cluster: &'a RayCluster, config: &'a Config, role: Role) -> Self {
+        Self {
+            cluster,
+            config,
+            role,
+            creator: facts::creator(cluster),
+            fqdn: facts::head_fqdn(cluster, config),
+            head_port: facts::head_port(&cluster.spec),
+        }
+    }
+
+    /// The name of the cluster.
+    pub(super) fn cluster_name(&self) -> &'a str {
+        facts::name(self.cluster)
+    }
+
+    /// The head Service's name: the first part of its full name.
+    pub(super) fn head_service(&self) -> &str {
+        self.fqdn.split('.').next().unwrap_or_default()
+    }
+
+    /// Whether Serve decides if the Pod gets traffic.
+    pub(super) fn is_serve_worker(&self) -> bool {
+        self.creator == Creator::RayService && self.role == Role::Worker
+    }
+}
+
+/// A Pod taken apart: the Ray container stands alone, so that steps can change it and the rest.
+pub(super) struct Draft {
+    pub(super) metadata: ObjectMeta,
+    /// What `ray start` is called with.
+    pub(super) params: BTreeMap<String, String>,
+    /// The first container.
+    pub(super) ray: Container,
+    /// The other containers.
+    pub(super) sidecars: Vec<Container>,
+    /// Everything else; `containers` is empty until [`Draft::into_pod`].
+    pub(super) spec: PodSpec,
+}
+
+impl Draft {
+    /// Copies what a group brings.
+    pub(super) fn new(node: &Node<'_>, template: &PodTemplateSpec, params: Option<&BTreeMap<String, String>>) -> Self {
+        let mut spec = template.spec.clone().unwrap_or_default();
+        let mut containers = std::mem::take(&mut spec.containers).into_iter();
+        // A valid template has a container; the empty one keeps this function total.
+        let ray = containers.next().unwrap_or_default();
+        let given = template.metadata.as_ref();
+        let metadata = ObjectMeta {
+            name: given.and_then(|meta| meta.name.clone()).filter(|name| !name.is_empty()),
+            namespace: node.cluster.metadata.namespace.clone(),
+            labels: given.and_then(|meta| meta.labels.clone()),
+            annotations: given.and_then(|meta| meta.annotations.clone()),
+            finalizers: given.and_then(|meta| meta.finalizers.clone()),
+            owner_references: Some(vec![owner::cluster_reference(node.cluster)]),
+            ..ObjectMeta::default()
+        };
+        Self { metadata, params: params.cloned().unwrap_or_default(), ray, sidecars: containers.collect(), spec }
+    }
+
+    /// Sets the labels: the system's, overlaid by the template's, overlaid by the group's, save for
+    /// those by which Pods are found.
+    pub(super) fn label(&mut self, node: &Node<'_>, group: &str, of_group: Option<&BTreeMap<String, String>>) {
+        let labels = self.metadata.labels.get_or_insert_default();
+        if let Some(more) = of_group {
+            labels.extend(more.iter().map(|(key, value)| (key.clone(), value.clone())));
+        }
+        let cluster = node.cluster_name();
+        let role = node.role.as_str();
+        for (key, value) in [(labels::CLUSTER, cluster), (labels::NODE_TYPE, role), (labels::GROUP, group)] {
+            labels.insert(key.to_owned(), value.to_owned());
+        }
+        for (key, value) in [
+            (labels::IS_RAY_NODE, "yes"),
+            (labels::APP_NAME, labels::KUBERAY),
+            (labels::CREATED_BY, labels::KUBERAY_OPERATOR),
+        ] {
+            labels.entry(key.to_owned()).or_insert_with(|| value.to_owned());
+        }
+        let identifier = || names::clip63(&format!("{cluster}-{role}"));
+        labels.entry(labels::IDENTIFIER.to_owned()).or_insert_with(identifier);
+    }
+
+    /// Sets an annotation.
+    pub(super) fn annotate(&mut self, key: &str, value: impl Into<String>) {
+        self.metadata.annotations.get_or_insert_default().insert(key.to_owned(), value.into());
+    }
+
+    /// Passes the cluster's wish to keep the container's own command on to the Pod.
+    pub(super) fn copy_overwrite_annotation(&mut self, node: &Node<'_>) {
+        if facts::is_true(facts::annotation(node.cluster, annotation::OVERWRITE_CONTAINER_CMD)) {
+            self.annotate(annotation::OVERWRITE_CONTAINER_CMD, "true");
+        }
+    }
+
+    /// Declares the metrics port unless there is one.
+    pub(super) fn add_metrics_port(&mut self) {
+        if facts::container_port(&self.ray, "metrics").is_none() {
+            self.ray.ports.get_or_insert_default().push(ContainerPort {
+                name: Some("metrics".to_owned()),
+                container_port: facts::DEFAULT_METRICS_PORT,
+                ..ContainerPort::default()
+            });
+        }
+    }
+
+    /// Adds the sidecars and the default metadata of the operator's configuration.
+    pub(super) fn add_operator_defaults(&mut self, config: &Config, sidecars: &[Container]) {
+        self.sidecars.extend_from_slice(sidecars);
+        add_absent(&mut self.metadata.annotations, &config.default_pod_annotations);
+        add_absent(&mut self.metadata.labels, &config.default_pod_labels);
+    }
+
+    /// Marks Pods of a RayService: the head gets no traffic until the controller lets it.
+    pub(super) fn add_serve_label(&mut self, node: &Node<'_>) {
+        if node.creator == Creator::RayService {
+            let serves = (node.role == Role::Worker).to_string();
+            self.metadata.labels.get_or_insert_default().insert(labels::SERVE.to_owned(), serves);
+        }
+    }
+
+    /// The init containers.
+    pub(super) fn init_containers(&mut self) -> &mut [Container] {
+        self.spec.init_containers.as_deref_mut().unwrap_or_default()
+    }
+
+    /// Puts the Pod together.
+    pub(super) fn into_pod(self) -> Pod {
+        let mut spec = self.spec;
+        spec.containers = Vec::with_capacity(1 + self.sidecars.len());
+        spec.containers.push(self.ray);
+        spec.containers.extend(self.sidecars);
+        Pod { metadata: self.metadata, spec: Some(spec), status: None }
+    }
+}
+
+fn add_absent(map: &mut Option<BTreeMap<String, String>>, defaults: &BTreeMap<String, String>) {
+    for (key, value) in defaults {
+        map.get_or_insert_default().entry(key.clone()).or_insert_with(|| value.clone());
+    }
+}

@@ -1,0 +1,76 @@
+//! The head Pod, step by step.
+
+use super::draft::{Draft, Node, Role};
+use super::{auth, autoscaler, collector, command, env, gcs_ft, params, probes, resources, tls, volumes};
+use crate::config::{Config, KUBERAY_VERSION};
+use crate::labels::{self, annotation};
+use crate::names;
+use crate::validate::ValidCluster;
+use k8s_openapi::api::core::v1::Pod;
+
+/// What is new about each head Pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadIdentity<'a> {
+    /// What the Pod's name ends in, unless the user or the operator's settings fix the name.
+    pub suffix: &'a str,
+    /// The hash of the spec, by which a later change of it is noticed.
+    pub spec_hash: &'a str,
+}
+
+/// The head Pod.
+pub fn head_pod(cluster: &ValidCluster<'_>, config: &Config, identity: HeadIdentity<'_>) -> Pod {
+    let mut draft = draft(cluster, config);
+    if draft.metadata.name.is_none() {
+        let prefix = draft.metadata.generate_name.as_deref().unwrap_or_default();
+        draft.metadata.name = Some(format!("{prefix}{}", identity.suffix));
+    }
+    draft.annotate(annotation::RECREATE_HASH, identity.spec_hash);
+    draft.annotate(annotation::KUBERAY_VERSION, KUBERAY_VERSION);
+    draft.into_pod()
+}
+
+/// The head Pod as the base of a Job: neither named nor marked.
+pub(in crate::build) fn head_pod_of_job(cluster: &ValidCluster<'_>, config: &Config) -> Pod {
+    draft(cluster, config).into_pod()
+}
+
+fn draft(cluster: &ValidCluster<'_>, config: &Config) -> Draft {
+    let group = &cluster.spec.head_group_spec;
+    let node = Node::new(cluster, config, Role::Head);
+    let mut draft = Draft::new(&node, &group.template, group.ray_start_params.as_ref());
+    let prefix = names::pod_prefix(node.cluster_name(), labels::HEAD);
+    if config.deterministic_head_pod_name {
+        draft.metadata.name = Some(prefix);
+    } else {
+        draft.metadata.generate_name = Some(prefix + "-");
+    }
+    resources::apply_group(&mut draft.params, group.resources.as_ref());
+    params::apply_labels(&mut draft.params, group.labels.as_ref());
+    draft.label(&node, labels::HEAD_GROUP, group.labels.as_ref());
+    params::fill_defaults(&node, &mut draft);
+    draft.copy_overwrite_annotation(&node);
+    autoscaler::add_to_head(&node, &mut draft);
+    gcs_ft::configure_head(&node, &mut draft);
+    draft.add_metrics_port();
+    auth::configure_pod(&node, &mut draft);
+    tls::configure_pod(&node, &mut draft);
+    collector::add_container(&node, &mut draft);
+    finish(&node, &mut draft);
+    draft
+}
+
+/// The steps that head and workers share, after their own.
+pub(super) fn finish(node: &Node<'_>, draft: &mut Draft) {
+    let sidecars = match node.role {
+        Role::Head => &node.config.head_sidecars,
+        Role::Worker => &node.config.worker_sidecars,
+    };
+    draft.add_operator_defaults(node.config, sidecars);
+    draft.add_serve_label(node);
+    volumes::add_to_pod(node, draft);
+    let ray_start = command::ray_start(node.role, &draft.params);
+    command::set(node, draft, &ray_start);
+    env::add_to_init_containers(node, draft);
+    env::add_to_ray_container(node, draft, &ray_start);
+    probes::add(node, draft);
+}

@@ -1,0 +1,106 @@
+//! Encryption between Pods: certificate, settings, and waiting until the certificate names the Pod.
+
+use super::draft::{Draft, Node, Role};
+use super::resources::requirements;
+use super::wait_gcs::WAIT_GCS_READY;
+use super::{env, volumes};
+use crate::build::cluster_facts as facts;
+use k8s_openapi::api::core::v1::{Container, SecretVolumeSource, Volume, VolumeMount};
+
+/// The init container's name.
+pub(in crate::build) const WAIT_FOR_IP_SAN: &str = "wait-for-tls-ip-san";
+/// What the names of the Secrets with the certificates begin with.
+pub(in crate::build) const HEAD_SECRET_PREFIX: &str = "ray-head-secret-";
+pub(in crate::build) const WORKER_SECRET_PREFIX: &str = "ray-worker-secret-";
+
+const VOLUME: &str = "ray-tls";
+const DIRECTORY: &str = "/etc/ray/tls";
+
+/// Gives the Pod its certificate.
+pub(super) fn configure_pod(node: &Node<'_>, draft: &mut Draft) {
+    if !facts::is_tls_enabled(&node.cluster.spec, &node.config.gates) {
+        return;
+    }
+    if !volumes::has_volume(&draft.spec, VOLUME) {
+        let prefix = match node.role {
+            Role::Head => HEAD_SECRET_PREFIX,
+            Role::Worker => WORKER_SECRET_PREFIX,
+        };
+        let secret_name = Some(format!("{prefix}{}", node.cluster_name()));
+        draft.spec.volumes.get_or_insert_default().push(Volume {
+            name: VOLUME.to_owned(),
+            secret: Some(SecretVolumeSource { secret_name, ..SecretVolumeSource::default() }),
+            ..Volume::default()
+        });
+    }
+    configure_container(node, &mut draft.ray);
+    for container in draft.init_containers().iter_mut().filter(|container| container.name == WAIT_GCS_READY) {
+        configure_container(node, container);
+    }
+    if !draft.init_containers().iter().any(|container| container.name == WAIT_FOR_IP_SAN) {
+        let waiting = wait_for_ip_san(&draft.ray);
+        draft.spec.init_containers.get_or_insert_default().insert(0, waiting);
+    }
+}
+
+/// Tells the Ray process in a container to use the certificate, if the cluster is encrypted.
+pub(super) fn configure_container(node: &Node<'_>, container: &mut Container) {
+    if !facts::is_tls_enabled(&node.cluster.spec, &node.config.gates) {
+        return;
+    }
+    for (name, value) in [
+        ("RAY_USE_TLS", "1"),
+        ("RAY_TLS_SERVER_CERT", "/etc/ray/tls/tls.crt"),
+        ("RAY_TLS_SERVER_KEY", "/etc/ray/tls/tls.key"),
+        ("RAY_TLS_CA_CERT", "/etc/ray/tls/ca.crt"),
+    ] {
+        env::push_if_absent(container, env::literal(name, value));
+    }
+    let mounts = container.volume_mounts.get_or_insert_default();
+    if !mounts.iter().any(|mount| mount.name == VOLUME || mount.mount_path == DIRECTORY) {
+        mounts.push(mount());
+    }
+}
+
+/// A Pod's address enters its certificate after the Pod has got it; Ray reads the certificate once.
+fn wait_for_ip_san(ray: &Container) -> Container {
+    Container {
+        name: WAIT_FOR_IP_SAN.to_owned(),
+        image: ray.image.clone(),
+        image_pull_policy: ray.image_pull_policy.clone(),
+        security_context: ray.security_context.clone(),
+        command: Some(vec!["sh".to_owned(), "-c".to_owned()]),
+        args: Some(vec![WAIT_SCRIPT.to_owned()]),
+        env: Some(vec![env::from_field("POD_IP", "status.podIP")]),
+        volume_mounts: Some(vec![mount()]),
+        resources: Some(requirements("50m", "64Mi")),
+        ..Container::default()
+    }
+}
+
+fn mount() -> VolumeMount {
+    VolumeMount {
+        name: VOLUME.to_owned(),
+        mount_path: DIRECTORY.to_owned(),
+        read_only: Some(true),
+        ..VolumeMount::default()
+    }
+}
+
+const WAIT_SCRIPT: &str = r#"CERT="/etc/ray/tls/tls.crt"
+if [ -z "${POD_IP}" ]; then
+  POD_IP=$(hostname -i 2>/dev/null | awk '{print $1}')
+fi
+if ! command -v openssl >/dev/null 2>&1; then
+  echo "openssl not found; cannot verify IP SAN" >&2
+  exit 1
+fi
+echo "Waiting for TLS cert to include IP SAN for ${POD_IP}..."
+while true; do
+  if openssl x509 -in "${CERT}" -noout -text 2>/dev/null | grep -qE "IP Address:${POD_IP}([^0-9.]|$)"; then
+    echo "TLS cert now includes IP SAN for ${POD_IP}"
+    exit 0
+  fi
+  echo "IP SAN for ${POD_IP} not yet in cert, retrying in 5s..."
+  sleep 5
+done"#;

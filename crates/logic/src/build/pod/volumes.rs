@@ -1,0 +1,59 @@
+//! Shared memory and the log directory.
+
+use super::autoscaler::AUTOSCALER;
+use super::collector::COLLECTOR;
+use super::draft::{Draft, Node, Role};
+use crate::build::cluster_facts as facts;
+use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, PodSpec, Volume, VolumeMount};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+/// Adds the volumes that Ray and its companions share.
+pub(super) fn add_to_pod(node: &Node<'_>, draft: &mut Draft) {
+    if !draft.params.contains_key("plasma-directory") {
+        let shared_memory =
+            EmptyDirVolumeSource { medium: Some("Memory".to_owned()), size_limit: memory_of(&draft.ray).cloned() };
+        add_empty_dir(&mut draft.spec, &mut draft.ray, "shared-mem", "/dev/shm", shared_memory);
+    }
+    if node.role == Role::Head && facts::is_autoscaling(&node.cluster.spec) {
+        share_logs(draft, AUTOSCALER);
+    }
+    if facts::collector(&node.cluster.spec, &node.config.gates).is_some() {
+        share_logs(draft, COLLECTOR);
+    }
+}
+
+/// Mounts an emptyDir at a path, unless something is mounted there.
+fn add_empty_dir(spec: &mut PodSpec, container: &mut Container, name: &str, path: &str, source: EmptyDirVolumeSource) {
+    if container.volume_mounts.iter().flatten().any(|mount| mount.mount_path == path) {
+        return;
+    }
+    if !has_volume(spec, name) {
+        let volume = Volume { name: name.to_owned(), empty_dir: Some(source), ..Volume::default() };
+        spec.volumes.get_or_insert_default().push(volume);
+    }
+    let mount = VolumeMount { name: name.to_owned(), mount_path: path.to_owned(), ..VolumeMount::default() };
+    container.volume_mounts.get_or_insert_default().push(mount);
+}
+
+/// Whether the Pod has a volume of this name.
+pub(super) fn has_volume(spec: &PodSpec, name: &str) -> bool {
+    spec.volumes.iter().flatten().any(|volume| volume.name == name)
+}
+
+/// Lets a sidecar see Ray's log directory.
+fn share_logs(draft: &mut Draft, sidecar: &str) {
+    const NAME: &str = "ray-logs";
+    const PATH: &str = "/tmp/ray";
+    let Draft { spec, ray, sidecars, .. } = draft;
+    add_empty_dir(spec, ray, NAME, PATH, EmptyDirVolumeSource::default());
+    if let Some(sidecar) = sidecars.iter_mut().find(|container| container.name == sidecar) {
+        add_empty_dir(spec, sidecar, NAME, PATH, EmptyDirVolumeSource::default());
+    }
+}
+
+/// The container's memory limit, else its request.
+fn memory_of(container: &Container) -> Option<&Quantity> {
+    let resources = container.resources.as_ref()?;
+    let limit = resources.limits.as_ref().and_then(|limits| limits.get("memory"));
+    limit.or_else(|| resources.requests.as_ref()?.get("memory"))
+}

@@ -1,0 +1,73 @@
+//! What the autoscaler may do: its ServiceAccount, Role and RoleBinding.
+
+use super::cluster_facts as facts;
+use super::owner;
+use crate::labels;
+use crate::names::clip50;
+use crate::validate::ValidCluster;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use manta_api::RayCluster;
+use std::collections::BTreeMap;
+
+/// The ServiceAccount that the head runs as when it scales: the user's, else one of the cluster's name.
+pub fn service_account_name(cluster: &RayCluster) -> String {
+    clip50(facts::head_service_account(&cluster.spec).unwrap_or_else(|| facts::name(cluster)))
+}
+
+/// The autoscaler's ServiceAccount, for clusters that name none.
+pub fn service_account(cluster: &ValidCluster<'_>) -> ServiceAccount {
+    ServiceAccount { metadata: metadata(cluster, service_account_name(cluster)), ..ServiceAccount::default() }
+}
+
+/// The autoscaler's Role: it looks at Pods, resizes them, and changes its own cluster.
+pub fn role(cluster: &ValidCluster<'_>) -> Role {
+    let rules = vec![
+        rule("", "pods", &["get", "list", "watch", "patch"]),
+        rule("", "pods/resize", &["patch"]),
+        rule("ray.io", "rayclusters", &["get", "patch"]),
+    ];
+    Role { metadata: metadata(cluster, clip50(facts::name(cluster))), rules: Some(rules) }
+}
+
+/// Gives the ServiceAccount its Role.
+pub fn role_binding(cluster: &ValidCluster<'_>) -> RoleBinding {
+    let name = clip50(facts::name(cluster));
+    let subject = Subject {
+        kind: "ServiceAccount".to_owned(),
+        name: service_account_name(cluster),
+        namespace: cluster.metadata.namespace.clone(),
+        api_group: None,
+    };
+    let role_ref = RoleRef {
+        api_group: Some("rbac.authorization.k8s.io".to_owned()),
+        kind: "Role".to_owned(),
+        name: name.clone(),
+    };
+    RoleBinding { metadata: metadata(cluster, name), subjects: Some(vec![subject]), role_ref }
+}
+
+fn metadata(cluster: &RayCluster, name: String) -> ObjectMeta {
+    let labels = [
+        (labels::CLUSTER, facts::name(cluster)),
+        (labels::APP_NAME, labels::KUBERAY),
+        (labels::CREATED_BY, labels::KUBERAY_OPERATOR),
+    ];
+    ObjectMeta {
+        name: Some(name),
+        namespace: cluster.metadata.namespace.clone(),
+        labels: Some(BTreeMap::from(labels.map(|(key, value)| (key.to_owned(), value.to_owned())))),
+        owner_references: Some(vec![owner::cluster_reference(cluster)]),
+        ..ObjectMeta::default()
+    }
+}
+
+fn rule(group: &str, resource: &str, verbs: &[&str]) -> PolicyRule {
+    PolicyRule {
+        api_groups: Some(vec![group.to_owned()]),
+        resources: Some(vec![resource.to_owned()]),
+        verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+        ..PolicyRule::default()
+    }
+}

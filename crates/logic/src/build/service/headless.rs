@@ -1,0 +1,38 @@
+//! The Service that gives hosts of multi-host groups their names.
+
+use crate::build::cluster_facts as facts;
+use crate::build::owner;
+use crate::labels;
+use crate::names;
+use crate::validate::ValidCluster;
+use k8s_openapi::api::core::v1::{Service, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use manta_api::RayClusterSpec;
+use std::collections::BTreeMap;
+
+/// Whether some group spans several hosts.
+pub fn needs_headless_service(spec: &RayClusterSpec) -> bool {
+    facts::worker_groups(spec).iter().any(facts::is_multi_host)
+}
+
+/// The headless Service of all workers.
+pub fn headless_service(cluster: &ValidCluster<'_>) -> Service {
+    let name = facts::name(cluster);
+    let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let selector = [pair(labels::CLUSTER, name), pair(labels::NODE_TYPE, labels::WORKER)];
+    let metadata = ObjectMeta {
+        name: Some(names::headless_service(name)),
+        namespace: cluster.metadata.namespace.clone(),
+        labels: Some(BTreeMap::from([pair(labels::HEADLESS_WORKER_SERVICE, name)])),
+        owner_references: Some(vec![owner::cluster_reference(cluster)]),
+        ..ObjectMeta::default()
+    };
+    let spec = ServiceSpec {
+        type_: Some("ClusterIP".to_owned()),
+        cluster_ip: Some("None".to_owned()),
+        publish_not_ready_addresses: Some(true),
+        selector: Some(BTreeMap::from(selector)),
+        ..ServiceSpec::default()
+    };
+    Service { metadata, spec: Some(spec), status: None }
+}

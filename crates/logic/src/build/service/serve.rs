@@ -1,0 +1,124 @@
+//! The Service of Ray Serve: of a plain RayCluster, of a RayService, and of each of the two clusters
+//! between which a gradual upgrade moves the traffic.
+
+use super::head::user_metadata;
+use crate::build::cluster_facts::{self as facts, Creator};
+use crate::build::owner;
+use crate::labels;
+use crate::names;
+use crate::validate::ValidCluster;
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use manta_api::{RayCluster, RayService};
+use std::collections::BTreeMap;
+
+/// The head names no port of Serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "Please specify a port named 'serve' (or with the prefix 'serve-', e.g. 'serve-grpc') in the Ray head container; \
+     otherwise, the Kubernetes service for Ray Serve will not be created."
+)]
+pub struct MissingServePort;
+
+/// The serve Service that a RayCluster asks for by annotation.
+pub fn cluster_serve_service(cluster: &ValidCluster<'_>) -> Result<Service, MissingServePort> {
+    let ports = serving_ports(cluster).ok_or(MissingServePort)?;
+    let service_type = cluster.spec.head_group_spec.service_type.as_ref();
+    let owner = owner::cluster_reference(cluster);
+    let mut service = generated(facts::name(cluster), Creator::RayCluster, cluster, service_type, owner);
+    let spec = service.spec.get_or_insert_default();
+    spec.ports = Some(ports);
+    // Nobody marks the Pods of a plain cluster as serving.
+    spec.selector.get_or_insert_default().remove(labels::SERVE);
+    Ok(service)
+}
+
+/// The serve Service of a RayService, which leads to its active cluster.
+pub fn service_serve_service(service: &RayService, cluster: &RayCluster) -> Result<Service, MissingServePort> {
+    let name = service.metadata.name.as_deref().unwrap_or_default();
+    let service_type = service.spec.ray_cluster_config.head_group_spec.service_type.as_ref();
+    let owner = owner::controller_reference(RayService::KIND, &service.metadata);
+    let mut built = generated(name, Creator::RayService, cluster, service_type, owner);
+    let ports = serving_ports(cluster);
+    let Some(given) = &service.spec.serve_service else {
+        built.spec.get_or_insert_default().ports = Some(ports.ok_or(MissingServePort)?);
+        return Ok(built);
+    };
+    Ok(customised(given, built, ports))
+}
+
+/// The serve Service of one of the clusters of a RayService that upgrades gradually.
+pub fn upgrade_serve_service(service: &RayService, cluster: &RayCluster) -> Result<Service, MissingServePort> {
+    let ports = serving_ports(cluster).ok_or(MissingServePort)?;
+    let service_type = service.spec.ray_cluster_config.head_group_spec.service_type.as_ref();
+    let owner = owner::cluster_reference(cluster);
+    let mut built = generated(facts::name(cluster), Creator::RayService, cluster, service_type, owner);
+    built.spec.get_or_insert_default().ports = Some(ports);
+    Ok(built)
+}
+
+/// Whether a port of the head leads to Serve.
+pub fn is_serving_port(name: &str) -> bool {
+    name == "serve" || name.starts_with("serve-")
+}
+
+/// The ports of Serve, if the head has any.
+fn serving_ports(cluster: &RayCluster) -> Option<Vec<ServicePort>> {
+    let all = facts::head_ports(&cluster.spec).into_iter().filter(|(name, _)| is_serving_port(name));
+    let ports: Vec<_> =
+        all.map(|(name, port)| ServicePort { name: Some(name), port, ..ServicePort::default() }).collect();
+    (!ports.is_empty()).then_some(ports)
+}
+
+/// The Service without its ports.
+fn generated(
+    base: &str,
+    creator: Creator,
+    cluster: &RayCluster,
+    service_type: Option<&String>,
+    owner: OwnerReference,
+) -> Service {
+    let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let metadata = ObjectMeta {
+        name: Some(names::serve_service(base)),
+        namespace: cluster.metadata.namespace.clone(),
+        labels: Some(BTreeMap::from([
+            pair(labels::ORIGINATED_FROM_CR_NAME, base),
+            pair(labels::ORIGINATED_FROM_CRD, creator.as_str()),
+            pair(labels::SERVE, &format!("{base}-serve")),
+        ])),
+        owner_references: Some(vec![owner]),
+        ..ObjectMeta::default()
+    };
+    let selector = BTreeMap::from([pair(labels::CLUSTER, facts::name(cluster)), pair(labels::SERVE, "true")]);
+    let spec = ServiceSpec {
+        type_: service_type.filter(|type_| !type_.is_empty()).cloned(),
+        selector: Some(selector),
+        ..ServiceSpec::default()
+    };
+    Service { metadata, spec: Some(spec), status: None }
+}
+
+/// The user's Service, led to where the generated one leads.
+fn customised(given: &Service, built: Service, ports: Option<Vec<ServicePort>>) -> Service {
+    let built_spec = built.spec.unwrap_or_default();
+    let mut spec = given.spec.clone().unwrap_or_default();
+    if let Some(mut ports) = ports {
+        // Exactly the head's ports, each as the user describes it, if at all.
+        let theirs = spec.ports.unwrap_or_default();
+        for port in &mut ports {
+            if let Some(same) = theirs.iter().find(|theirs| theirs.name == port.name) {
+                *port = same.clone();
+            }
+        }
+        spec.ports = Some(ports);
+    }
+    if spec.type_.as_deref().is_none_or(str::is_empty) {
+        spec.type_ = built_spec.type_;
+    }
+    spec.selector = built_spec.selector;
+    let mut metadata = user_metadata(given, built.metadata.name.unwrap_or_default(), built.metadata.namespace);
+    metadata.labels.get_or_insert_default().extend(built.metadata.labels.unwrap_or_default());
+    metadata.owner_references = built.metadata.owner_references;
+    Service { metadata, spec: Some(spec), status: None }
+}
