@@ -73,3 +73,28 @@ macro_rules! ray_kind {
     };
 }
 pub(crate) use ray_kind;
+
+#[cfg(test)]
+mod tests {
+    use crate::{RayCluster, RayClusterSpec};
+    use kube::Resource;
+    use serde_json::json;
+
+    #[test]
+    fn writes_its_kind_and_no_empty_status() {
+        let cluster = RayCluster::new("a", RayClusterSpec::default());
+        let written = json!({
+            "apiVersion": "ray.io/v1",
+            "kind": "RayCluster",
+            "metadata": {"name": "a"},
+            "spec": {"headGroupSpec": {"template": {}}},
+        });
+        assert_eq!(serde_json::to_value(&cluster).unwrap(), written);
+        assert_eq!(serde_json::from_value::<RayCluster>(written).unwrap(), cluster);
+    }
+
+    #[test]
+    fn knows_its_url() {
+        assert_eq!(RayCluster::url_path(&(), Some("ns")), "/apis/ray.io/v1/namespaces/ns/rayclusters");
+    }
+}

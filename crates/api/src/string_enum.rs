@@ -67,3 +67,28 @@ macro_rules! string_enum {
     };
 }
 pub(crate) use string_enum;
+
+#[cfg(test)]
+mod tests {
+    use crate::{AutoscalerOptions, UpscalingMode};
+    use serde_json::json;
+
+    #[test]
+    fn known_and_unknown_values_survive() {
+        let check = |text: &str, expect: UpscalingMode| {
+            let options: AutoscalerOptions = serde_json::from_value(json!({"upscalingMode": text})).unwrap();
+            assert_eq!(serde_json::to_value(&options).unwrap(), json!({"upscalingMode": text}));
+            assert_eq!(options.upscaling_mode.unwrap(), expect);
+        };
+        check("Aggressive", UpscalingMode::Aggressive);
+        check("aggressive", UpscalingMode::Other("aggressive".to_owned()));
+        check("", UpscalingMode::Other(String::new()));
+    }
+
+    #[test]
+    fn other_types_are_refused() {
+        for odd in [json!(1), json!(true), json!(["Default"])] {
+            serde_json::from_value::<UpscalingMode>(odd).unwrap_err();
+        }
+    }
+}

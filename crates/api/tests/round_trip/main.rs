@@ -1,0 +1,110 @@
+//! Nothing that the CRDs accept is lost or changed by reading it into the Rust types and writing it again.
+//!
+//! Objects are first brought into the form in which the API server stores them ([`stored`]), then read,
+//! written and compared with the schema at hand ([`equality`]). They come from the parity cases and
+//! from the schemas themselves ([`generate`]): one object that has every field, and random ones.
+
+#![allow(clippy::unwrap_used)]
+
+mod equality;
+mod generate;
+mod stored;
+
+use manta_api::crd::{self, Versions};
+use manta_api::{RayCluster, RayCronJob, RayJob, RayService};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// The `v1` schema of each kind.
+fn schemas() -> BTreeMap<String, Value> {
+    let schema = |crd: &Value| crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone();
+    crd::all(Versions::V1)
+        .into_iter()
+        .map(|crd| (crd.spec.names.kind.clone(), serde_json::to_value(crd).unwrap()))
+        .map(|(kind, crd)| (kind, schema(&crd)))
+        .collect()
+}
+
+/// Reads an object into its Rust type and writes it again.
+fn read_and_write(kind: &str, object: &Value) -> Result<Value, serde_json::Error> {
+    fn through<T: DeserializeOwned + Serialize>(object: &Value) -> Result<Value, serde_json::Error> {
+        // By way of text, as objects come from a server; a tree of values is read by other code.
+        let object: T = serde_json::from_str(&object.to_string())?;
+        serde_json::to_value(object)
+    }
+    match kind {
+        RayCluster::KIND => through::<RayCluster>(object),
+        RayCronJob::KIND => through::<RayCronJob>(object),
+        RayJob::KIND => through::<RayJob>(object),
+        RayService::KIND => through::<RayService>(object),
+        other => panic!("no Rust type for {other}"),
+    }
+}
+
+fn check(kind: &str, schema: &Value, given: Value, origin: &str) {
+    let before = stored::as_stored(schema, given);
+    let after = read_and_write(kind, &before).unwrap_or_else(|error| panic!("{origin}: {error}\n{before:#}"));
+    let differences = equality::differences(schema, &before, &after);
+    assert!(differences.is_empty(), "{origin}:\n{}", differences.join("\n"));
+}
+
+#[test]
+fn parity_cases_round_trip() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/parity/cases");
+    if !folder.is_dir() {
+        println!("SKIPPED: no parity cases in {}", folder.display());
+        return;
+    }
+    let schemas = schemas();
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let case: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        for document in case["docs"].as_array().unwrap() {
+            let kind = document["kind"].as_str().unwrap();
+            let Some(schema) = schemas.get(kind).filter(|_| document["apiVersion"] == manta_api::API_VERSION) else {
+                continue;
+            };
+            check(kind, schema, document.clone(), &path.display().to_string());
+            count += 1;
+        }
+    }
+    println!("{count} objects of the parity cases round-trip");
+    assert_ne!(count, 0, "the parity cases hold no objects of ours");
+}
+
+#[test]
+fn an_object_with_every_field_round_trips() {
+    for (kind, schema) in schemas() {
+        let object = generate::full(&kind, &schema);
+        let given = generate::count(&object);
+        check(&kind, &schema, object, &format!("{kind} with every field"));
+        println!("{kind}: {given} values");
+    }
+}
+
+#[test]
+fn random_objects_round_trip() {
+    const EACH: u64 = 150;
+    for (kind, schema) in schemas() {
+        for seed in 0..EACH {
+            check(&kind, &schema, generate::random(&kind, &schema, seed), &format!("{kind} of seed {seed}"));
+        }
+    }
+    println!("{} random objects round-trip", 4 * EACH);
+}
+
+#[test]
+fn an_absent_spec_counts_as_an_empty_one() {
+    let check = |kind: &str, expect: Value| {
+        let object = json!({"apiVersion": "ray.io/v1", "kind": kind, "metadata": {"name": "a"}});
+        assert_eq!(read_and_write(kind, &object).unwrap()["spec"], expect);
+    };
+    check("RayCluster", json!({"headGroupSpec": {"template": {}}}));
+    check("RayCronJob", json!({"jobTemplate": {}, "schedule": ""}));
+    check("RayJob", json!({}));
+    check("RayService", json!({"rayClusterConfig": {"headGroupSpec": {"template": {}}}}));
+}
