@@ -1,1 +1,0 @@
-//! The forms that Go gives to values: durations, quoted strings, JSON.

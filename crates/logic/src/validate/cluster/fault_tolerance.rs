@@ -1,0 +1,131 @@
+//! Rules of GCS fault tolerance: by annotation or by options, on Redis or on an embedded store.
+
+use super::ensure;
+use super::pod::{ray_env, ray_mounts};
+use crate::config::FeatureGates;
+use crate::labels::annotation::{EXTERNAL_STORAGE_NAMESPACE, FT_ENABLED};
+use manta_api::{GcsBackend, GcsFaultToleranceOptions, GcsStorage, RayClusterSpec};
+use std::collections::BTreeMap;
+
+const STORAGE_VOLUME: &str = "gcs-storage";
+const STORAGE_PATH: &str = "/data/gcs";
+
+pub(super) fn check(
+    spec: &RayClusterSpec,
+    annotations: Option<&BTreeMap<String, String>>,
+    gates: &FeatureGates,
+) -> Result<(), String> {
+    let annotation = |key: &str| annotations.and_then(|all| all.get(key)).map_or("", String::as_str);
+    let has_env = |name: &str| ray_env(&spec.head_group_spec.template, name).is_some();
+    let options = spec.gcs_fault_tolerance_options.as_ref();
+
+    ensure(annotation(FT_ENABLED).is_empty() || options.is_none(), || {
+        "ray.io/ft-enabled annotation and GcsFaultToleranceOptions are both set. Please use only \
+         GcsFaultToleranceOptions to configure GCS fault tolerance"
+            .to_owned()
+    })?;
+    let enabled = options.is_some() || annotation(FT_ENABLED).eq_ignore_ascii_case("true");
+    ensure(enabled || !has_env("RAY_REDIS_ADDRESS"), || {
+        "RAY_REDIS_ADDRESS is set which implicitly enables GCS fault tolerance, but GcsFaultToleranceOptions is not \
+         set. Please set GcsFaultToleranceOptions to enable GCS fault tolerance"
+            .to_owned()
+    })?;
+    if let Some(options) = options {
+        check_said_once(spec, annotation(EXTERNAL_STORAGE_NAMESPACE))?;
+        check_backend(spec, options, gates)?;
+    }
+    ensure(!has_head_param(spec, "redis-username") && !has_env("REDIS_USERNAME"), || {
+        "cannot set redis username in rayStartParams or environment variables - use \
+         GcsFaultToleranceOptions.RedisUsername instead"
+            .to_owned()
+    })
+}
+
+/// What the options say must not be said elsewhere.
+fn check_said_once(spec: &RayClusterSpec, external_namespace: &str) -> Result<(), String> {
+    let has_env = |name: &str| ray_env(&spec.head_group_spec.template, name).is_some();
+    let refuse = |set: bool, what: &str, field: &str| {
+        ensure(!set, || {
+            format!(
+                "cannot set {what} when GcsFaultToleranceOptions is enabled - use GcsFaultToleranceOptions.{field} \
+                 instead"
+            )
+        })
+    };
+    refuse(has_head_param(spec, "redis-password"), "`redis-password` in rayStartParams", "RedisPassword")?;
+    refuse(has_env("REDIS_PASSWORD"), "`REDIS_PASSWORD` env var in head Pod", "RedisPassword")?;
+    refuse(has_env("RAY_REDIS_ADDRESS"), "`RAY_REDIS_ADDRESS` env var in head Pod", "RedisAddress")?;
+    let annotation = format!("`{EXTERNAL_STORAGE_NAMESPACE}` annotation");
+    refuse(!external_namespace.is_empty(), &annotation, "ExternalStorageNamespace")
+}
+
+fn check_backend(
+    spec: &RayClusterSpec,
+    options: &GcsFaultToleranceOptions,
+    gates: &FeatureGates,
+) -> Result<(), String> {
+    if options.backend != Some(GcsBackend::Rocksdb) {
+        return ensure(options.storage.is_none(), || {
+            "cannot set GcsFaultToleranceOptions.Storage when backend is 'redis' - it only applies to the 'rocksdb' \
+             backend"
+                .to_owned()
+        });
+    }
+    ensure(gates.gcs_fault_tolerance_embedded_storage, || {
+        "the embedded RocksDB GCS fault tolerance backend (GcsFaultToleranceOptions.Backend: 'rocksdb') requires the \
+         GCSFaultToleranceEmbeddedStorage feature gate to be enabled"
+            .to_owned()
+    })?;
+    let has_text = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+    let redis_fields = [
+        (has_text(&options.redis_address), "RedisAddress"),
+        (options.redis_username.is_some(), "RedisUsername"),
+        (options.redis_password.is_some(), "RedisPassword"),
+        (has_text(&options.external_storage_namespace), "ExternalStorageNamespace"),
+    ];
+    if let Some((_, field)) = redis_fields.iter().find(|(set, _)| *set) {
+        return Err(format!("cannot set GcsFaultToleranceOptions.{field} when backend is 'rocksdb'"));
+    }
+    ensure(!options.storage.as_ref().is_some_and(mixes_claim_and_template), || {
+        "GcsFaultToleranceOptions.Storage.ClaimName is mutually exclusive with size, storageClassName, and accessModes"
+            .to_owned()
+    })?;
+    check_managed_by_operator(spec)
+}
+
+/// An existing claim or the properties of a new one, not both.
+fn mixes_claim_and_template(storage: &GcsStorage) -> bool {
+    let is_set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+    let has_modes = storage.access_modes.as_ref().is_some_and(|modes| !modes.is_empty());
+    is_set(&storage.claim_name) && (storage.size.is_some() || is_set(&storage.storage_class_name) || has_modes)
+}
+
+/// The operator sets variables, mount and volume of the embedded store itself.
+fn check_managed_by_operator(spec: &RayClusterSpec) -> Result<(), String> {
+    let template = &spec.head_group_spec.template;
+    let has_env = |name: &str| ray_env(template, name).is_some();
+    ensure(!has_env("RAY_gcs_storage") && !has_env("RAY_gcs_storage_path"), || {
+        "cannot set `RAY_gcs_storage` or `RAY_gcs_storage_path` env var in head Pod when the embedded GCS FT backend \
+         is used - these are managed by KubeRay"
+            .to_owned()
+    })?;
+    let managed = ray_mounts(template).iter().any(|m| m.name == STORAGE_VOLUME || m.mount_path == STORAGE_PATH);
+    ensure(!managed, || {
+        format!(
+            "cannot set a volume mount named \"{STORAGE_VOLUME}\" or mounted at {STORAGE_PATH} in the head container \
+             when the embedded GCS FT backend is used - it is managed by KubeRay"
+        )
+    })?;
+    let mut volumes = template.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    ensure(!volumes.any(|volume| volume.name == STORAGE_VOLUME), || {
+        format!(
+            "cannot set a volume named \"{STORAGE_VOLUME}\" in the head Pod when the embedded GCS FT backend is used - \
+             it is managed by KubeRay"
+        )
+    })
+}
+
+fn has_head_param(spec: &RayClusterSpec, name: &str) -> bool {
+    let params = spec.head_group_spec.ray_start_params.as_ref();
+    params.and_then(|params| params.get(name)).is_some_and(|value| !value.is_empty())
+}

@@ -1,0 +1,192 @@
+//! The rules of a RayCluster, in the order in which they are checked.
+//!
+//! Metadata, spec, cert-manager and upgrade options stop a pass for good: only a change of the object
+//! can help. The status rule is apart, because a pass that it stops is tried again.
+
+mod auth;
+mod autoscaler;
+mod fault_tolerance;
+mod groups;
+mod history_server;
+mod network_policy;
+mod pod;
+#[cfg(test)]
+mod tests;
+mod tls;
+
+use super::kubernetes_names::dns1035_label;
+use crate::action::Event;
+use crate::config::Config;
+use crate::labels::ORIGINATED_FROM_CRD;
+use manta_api::{AutoscalerVersion, RayCluster, RayClusterSpec, UpgradeType};
+use std::collections::BTreeMap;
+
+pub use tls::is_tls_enabled;
+
+/// The longest name; it leaves room for the suffixes of Services.
+const MAX_NAME: usize = 53;
+
+/// A RayCluster that has passed validation: builders take this and cannot fail.
+#[derive(Clone, Copy, Debug)]
+pub struct ValidCluster<'a> {
+    pub(crate) cluster: &'a RayCluster,
+}
+
+impl<'a> ValidCluster<'a> {
+    /// Checks everything but the status.
+    pub fn check(cluster: &'a RayCluster, config: &Config) -> Result<Self, Invalid> {
+        let fail = |step| move |text| Invalid { step, text };
+        let metadata = &cluster.metadata;
+        check_name("RayCluster", metadata.name.as_deref().unwrap_or_default(), MAX_NAME)
+            .map_err(fail(Step::Metadata))?;
+        validate_cluster_spec(&cluster.spec, metadata.annotations.as_ref(), config).map_err(fail(Step::Spec))?;
+        if is_tls_enabled(&cluster.spec, config) && !config.platform.cert_manager {
+            let text = "tlsOptions requires cert-manager, but cert-manager is not installed".to_owned();
+            return Err(fail(Step::Spec)(text));
+        }
+        upgrade_options(cluster).map_err(fail(Step::UpgradeOptions))?;
+        Ok(Self { cluster })
+    }
+
+    /// Checks that the status does not contradict itself.
+    pub fn check_status(&self) -> Result<(), Invalid> {
+        let conditions = self.cluster.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let is_true: Vec<_> = conditions.filter(|c| c.status == "True").map(|c| c.type_.as_str()).collect();
+        if is_true.contains(&"RayClusterSuspending") && is_true.contains(&"RayClusterSuspended") {
+            let text = "invalid RayCluster State: rayv1.RayClusterSuspending and rayv1.RayClusterSuspended conditions \
+                        should not be both true";
+            return Err(Invalid { step: Step::Status, text: text.to_owned() });
+        }
+        Ok(())
+    }
+
+    /// The warning about worker Pods that restart under the feet of the first autoscaler.
+    pub fn restart_policy_warning(&self) -> Option<Event> {
+        let spec = &self.cluster.spec;
+        let version = spec.autoscaler_options.as_ref().and_then(|options| options.version.as_ref());
+        if !is_autoscaling(spec) || version != Some(&AutoscalerVersion::V1) {
+            return None;
+        }
+        let groups = spec.worker_group_specs.iter().flatten().filter(|group| pod::may_restart(&group.template));
+        let groups: Vec<_> = groups.map(|group| group.group_name.as_str()).collect();
+        let (namespace, name) = full_name(self.cluster);
+        (!groups.is_empty()).then(|| {
+            let note = format!(
+                "RayCluster spec warning {namespace}/{name}: restartPolicy for worker groups [{}] should be Never or \
+                 unset when using autoscaler V1",
+                groups.join(", ")
+            );
+            Event::warning("InvalidRayClusterSpec", "Validate", note)
+        })
+    }
+}
+
+impl std::ops::Deref for ValidCluster<'_> {
+    type Target = RayCluster;
+
+    fn deref(&self) -> &RayCluster {
+        self.cluster
+    }
+}
+
+/// Why a RayCluster is not valid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct Invalid {
+    pub step: Step,
+    /// The rule that is broken, in KubeRay's words.
+    pub text: String,
+}
+
+/// What was being checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Metadata,
+    Spec,
+    UpgradeOptions,
+    Status,
+}
+
+impl Invalid {
+    /// The event that tells the user.
+    pub fn event(&self, namespace: &str, name: &str) -> Event {
+        let text = &self.text;
+        let (reason, note) = match self.step {
+            Step::Metadata => {
+                ("InvalidRayClusterMetadata", format!("The RayCluster metadata is invalid {namespace}/{name}: {text}"))
+            }
+            Step::Spec => {
+                ("InvalidRayClusterSpec", format!("The RayCluster spec is invalid {namespace}/{name}: {text}"))
+            }
+            Step::UpgradeOptions => (
+                "InvalidRayClusterSpec",
+                format!("The RayCluster UpgradeStrategy is invalid {namespace}/{name}: {text}"),
+            ),
+            Step::Status => {
+                ("InvalidRayClusterStatus", format!("The RayCluster status is invalid {namespace}/{name}, {text}"))
+            }
+        };
+        Event::warning(reason, "Validate", note)
+    }
+}
+
+/// Checks the spec of a cluster, with the annotations of the object that it stands in. First error wins.
+pub fn validate_cluster_spec(
+    spec: &RayClusterSpec,
+    annotations: Option<&BTreeMap<String, String>>,
+    config: &Config,
+) -> Result<(), String> {
+    let gates = &config.gates;
+    groups::check(spec)?;
+    fault_tolerance::check(spec, annotations, gates)?;
+    autoscaler::check(spec, gates)?;
+    history_server::check(spec, gates)?;
+    auth::check(spec)?;
+    network_policy::check(spec, gates)?;
+    tls::check(spec, config)
+}
+
+/// The two rules of names: not too long, and a DNS-1035 label.
+pub(super) fn check_name(kind: &str, name: &str, max: usize) -> Result<(), String> {
+    if name.len() > max {
+        return Err(format!("{kind} name should be no more than {max} characters"));
+    }
+    let problems = dns1035_label(name);
+    if problems.is_empty() {
+        return Ok(());
+    }
+    Err(format!("{kind} name should be a valid DNS1035 label: [{}]", problems.join(" ")))
+}
+
+fn upgrade_options(cluster: &RayCluster) -> Result<(), String> {
+    let strategy = cluster.spec.upgrade_strategy.as_ref();
+    let Some(upgrade) = strategy.and_then(|strategy| strategy.type_.as_ref()) else { return Ok(()) };
+    if let UpgradeType::Other(other) = upgrade {
+        return Err(format!(
+            "The RayCluster spec is invalid: Spec.UpgradeStrategy.Type value {other} is invalid, valid options are \
+             Recreate or None"
+        ));
+    }
+    let origin = cluster.metadata.labels.as_ref().and_then(|labels| labels.get(ORIGINATED_FROM_CRD));
+    match origin.map(String::as_str) {
+        Some(origin @ ("RayJob" | "RayService")) => {
+            Err(format!("upgradeStrategy cannot be set when RayCluster is created by {origin}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether the autoscaler decides about the number of workers.
+pub fn is_autoscaling(spec: &RayClusterSpec) -> bool {
+    spec.enable_in_tree_autoscaling == Some(true)
+}
+
+fn full_name(cluster: &RayCluster) -> (&str, &str) {
+    let metadata = &cluster.metadata;
+    (metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
+}
+
+/// Fails with a text if a rule is broken.
+fn ensure(kept: bool, text: impl FnOnce() -> String) -> Result<(), String> {
+    if kept { Ok(()) } else { Err(text()) }
+}
