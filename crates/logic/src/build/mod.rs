@@ -13,6 +13,8 @@ pub mod rbac;
 mod redis_cleanup;
 mod route;
 mod service;
+pub mod submit_command;
+pub mod submitter;
 
 pub use auth_secret::auth_secret;
 pub use ingress::{ingress, ingress_name, ingress_update};

@@ -1,3 +1,1 @@
 //! What to do next for a RayCronJob.
-
-pub mod schedule;

@@ -1,0 +1,62 @@
+//! Everything that the decision about one RayJob depends on, besides time and settings.
+
+use super::dashboard::Dashboard;
+use crate::view::{JobView, PodView, ServiceView};
+use manta_api::{RayCluster, RayJob};
+
+/// A RayJob and what belongs to it, as the caches show it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Observed {
+    pub job: RayJob,
+    /// The RayCluster of `status.rayClusterName`.
+    pub cluster: Option<RayCluster>,
+    /// That cluster's head Service, which the dashboard is reached through.
+    pub cluster_head_service: Option<ServiceView>,
+    /// The RayJob's own head Service.
+    pub head_service: Option<ServiceView>,
+    /// The Kubernetes Job with the RayJob's name.
+    pub submitter: Option<JobView>,
+    /// The head Pods of the cluster.
+    pub head_pods: Vec<PodView>,
+    /// What the dashboard last said.
+    pub dashboard: Dashboard,
+    /// What names are drawn from.
+    pub seed: u64,
+}
+
+impl Observed {
+    pub(super) fn name(&self) -> &str {
+        self.job.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn namespace(&self) -> &str {
+        self.job.metadata.namespace.as_deref().unwrap_or_default()
+    }
+
+    pub(super) fn uid(&self) -> &str {
+        self.job.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// The RayCluster that `clusterSelector` names, if it names one.
+    pub(super) fn selected_cluster(&self) -> Option<&str> {
+        let selector = self.job.spec.cluster_selector.as_ref().filter(|selector| !selector.is_empty())?;
+        Some(selector.get(crate::labels::CLUSTER).map_or("", String::as_str))
+    }
+
+    pub(super) fn is_suspended(&self) -> bool {
+        self.job.spec.suspend.unwrap_or(false)
+    }
+
+    /// The submitter Job, if it is this RayJob's own.
+    pub(super) fn own_submitter(&self) -> Option<&JobView> {
+        self.submitter.as_ref().filter(|submitter| submitter.metadata.is_controlled_by(self.uid()))
+    }
+
+    /// The RayCluster, if it was made for this RayJob.
+    pub(super) fn own_cluster(&self) -> Option<&RayCluster> {
+        self.cluster.as_ref().filter(|cluster| {
+            let owners = cluster.metadata.owner_references.iter().flatten();
+            owners.into_iter().any(|owner| owner.controller == Some(true) && owner.uid == self.uid())
+        })
+    }
+}

@@ -1,0 +1,239 @@
+//! What is deleted when a job has finished, and what happens when the RayJob itself is deleted.
+
+use super::fixture::{World, at, moment};
+use crate::action::Wake;
+use crate::job::Mode;
+use crate::job::dashboard::Ask;
+use manta_api::DeletionStrategy;
+use serde_json::{Value, json};
+
+fn strategy(value: Value) -> DeletionStrategy {
+    serde_json::from_value(value).unwrap()
+}
+
+fn rules(rules: &[(&str, &str, &str, i32)]) -> DeletionStrategy {
+    let rules: Vec<_> = rules
+        .iter()
+        .map(|(policy, field, status, ttl)| json!({"policy": policy, "condition": {*field: status, "ttlSeconds": ttl}}))
+        .collect();
+    strategy(json!({"deletionRules": rules}))
+}
+
+fn finished(strategy: Option<DeletionStrategy>, says: &str) -> World {
+    let mut world = World::new(Mode::Http).spec(|spec| spec.deletion_strategy = strategy).run();
+    world.says(says);
+    world
+}
+
+fn gone(world: &World) -> Vec<&str> {
+    world.deleted.iter().map(|path| path.split(' ').next().unwrap()).collect()
+}
+
+fn workers_suspended(world: &World) -> bool {
+    let groups = world.seen.cluster.as_ref().and_then(|cluster| cluster.spec.worker_group_specs.clone());
+    groups.is_some_and(|groups| groups.iter().all(|group| group.suspend == Some(true)))
+}
+
+#[test]
+fn edge_30_shutdown_deletes_the_cluster_after_its_time_to_live() {
+    let mut world = World::new(Mode::K8sJob)
+        .spec(|spec| {
+            spec.shutdown_after_job_finishes = Some(true);
+            spec.ttl_seconds_after_finished = Some(40);
+        })
+        .run();
+    world.says("SUCCEEDED");
+    world.submitter_is("Complete");
+    assert_eq!(world.last.as_ref().unwrap().wake, Wake::At(moment(50)));
+    world.wait(39);
+    assert!(world.deleted.is_empty());
+    world.wait(1);
+    assert_eq!(gone(&world), ["RayCluster"]);
+    assert!(world.seen.submitter.is_some(), "kept for its log");
+    assert_eq!(world.phase(), "Complete");
+
+    let mut world = World::new(Mode::Http).spec(|spec| spec.shutdown_after_job_finishes = Some(true)).run();
+    world.config.delete_rayjob_after_finish = true;
+    world.says("SUCCEEDED");
+    assert_eq!(gone(&world), ["RayJob"]);
+}
+
+#[test]
+fn edge_60_every_policy_takes_only_its_own() {
+    let outcomes = [("SUCCEEDED", "Complete"), ("FAILED", "Failed")];
+    for (says, phase) in outcomes {
+        for policy in ["DeleteCluster", "DeleteWorkers", "DeleteSelf", "DeleteNone"] {
+            let (good, bad) = if says == "SUCCEEDED" { (policy, "DeleteNone") } else { ("DeleteNone", policy) };
+            let legacy = strategy(json!({"onSuccess": {"policy": good}, "onFailure": {"policy": bad}}));
+            let by_rule = rules(&[(policy, "jobStatus", says, 0)]);
+            for chosen in [legacy, by_rule] {
+                let mut world = finished(Some(chosen), says);
+                let expect: &[&str] = match policy {
+                    "DeleteCluster" => &["RayCluster"],
+                    "DeleteSelf" => &["RayJob"],
+                    _ => &[],
+                };
+                assert_eq!(gone(&world), expect, "{policy} on {says}");
+                assert_eq!(workers_suspended(&world), policy == "DeleteWorkers");
+                assert!(world.phase() == phase);
+                if policy == "DeleteWorkers" {
+                    let note =
+                        "Normal UpdatedRayCluster: Set the `suspend` field to true for all worker groups in cluster ";
+                    let told = |world: &World| world.events.iter().filter(|event| event.starts_with(note)).count();
+                    assert_eq!(told(&world), 1);
+                    world.wait(100);
+                    assert_eq!(told(&world), 1, "once is enough");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn edge_61_of_several_rules_the_strongest_is_carried_out() {
+    let all = |ttls: [i32; 3]| {
+        rules(&[
+            ("DeleteWorkers", "jobStatus", "FAILED", ttls[0]),
+            ("DeleteCluster", "jobStatus", "FAILED", ttls[1]),
+            ("DeleteSelf", "jobStatus", "FAILED", ttls[2]),
+        ])
+    };
+    assert_eq!(gone(&finished(Some(all([0, 0, 0])), "FAILED")), ["RayJob"]);
+    let mut world = finished(Some(all([0, 5, 10])), "FAILED");
+    assert!(workers_suspended(&world) && world.deleted.is_empty());
+    assert_eq!(world.last.as_ref().unwrap().wake, Wake::At(moment(15)));
+    world.wait(5);
+    assert_eq!(gone(&world), ["RayCluster"]);
+    world.wait(5);
+    assert_eq!(gone(&world), ["RayCluster", "RayJob"]);
+}
+
+#[test]
+fn edge_62_a_rule_waits_for_its_time_and_none_keeps_everything() {
+    let mut world = finished(Some(rules(&[("DeleteCluster", "jobStatus", "SUCCEEDED", 10)])), "SUCCEEDED");
+    world.wait(8);
+    assert!(world.deleted.is_empty());
+    world.wait(2);
+    assert_eq!(gone(&world), ["RayCluster"]);
+    let mut world = finished(Some(rules(&[("DeleteNone", "jobStatus", "SUCCEEDED", 1)])), "SUCCEEDED");
+    world.wait(100);
+    assert!(world.deleted.is_empty());
+    assert_eq!(world.last.as_ref().unwrap().wake, Wake::OnChange);
+}
+
+#[test]
+fn edge_63_the_legacy_form_counts_the_jobs_time_to_live() {
+    let legacy = json!({"onSuccess": {"policy": "DeleteCluster"}, "onFailure": {"policy": "DeleteCluster"}});
+    let mut world = World::new(Mode::Http)
+        .spec(|spec| {
+            spec.deletion_strategy = Some(strategy(legacy.clone()));
+            spec.shutdown_after_job_finishes = Some(true);
+            spec.ttl_seconds_after_finished = Some(10);
+        })
+        .run();
+    world.says("SUCCEEDED");
+    world.wait(9);
+    assert!(world.deleted.is_empty());
+    world.wait(1);
+    assert_eq!(gone(&world), ["RayCluster"]);
+    // STOPPED is neither success nor failure to the legacy form.
+    let mut world = finished(Some(strategy(legacy)), "STOPPED");
+    world.wait(1000);
+    assert!(world.deleted.is_empty());
+}
+
+#[test]
+fn edge_64_rules_on_the_deployment_status_cover_deadlines() {
+    for (policy, expect) in
+        [("DeleteCluster", &["RayCluster"][..]), ("DeleteSelf", &["RayJob"]), ("DeleteWorkers", &[])]
+    {
+        let mut world = World::new(Mode::Http)
+            .spec(|spec| {
+                spec.active_deadline_seconds = Some(60);
+                spec.deletion_strategy = Some(rules(&[(policy, "jobDeploymentStatus", "Failed", 5)]));
+            })
+            .run();
+        world.says("RUNNING");
+        world.wait(50);
+        world.says("RUNNING");
+        assert_eq!(world.summary(), "Failed/RUNNING/DeadlineExceeded");
+        assert!(world.deleted.is_empty());
+        world.wait(5);
+        assert_eq!(gone(&world), expect);
+        assert_eq!(workers_suspended(&world), policy == "DeleteWorkers");
+        assert_eq!(world.job_status(), "RUNNING");
+    }
+}
+
+#[test]
+fn the_gate_turns_strategies_off() {
+    let mut world = World::new(Mode::Http)
+        .spec(|spec| spec.deletion_strategy = Some(rules(&[("DeleteSelf", "jobStatus", "SUCCEEDED", 0)])))
+        .run();
+    world.config.gates.ray_job_deletion_policy = false;
+    world.says("SUCCEEDED");
+    assert!(world.deleted.is_empty());
+}
+
+#[test]
+fn a_job_on_a_shared_cluster_can_delete_itself_and_nothing_else() {
+    let mut world = World::new(Mode::Http).spec(|spec| {
+        spec.cluster_selector = Some([("ray.io/cluster".to_owned(), "shared".to_owned())].into());
+        spec.deletion_strategy = Some(rules(&[("DeleteSelf", "jobStatus", "SUCCEEDED", 0)]));
+    });
+    world.seen.cluster = Some(super::fixture::cluster("shared"));
+    let mut world = world.run();
+    world.says("SUCCEEDED");
+    assert_eq!(gone(&world), ["RayJob"]);
+}
+
+fn deleted(mut world: World) -> World {
+    world.seen.job.metadata.deletion_timestamp = Some(at(20));
+    world.now = moment(20);
+    world.settle();
+    world
+}
+
+#[test]
+fn edge_36_deletion_stops_the_ray_job_first() {
+    let mut world = World::running(Mode::K8sJob);
+    world.says("RUNNING");
+    let mut world = deleted(world);
+    assert!(!world.job_is_gone);
+    assert_eq!(world.last.as_ref().unwrap().dashboard.as_ref().unwrap().ask, Ask::Stop);
+    world.poll(Ok(None));
+    assert!(world.job_is_gone);
+}
+
+#[test]
+fn deletion_asks_nobody_if_there_is_nothing_to_stop() {
+    let mut world = World::new(Mode::K8sJob);
+    world.settle();
+    assert!(deleted(world).job_is_gone, "no dashboard yet");
+    let mut world = World::running(Mode::Http);
+    world.says("SUCCEEDED");
+    assert!(deleted(world).job_is_gone, "already over");
+    // A mode that nobody knows does not keep the object.
+    let mut world = World::running(Mode::Http);
+    world.says("SUCCEEDED");
+    world.seen.job.spec.submission_mode = Some("Bogus".into());
+    assert!(deleted(world).job_is_gone);
+}
+
+#[test]
+fn a_dashboard_that_cannot_stop_does_not_block_deletion() {
+    let mut world = deleted(World::running(Mode::K8sJob));
+    world.is_silent();
+    assert!(world.job_is_gone, "its cluster goes with it");
+
+    let mut world = World::new(Mode::Http)
+        .spec(|spec| spec.cluster_selector = Some([("ray.io/cluster".to_owned(), "shared".to_owned())].into()));
+    world.seen.cluster = Some(super::fixture::cluster("shared"));
+    let mut world = deleted(world.run());
+    world.is_silent();
+    assert!(!world.job_is_gone, "a shared cluster would go on running the job");
+    world.wait(29);
+    assert!(!world.job_is_gone);
+    world.wait(1);
+    assert!(world.job_is_gone);
+}

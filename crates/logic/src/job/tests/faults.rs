@@ -1,0 +1,266 @@
+//! Things that break: dashboards, operators, Pods, and people who delete things.
+
+use super::fixture::{World, at, moment};
+use crate::job::Mode;
+use crate::job::dashboard::{Answer, Heard, JobInfo};
+
+#[test]
+fn edge_54_a_silent_dashboard_fails_the_job_after_the_timeout() {
+    for mode in [Mode::K8sJob, Mode::Http] {
+        let mut world = World::running(mode);
+        world.says("RUNNING");
+        world.now = moment(20);
+        world.is_silent();
+        let timer = |world: &World| world.status().job_status_check_failure_start_time;
+        assert_eq!(timer(&world), Some(at(20)));
+        world.now = moment(40);
+        world.is_silent();
+        assert_eq!(timer(&world), Some(at(20)), "the first failure counts");
+        assert_eq!(world.summary(), "Running/RUNNING/");
+        world.now = moment(320);
+        world.settle();
+        assert_eq!(world.phase(), "Running", "one last look");
+        world.is_silent();
+        assert_eq!(world.summary(), "Failed/RUNNING/JobStatusCheckTimeoutExceeded");
+        let message = "Job status checks have been failing since 2026-01-01 00:00:20; exceeded timeout of 300s";
+        assert_eq!(world.message(), message);
+    }
+}
+
+#[test]
+fn edge_55_the_timeout_is_told() {
+    let mut world = World::running(Mode::Http);
+    world.config.rayjob_status_check_timeout = std::time::Duration::from_secs(1);
+    world.is_silent();
+    world.now = moment(11);
+    world.is_silent();
+    assert!(world.message().ends_with("exceeded timeout of 1s"), "{}", world.message());
+}
+
+#[test]
+fn edge_56_a_dashboard_that_is_back_clears_the_timer() {
+    let mut world = World::running(Mode::Http);
+    world.is_silent();
+    assert!(world.status().job_status_check_failure_start_time.is_some());
+    world.says_unknown();
+    assert_eq!(world.submissions.len(), 1);
+    assert_eq!(world.status().job_status_check_failure_start_time, None);
+    assert_eq!(world.summary(), "Running/PENDING/");
+}
+
+#[test]
+fn a_job_lost_with_its_dashboard_is_tried_again() {
+    let mut world = World::new(Mode::Http).spec(|spec| spec.backoff_limit = Some(1)).run();
+    world.says("RUNNING");
+    world.is_silent();
+    world.now = moment(310);
+    world.seen.seed = 9;
+    world.is_silent();
+    assert_eq!(world.phase(), "Initializing");
+    assert_eq!(world.status().failed, Some(1));
+}
+
+#[test]
+fn an_answer_without_a_status_never_changes_the_job_status() {
+    let mut world = World::running(Mode::Http);
+    world.says("RUNNING");
+    world.poll(Ok(Some(JobInfo { message: "out of order".into(), ..JobInfo::default() })));
+    assert_eq!(world.summary(), "Running/RUNNING/");
+    assert!(world.status().job_status_check_failure_start_time.is_some());
+}
+
+#[test]
+fn an_operator_that_was_away_records_the_end_it_missed() {
+    // The submitter finished long ago, and the deadline has passed too: the job is what Ray says it is.
+    for (says, expect) in [("SUCCEEDED", "Complete/SUCCEEDED/"), ("FAILED", "Failed/FAILED/AppFailed")] {
+        let mut world = World::new(Mode::K8sJob).spec(|spec| spec.active_deadline_seconds = Some(600)).run();
+        world.says("RUNNING");
+        world.is_silent();
+        let submitter = world.seen.submitter.as_mut().unwrap();
+        submitter.status.conditions.push(crate::view::JobConditionView {
+            type_: "Complete".into(),
+            status: "True".into(),
+            last_transition_time: Some(moment(100)),
+            ..Default::default()
+        });
+        // A new process has heard nothing yet.
+        world.seen.dashboard = Default::default();
+        world.now = moment(5000);
+        world.pass();
+        assert_eq!(world.phase(), "Running");
+        world.says(says);
+        assert_eq!(world.summary(), expect);
+    }
+}
+
+#[test]
+fn a_deadline_does_not_wait_for_ever_for_a_last_look() {
+    let mut world = World::new(Mode::Http).spec(|spec| spec.active_deadline_seconds = Some(60)).run();
+    world.wait(50);
+    assert_eq!(world.phase(), "Running");
+    world.wait(30);
+    assert_eq!(world.summary(), "Failed//DeadlineExceeded");
+}
+
+#[test]
+fn an_operator_that_stopped_between_submission_and_status_submits_once() {
+    let mut world = World::new(Mode::K8sJob).spec(|spec| spec.pre_running_deadline_seconds = Some(30));
+    world.settle();
+    world.make_ready();
+    let before = world.clone();
+    world.settle();
+    assert_eq!(world.phase(), "Running");
+    // The Job was made, but the status write was lost; the operator comes back after the deadline.
+    let submitter = world.seen.submitter.clone();
+    let mut world = before;
+    world.seen.submitter = submitter;
+    world.now = moment(500);
+    world.settle();
+    assert_eq!(world.phase(), "Running");
+    assert_eq!(world.created.iter().filter(|path| path.starts_with("Job ")).count(), 0);
+    world.says("SUCCEEDED");
+    world.submitter_is("Complete");
+    assert_eq!(world.summary(), "Complete/SUCCEEDED/");
+}
+
+#[test]
+fn http_mode_asks_before_it_submits() {
+    // Posted, but the operator stopped before it could note anything: Ray knows the job.
+    let mut world = World::running(Mode::Http);
+    world.says("RUNNING");
+    assert!(world.submissions.is_empty());
+    world.says("SUCCEEDED");
+    assert_eq!(world.summary(), "Complete/SUCCEEDED/");
+}
+
+#[test]
+fn edge_40_a_deleted_submitter_is_made_again() {
+    let mut world = World::running(Mode::K8sJob);
+    world.says("RUNNING");
+    world.seen.submitter = None;
+    world.settle();
+    assert!(world.seen.submitter.is_some());
+    world.says("SUCCEEDED");
+    world.submitter_is("Complete");
+    assert_eq!(world.summary(), "Complete/SUCCEEDED/");
+    // And if the job is over nobody has to follow it any more.
+    let mut world = World::running(Mode::K8sJob);
+    world.says("SUCCEEDED");
+    world.seen.submitter = None;
+    world.settle();
+    assert_eq!(world.summary(), "Complete/SUCCEEDED/");
+}
+
+#[test]
+fn a_cluster_deleted_by_hand_is_made_again_with_its_name() {
+    let mut world = World::running(Mode::Http);
+    world.says("RUNNING");
+    let name = world.status().ray_cluster_name.unwrap();
+    world.seen.cluster = None;
+    world.settle();
+    assert_eq!(world.seen.cluster.as_ref().unwrap().metadata.name.as_deref(), Some(name.as_str()));
+    world.says_unknown();
+    assert_eq!((world.summary().as_str(), world.submissions.len()), ("Running/PENDING/", 1));
+}
+
+#[test]
+fn a_submitter_that_failed_after_its_job_succeeded_does_not_fail_it() {
+    let mut world = World::running(Mode::K8sJob);
+    world.says("SUCCEEDED");
+    world.submitter_is("Failed");
+    assert_eq!(world.summary(), "Complete/SUCCEEDED/");
+    // Ray is asked before a failed submitter is believed.
+    let mut world = World::running(Mode::K8sJob);
+    world.says("RUNNING");
+    world.submitter_is("Failed");
+    world.wait(1);
+    world.says("FAILED");
+    assert_eq!(world.summary(), "Failed/FAILED/AppFailed");
+    assert_eq!(world.message(), "it failed");
+}
+
+#[test]
+fn a_sidecar_job_that_ends_before_the_cluster_was_ready_completes() {
+    let mut world = World::new(Mode::Sidecar);
+    world.settle();
+    world.make_ready();
+    world.seen.cluster.as_mut().unwrap().status.as_mut().unwrap().state = None;
+    world.settle();
+    assert_eq!(world.phase(), "Initializing");
+    world.sidecar_exits(0);
+    assert_eq!(world.phase(), "Running");
+    world.wait(1);
+    world.says("SUCCEEDED");
+    assert_eq!(world.summary(), "Complete/SUCCEEDED/");
+}
+
+#[test]
+fn a_silent_dashboard_after_the_submitter_is_no_proof_of_failure() {
+    let mut world = World::running(Mode::K8sJob);
+    world.says("RUNNING");
+    world.submitter_is("Complete");
+    world.now = moment(45);
+    world.is_silent();
+    assert_eq!(world.phase(), "Running");
+    world.now = moment(60);
+    world.says("SUCCEEDED");
+    assert_eq!(world.summary(), "Complete/SUCCEEDED/");
+}
+
+#[test]
+fn answers_about_another_job_are_ignored() {
+    let mut world = World::running(Mode::Http);
+    let other = Heard {
+        job_id: "another".into(),
+        at: world.now,
+        answer: Answer::Info(super::fixture::info("FAILED", world.now)),
+    };
+    world.seen.dashboard.heard = Some(other);
+    world.settle();
+    assert_eq!(world.summary(), "Running//");
+}
+
+#[test]
+fn a_foreign_job_with_the_rayjobs_name_is_told_and_left_alone() {
+    let mut world = World::new(Mode::K8sJob);
+    world.settle();
+    world.make_ready();
+    let mut foreign = crate::view::JobView::default();
+    foreign.metadata.name = "train".into();
+    foreign.metadata.uid = "foreign".into();
+    world.seen.submitter = Some(foreign);
+    world.broken = vec![crate::action::Kind::Job];
+    world.pass();
+    assert_eq!(world.phase(), "Initializing");
+    let event = world.events.last().unwrap();
+    assert!(event.starts_with("Warning FailedToCreateRayJobSubmitter"), "{event}");
+}
+
+#[test]
+fn a_template_that_cannot_submit_is_told_instead_of_a_panic() {
+    let mut world = World::new(Mode::K8sJob).spec(|spec| spec.submitter_pod_template = Some(Default::default()));
+    world.settle();
+    world.make_ready();
+    world.settle();
+    assert_eq!(world.phase(), "Initializing");
+    let event = world.events.last().unwrap();
+    assert!(event.starts_with("Warning FailedToCreateRayJobSubmitter"), "{event}");
+    assert_eq!(world.status().dashboard_url, None);
+    world.seen.job.spec.submitter_pod_template = None;
+    world.settle();
+    assert_eq!(world.phase(), "Running");
+}
+
+#[test]
+fn a_head_service_without_dashboard_port_is_waited_for() {
+    let mut world = World::new(Mode::Http);
+    world.settle();
+    world.make_ready();
+    let service = world.seen.cluster_head_service.take();
+    world.settle();
+    assert_eq!(world.phase(), "Initializing");
+    assert!(world.last.as_ref().unwrap().waiting.as_ref().unwrap().contains("dashboard port is not found"));
+    world.seen.cluster_head_service = service;
+    world.settle();
+    assert_eq!(world.phase(), "Running");
+}

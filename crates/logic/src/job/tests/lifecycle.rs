@@ -1,0 +1,520 @@
+//! From New to the end, mode by mode. Numbers are those of the specification's list of edge cases.
+
+use super::fixture::{World, at, info, moment};
+use crate::action::{Kind, Wake};
+use crate::job::Mode;
+use crate::job::dashboard::Ask;
+use manta_api::RayClusterStatus;
+use serde_json::json;
+
+#[test]
+fn edge_28_k8s_job_mode_waits_for_the_submitter() {
+    let mut world = World::new(Mode::K8sJob);
+    world.pass();
+    assert_eq!(world.seen.job.metadata.finalizers, Some(vec!["ray.io/rayjob-finalizer".to_owned()]));
+    assert_eq!(world.phase(), "", "the finalizer comes first");
+    world.pass();
+    let status = world.status();
+    assert_eq!(world.phase(), "Initializing");
+    assert!(status.job_id.unwrap().starts_with("train-"));
+    assert!(status.ray_cluster_name.as_ref().unwrap().starts_with("train-"));
+    assert_eq!(status.start_time, Some(at(0)));
+    assert!(world.created.is_empty(), "names are stored before anything is made");
+
+    world.settle();
+    assert_eq!(world.created.len(), 1, "only the cluster: {:?}", world.created);
+    world.make_ready();
+    world.settle();
+    let url = world.status().dashboard_url.unwrap();
+    assert_eq!(url, format!("{}-head-svc.default.svc.cluster.local:8265", status.ray_cluster_name.unwrap()));
+    assert_eq!(world.phase(), "Running");
+    assert!(world.seen.submitter.is_some());
+    assert_eq!(world.seen.head_service.as_ref().unwrap().metadata.name, "train-head-svc");
+
+    world.says_unknown();
+    assert_eq!(world.summary(), "Running//");
+    world.says("RUNNING");
+    assert_eq!(world.summary(), "Running/RUNNING/");
+    world.wait(30);
+    world.says("SUCCEEDED");
+    assert_eq!(world.summary(), "Running/SUCCEEDED/", "the submitter still follows the log");
+    let info = world.status().ray_job_info.unwrap();
+    assert_eq!((info.start_time, info.end_time), (Some(at(30)), Some(at(30))));
+    world.submitter_is("SuccessCriteriaMet");
+    assert_eq!(world.phase(), "Running");
+    world.submitter_is("Complete");
+    assert_eq!(world.summary(), "Complete/SUCCEEDED/");
+    let status = world.status();
+    assert_eq!((status.succeeded, status.failed, status.end_time), (Some(1), Some(0), Some(at(30))));
+    assert_eq!(world.message(), "it succeeded");
+    let expect = [
+        "Normal CreatedRayCluster: Created RayCluster default/",
+        "Normal CreatedRayJobSubmitter: Created Kubernetes Job default/train",
+        "Normal CreatedService: Created the service default/train-head-svc",
+    ];
+    for (event, expect) in world.events.iter().zip(expect) {
+        assert!(event.starts_with(expect), "{event}");
+    }
+    assert_eq!(world.events.len(), 3);
+}
+
+#[test]
+fn edge_29_the_cluster_carries_the_jobs_labels_and_annotations() {
+    let mut world = World::new(Mode::K8sJob);
+    world.seen.job.metadata.labels = Some([("team".to_owned(), "x".to_owned())].into());
+    world.seen.job.metadata.annotations = Some([("note".to_owned(), "y".to_owned())].into());
+    world.settle();
+    let cluster = world.seen.cluster.clone().unwrap();
+    let labels = cluster.metadata.labels.unwrap();
+    assert_eq!(labels["team"], "x");
+    assert_eq!(labels["ray.io/originated-from-cr-name"], "train");
+    assert_eq!(labels["ray.io/originated-from-crd"], "RayJob");
+    assert_eq!(labels["ray.io/job-submission-mode"], "K8sJobMode");
+    assert_eq!(cluster.metadata.annotations.unwrap()["note"], "y");
+    assert_eq!(cluster.spec.ray_version.as_deref(), Some("2.53.0"));
+    assert_eq!(cluster.metadata.owner_references.unwrap()[0].uid, "uid-of-train");
+    // Initializing mirrors what the cluster says of itself.
+    world.seen.cluster.as_mut().unwrap().status =
+        Some(RayClusterStatus { desired_worker_replicas: Some(1), ..RayClusterStatus::default() });
+    world.settle();
+    assert_eq!(world.status().ray_cluster_status.unwrap().desired_worker_replicas, Some(1));
+    assert_eq!(world.phase(), "Initializing");
+}
+
+#[test]
+fn edge_31_the_active_deadline_is_final() {
+    for mode in [Mode::K8sJob, Mode::Http] {
+        let mut world = World::new(mode).spec(|spec| {
+            spec.active_deadline_seconds = Some(120);
+            spec.backoff_limit = Some(2);
+        });
+        world.settle();
+        assert_eq!(world.last.as_ref().unwrap().wake, Wake::At(moment(120)));
+        let mut starting = world.clone();
+        starting.wait(120);
+        assert_eq!(starting.summary(), "Failed//DeadlineExceeded");
+        assert_eq!(starting.status().failed, Some(1));
+
+        let mut world = world.run();
+        world.says("RUNNING");
+        world.now = moment(120);
+        world.pass();
+        assert_eq!(world.phase(), "Running", "a last look at the dashboard first");
+        assert_eq!(world.last.as_ref().unwrap().dashboard.as_ref().unwrap().fresher_than, Some(moment(120)));
+        world.says("RUNNING");
+        assert_eq!(world.summary(), "Failed/RUNNING/DeadlineExceeded");
+        assert_eq!(
+            world.message(),
+            "The RayJob has passed the activeDeadlineSeconds. StartTime: 2026-01-01 00:00:00 +0000 UTC. \
+             ActiveDeadlineSeconds: 120"
+        );
+        assert_eq!(world.status().end_time, Some(at(120)));
+    }
+}
+
+#[test]
+fn edge_32_the_pre_running_deadline_counts_until_running() {
+    let mut world = World::new(Mode::Http).spec(|spec| spec.pre_running_deadline_seconds = Some(5));
+    world.settle();
+    world.wait(5);
+    assert_eq!(world.summary(), "Failed//PreRunningDeadlineExceeded");
+
+    let mut world = World::new(Mode::Interactive).spec(|spec| spec.pre_running_deadline_seconds = Some(60));
+    world.settle();
+    world.make_ready();
+    world.settle();
+    assert_eq!(world.phase(), "Waiting");
+    world.wait(60);
+    assert_eq!(world.summary(), "Failed//PreRunningDeadlineExceeded");
+
+    let mut world = World::new(Mode::Http).spec(|spec| spec.pre_running_deadline_seconds = Some(60)).run();
+    world.wait(100);
+    assert_eq!(world.phase(), "Running");
+}
+
+#[test]
+fn edge_33_a_retry_starts_from_scratch() {
+    let mut world = World::new(Mode::K8sJob).spec(|spec| spec.backoff_limit = Some(1)).run();
+    let first = world.status();
+    world.says("FAILED");
+    world.now = moment(20);
+    let submitter = world.seen.submitter.as_mut().unwrap();
+    submitter.status.conditions.push(crate::view::JobConditionView {
+        type_: "Complete".into(),
+        status: "True".into(),
+        last_transition_time: Some(moment(20)),
+        ..Default::default()
+    });
+    world.pass();
+    assert_eq!(world.summary(), "Retrying/FAILED/AppFailed");
+    assert_eq!(world.status().end_time, None);
+    assert_eq!(world.last.as_ref().unwrap().execution.as_ref().unwrap().retry_count, 0);
+    world.seen.seed = 8;
+    world.settle();
+    assert_eq!(world.deleted.len(), 2, "{:?}", world.deleted);
+    let second = world.status();
+    assert_eq!(world.phase(), "Initializing");
+    assert_ne!(second.ray_cluster_name, first.ray_cluster_name);
+    assert_ne!(second.job_id, first.job_id);
+    assert_eq!(second.start_time, Some(at(20)));
+
+    let mut world = world.run();
+    assert!(
+        world.events.iter().any(|event| event == "Normal UpdatedService: Updated the service default/train-head-svc")
+    );
+    world.says("SUCCEEDED");
+    world.submitter_is("Complete");
+    let status = world.status();
+    assert_eq!((world.phase().as_str(), status.failed, status.succeeded), ("Complete", Some(1), Some(1)));
+}
+
+#[test]
+fn edge_34_an_app_that_always_fails_uses_up_its_tries() {
+    for mode in [Mode::K8sJob, Mode::Http, Mode::Sidecar] {
+        let mut world = World::new(mode).spec(|spec| spec.backoff_limit = Some(2));
+        for tried in 0..3 {
+            world.seen.seed += 1;
+            world = world.run();
+            assert_eq!(world.status().failed, Some(tried));
+            world.says("FAILED");
+            match mode {
+                Mode::K8sJob => world.submitter_is("Complete"),
+                Mode::Sidecar => world.sidecar_exits(0),
+                _ => {}
+            }
+        }
+        assert_eq!(world.summary(), "Failed/FAILED/AppFailed", "{mode:?}");
+        assert_eq!((world.status().failed, world.status().succeeded), (Some(3), Some(0)));
+    }
+}
+
+#[test]
+fn edge_35_a_submitter_that_gives_up_fails_the_submission() {
+    for (limit, failures) in [(0, 1), (2, 3)] {
+        let mut world = World::new(Mode::K8sJob).spec(|spec| spec.backoff_limit = Some(limit));
+        for _ in 0..failures {
+            world.seen.seed += 1;
+            world = world.run();
+            world.is_silent();
+            world.submitter_is("Failed");
+            assert_eq!(world.phase(), "Running", "Ray is asked first");
+            world.now += jiff::SignedDuration::from_secs(1);
+            world.is_silent();
+        }
+        assert_eq!(world.summary(), "Failed//SubmissionFailed");
+        let message = "Job submission has failed. Reason: BackoffLimitExceeded. \
+                       Message: Job has reached the specified backoff limit";
+        assert_eq!(world.message(), message);
+        assert_eq!(world.status().failed, Some(failures));
+    }
+}
+
+#[test]
+fn edge_37_a_stopped_job_is_complete() {
+    for mode in [Mode::K8sJob, Mode::Http, Mode::Sidecar] {
+        let mut world = World::running(mode);
+        world.says("STOPPED");
+        match mode {
+            Mode::K8sJob => world.submitter_is("Complete"),
+            Mode::Sidecar => world.sidecar_exits(0),
+            _ => {}
+        }
+        assert_eq!(world.summary(), "Complete/STOPPED/");
+        assert_eq!(world.status().succeeded, Some(0));
+    }
+}
+
+#[test]
+fn edge_39_a_submitter_that_finishes_before_the_job_fails_it_after_a_grace() {
+    let mut world = World::running(Mode::K8sJob);
+    world.says("RUNNING");
+    world.submitter_is("Complete");
+    world.wait(3);
+    world.says("RUNNING");
+    assert_eq!(world.phase(), "Running");
+    assert_eq!(world.last.as_ref().unwrap().wake, Wake::At(moment(40)));
+    world.wait(27);
+    assert_eq!(world.phase(), "Running", "a last look first");
+    world.says("RUNNING");
+    assert_eq!(world.summary(), "Failed/FAILED/JobDeploymentStatusTransitionGracePeriodExceeded");
+    let message = "The RayJob submitter finished at 2026-01-01 00:00:10 but the ray job did not reach terminal state \
+                   within 30s";
+    assert_eq!(world.message(), message);
+}
+
+#[test]
+fn a_submitter_that_ends_for_a_job_that_ray_does_not_know() {
+    let mut world = World::running(Mode::K8sJob);
+    world.says_unknown();
+    world.submitter_is("Complete");
+    world.wait(2);
+    world.says_unknown();
+    assert_eq!(world.summary(), "Failed//AppFailed");
+    assert_eq!(world.message(), "Submitter completed but Ray job not found in RayCluster.");
+}
+
+#[test]
+fn a_submitter_that_outlives_its_job_ends_with_the_transition_grace() {
+    let message = "JobDeploymentStatus does not transition to Complete or Failed within the grace period after JobStatus \
+                   reaches a terminal state.";
+    for (says, expect) in [("FAILED", "Failed"), ("SUCCEEDED", "Complete"), ("STOPPED", "Complete")] {
+        let mut world = World::running(Mode::K8sJob);
+        world.says(says);
+        assert_eq!(world.last.as_ref().unwrap().wake, Wake::At(moment(310)));
+        world.wait(300);
+        assert_eq!(world.summary(), format!("{expect}/{says}/JobDeploymentStatusTransitionGracePeriodExceeded"));
+        assert_eq!(world.message(), message);
+    }
+    let mut world = World::running(Mode::K8sJob);
+    world.config.rayjob_transition_grace_seconds = -1;
+    world.says("SUCCEEDED");
+    assert_eq!(world.phase(), "Complete", "a negative grace is honoured");
+}
+
+#[test]
+fn edge_41_sidecar_mode_fails_with_its_head_pod() {
+    let mut world = World::running(Mode::Sidecar);
+    let cluster = world.seen.cluster.as_ref().unwrap();
+    assert_eq!(cluster.metadata.annotations.as_ref().unwrap()["ray.io/disable-provisioned-head-restart"], "true");
+    let pod = cluster.spec.head_group_spec.template.spec.as_ref().unwrap();
+    assert_eq!(pod.restart_policy.as_deref(), Some("Never"));
+    assert_eq!(pod.containers[1].name, "ray-job-submitter");
+    world.says("RUNNING");
+    world.seen.head_pods.clear();
+    world.settle();
+    assert_eq!(world.summary(), "Failed/RUNNING/AppFailed");
+    assert_eq!(world.message(), "Ray head pod not found.");
+}
+
+#[test]
+fn edge_26_and_42_a_sidecar_may_restart_twice() {
+    let with_gate = || {
+        let mut world = World::new(Mode::Sidecar);
+        world.config.gates.sidecar_submitter_restart = true;
+        world.run()
+    };
+    let restarted = |world: &mut World, count: i32, exit_code: Option<i32>| {
+        let now = world.now;
+        world.sidecar(|status| {
+            status.restart_count = count;
+            status.last_state.terminated = Some(crate::view::TerminatedView { exit_code: 1, ..Default::default() });
+            status.state.terminated = exit_code.map(|exit_code| crate::view::TerminatedView {
+                exit_code,
+                finished_at: Some(now),
+                ..Default::default()
+            });
+        });
+        world.wait(2);
+        world.says("RUNNING");
+    };
+    let mut world = with_gate();
+    restarted(&mut world, 1, None);
+    assert_eq!(world.summary(), "Running/RUNNING/");
+    let mut world = with_gate();
+    restarted(&mut world, 2, Some(1));
+    assert_eq!(world.summary(), "Failed/RUNNING/SubmissionFailed");
+    let message =
+        "Ray head pod submitter container ray-job-submitter terminated after exceeding the maximum restart count";
+    assert_eq!(world.message(), message);
+    let mut world = with_gate();
+    restarted(&mut world, 3, Some(0));
+    assert_eq!(world.phase(), "Running");
+    world.says("SUCCEEDED");
+    assert_eq!(world.summary(), "Complete/SUCCEEDED/");
+}
+
+#[test]
+fn a_sidecar_that_exits_with_an_error_fails_the_submission() {
+    let mut world = World::running(Mode::Sidecar);
+    world.says("RUNNING");
+    world.sidecar_exits(7);
+    world.wait(1);
+    world.says("RUNNING");
+    assert_eq!(world.summary(), "Failed/RUNNING/SubmissionFailed");
+    assert_eq!(world.message(), "Ray head pod container ray-job-submitter terminated with exit code 7: Error");
+
+    let mut world = World::running(Mode::Sidecar);
+    world.says("FAILED");
+    world.sidecar_exits(1);
+    assert_eq!(world.summary(), "Failed/FAILED/AppFailed");
+    assert_eq!(world.message(), "it failed");
+}
+
+#[test]
+fn edge_43_http_mode_posts_once_and_makes_no_job() {
+    let mut world = World::new(Mode::Http)
+        .spec(|spec| {
+            spec.entrypoint_num_cpus = Some(2.0);
+            spec.entrypoint_resources = Some("{\"r\": 1}".into());
+        })
+        .run();
+    world.says_unknown();
+    assert_eq!(world.summary(), "Running/PENDING/");
+    let id = world.status().job_id.unwrap();
+    let expect = json!({"entrypoint": "python train.py", "submission_id": id, "entrypoint_num_cpus": 2, "entrypoint_resources": {"r": 1}});
+    assert_eq!(world.submissions, [expect]);
+    world.says("RUNNING");
+    world.says("SUCCEEDED");
+    assert_eq!(world.summary(), "Complete/SUCCEEDED/");
+    assert!(world.created.iter().all(|path| !path.starts_with("Job ")), "{:?}", world.created);
+    assert_eq!(world.last.as_ref().unwrap().dashboard, None, "nobody is asked any more");
+}
+
+#[test]
+fn http_mode_with_resources_that_nobody_can_read_fails_at_once() {
+    let mut world = World::new(Mode::Http).spec(|spec| spec.entrypoint_resources = Some("{\"r\": \"x\"}".into())).run();
+    assert_eq!(world.last.as_ref().unwrap().dashboard.as_ref().unwrap().ask, Ask::Info);
+    world.says_unknown();
+    assert_eq!(world.summary(), "Failed//SubmissionFailed");
+    assert!(world.message().contains("json: cannot unmarshal string"), "{}", world.message());
+}
+
+#[test]
+fn edge_44_interactive_mode_waits_for_the_users_job() {
+    let mut world = World::new(Mode::Interactive);
+    world.settle();
+    world.make_ready();
+    world.settle();
+    assert_eq!((world.phase().as_str(), world.status().job_id), ("Waiting", None));
+    assert!(world.seen.submitter.is_none() && world.seen.head_service.is_none());
+    world.seen.job.spec.job_id = Some("my-job".into());
+    world.settle();
+    assert_eq!((world.phase().as_str(), world.status().job_id.as_deref()), ("Running", Some("my-job")));
+    world.seen.job.spec.job_id = Some("another".into());
+    world.says_unknown();
+    assert_eq!(world.status().job_id.as_deref(), Some("my-job"), "later changes are ignored");
+    assert!(world.submissions.is_empty());
+    world.says("SUCCEEDED");
+    assert_eq!(world.summary(), "Complete/SUCCEEDED/");
+}
+
+#[test]
+fn edge_45_a_job_of_another_manager_is_left_alone() {
+    let mut world = World::new(Mode::K8sJob).spec(|spec| spec.managed_by = Some("kueue.x-k8s.io/multikueue".into()));
+    world.settle();
+    assert_eq!(world.seen.job.status, None);
+    assert_eq!(world.seen.job.metadata.finalizers, None);
+    world.seen.job.metadata.deletion_timestamp = Some(at(1));
+    assert!(!world.pass());
+    let mut world = World::new(Mode::K8sJob).spec(|spec| spec.managed_by = Some("ray.io/kuberay-operator".into()));
+    world.settle();
+    assert_eq!(world.phase(), "Initializing");
+}
+
+#[test]
+fn edge_46_a_selected_cluster_is_used_and_never_touched() {
+    let mut world = World::new(Mode::K8sJob);
+    world.seen.job.spec.cluster_selector = Some([("ray.io/cluster".to_owned(), "shared".to_owned())].into());
+    world.settle();
+    assert_eq!(world.status().ray_cluster_name.as_deref(), Some("shared"));
+    let missing = "Warning RayClusterNotFound: RayCluster default/shared set in the clusterSelector is not found. \
+                   It must be created manually";
+    assert!(world.events.iter().any(|event| event == missing), "{:?}", world.events);
+    assert!(world.created.is_empty());
+    world.seen.cluster = Some(super::fixture::cluster("shared"));
+    let mut world = world.run();
+    assert_eq!(world.status().dashboard_url.as_deref(), Some("shared-head-svc.default.svc.cluster.local:8265"));
+    assert_eq!(world.created, ["Job train"], "no head Service of its own");
+    world.says("SUCCEEDED");
+    world.submitter_is("Complete");
+    world.seen.job.spec.shutdown_after_job_finishes = Some(true);
+    world.wait(1000);
+    assert_eq!(world.summary(), "Complete/SUCCEEDED/");
+    assert!(world.deleted.is_empty());
+}
+
+#[test]
+fn edge_47_the_clusters_status_is_mirrored_while_running() {
+    let mut world = World::running(Mode::Http);
+    world.says("RUNNING");
+    let mut status = world.seen.cluster.as_ref().unwrap().status.clone().unwrap();
+    status.max_worker_replicas = Some(7);
+    status.last_update_time = Some(at(12));
+    world.seen.cluster.as_mut().unwrap().status = Some(status);
+    world.now = moment(12);
+    world.settle();
+    let copied = |world: &World| world.status().ray_cluster_status.unwrap().max_worker_replicas;
+    assert_eq!(copied(&world), None, "not with an answer that is older than the change");
+    let watch = world.last.as_ref().unwrap().dashboard.clone().unwrap();
+    assert_eq!(watch.fresher_than, Some(moment(13)));
+    world.now = moment(13);
+    world.says("RUNNING");
+    assert_eq!(copied(&world), Some(7));
+}
+
+#[test]
+fn edge_48_a_message_alone_is_not_lost() {
+    let mut world = World::running(Mode::Http);
+    let mut running = info("RUNNING", world.now);
+    world.poll(Ok(Some(running.clone())));
+    running.message = "half way".to_owned();
+    world.poll(Ok(Some(running)));
+    assert_eq!(world.message(), "half way");
+}
+
+#[test]
+fn edge_27_failed_writes_are_told_and_change_no_state() {
+    let mut world = World::new(Mode::K8sJob);
+    world.pass();
+    world.pass();
+    world.broken = vec![Kind::RayCluster];
+    world.pass();
+    let event = world.events.last().unwrap();
+    assert!(
+        event.starts_with("Warning FailedToCreateRayCluster: Failed to create RayCluster default/train-"),
+        "{event}"
+    );
+    assert!(event.ends_with(": out of order"), "{event}");
+    world.broken.clear();
+    world.settle();
+    world.make_ready();
+    world.broken = vec![Kind::Job];
+    world.pass();
+    let expect =
+        "Warning FailedToCreateRayJobSubmitter: Failed to create new Kubernetes Job default/train: out of order";
+    assert_eq!(world.events.last().unwrap(), expect);
+    assert_eq!(world.phase(), "Initializing", "edge 23");
+    world.broken.clear();
+    world.settle();
+    assert_eq!(world.phase(), "Running");
+}
+
+#[test]
+fn edge_68_the_duration_of_an_attempt_is_measured_when_it_ends() {
+    let mut world = World::running(Mode::Http);
+    world.says("RUNNING");
+    assert_eq!(world.last.as_ref().unwrap().execution, None);
+    world.now = moment(60);
+    let watch = world.last.as_ref().unwrap().dashboard.clone().unwrap();
+    world.seen.dashboard.heard = Some(crate::job::dashboard::Heard {
+        job_id: watch.job_id,
+        at: world.now,
+        answer: crate::job::dashboard::Answer::Info(info("FAILED", world.now)),
+    });
+    world.seen.job.spec.backoff_limit = Some(9);
+    world.seen.job.status.as_mut().unwrap().failed = Some(2);
+    world.pass();
+    let execution = world.last.as_ref().unwrap().execution.clone().unwrap();
+    assert_eq!(execution.job_deployment_status, "Retrying");
+    assert_eq!((execution.retry_count, execution.seconds), (2, 60.0));
+}
+
+#[test]
+fn a_mode_that_nobody_knows_is_refused_and_can_be_corrected() {
+    let mut world = World::new(Mode::K8sJob).spec(|spec| spec.submission_mode = Some("CarrierPigeon".into()));
+    world.settle();
+    assert_eq!(world.summary(), "ValidationFailed//ValidationFailed");
+    assert!(world.message().contains("\"CarrierPigeon\""));
+    world.seen.job.spec.submission_mode = Some("HTTPMode".into());
+    world.settle();
+    assert_eq!(world.summary(), "Initializing//");
+    assert_eq!(world.message(), "");
+}
+
+#[test]
+fn editing_the_cluster_spec_waits_for_the_next_attempt() {
+    let mut world = World::running(Mode::Http);
+    world.seen.job.spec.ray_cluster_spec.as_mut().unwrap().ray_version = Some("9.9.9".into());
+    assert!(!world.pass());
+    assert_eq!(world.seen.cluster.as_ref().unwrap().spec.ray_version.as_deref(), Some("2.53.0"));
+}

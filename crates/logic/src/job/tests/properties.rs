@@ -1,0 +1,173 @@
+//! What holds for every RayJob, whatever happens to it.
+
+use super::fixture::{World, at, info};
+use crate::action::Wake;
+use crate::job::phase::{Ended, Phase};
+use crate::job::{Mode, Observed, plan};
+use jiff::SignedDuration;
+use manta_api::RayJobStatus;
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Wait(i64),
+    Says(&'static str),
+    Unknown,
+    Silent,
+    Ready,
+    Suspend(bool),
+    ClusterLost,
+    SubmitterLost,
+    SubmitterDone,
+    SubmitterFailed,
+    HeadLost,
+    Restart,
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        (0i64..400).prop_map(Step::Wait),
+        prop::sample::select(vec!["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "STOPPED", "odd"]).prop_map(Step::Says),
+        Just(Step::Unknown),
+        Just(Step::Silent),
+        Just(Step::Ready),
+        any::<bool>().prop_map(Step::Suspend),
+        Just(Step::ClusterLost),
+        Just(Step::SubmitterLost),
+        Just(Step::SubmitterDone),
+        Just(Step::SubmitterFailed),
+        Just(Step::HeadLost),
+        Just(Step::Restart),
+    ]
+}
+
+fn any_mode() -> impl Strategy<Value = Mode> {
+    prop::sample::select(vec![Mode::K8sJob, Mode::Http, Mode::Interactive, Mode::Sidecar])
+}
+
+fn play(world: &mut World, step: &Step) {
+    match step {
+        Step::Wait(seconds) => world.now += SignedDuration::from_secs(*seconds),
+        Step::Says(status) => world.poll(Ok(Some(info(status, world.now)))),
+        Step::Unknown => world.says_unknown(),
+        Step::Silent => world.is_silent(),
+        Step::Ready if world.seen.cluster.is_some() => world.make_ready(),
+        Step::Suspend(suspend) => world.seen.job.spec.suspend = Some(*suspend),
+        Step::ClusterLost => {
+            world.seen.cluster = None;
+            world.seen.cluster_head_service = None;
+        }
+        Step::SubmitterLost => world.seen.submitter = None,
+        Step::SubmitterDone if world.seen.submitter.is_some() => world.submitter_is("Complete"),
+        Step::SubmitterFailed if world.seen.submitter.is_some() => world.submitter_is("Failed"),
+        Step::HeadLost => world.seen.head_pods.clear(),
+        Step::Restart => world.seen.dashboard = Default::default(),
+        _ => {}
+    }
+    world.seen.seed += 1;
+    world.settle();
+}
+
+fn check_invariants(world: &World) {
+    let (phase, ended) = (world.phase(), Ended::read(&world.job_status()));
+    match phase.as_str() {
+        "Complete" => assert!(matches!(ended, Some(Ended::Succeeded | Ended::Stopped)), "{}", world.summary()),
+        "Failed" | "Retrying" => {
+            assert!(!matches!(ended, Some(Ended::Succeeded | Ended::Stopped)), "{}", world.summary());
+        }
+        _ => {}
+    }
+    assert_eq!(world.status().end_time.is_some(), matches!(phase.as_str(), "Complete" | "Failed"));
+}
+
+/// Whether something other than a change by the user will end the phase.
+fn is_driven(world: &World) -> bool {
+    let plan = world.last.as_ref().expect("a plan");
+    plan.dashboard.is_some() || matches!(plan.wake, Wake::At(_) | Wake::BackOff) || plan.waiting.is_some()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn every_history_is_consistent_and_comes_to_rest(
+        mode in any_mode(),
+        limit in 0..3i32,
+        steps in prop::collection::vec(any_step(), 0..25),
+    ) {
+        let mut world = World::new(mode).spec(|spec| {
+            spec.backoff_limit = Some(limit);
+            spec.shutdown_after_job_finishes = Some(true);
+        });
+        world.settle();
+        for step in &steps {
+            play(&mut world, step);
+            check_invariants(&world);
+            prop_assert!(!world.pass(), "rest means no writes");
+            let finished = matches!(world.phase().as_str(), "Complete" | "Failed");
+            prop_assert!(finished || is_driven(&world), "{} waits for nothing", world.summary());
+        }
+    }
+
+    /// With a deadline, every job ends although nobody ever answers.
+    #[test]
+    fn deadlines_end_every_phase(mode in any_mode(), steps in prop::collection::vec(any_step(), 0..12)) {
+        let mut world = World::new(mode).spec(|spec| {
+            spec.active_deadline_seconds = Some(3600);
+            spec.pre_running_deadline_seconds = Some(1800);
+            spec.job_id = Some("given".into());
+        });
+        world.settle();
+        for step in &steps {
+            play(&mut world, step);
+        }
+        world.seen.job.spec.suspend = Some(false);
+        world.settle();
+        for _ in 0..10 {
+            world.now += SignedDuration::from_secs(3700);
+            world.settle();
+        }
+        prop_assert!(matches!(world.phase().as_str(), "Complete" | "Failed"), "{}", world.summary());
+    }
+
+    #[test]
+    fn no_status_makes_a_plan_panic(
+        phase in "[A-Za-z]{0,12}|Running|Waiting|Initializing|Complete|Failed|Suspending|Suspended|Retrying|ValidationFailed",
+        fields in prop::collection::vec(prop::option::of(".{0,20}"), 6),
+        seconds in prop::collection::vec(prop::option::of(-1_000_000i64..1_000_000), 3),
+        mode in ".{0,8}|K8sJobMode|HTTPMode|InteractiveMode|SidecarMode",
+        deadline in any::<Option<i32>>(),
+    ) {
+        let mut job = super::fixture::job("train");
+        job.metadata.finalizers = Some(vec!["ray.io/rayjob-finalizer".into()]);
+        job.spec.submission_mode = Some(mode);
+        job.spec.active_deadline_seconds = deadline;
+        job.spec.pre_running_deadline_seconds = deadline;
+        job.spec.ttl_seconds_after_finished = deadline;
+        let mut fields = fields.into_iter();
+        let mut text = || fields.next().flatten();
+        let time = |place: usize| seconds[place].map(at);
+        job.status = Some(RayJobStatus {
+            job_deployment_status: Some(phase),
+            job_status: text(),
+            job_id: text(),
+            ray_cluster_name: text(),
+            dashboard_url: text(),
+            reason: text(),
+            message: text(),
+            start_time: time(0),
+            end_time: time(1),
+            job_status_check_failure_start_time: time(2),
+            failed: deadline,
+            succeeded: deadline,
+            ..RayJobStatus::default()
+        });
+        let seen = Observed { job: job.clone(), ..Observed::default() };
+        let config = crate::config::Config::default();
+        let first = plan(&seen, super::fixture::moment(0), &config);
+        prop_assert_eq!(&first, &plan(&seen, super::fixture::moment(0), &config));
+        if let Ok(mode) = Mode::of(&job.spec) {
+            let _ = Phase::read(&job, mode);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Suspending and resuming.
+
+use super::fixture::{World, at};
+use crate::action::{Kind, Wake};
+use crate::job::Mode;
+
+fn suspendable(mode: Mode) -> World {
+    World::new(mode).spec(|spec| spec.shutdown_after_job_finishes = Some(true))
+}
+
+#[test]
+fn edge_49_created_suspended_makes_nothing_until_resumed() {
+    let mut world = suspendable(Mode::K8sJob).spec(|spec| spec.suspend = Some(true));
+    world.settle();
+    assert_eq!(world.phase(), "Suspended");
+    assert_eq!(world.status().ray_cluster_name, None);
+    assert!(world.created.is_empty());
+    world.seen.job.spec.suspend = Some(false);
+    world.settle();
+    assert_eq!(world.created.len(), 1, "the submitter comes after the cluster is ready: {:?}", world.created);
+    let world = world.run();
+    assert!(world.status().dashboard_url.unwrap().starts_with("train-"));
+}
+
+#[test]
+fn edge_50_a_running_job_is_torn_down_and_comes_back() {
+    let mut world = suspendable(Mode::K8sJob).run();
+    world.says("RUNNING");
+    let first = world.status();
+    world.seen.job.spec.suspend = Some(true);
+    world.seen.seed = 8;
+    world.wait(5);
+    let status = world.status();
+    assert_eq!(world.summary(), "Suspended//");
+    assert_eq!((&status.ray_cluster_name, &status.job_id, &status.dashboard_url), (&None, &None, &None));
+    assert_eq!(status.start_time, first.start_time);
+    assert!(world.seen.cluster.is_none() && world.seen.submitter.is_none());
+    assert!(world.seen.head_service.is_some(), "the head Service stays");
+    assert!(
+        world.events.iter().any(|event| event.starts_with("Normal DeletedRayCluster: Deleted cluster default/train-"))
+    );
+    assert!(
+        world.events.contains(&"Normal DeletedRayJobSubmitter: Deleted submitter K8s Job default/train".to_owned())
+    );
+    world.seen.job.spec.suspend = Some(false);
+    world.settle();
+    assert_eq!(world.status().start_time, Some(at(15)));
+    let world = world.run();
+    assert_ne!(world.status().job_id, first.job_id);
+}
+
+#[test]
+fn edge_51_suspending_is_finished_whatever_the_user_wants_meanwhile() {
+    let mut world = suspendable(Mode::K8sJob).run();
+    world.held = true;
+    world.seen.job.spec.suspend = Some(true);
+    world.settle();
+    assert_eq!(world.phase(), "Suspending");
+    world.seen.job.spec.suspend = Some(false);
+    world.wait(60);
+    assert_eq!(world.phase(), "Suspending");
+    world.seen.job.spec.suspend = Some(true);
+    world.wait(60);
+    assert_eq!(world.phase(), "Suspending");
+    world.seen.cluster = None;
+    world.settle();
+    assert_eq!(world.phase(), "Suspended");
+}
+
+#[test]
+fn edge_52_suspended_rests_until_it_is_resumed() {
+    let mut world = suspendable(Mode::Http).spec(|spec| spec.suspend = Some(true));
+    world.settle();
+    assert!(!world.pass());
+    assert_eq!(world.last.as_ref().unwrap().wake, Wake::OnChange);
+    world.seen.job.spec.suspend = Some(false);
+    world.pass();
+    assert_eq!(world.phase(), "");
+}
+
+#[test]
+fn edge_38_a_finished_job_ignores_suspend() {
+    let mut world = suspendable(Mode::Http).run();
+    world.says("SUCCEEDED");
+    world.seen.job.spec.suspend = Some(true);
+    world.settle();
+    assert_eq!(world.phase(), "Complete");
+}
+
+#[test]
+fn a_waiting_job_can_be_suspended() {
+    let mut world = suspendable(Mode::Interactive);
+    world.settle();
+    world.make_ready();
+    world.settle();
+    assert_eq!(world.phase(), "Waiting");
+    world.seen.job.spec.suspend = Some(true);
+    world.settle();
+    assert_eq!(world.phase(), "Suspended");
+}
+
+#[test]
+fn edge_53_a_deletion_that_fails_keeps_the_state() {
+    let mut world = suspendable(Mode::K8sJob).run();
+    world.seen.job.spec.suspend = Some(true);
+    world.pass();
+    world.broken = vec![Kind::RayCluster, Kind::Job];
+    world.pass();
+    assert_eq!(world.phase(), "Suspending");
+    let event = world.events.last().unwrap();
+    assert!(event.starts_with("Warning FailedToDeleteRayCluster: Failed to delete cluster default/train-"), "{event}");
+    world.broken = vec![Kind::Job];
+    world.pass();
+    let expect =
+        "Warning FailedToDeleteRayJobSubmitter: Failed to delete submitter K8s Job default/train: out of order";
+    assert_eq!(world.events.last().unwrap(), expect);
+    world.broken.clear();
+    world.settle();
+    assert_eq!(world.phase(), "Suspended");
+}
+
+#[test]
+fn what_belongs_to_others_is_not_deleted() {
+    let mut world = suspendable(Mode::K8sJob).run();
+    world.seen.submitter.as_mut().unwrap().metadata.owner_references[0].uid = "somebody".into();
+    let cluster = world.seen.cluster.as_mut().unwrap();
+    cluster.metadata.owner_references.as_mut().unwrap()[0].uid = "somebody".into();
+    world.seen.job.spec.suspend = Some(true);
+    world.settle();
+    assert_eq!(world.phase(), "Suspended");
+    assert!(world.deleted.is_empty(), "{:?}", world.deleted);
+}
