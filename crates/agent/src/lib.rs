@@ -3,7 +3,9 @@
 pub mod env;
 pub mod facts;
 pub mod images;
+pub mod network;
 pub mod pod;
 pub mod quantity;
+pub mod runtime;
 pub mod scheduler;
 pub mod volumes;

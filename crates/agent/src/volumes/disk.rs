@@ -40,7 +40,9 @@ pub fn provide(places: &Places, name: &str, volume: &Volume) -> io::Result<PathB
             match kind.as_str() {
                 "DirectoryOrCreate" => fs::create_dir_all(&path)?,
                 "FileOrCreate" => drop(fs::OpenOptions::new().create(true).append(true).open(&path)?),
-                _ => drop(fs::metadata(&path)?),
+                _ => {
+                    fs::metadata(&path)?;
+                }
             }
             return Ok(path);
         }

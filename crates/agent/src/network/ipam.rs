@@ -1,0 +1,62 @@
+//! Addresses for pods, from 10.244.0.0/16.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+/// Hands out each address once; a returned one comes back as late as possible.
+#[derive(Debug)]
+pub struct Ipam {
+    used: BTreeSet<u16>,
+    last: u16,
+}
+
+/// 10.244.0.0 and 10.244.0.1 are the network and the gateway.
+const FIRST: u16 = 2;
+const LAST: u16 = u16::MAX - 1;
+
+impl Default for Ipam {
+    fn default() -> Self {
+        Self { used: BTreeSet::new(), last: FIRST - 1 }
+    }
+}
+
+impl Ipam {
+    /// The next free address; `None` when all are taken.
+    pub fn take(&mut self) -> Option<Ipv4Addr> {
+        let after = (self.last.saturating_add(1)..=LAST).find(|n| !self.used.contains(n));
+        let free = after.or_else(|| (FIRST..=self.last).find(|n| !self.used.contains(n)))?;
+        self.used.insert(free);
+        self.last = free;
+        let [high, low] = free.to_be_bytes();
+        Some(Ipv4Addr::new(10, 244, high, low))
+    }
+
+    pub fn release(&mut self, ip: Ipv4Addr) {
+        let [_, _, high, low] = ip.octets();
+        self.used.remove(&u16::from_be_bytes([high, low]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_unique_and_come_back() {
+        let mut ipam = Ipam::default();
+        let all: BTreeSet<Ipv4Addr> = std::iter::from_fn(|| ipam.take()).collect();
+        assert_eq!(all.len(), usize::from(LAST - FIRST) + 1);
+        assert!(!all.contains(&Ipv4Addr::new(10, 244, 0, 1)));
+        let one = Ipv4Addr::new(10, 244, 7, 9);
+        ipam.release(one);
+        assert_eq!((ipam.take(), ipam.take()), (Some(one), None));
+    }
+
+    #[test]
+    fn a_returned_address_is_not_reused_at_once() {
+        let mut ipam = Ipam::default();
+        let first = ipam.take().unwrap();
+        ipam.release(first);
+        assert_ne!(ipam.take(), Some(first));
+    }
+}

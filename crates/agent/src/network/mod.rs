@@ -1,0 +1,119 @@
+//! The pod network: every pod has an address, Services have virtual ones, names resolve.
+//!
+//! ```text
+//!   world's network ── lo: 10.244.0.1, all of 10.96.0.0/16 (every Service address is local here)
+//!     ├─ m2 ═══ eth0 10.244.0.2   pod a
+//!     └─ m3 ═══ eth0 10.244.0.3   pod b
+//! ```
+//!
+//! Routed, without a bridge: a pod knows one neighbour, 10.244.0.1. Because Service addresses are
+//! local to the world, a Service is an ordinary listening socket there. Nothing of this touches
+//! the machine's own network.
+
+pub mod dns;
+pub mod ipam;
+mod netlink;
+pub mod proxy;
+pub mod services;
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sched::{CloneFlags, setns, unshare};
+
+use netlink::Netlink;
+
+/// The world's own address, gateway of all pods.
+pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 1);
+/// Service addresses: 10.96.0.0/16.
+pub const SERVICE_NET: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 96, 0, 0), 16);
+/// The API server's Service address.
+pub const API_SERVER: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
+/// The resolver's Service address.
+pub const RESOLVER: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
+
+/// The namespaces that the containers of one pod share.
+#[derive(Debug, Clone)]
+pub struct PodNamespaces(Arc<Namespaces>);
+
+#[derive(Debug)]
+struct Namespaces {
+    net: OwnedFd,
+    uts: OwnedFd,
+    ipc: OwnedFd,
+}
+
+impl PodNamespaces {
+    /// In the order a container enters them.
+    pub fn all(&self) -> [&OwnedFd; 3] {
+        [&self.0.net, &self.0.uts, &self.0.ipc]
+    }
+
+    /// Connects to a port as seen from inside the pod.
+    pub async fn dial(&self, port: u16) -> io::Result<tokio::net::TcpStream> {
+        let pod = self.clone();
+        let stream = in_own_thread(move || {
+            setns(pod.0.net.as_fd(), CloneFlags::CLONE_NEWNET)?;
+            let local = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+            TcpStream::connect_timeout(&local, Duration::from_secs(10))
+        })
+        .await?;
+        stream.set_nonblocking(true)?;
+        tokio::net::TcpStream::from_std(stream)
+    }
+}
+
+/// Prepares the world's network; must run inside the world.
+pub fn prepare_world() -> io::Result<()> {
+    let mut link = Netlink::open()?;
+    let lo = link.index("lo")?;
+    link.up(lo)?;
+    link.add_address(lo, GATEWAY, 32)?;
+    link.add_local_route(lo, SERVICE_NET.0, SERVICE_NET.1)?;
+    fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
+    Ok(())
+}
+
+/// Makes the namespaces of a pod and connects them.
+pub async fn create_pod(ip: Ipv4Addr, hostname: String) -> io::Result<PodNamespaces> {
+    in_own_thread(move || connect_pod(ip, &hostname)).await
+}
+
+fn connect_pod(ip: Ipv4Addr, hostname: &str) -> io::Result<PodNamespaces> {
+    // Opened before leaving: a socket stays in the network it was made in.
+    let mut world = Netlink::open()?;
+    unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC)?;
+    nix::unistd::sethostname(hostname)?;
+    let open = |name: &str| fs::File::open(format!("/proc/thread-self/ns/{name}")).map(OwnedFd::from);
+    let namespaces = Namespaces { net: open("net")?, uts: open("uts")?, ipc: open("ipc")? };
+
+    let [_, _, c, d] = ip.octets();
+    let ours = format!("m{c}.{d}");
+    world.add_veth(&ours, "eth0", namespaces.net.as_fd())?;
+    let outside = world.index(&ours)?;
+    world.up(outside)?;
+    world.add_link_route(outside, ip, 32)?;
+
+    let mut pod = Netlink::open()?;
+    let lo = pod.index("lo")?;
+    pod.up(lo)?;
+    let eth0 = pod.index("eth0")?;
+    pod.add_address(eth0, ip, 32)?;
+    pod.up(eth0)?;
+    pod.add_link_route(eth0, GATEWAY, 32)?;
+    pod.add_default_route(eth0, GATEWAY)?;
+    Ok(PodNamespaces(Arc::new(namespaces)))
+}
+
+/// Namespaces belong to threads, so what changes them runs in a thread that ends afterwards.
+async fn in_own_thread<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    std::thread::Builder::new().name("namespace".into()).spawn(move || {
+        let _ = tell.send(work());
+    })?;
+    told.await.map_err(|_| io::Error::other("the thread that entered a namespace ended early"))?
+}

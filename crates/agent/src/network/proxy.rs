@@ -1,0 +1,141 @@
+//! Service addresses as listening sockets that pass connections on to ready pods.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, SocketAddrV4};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::services::Table;
+
+/// How long to look for a pod that accepts before the client is told.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Keeps one listener per forwarded address; ends when the table's owner is gone.
+pub async fn serve(mut table: watch::Receiver<Arc<Table>>) {
+    let mut listeners: BTreeMap<SocketAddrV4, tokio::task::AbortHandle> = BTreeMap::new();
+    let mut tasks = JoinSet::new();
+    loop {
+        let wanted = Arc::clone(&table.borrow_and_update());
+        listeners.retain(|address, task| {
+            let keep = wanted.forwards.contains_key(address) && !task.is_finished();
+            if !keep {
+                task.abort();
+            }
+            keep
+        });
+        for address in wanted.forwards.keys() {
+            listeners.entry(*address).or_insert_with(|| tasks.spawn(forward(*address, table.clone())));
+        }
+        while tasks.try_join_next().is_some() {}
+        if table.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn forward(address: SocketAddrV4, table: watch::Receiver<Arc<Table>>) {
+    let listener = match TcpListener::bind(address).await {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::warn!(%address, %error, "cannot serve a Service address");
+            return;
+        }
+    };
+    let turn = Arc::new(AtomicUsize::new(0));
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        let Ok((client, _)) = listener.accept().await else { continue };
+        let (table, turn) = (table.clone(), Arc::clone(&turn));
+        connections.spawn(async move {
+            let choose = || {
+                let known = Arc::clone(&table.borrow());
+                known.forwards.get(&address).cloned().unwrap_or_default()
+            };
+            if let Some(pod) = connect(choose, &turn).await {
+                splice(client, pod).await;
+            }
+        });
+    }
+}
+
+/// Connects to the next pod in turn that accepts; dropping the client is the refusal.
+async fn connect(choose: impl Fn() -> Vec<SocketAddrV4>, turn: &AtomicUsize) -> Option<TcpStream> {
+    let targets = choose();
+    for _ in 0..targets.len() {
+        let target = targets[turn.fetch_add(1, Ordering::Relaxed) % targets.len()];
+        if let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, TcpStream::connect(target)).await {
+            return Some(stream);
+        }
+    }
+    None
+}
+
+/// Passes bytes both ways until both sides are done.
+pub async fn splice(mut a: TcpStream, mut b: TcpStream) {
+    let _ = (a.set_nodelay(true), b.set_nodelay(true));
+    let _ = tokio::io::copy_bidirectional_with_sizes(&mut a, &mut b, 64 * 1024, 64 * 1024).await;
+}
+
+/// Passes connections of a listener of the machine on to one address of the world.
+pub async fn expose(listener: std::net::TcpListener, to: impl Fn() -> Option<SocketAddr>) -> std::io::Result<()> {
+    let listener = TcpListener::from_std(listener)?;
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        let Ok((client, _)) = listener.accept().await else { continue };
+        let Some(target) = to() else { continue };
+        connections.spawn(async move {
+            if let Ok(Ok(pod)) = tokio::time::timeout(PATIENCE, TcpStream::connect(target)).await {
+                splice(client, pod).await;
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_go_to_pods_that_accept() {
+        let pod = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let dead = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let v4 = |l: &TcpListener| match l.local_addr().unwrap() {
+            SocketAddr::V4(a) => a,
+            SocketAddr::V6(_) => unreachable!("bound to an IPv4 address"),
+        };
+        let (live, gone, vip) = (v4(&pod), v4(&dead), v4(&TcpListener::bind("127.0.0.1:0").await.unwrap()));
+        drop(dead);
+        let mut first = Table::default();
+        first.forwards.insert(vip, vec![gone, live]);
+        let (tell, table) = watch::channel(Arc::new(first));
+        let proxy = tokio::spawn(serve(table));
+        let echo = tokio::spawn(async move {
+            let (mut stream, _) = pod.accept().await.unwrap();
+            let mut bytes = [0; 4];
+            stream.read_exact(&mut bytes).await.unwrap();
+            stream.write_all(&bytes).await.unwrap();
+        });
+        let mut client = loop {
+            match TcpStream::connect(vip).await {
+                Ok(client) => break client,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        };
+        client.write_all(b"ping").await.unwrap();
+        let mut back = [0; 4];
+        client.read_exact(&mut back).await.unwrap();
+        assert_eq!(&back, b"ping");
+        echo.await.unwrap();
+        drop(tell);
+        proxy.await.unwrap();
+    }
+}

@@ -1,0 +1,241 @@
+//! Resource limits: real control groups where they can be written, else files that look like them.
+//!
+//! CPU is a share, never a quota: a quota makes short-lived helpers several times slower.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::rootfs::CgroupView;
+
+const ROOT: &str = "/sys/fs/cgroup";
+const CONTROLLERS: &[&str] = &["memory", "cpu", "cpuacct", "pids"];
+
+/// What this machine offers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cgroups {
+    /// Version 1: one hierarchy per controller, these being writable.
+    V1 {
+        controllers: Vec<String>,
+        group: String,
+    },
+    V2 {
+        group: String,
+    },
+    /// Nothing writable: limits are shown to the program and watched by the agent.
+    Pretend,
+}
+
+/// The limits of one container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limits {
+    pub memory: Option<i64>,
+    /// Thousandths of a CPU requested.
+    pub cpu_milli: Option<i64>,
+    /// Thousandths of a CPU at most, shown but not enforced.
+    pub cpu_limit_milli: Option<i64>,
+}
+
+/// The control group of one container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Group {
+    Real { dirs: Vec<(String, PathBuf)> },
+    Pretend { dir: PathBuf, limits: Limits },
+}
+
+impl Cgroups {
+    /// Finds out by trying; `name` must be unique to the state folder.
+    pub fn detect(name: &str) -> Self {
+        let group = format!("manta-{name}");
+        let writable: Vec<String> = CONTROLLERS
+            .iter()
+            .filter(|c| try_dir(&Path::new(ROOT).join(c).join(&group)))
+            .map(|c| (*c).to_owned())
+            .collect();
+        if writable.iter().any(|c| c == "memory") {
+            return Self::V1 { controllers: writable, group };
+        }
+        let controllers = fs::read_to_string(Path::new(ROOT).join("cgroup.controllers")).unwrap_or_default();
+        let unified = Path::new(ROOT).join(&group);
+        if controllers.split_whitespace().any(|c| c == "memory") && try_dir(&unified) {
+            let enabled = fs::write(Path::new(ROOT).join("cgroup.subtree_control"), "+memory +cpu +pids").is_ok()
+                && fs::write(unified.join("cgroup.subtree_control"), "+memory +cpu +pids").is_ok();
+            if enabled {
+                return Self::V2 { group };
+            }
+            let _ = fs::remove_dir(&unified);
+        }
+        Self::Pretend
+    }
+
+    pub fn is_real(&self) -> bool {
+        *self != Self::Pretend
+    }
+
+    /// Makes the group of one container; `dir` is where pretended files go.
+    pub fn create(&self, name: &str, limits: Limits, dir: &Path) -> io::Result<Group> {
+        match self {
+            Self::Pretend => {
+                fs::create_dir_all(dir)?;
+                let group = Group::Pretend { dir: dir.to_path_buf(), limits };
+                group.refresh(0)?;
+                Ok(group)
+            }
+            Self::V1 { controllers, group } => {
+                let mut dirs = Vec::new();
+                for controller in controllers {
+                    let path = Path::new(ROOT).join(controller).join(group).join(name);
+                    fs::create_dir_all(&path)?;
+                    match controller.as_str() {
+                        "memory" => set(&path, "memory.limit_in_bytes", limits.memory.map(|n| n.to_string())),
+                        "cpu" => {
+                            set(&path, "cpu.shares", limits.cpu_milli.map(|m| (m * 1024 / 1000).max(2).to_string()))
+                        }
+                        _ => Ok(()),
+                    }?;
+                    dirs.push((controller.clone(), path));
+                }
+                Ok(Group::Real { dirs })
+            }
+            Self::V2 { group } => {
+                let path = Path::new(ROOT).join(group).join(name);
+                fs::create_dir_all(&path)?;
+                set(&path, "memory.max", limits.memory.map(|n| n.to_string()))?;
+                set(&path, "cpu.weight", limits.cpu_milli.map(|m| (m / 10).clamp(1, 10_000).to_string()))?;
+                Ok(Group::Real { dirs: vec![(String::new(), path)] })
+            }
+        }
+    }
+
+    /// Removes the groups of earlier runs under this name, killing what is still in them.
+    pub fn sweep(name: &str) -> usize {
+        let group = format!("manta-{name}");
+        let roots =
+            CONTROLLERS.iter().map(|c| Path::new(ROOT).join(c).join(&group)).chain([Path::new(ROOT).join(&group)]);
+        roots.map(|root| remove_tree(&root)).max().unwrap_or_default()
+    }
+}
+
+impl Group {
+    /// Files through which a process enters.
+    pub fn entrances(&self) -> Vec<PathBuf> {
+        match self {
+            Self::Real { dirs } => dirs.iter().map(|(_, dir)| dir.join("cgroup.procs")).collect(),
+            Self::Pretend { .. } => Vec::new(),
+        }
+    }
+
+    /// How the container sees the group.
+    pub fn view(&self) -> CgroupView {
+        match self {
+            Self::Pretend { dir, .. } => CgroupView::Unified(dir.clone()),
+            Self::Real { dirs } => match dirs.as_slice() {
+                [(controller, dir)] if controller.is_empty() => CgroupView::Unified(dir.clone()),
+                dirs => CgroupView::Split(dirs.to_vec()),
+            },
+        }
+    }
+
+    /// Whether the kernel killed something in here for its memory.
+    pub fn oom_killed(&self) -> bool {
+        let Self::Real { dirs } = self else { return false };
+        let count = |text: String| {
+            let line = text.lines().find_map(|l| l.strip_prefix("oom_kill ").map(str::to_owned));
+            line.and_then(|n| n.trim().parse::<u64>().ok()).unwrap_or_default()
+        };
+        dirs.iter().any(|(_, dir)| {
+            ["memory.oom_control", "memory.events"]
+                .iter()
+                .any(|f| fs::read_to_string(dir.join(f)).is_ok_and(|t| count(t) > 0))
+        })
+    }
+
+    /// The memory limit the agent has to watch itself.
+    pub fn watched_limit(&self) -> Option<i64> {
+        match self {
+            Self::Pretend { limits, .. } => limits.memory,
+            Self::Real { .. } => None,
+        }
+    }
+
+    /// Writes what a pretended group would show; a real one needs no help.
+    pub fn refresh(&self, used: u64) -> io::Result<()> {
+        let Self::Pretend { dir, limits } = self else { return Ok(()) };
+        let max = limits.memory.map_or("max".to_owned(), |n| n.to_string());
+        let quota = limits.cpu_limit_milli.map_or("max".to_owned(), |m| (m * 100).to_string());
+        for (name, text) in [
+            ("memory.max", format!("{max}\n")),
+            ("memory.current", format!("{used}\n")),
+            ("memory.stat", format!("anon {used}\nfile 0\ninactive_file 0\nactive_file 0\n")),
+            ("cpu.max", format!("{quota} 100000\n")),
+        ] {
+            let path = dir.join(name);
+            if fs::read_to_string(&path).is_ok_and(|old| old == text) {
+                continue;
+            }
+            // Replaced in one step: a reader must never see half a number.
+            let fresh = dir.join(".new");
+            fs::write(&fresh, text)?;
+            fs::rename(&fresh, &path)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the group; processes in it must be gone.
+    pub fn remove(&self) {
+        if let Self::Real { dirs } = self {
+            for (_, dir) in dirs {
+                let _ = fs::remove_dir(dir);
+            }
+        }
+    }
+}
+
+fn set(dir: &Path, file: &str, value: Option<String>) -> io::Result<()> {
+    let Some(value) = value else { return Ok(()) };
+    fs::write(dir.join(file), value)
+}
+
+fn try_dir(path: &Path) -> bool {
+    // Directories of a cgroup file system can be made by those who may write it, and only then
+    // hold a file to enter by; a plain directory of the same name would not.
+    path.parent().is_some_and(|p| p.join("cgroup.procs").exists())
+        && (path.is_dir() || fs::create_dir(path).is_ok())
+        && fs::OpenOptions::new().write(true).open(path.join("cgroup.procs")).is_ok()
+}
+
+fn remove_tree(root: &Path) -> usize {
+    let Ok(entries) = fs::read_dir(root) else { return 0 };
+    let mut found = 0;
+    for entry in entries.flatten().filter(|e| e.file_type().is_ok_and(|t| t.is_dir())) {
+        found += 1;
+        let procs = fs::read_to_string(entry.path().join("cgroup.procs")).unwrap_or_default();
+        for pid in procs.lines().filter_map(|l| l.parse().ok()).filter(|pid| *pid > 0) {
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+        }
+        let _ = fs::remove_dir(entry.path());
+    }
+    let _ = fs::remove_dir(root);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pretended_files_show_limits_and_use() {
+        let dir = tempfile::tempdir().unwrap();
+        let limits = Limits { memory: Some(1 << 30), cpu_milli: Some(500), cpu_limit_milli: Some(1500) };
+        let group = Cgroups::Pretend.create("c", limits, dir.path()).unwrap();
+        group.refresh(4096).unwrap();
+        let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
+        assert_eq!(read("memory.max"), "1073741824\n");
+        assert_eq!(read("memory.current"), "4096\n");
+        assert_eq!(read("cpu.max"), "150000 100000\n");
+        assert_eq!(group.watched_limit(), Some(1 << 30));
+        let open = Cgroups::Pretend.create("c", Limits::default(), &dir.path().join("2")).unwrap();
+        assert_eq!(read("2/memory.max"), "max\n");
+        assert_eq!((open.entrances().len(), open.oom_killed()), (0, false));
+    }
+}

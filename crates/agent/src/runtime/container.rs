@@ -1,0 +1,203 @@
+//! What a forked child does to become a container, a command in one, or a plain command.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use nix::sched::{CloneFlags, setns};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, execve, setsid};
+use serde::{Deserialize, Serialize};
+
+use super::fork::{Fork, SingleThread, exit_now};
+use super::rootfs;
+
+/// A process with its own file system and its own process ids.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ContainerJob {
+    pub argv: Vec<String>,
+    pub env: Vec<(String, String)>,
+    pub cwd: PathBuf,
+    /// The directory that becomes `/`.
+    pub root: PathBuf,
+    pub mounts: Vec<rootfs::Op>,
+    /// `cgroup.procs` files to enter.
+    pub cgroups: Vec<PathBuf>,
+    pub tty: bool,
+}
+
+/// A further process in a running container.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ExecJob {
+    pub argv: Vec<String>,
+    pub env: Vec<(String, String)>,
+    pub cwd: PathBuf,
+    /// The container's process id as `init` counts.
+    pub target: i32,
+    pub cgroups: Vec<PathBuf>,
+    pub tty: bool,
+}
+
+/// A process outside all containers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CommandJob {
+    pub argv: Vec<String>,
+    pub env: Vec<(String, String)>,
+    pub cwd: PathBuf,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) enum Job {
+    Container(ContainerJob),
+    Exec(ExecJob),
+    Command(CommandJob),
+}
+
+/// The descriptors a job comes with.
+pub(super) struct JobFds {
+    pub(super) stdin: OwnedFd,
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
+    /// Network, host name and IPC namespaces of the pod.
+    pub(super) namespaces: Vec<OwnedFd>,
+}
+
+/// Runs in the child; comes back only with the reason why it could not.
+pub(super) fn run(one: SingleThread, job: &Job, fds: &JobFds) -> io::Error {
+    let done = match job {
+        Job::Container(job) => run_container(job, fds),
+        Job::Exec(job) => run_exec(one, job, fds),
+        Job::Command(job) => exec(&job.argv, &job.env, &job.cwd, fds, false),
+    };
+    match done {
+        Ok(never) => match never {},
+        Err(error) => error,
+    }
+}
+
+fn run_container(job: &ContainerJob, fds: &JobFds) -> io::Result<std::convert::Infallible> {
+    join_cgroups(&job.cgroups)?;
+    for namespace in &fds.namespaces {
+        setns(namespace, CloneFlags::empty())?;
+    }
+    rootfs::build(&job.root, &job.mounts)?;
+    rootfs::enter(&job.root)?;
+    exec(&job.argv, &job.env, &job.cwd, fds, job.tty)
+}
+
+fn run_exec(one: SingleThread, job: &ExecJob, fds: &JobFds) -> io::Result<std::convert::Infallible> {
+    join_cgroups(&job.cgroups)?;
+    let pid =
+        rustix::process::Pid::from_raw(job.target).ok_or_else(|| io::Error::other("the container is not running"))?;
+    let target = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
+    let all = CloneFlags::CLONE_NEWNS
+        | CloneFlags::CLONE_NEWPID
+        | CloneFlags::CLONE_NEWNET
+        | CloneFlags::CLONE_NEWUTS
+        | CloneFlags::CLONE_NEWIPC;
+    setns(&target, all)?;
+    // The PID namespace is entered by children only, so this process stays behind and waits.
+    match one.fork(CloneFlags::empty())? {
+        Fork::Child => {
+            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+            exec(&job.argv, &job.env, &job.cwd, fds, job.tty)
+        }
+        Fork::Parent(pid) => {
+            // The waiter must not keep the streams, nor the pipe that tells of a successful exec, open.
+            close_from(0)?;
+            loop {
+                match waitpid(pid, None) {
+                    Ok(WaitStatus::Exited(_, code)) => exit_now(code),
+                    Ok(WaitStatus::Signaled(_, signal, _)) => exit_now(128 + signal as i32),
+                    Ok(_) | Err(nix::Error::EINTR) => {}
+                    Err(_) => exit_now(126),
+                }
+            }
+        }
+    }
+}
+
+fn join_cgroups(cgroups: &[PathBuf]) -> io::Result<()> {
+    for file in cgroups {
+        std::fs::write(file, "0").map_err(|e| named("cannot enter cgroup", file, &e))?;
+    }
+    Ok(())
+}
+
+fn exec(
+    argv: &[String],
+    env: &[(String, String)],
+    cwd: &Path,
+    fds: &JobFds,
+    tty: bool,
+) -> io::Result<std::convert::Infallible> {
+    let text = |s: &str| CString::new(s).map_err(|_| io::Error::other(format!("a zero byte in {s:?}")));
+    let args = argv.iter().map(|a| text(a)).collect::<io::Result<Vec<_>>>()?;
+    let vars = env.iter().map(|(k, v)| text(&format!("{k}={v}"))).collect::<io::Result<Vec<_>>>()?;
+
+    setsid()?;
+    dup2_stdin(&fds.stdin)?;
+    dup2_stdout(&fds.stdout)?;
+    dup2_stderr(&fds.stderr)?;
+    if tty {
+        rustix::process::ioctl_tiocsctty(std::io::stdin().as_fd())?;
+    }
+    reset_signals()?;
+    mark_cloexec(3)?;
+    std::env::set_current_dir(cwd).map_err(|e| named("cannot enter the working directory", cwd, &e))?;
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+
+    let name = argv.first().ok_or_else(|| io::Error::other("no command specified"))?;
+    let path = env.iter().find(|(k, _)| k == "PATH").map(|(_, v)| v.as_str()).unwrap_or("/usr/bin:/bin");
+    let program = find(name, path)
+        .ok_or_else(|| io::Error::other(format!("exec: \"{name}\": executable file not found in $PATH")))?;
+    let program = CString::new(program.as_os_str().as_bytes()).map_err(io::Error::other)?;
+    execve(&program, &args, &vars).map_err(|e| io::Error::other(format!("exec: \"{name}\": {}", e.desc())))
+}
+
+fn find(name: &str, path: &str) -> Option<PathBuf> {
+    if name.contains('/') {
+        return Some(PathBuf::from(name));
+    }
+    let runnable = |p: &PathBuf| nix::unistd::access(p, nix::unistd::AccessFlags::X_OK).is_ok() && p.is_file();
+    path.split(':').filter(|d| !d.is_empty()).map(|d| Path::new(d).join(name)).find(runnable)
+}
+
+/// A new program starts with every signal at its default and none blocked.
+fn reset_signals() -> io::Result<()> {
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    for signal in Signal::iterator().filter(|s| !matches!(s, Signal::SIGKILL | Signal::SIGSTOP)) {
+        // SAFETY: the default action runs no code of ours.
+        unsafe { sigaction(signal, &default) }?;
+    }
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+    Ok(())
+}
+
+/// Nothing but the three standard streams survives the exec.
+fn mark_cloexec(first: u32) -> io::Result<()> {
+    close_range(first, nix::libc::CLOSE_RANGE_CLOEXEC)
+}
+
+fn close_from(first: u32) -> io::Result<()> {
+    close_range(first, 0)
+}
+
+fn close_range(first: u32, flags: u32) -> io::Result<()> {
+    // SAFETY: called right before exec or in a process that only waits, so no owner of these
+    // descriptors will use them again.
+    let rc = unsafe { nix::libc::syscall(nix::libc::SYS_close_range, first, u32::MAX, flags) };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+pub(super) fn named(what: &str, path: &Path, cause: &dyn std::fmt::Display) -> io::Error {
+    io::Error::other(format!("{what} {}: {cause}", path.display()))
+}
+
+/// Where to write down why a child could not become what it should.
+pub(super) fn report(pipe: &OwnedFd, error: &io::Error) {
+    let _ = nix::unistd::write(pipe, error.to_string().as_bytes());
+}

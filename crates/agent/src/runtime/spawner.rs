@@ -1,0 +1,195 @@
+//! The asynchronous side: asks a forking process for containers, commands and listeners.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::io::AsyncReadExt;
+use tokio::sync::{mpsc, oneshot};
+
+use super::container::{CommandJob, ContainerJob, ExecJob, Job};
+use super::server::{Event, Request, Status};
+use super::wire;
+
+/// Why a process could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// The child was made but could not become the program; the text says why.
+    #[error("{0}")]
+    Start(String),
+    #[error("cannot ask for a new process")]
+    Ask(#[from] io::Error),
+    #[error("the process that starts others is gone")]
+    Gone,
+}
+
+/// The three standard streams of a new process.
+#[derive(Debug)]
+pub struct Stdio {
+    pub stdin: OwnedFd,
+    pub stdout: OwnedFd,
+    pub stderr: OwnedFd,
+}
+
+impl Stdio {
+    /// Nothing in, everything to one place.
+    pub fn output_to(out: OwnedFd) -> io::Result<Self> {
+        Ok(Self { stdin: std::fs::File::open("/dev/null")?.into(), stderr: out.try_clone()?, stdout: out })
+    }
+}
+
+/// A handle to a process that forks for us.
+#[derive(Clone)]
+pub struct Spawner(Arc<Shared>);
+
+struct Shared {
+    socket: OwnedFd,
+    next: AtomicU64,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    started: HashMap<u64, oneshot::Sender<Result<i32, String>>>,
+    ended: HashMap<u64, oneshot::Sender<Status>>,
+    listening: HashMap<u64, oneshot::Sender<Result<OwnedFd, String>>>,
+    closed: bool,
+}
+
+/// A process that was started.
+#[derive(Debug)]
+pub struct Process {
+    pub id: u64,
+    /// As counted by the process that forked it.
+    pub pid: i32,
+    ended: oneshot::Receiver<Status>,
+}
+
+impl Process {
+    /// Waits for the end; a lost world counts as killed.
+    pub async fn wait(&mut self) -> Status {
+        (&mut self.ended).await.unwrap_or(Status::Signal(9))
+    }
+}
+
+impl Spawner {
+    /// Takes over one end of the connection; signals the other side passes on go to `signals`.
+    pub(super) fn new(socket: OwnedFd, signals: mpsc::UnboundedSender<i32>) -> io::Result<Self> {
+        let shared = Arc::new(Shared { socket, next: AtomicU64::new(1), waiting: Mutex::default() });
+        let reader = Arc::clone(&shared);
+        std::thread::Builder::new().name("spawner".into()).spawn(move || reader.read(&signals))?;
+        Ok(Self(shared))
+    }
+
+    pub async fn container(
+        &self,
+        job: ContainerJob,
+        stdio: Stdio,
+        namespaces: &[&OwnedFd],
+    ) -> Result<Process, SpawnError> {
+        self.run(&Job::Container(job), stdio, namespaces).await
+    }
+
+    pub async fn exec(&self, job: ExecJob, stdio: Stdio) -> Result<Process, SpawnError> {
+        self.run(&Job::Exec(job), stdio, &[]).await
+    }
+
+    pub async fn command(&self, job: CommandJob, stdio: Stdio) -> Result<Process, SpawnError> {
+        self.run(&Job::Command(job), stdio, &[]).await
+    }
+
+    /// Signals a process started here; one that has ended is left alone.
+    pub fn kill(&self, id: u64, signal: i32) {
+        let _ = wire::send(&self.0.socket, &Request::Kill { id, signal }, &[]);
+    }
+
+    /// Opens a port in the network of the forking process.
+    pub async fn listen(&self, address: SocketAddr) -> io::Result<TcpListener> {
+        let id = self.0.next.fetch_add(1, Ordering::Relaxed);
+        let (tell, told) = oneshot::channel();
+        self.0.lock().listening.insert(id, tell);
+        wire::send(&self.0.socket, &Request::Listen { id, address }, &[])?;
+        match told.await {
+            Ok(Ok(fd)) => Ok(TcpListener::from(fd)),
+            Ok(Err(error)) => Err(io::Error::other(format!("cannot listen on {address}: {error}"))),
+            Err(_) => Err(io::Error::other(SpawnError::Gone)),
+        }
+    }
+
+    async fn run(&self, job: &Job, stdio: Stdio, namespaces: &[&OwnedFd]) -> Result<Process, SpawnError> {
+        let id = self.0.next.fetch_add(1, Ordering::Relaxed);
+        let (start, started) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        {
+            let mut waiting = self.0.lock();
+            if waiting.closed {
+                return Err(SpawnError::Gone);
+            }
+            waiting.started.insert(id, start);
+            waiting.ended.insert(id, end);
+        }
+        let (errors, report) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(io::Error::from)?;
+        let job = wire::pack(job)?;
+        let mut fds =
+            vec![job.as_fd(), report.as_fd(), stdio.stdin.as_fd(), stdio.stdout.as_fd(), stdio.stderr.as_fd()];
+        fds.extend(namespaces.iter().map(|fd| fd.as_fd()));
+        wire::send(&self.0.socket, &Request::Run { id }, &fds)?;
+        drop((report, stdio, job));
+        let pid = match started.await {
+            Ok(Ok(pid)) => pid,
+            Ok(Err(error)) => return Err(SpawnError::Start(error)),
+            Err(_) => return Err(SpawnError::Gone),
+        };
+        // The pipe closes when the program begins; before that it carries the reason of a failure.
+        rustix::fs::fcntl_setfl(&errors, rustix::fs::OFlags::NONBLOCK).map_err(io::Error::from)?;
+        let mut text = String::new();
+        tokio::net::unix::pipe::Receiver::from_owned_fd(errors)?.read_to_string(&mut text).await?;
+        if text.is_empty() { Ok(Process { id, pid, ended }) } else { Err(SpawnError::Start(text)) }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(&self, signals: &mpsc::UnboundedSender<i32>) {
+        while let Ok(Some((event, mut fds))) = wire::receive::<Event>(&self.socket) {
+            let mut waiting = self.lock();
+            match event {
+                Event::Started { id, pid } => {
+                    if let Some(tell) = waiting.started.remove(&id) {
+                        let _ = tell.send(Ok(pid));
+                    }
+                }
+                Event::Exited { id, status } => {
+                    if let Some(tell) = waiting.ended.remove(&id) {
+                        let _ = tell.send(status);
+                    }
+                }
+                Event::Listening { id } => {
+                    if let (Some(tell), Some(fd)) = (waiting.listening.remove(&id), fds.pop()) {
+                        let _ = tell.send(Ok(fd));
+                    }
+                }
+                Event::Failed { id, error } => {
+                    waiting.ended.remove(&id);
+                    if let Some(tell) = waiting.started.remove(&id) {
+                        let _ = tell.send(Err(error));
+                    } else if let Some(tell) = waiting.listening.remove(&id) {
+                        let _ = tell.send(Err(error));
+                    }
+                }
+                Event::Signal { number } => {
+                    let _ = signals.send(number);
+                }
+            }
+        }
+        // The other side is gone: everything that waits for it must know.
+        *self.lock() = Waiting { closed: true, ..Waiting::default() };
+        let _ = signals.send(nix::libc::SIGTERM);
+    }
+}

@@ -1,0 +1,129 @@
+//! A world with two containers: they are apart from the machine and from each other, and reach
+//! each other by network; afterwards nothing is left.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use manta_agent::network;
+use manta_agent::runtime::rootfs::{self, Wanted};
+use manta_agent::runtime::world::Hands;
+use manta_agent::runtime::{ContainerJob, ExecJob, Process, Stdio, World, enter_world};
+use tokio::io::AsyncReadExt;
+
+fn main() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().to_path_buf();
+    match enter_world(move |world| run(world, &path)) {
+        Ok(0) => println!("test world ... ok"),
+        Ok(code) => {
+            drop(dir);
+            std::process::exit(code)
+        }
+        Err(error) => println!("test world ... skipped: {error}"),
+    }
+    let name = std::process::id().to_string();
+    let left = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
+    assert!(!left.contains(&name), "no mount is left");
+}
+
+fn run(world: World, dir: &Path) -> i32 {
+    println!("running a world as {:?}", world.isolation);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("tokio");
+    runtime.block_on(async {
+        let hands = world.open().expect("hands");
+        network::prepare_world().expect("network");
+        apart(&hands, dir).await;
+        together(&hands, dir).await;
+        ports_of_the_machine(&hands).await;
+    });
+    0
+}
+
+async fn apart(hands: &Hands, dir: &Path) {
+    let (mut a, out) = start(hands, dir, "a", "10.244.0.2", "hostname; echo $$; ls /tmp; touch /tmp/x; ls /tmp; echo $HOME; ls /proc | grep -c '^[0-9]*$'").await;
+    let code = a.wait().await.code();
+    assert_eq!((code, &*read(out).await), (0, "pod-a\n1\nx\n/home/ray\n3\n"), "own name, PID 1, an empty /tmp, own processes");
+    let failed = start_result(hands, dir, "b", "10.244.0.9", &["no-such-program"]).await;
+    assert_eq!(failed.err().as_deref(), Some("exec: \"no-such-program\": executable file not found in $PATH"));
+}
+
+async fn together(hands: &Hands, dir: &Path) {
+    let server = "exec python3 -m http.server 8000 --bind 0.0.0.0 --directory /etc";
+    let (server, _out) = start(hands, dir, "c", "10.244.0.3", server).await;
+    let fetch = "until (exec 3<>/dev/tcp/10.244.0.3/8000) 2>/dev/null; do :; done; exec 3<>/dev/tcp/10.244.0.3/8000; \
+                 printf 'GET /hosts-none HTTP/1.0\\r\\n\\r\\n' >&3; head -1 <&3";
+    let (mut client, out) = start(hands, dir, "d", "10.244.0.4", fetch).await;
+    assert_eq!(client.wait().await.code(), 0);
+    let text = read(out).await;
+    assert!(text.contains("404"), "pods reach each other: {text}");
+
+    let stream = tokio::net::TcpStream::connect("10.244.0.3:8000").await;
+    assert!(stream.is_ok(), "the world reaches pods");
+
+    let (mut receive, stdio) = pipes();
+    let job = ExecJob {
+        argv: ["sh", "-c", "ls /proc/1/exe >/dev/null && hostname; exit 7"].map(str::to_owned).to_vec(),
+        env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+        cwd: "/".into(),
+        target: server.pid,
+        cgroups: vec![],
+        tty: false,
+    };
+    let mut inside = hands.containers.exec(job, stdio).await.expect("exec");
+    assert_eq!(inside.wait().await.code(), 7);
+    let mut text = String::new();
+    receive.read_to_string(&mut text).await.expect("output");
+    assert_eq!(text, "pod-c\n");
+
+    let mut server = server;
+    hands.containers.kill(server.id, 9);
+    assert_eq!(server.wait().await.code(), 137);
+}
+
+async fn ports_of_the_machine(hands: &Hands) {
+    let address: SocketAddr = "127.0.0.1:0".parse().expect("address");
+    let listener = hands.machine.listen(address).await.expect("a port of the machine");
+    let here = tokio::net::TcpStream::connect(listener.local_addr().expect("address")).await;
+    assert!(here.is_err(), "the machine's loopback is not the world's");
+}
+
+async fn start(hands: &Hands, dir: &Path, name: &str, ip: &str, script: &str) -> (Process, tokio::net::unix::pipe::Receiver) {
+    start_result(hands, dir, name, ip, &["bash", "-c", script]).await.expect("a container")
+}
+
+async fn start_result(
+    hands: &Hands,
+    dir: &Path,
+    name: &str,
+    ip: &str,
+    argv: &[&str],
+) -> Result<(Process, tokio::net::unix::pipe::Receiver), String> {
+    let pod = network::create_pod(ip.parse().expect("ip"), format!("pod-{name}")).await.expect("namespaces");
+    let root: PathBuf = dir.join(name);
+    std::fs::create_dir_all(&root).expect("root");
+    let wanted = Wanted { dirs: vec!["/home/ray".into()], ..Wanted::default() };
+    let job = ContainerJob {
+        argv: argv.iter().map(|a| (*a).to_owned()).collect(),
+        env: [("PATH", "/usr/bin:/bin"), ("HOME", "/home/ray")].map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec(),
+        cwd: "/home/ray".into(),
+        root,
+        mounts: rootfs::plan(&wanted, &rootfs::look, &rootfs::list),
+        cgroups: vec![],
+        tty: false,
+    };
+    let (out, stdio) = pipes();
+    let process = hands.containers.container(job, stdio, &pod.all()).await.map_err(|e| e.to_string())?;
+    Ok((process, out))
+}
+
+fn pipes() -> (tokio::net::unix::pipe::Receiver, Stdio) {
+    let (sender, receiver) = tokio::net::unix::pipe::pipe().expect("pipe");
+    let stdio = Stdio::output_to(sender.into_blocking_fd().expect("fd")).expect("stdio");
+    (receiver, stdio)
+}
+
+async fn read(mut out: tokio::net::unix::pipe::Receiver) -> String {
+    let mut text = String::new();
+    out.read_to_string(&mut text).await.expect("output");
+    text
+}
