@@ -1,4 +1,6 @@
 //! An object as the API server stores it: unknown fields pruned, nulls dropped, defaults filled in.
+//!
+//! [`on_a_server`](crate::on_a_server) checks this against the real one.
 
 use serde_json::{Map, Value};
 
@@ -17,7 +19,10 @@ fn store(schema: &Value, value: &mut Value) {
         Value::Object(fields) => match (&schema["properties"], &schema["additionalProperties"]) {
             (Value::Object(properties), _) => store_fields(properties, fields),
             (_, Value::Null) => fields.clear(),
-            (_, values) => fields.iter_mut().for_each(|(_, value)| store(values, value)),
+            (_, values) => {
+                fields.retain(|_, value| !value.is_null() || values["nullable"] == true);
+                fields.iter_mut().for_each(|(_, value)| store(values, value));
+            }
         },
         _ => {}
     }
