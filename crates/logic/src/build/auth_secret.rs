@@ -23,3 +23,37 @@ pub fn auth_secret(cluster: &ValidCluster<'_>, random: &[u8; 32]) -> Secret {
     let string_data = Some(BTreeMap::from([(TOKEN_KEY.to_owned(), STANDARD.encode(random))]));
     Secret { metadata, string_data, ..Secret::default() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::testing::{cluster, valid};
+    use serde_json::{Value, json};
+
+    #[test]
+    fn the_token_is_base64_text() {
+        let cluster = cluster(json!({}));
+        let secret = auth_secret(&valid(&cluster), &[0; 32]);
+        let token = &secret.string_data.as_ref().unwrap()[TOKEN_KEY];
+        assert_eq!(token, &format!("{}=", "A".repeat(43)));
+        assert_eq!(secret.metadata.name.as_deref(), Some("test-cluster"));
+        assert_eq!(json!(secret.metadata.labels), json!({"ray.io/cluster": "test-cluster"}));
+    }
+
+    #[test]
+    fn it_is_needed_unless_somebody_else_brings_the_token() {
+        // 59, and the case of an empty mode
+        let check = |options: Value, expect: bool| {
+            let cluster = cluster(json!({"spec": {"authOptions": options}}));
+            assert_eq!(facts::needs_auth_secret(&cluster.spec), expect);
+        };
+        check(json!(null), false);
+        check(json!({}), true);
+        check(json!({"mode": "token"}), true);
+        check(json!({"mode": "token", "secretName": ""}), true);
+        check(json!({"mode": "disabled"}), false);
+        check(json!({"mode": "token", "secretName": "mine"}), false);
+        check(json!({"mode": "token", "enableK8sTokenAuth": true}), false);
+        check(json!({"mode": "token", "enableK8sTokenAuth": false}), true);
+    }
+}

@@ -256,3 +256,70 @@ pub fn has_unified_health_check(spec: &RayClusterSpec) -> bool {
 pub fn is_true(value: Option<&str>) -> bool {
     value.is_some_and(|text| text.eq_ignore_ascii_case("true"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::testing::cluster;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn autoscaling_is_what_the_spec_says() {
+        // 98
+        let check = |spec: Value, expect: [bool; 3]| {
+            let spec = cluster(json!({"spec": spec})).spec;
+            assert_eq!([is_autoscaling(&spec), is_autoscaler_v1(&spec), is_autoscaler_v2(&spec)], expect);
+        };
+        check(json!({}), [false, false, false]);
+        check(json!({"enableInTreeAutoscaling": false, "autoscalerOptions": {}}), [false, false, false]);
+        check(json!({"enableInTreeAutoscaling": true}), [true, false, false]);
+        check(json!({"autoscalerOptions": {"version": "v1"}}), [false, true, false]);
+        check(json!({"enableInTreeAutoscaling": true, "autoscalerOptions": {"version": "v2"}}), [true, false, true]);
+    }
+
+    #[test]
+    fn fault_tolerance_is_by_annotation_or_options() {
+        // 99
+        let check = |annotation: Value, options: Value, expect: [bool; 3]| {
+            let cluster = cluster(json!({
+                "metadata": {"annotations": {annotation::FT_ENABLED: annotation}},
+                "spec": {"gcsFaultToleranceOptions": options},
+            }));
+            let made =
+                [is_gcs_ft_enabled(&cluster), is_redis_ft_enabled(&cluster), is_gcs_storage_embedded(&cluster.spec)];
+            assert_eq!(made, expect);
+        };
+        check(json!("true"), json!(null), [true, true, false]);
+        check(json!("TRUE"), json!(null), [true, true, false]);
+        check(json!("false"), json!(null), [false, false, false]);
+        check(json!("false"), json!({}), [true, true, false]);
+        check(json!("false"), json!({"backend": ""}), [true, true, false]);
+        check(json!("false"), json!({"backend": "redis"}), [true, true, false]);
+        check(json!("false"), json!({"backend": "rocksdb"}), [true, false, true]);
+    }
+
+    #[test]
+    fn deletion_waits_for_a_positive_number_of_seconds() {
+        // 110
+        for (text, expect) in [
+            (json!(null), 300),
+            (json!("not-a-number"), 300),
+            (json!("0"), 300),
+            (json!("-5"), 300),
+            (json!("120"), 120),
+            (json!("1"), 1),
+        ] {
+            let annotations = text.as_str().map(|text| json!({annotation::GCS_FT_DELETION_TIMEOUT: text}));
+            let cluster = cluster(json!({"metadata": {"annotations": annotations}}));
+            assert_eq!(gcs_ft_deletion_timeout_seconds(&cluster), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn ports_are_found_by_name() {
+        // 91
+        let cluster = cluster(json!({"ray": {"ports": [{"name": "a", "containerPort": 1}]}}));
+        let ray = ray_container(&cluster.spec.head_group_spec.template).unwrap();
+        assert_eq!((container_port(ray, "a"), container_port(ray, "b")), (Some(1), None));
+    }
+}

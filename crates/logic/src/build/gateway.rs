@@ -124,3 +124,108 @@ fn object(service: &RayService, kind: &str, name: String, spec: Value) -> Value 
 fn name(service: &RayService) -> &str {
     service.metadata.name.as_deref().unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::testing::cluster;
+
+    fn service() -> RayService {
+        let options = json!({"gatewayClassName": "istio"});
+        serde_json::from_value(json!({
+            "metadata": {"name": "web", "namespace": "test-ns", "uid": "u"},
+            "spec": {"upgradeStrategy": {"clusterUpgradeOptions": options}},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_gateway_is_of_the_users_class() {
+        let made = gateway(&service()).unwrap();
+        assert_eq!(made["metadata"]["name"], "web-gateway");
+        assert_eq!(made["metadata"]["ownerReferences"][0]["kind"], "RayService");
+        let listeners = json!([{"name": "http", "protocol": "HTTP", "port": 80}]);
+        assert_eq!(made["spec"], json!({"gatewayClassName": "istio", "listeners": listeners}));
+        let error = gateway(&RayService::default()).unwrap_err();
+        assert_eq!(error.to_string(), "Missing RayService ClusterUpgradeOptions during upgrade.");
+    }
+
+    #[test]
+    fn the_route_splits_the_traffic() {
+        let active = cluster(json!({"metadata": {"name": "web-a"}}));
+        let pending = cluster(
+            json!({"metadata": {"name": "web-b"}, "ray": {"ports": [{"name": "serve", "containerPort": 9000}]}}),
+        );
+        let backend = |cluster, weight| Backend { cluster, weight };
+        let made = http_route(&service(), backend(&active, 80), Some(backend(&pending, 20)));
+        assert_eq!(made["metadata"]["name"], "web-httproute");
+        let expect = json!({
+            "parentRefs": [{"name": "web-gateway", "namespace": "test-ns"}],
+            "rules": [{
+                "matches": [{"path": {"type": "PathPrefix", "value": "/"}}],
+                "backendRefs": [
+                    {"name": "web-a-serve-svc", "namespace": "test-ns", "port": 8000, "weight": 80},
+                    {"name": "web-b-serve-svc", "namespace": "test-ns", "port": 9000, "weight": 20},
+                ],
+            }],
+        });
+        assert_eq!(made["spec"], expect);
+        let alone = http_route(&service(), backend(&active, 100), None);
+        assert_eq!(alone["spec"]["rules"][0]["backendRefs"].as_array().unwrap().len(), 1);
+    }
+
+    /// Changes one field of a spec, and says whether it still counts as the same.
+    fn check(same: fn(&Value, &Value) -> bool, spec: &Value, path: &str, value: Value, expect: bool) {
+        let mut changed = spec.clone();
+        let (parent, field) = path.rsplit_once('/').unwrap();
+        changed.pointer_mut(parent).unwrap()[field] = value;
+        assert_eq!(same(spec, &changed), expect, "{path}");
+        assert_eq!(same(&changed, spec), expect, "{path}");
+    }
+
+    #[test]
+    fn routes_are_compared_by_what_matters() {
+        // 105
+        let (active, pending) = (cluster(json!({})), cluster(json!({})));
+        let [active, pending] = [(&active, 80), (&pending, 20)].map(|(cluster, weight)| Backend { cluster, weight });
+        let spec = http_route(&service(), active, Some(pending))["spec"].clone();
+        let check = |path: &str, value: Value, expect: bool| check(same_http_route_spec, &spec, path, value, expect);
+        check("/hostnames", json!([]), true);
+        check("/hostnames", json!(["x"]), false);
+        check("/parentRefs", json!([]), false);
+        for (place, field, value, expect) in [
+            ("/parentRefs/0", "name", json!("x"), false),
+            ("/parentRefs/0", "namespace", json!("x"), false),
+            ("/parentRefs/0", "group", json!("gateway.networking.k8s.io"), true),
+            ("/rules/0", "filters", json!([]), true),
+            ("/rules/0", "filters", json!([{}]), false),
+            ("/rules/0", "matches", json!([]), false),
+            ("/rules/0", "backendRefs", json!([]), false),
+            ("/rules/0/backendRefs/1", "name", json!("x"), false),
+            ("/rules/0/backendRefs/1", "namespace", json!("x"), false),
+            ("/rules/0/backendRefs/1", "weight", json!(1), false),
+            ("/rules/0/backendRefs/1", "weight", json!(null), false),
+            ("/rules/0/backendRefs/1", "port", json!(1), false),
+            ("/rules/0/backendRefs/1", "kind", json!("Service"), true),
+        ] {
+            check(&format!("{place}/{field}"), value, expect);
+        }
+        check("/rules", json!([]), false);
+    }
+
+    #[test]
+    fn gateways_are_compared_by_what_matters() {
+        // 106
+        let spec = gateway(&service()).unwrap()["spec"].clone();
+        for (path, value, expect) in [
+            ("/gatewayClassName", json!("x"), false),
+            ("/listeners", json!([]), false),
+            ("/listeners/0/name", json!("x"), false),
+            ("/listeners/0/protocol", json!("x"), false),
+            ("/listeners/0/port", json!(81), false),
+            ("/listeners/0/allowedRoutes", json!({"namespaces": {"from": "Same"}}), true),
+        ] {
+            check(same_gateway_spec, &spec, path, value, expect);
+        }
+    }
+}

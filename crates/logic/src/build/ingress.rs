@@ -93,3 +93,75 @@ pub fn ingress_update(wanted: &Ingress, live: &Ingress) -> Option<Ingress> {
     updated.spec = Some(spec);
     Some(updated)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::testing::{cluster, valid};
+    use serde_json::{Value, json};
+
+    fn made(given: Value) -> Ingress {
+        let cluster = cluster(given);
+        ingress(&valid(&cluster))
+    }
+
+    #[test]
+    fn it_leads_to_the_dashboard() {
+        // 75
+        let given = made(json!({"metadata": {"annotations": {"a": "b"}}}));
+        assert_eq!(given.metadata.name.as_deref(), Some("test-cluster-head-ingress"));
+        assert_eq!(json!(given.metadata.annotations), json!({"a": "b"}));
+        let backend = json!({"service": {"name": "test-cluster-head-svc", "port": {"number": 8265}}});
+        let path = json!({"path": "/", "pathType": "Prefix", "backend": backend});
+        assert_eq!(json!(given.spec), json!({"rules": [{"http": {"paths": [path]}}]}));
+    }
+
+    #[test]
+    fn annotation_and_options_are_honoured() {
+        // 75
+        let tls = json!([{"hosts": ["ray.example"], "secretName": "cert"}]);
+        let options = json!({"host": "ray.example", "path": "/ray", "pathType": "Exact", "tls": tls});
+        let made = made(json!({
+            "metadata": {"annotations": {"kubernetes.io/ingress.class": "nginx"}},
+            "head": {"ingressOptions": options, "headService": {"metadata": {"name": "mine"}}},
+            "ray": {"ports": [{"name": "dashboard", "containerPort": 9265}]},
+        }));
+        assert_eq!(made.metadata.annotations, None);
+        let backend = json!({"service": {"name": "mine", "port": {"number": 9265}}});
+        let path = json!({"path": "/ray", "pathType": "Exact", "backend": backend});
+        let rule = json!({"host": "ray.example", "http": {"paths": [path]}});
+        assert_eq!(json!(made.spec), json!({"ingressClassName": "nginx", "rules": [rule], "tls": tls}));
+    }
+
+    #[test]
+    fn long_names_lose_their_beginning() {
+        // 76
+        let name = ingress_name(&"c".repeat(53));
+        assert_eq!((name.len(), name.ends_with("ccc-head-ingress")), (50, true));
+    }
+
+    #[test]
+    fn drift_is_taken_back_but_not_a_default_class() {
+        // 76
+        let wanted = made(json!({"metadata": {"annotations": {"a": "b"}}}));
+        let mut live = wanted.clone();
+        live.metadata.resource_version = Some("7".to_owned());
+        assert_eq!(ingress_update(&wanted, &live), None);
+        live.spec.as_mut().unwrap().ingress_class_name = Some("default".to_owned());
+        assert_eq!(ingress_update(&wanted, &live), None);
+        let classed = made(json!({"metadata": {"annotations": {"a": "b", annotation::INGRESS_CLASS: "nginx"}}}));
+        let updated = ingress_update(&classed, &live).unwrap();
+        assert_eq!(updated.spec.unwrap().ingress_class_name.as_deref(), Some("nginx"));
+
+        let mut drifted = live.clone();
+        drifted.metadata.labels = None;
+        drifted.metadata.annotations.as_mut().unwrap().insert("foreign".to_owned(), "x".to_owned());
+        let updated = ingress_update(&wanted, &drifted).unwrap();
+        assert_eq!(updated, live, "the class that was filled in and the resource version stay");
+
+        let (mut bare, mut none) = (wanted.clone(), live);
+        bare.metadata.annotations = None;
+        none.metadata.annotations = Some(BTreeMap::new());
+        assert_eq!(ingress_update(&bare, &none), None, "no annotations are empty ones");
+    }
+}

@@ -157,3 +157,80 @@ fn leaf(cluster: &str, secret: String, dns_names: &[&str], pod_ips: &[&str]) -> 
 fn issuer(name: &str) -> Value {
     json!({"name": name, "kind": "Issuer", "group": "cert-manager.io"})
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::testing::cluster;
+
+    fn given() -> RayCluster {
+        cluster(json!({"metadata": {"uid": "01234567-89ab"}}))
+    }
+
+    #[test]
+    fn every_certificate_has_its_issuer() {
+        // B.9 3
+        let cluster = given();
+        assert_eq!(self_signed_issuer(&cluster)["spec"], json!({"selfSigned": {}}));
+        let expect = json!({
+            "secretName": "test-cluster-ca-secret-01234567",
+            "isCA": true,
+            "commonName": "ray-ca-test-cluster",
+            "privateKey": {"algorithm": "RSA", "size": 4096},
+            "duration": "87600h0m0s",
+            "renewBefore": "720h0m0s",
+            "usages": ["cert sign", "crl sign"],
+            "issuerRef": {"name": "ray-selfsigned-issuer-test-cluster", "kind": "Issuer", "group": "cert-manager.io"},
+        });
+        assert_eq!(ca_certificate(&cluster)["spec"], expect);
+        assert_eq!(ca_issuer(&cluster)["spec"], json!({"ca": {"secretName": "test-cluster-ca-secret-01234567"}}));
+        let head = head_certificate(&cluster, &Config::default(), &[]);
+        assert_eq!(head["spec"]["dnsNames"], json!(["localhost", "test-cluster-head-svc.test-ns.svc.cluster.local"]));
+        assert_eq!(head["spec"]["secretName"], "ray-head-secret-test-cluster");
+        assert_eq!(head["spec"]["issuerRef"]["name"], ca_issuer(&cluster)["metadata"]["name"]);
+        let worker = worker_certificate(&cluster, &[]);
+        assert_eq!(worker["spec"]["dnsNames"], json!(["localhost"]));
+        assert_eq!(worker["spec"]["ipAddresses"], json!(["127.0.0.1"]));
+        assert_eq!(worker["metadata"]["labels"]["app.kubernetes.io/component"], "worker-certificate");
+    }
+
+    #[test]
+    fn addresses_are_sorted_and_unique() {
+        let made = worker_certificate(&given(), &["10.244.0.6", "", "10.244.0.10", "10.244.0.6", "127.0.0.1"]);
+        assert_eq!(made["spec"]["ipAddresses"], json!(["10.244.0.10", "10.244.0.6", "127.0.0.1"]));
+    }
+
+    #[test]
+    fn short_uids_do_no_harm() {
+        // B.9 10
+        assert_eq!(ca_secret_name(&cluster(json!({"metadata": {"uid": "a"}}))), "test-cluster-ca-secret-a");
+    }
+
+    #[test]
+    fn only_names_addresses_and_labels_count() {
+        // B.9 7
+        let wanted = worker_certificate(&given(), &["10.0.0.1"]);
+        let mut live = wanted.clone();
+        live["spec"]["ipAddresses"] = json!(["127.0.0.1", "10.0.0.1"]);
+        live["spec"]["duration"] = json!("1h0m0s");
+        live["status"] = json!({"notAfter": "later"});
+        live["metadata"]["resourceVersion"] = json!("7");
+        assert_eq!(certificate_update(&wanted, &live), None);
+        for (path, value) in [
+            ("/spec/ipAddresses", json!(["127.0.0.1", "10.0.0.2"])),
+            ("/spec/ipAddresses", json!(["127.0.0.1"])),
+            ("/spec/dnsNames", json!(["localhost", "other"])),
+            ("/metadata/labels/extra", json!("x")),
+        ] {
+            let mut drifted = live.clone();
+            match drifted.pointer_mut(path) {
+                Some(field) => *field = value,
+                None => drifted["metadata"]["labels"]["extra"] = value,
+            }
+            let updated = certificate_update(&wanted, &drifted).unwrap();
+            assert_eq!(updated["spec"], wanted["spec"], "{path}");
+            assert_eq!(updated["metadata"]["labels"], wanted["metadata"]["labels"]);
+            assert_eq!(updated["metadata"]["resourceVersion"], "7");
+        }
+    }
+}

@@ -159,3 +159,157 @@ fn comparable(policy: &NetworkPolicy) -> Value {
     prune(&mut spec);
     spec
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::testing::cluster;
+    use serde_json::json;
+
+    /// The policies of the head and of the group `small`.
+    fn made(policy: Value, more: Value) -> [NetworkPolicy; 2] {
+        let mut given = more;
+        given["spec"] = json!({"networkPolicy": policy});
+        network_policies(&cluster(given)).try_into().unwrap()
+    }
+
+    fn rules(policy: &NetworkPolicy) -> (Option<usize>, Option<usize>) {
+        let spec = policy.spec.as_ref().unwrap();
+        (spec.ingress.as_ref().map(Vec::len), spec.egress.as_ref().map(Vec::len))
+    }
+
+    #[test]
+    fn a_cluster_without_the_field_has_none() {
+        assert_eq!(network_policies(&cluster(json!({}))), []);
+    }
+
+    #[test]
+    fn pods_of_a_cluster_reach_each_other() {
+        // A.7 1, 3
+        let [head, worker] = made(json!({}), json!({}));
+        let peer = json!([{"podSelector": {"matchLabels": {"ray.io/cluster": "test-cluster"}}}]);
+        for (policy, name, group, selector) in [
+            (head, "test-cluster-head", "headgroup", json!({"ray.io/node-type": "head"})),
+            (
+                worker,
+                "test-cluster-workers-small",
+                "small",
+                json!({"ray.io/node-type": "worker", "ray.io/group": "small"}),
+            ),
+        ] {
+            let mut selector = selector;
+            selector["ray.io/cluster"] = json!("test-cluster");
+            assert_eq!(policy.metadata.name.as_deref(), Some(name));
+            let labels = json!({
+                "ray.io/cluster": "test-cluster",
+                "ray.io/group": group,
+                "app.kubernetes.io/name": "kuberay",
+                "app.kubernetes.io/created-by": "kuberay-operator",
+            });
+            assert_eq!(json!(policy.metadata.labels), labels);
+            let spec = json!({
+                "podSelector": {"matchLabels": selector},
+                "policyTypes": ["Ingress", "Egress"],
+                "ingress": [{"from": peer}],
+                "egress": [{"to": peer}],
+            });
+            assert_eq!(json!(policy.spec), spec);
+        }
+    }
+
+    #[test]
+    fn the_mode_chooses_the_directions() {
+        // A.7 2
+        for (mode, types, expect) in [
+            ("DenyAll", json!(["Ingress", "Egress"]), (Some(1), Some(1))),
+            ("DenyAllIngress", json!(["Ingress"]), (Some(1), None)),
+            ("DenyAllEgress", json!(["Egress"]), (None, Some(1))),
+        ] {
+            for policy in made(json!({"mode": mode}), json!({})) {
+                assert_eq!(rules(&policy), expect, "{mode}");
+                assert_eq!(json!(policy.spec.unwrap().policy_types), types);
+            }
+        }
+    }
+
+    #[test]
+    fn users_rules_come_last_and_a_groups_replace_the_workers() {
+        let (ingress, egress) = (json!([{"ports": [{"port": 1}]}]), json!([{"ports": [{"port": 2}]}]));
+        let check = |policy: Value, of_head: (usize, usize), of_worker: (usize, usize)| {
+            let [head, worker] = made(policy, json!({}));
+            assert_eq!(rules(&head), (Some(of_head.0), Some(of_head.1)));
+            assert_eq!(rules(&worker), (Some(of_worker.0), Some(of_worker.1)));
+        };
+        // A.7 4, 5, 7
+        check(json!({"worker": {"ingressRules": ingress}}), (1, 1), (2, 1));
+        let group = json!({"groupName": "small", "ingressRules": ingress});
+        check(json!({"worker": {"egressRules": egress}, "workerGroups": [group]}), (1, 1), (2, 1));
+        let other = json!({"groupName": "other", "ingressRules": ingress});
+        check(json!({"worker": {"egressRules": egress}, "workerGroups": [other]}), (1, 1), (1, 2));
+        check(json!({"head": {"ingressRules": ingress}}), (2, 1), (1, 1));
+        check(json!({"head": {"egressRules": egress}}), (1, 2), (1, 1));
+        let [head, _] = made(json!({"head": {"ingressRules": ingress}}), json!({}));
+        assert_eq!(json!(head.spec.unwrap().ingress.unwrap()[1]), ingress[0]);
+    }
+
+    #[test]
+    fn a_jobs_submitter_reaches_the_dashboard() {
+        // A.7 6, 8
+        let owner = |kind: &str, api: &str| json!({"apiVersion": api, "kind": kind, "name": "train", "uid": "u", "controller": true});
+        let check = |mode: &str, owner: Value, params: Value, port: Option<i32>| {
+            let metadata = json!({"labels": {labels::JOB_SUBMISSION_MODE: mode}, "ownerReferences": [owner]});
+            let [head, worker] = made(json!({}), json!({"metadata": metadata, "head": {"rayStartParams": params}}));
+            let rules = head.spec.unwrap().ingress.unwrap();
+            let made = rules.get(1).map(|rule| json!(rule));
+            let expect = port.map(|port| {
+                let labels = json!({"ray.io/originated-from-cr-name": "train", "ray.io/originated-from-crd": "RayJob"});
+                json!({"from": [{"podSelector": {"matchLabels": labels}}], "ports": [{"protocol": "TCP", "port": port}]})
+            });
+            assert_eq!(made, expect);
+            assert_eq!(worker.spec.unwrap().ingress.unwrap().len(), 1);
+        };
+        check("K8sJobMode", owner("RayJob", "ray.io/v1"), json!({}), Some(8265));
+        check("K8sJobMode", owner("RayJob", "ray.io/v1"), json!({"dashboard-port": "9265"}), Some(9265));
+        check("K8sJobMode", owner("RayJob", "ray.io/v1"), json!({"dashboard-port": "?"}), Some(8265));
+        check("SidecarMode", owner("RayJob", "ray.io/v1"), json!({}), None);
+        check("K8sJobMode", owner("RayService", "ray.io/v1"), json!({}), None);
+        check("K8sJobMode", owner("RayJob", "other.io/v1"), json!({}), None);
+    }
+
+    #[test]
+    fn names_are_not_cut() {
+        // A.7 9
+        let name = "c".repeat(53);
+        let given = json!({"metadata": {"name": name}, "spec": {"networkPolicy": {}}});
+        let names: Vec<_> = network_policies(&cluster(given)).into_iter().filter_map(|it| it.metadata.name).collect();
+        assert_eq!(names, [format!("{name}-head"), format!("{name}-workers-small")]);
+    }
+
+    #[test]
+    fn only_real_differences_are_written() {
+        let rules = json!({"ingressRules": [{"ports": [{"port": 1}], "from": []}]});
+        let [wanted, _] = made(json!({"head": rules}), json!({}));
+        let mut live = wanted.clone();
+        live.metadata.annotations = Some(map(&[("foreign", "x")]));
+        let ingress = live.spec.as_mut().unwrap().ingress.as_mut().unwrap();
+        ingress[1].from = None;
+        ingress[1].ports.as_mut().unwrap()[0].protocol = Some("TCP".to_owned());
+        assert_eq!(network_policy_update(&wanted, &live), None);
+
+        let mut drifted = live.clone();
+        drifted.spec.as_mut().unwrap().ingress.as_mut().unwrap().pop();
+        let updated = network_policy_update(&wanted, &drifted).unwrap();
+        assert_eq!(updated.metadata, live.metadata);
+        assert_eq!(network_policy_update(&wanted, &updated), None);
+
+        let mut relabelled = live.clone();
+        relabelled.metadata.labels = None;
+        assert!(network_policy_update(&wanted, &relabelled).is_some());
+
+        // An empty selector selects everything, no selector nothing.
+        let mut opened = live;
+        opened.spec.as_mut().unwrap().ingress.as_mut().unwrap()[0].from.as_mut().unwrap()[0].pod_selector =
+            Some(LabelSelector::default());
+        assert!(network_policy_update(&wanted, &opened).is_some());
+    }
+}

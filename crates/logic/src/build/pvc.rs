@@ -79,3 +79,66 @@ fn access_mode_drift(wanted: &PersistentVolumeClaimSpec, current: &PersistentVol
     (sorted(wanted.clone()) != sorted(current.clone()))
         .then(|| format!("accessModes [{}] != current [{}]", wanted.join(" "), current.join(" ")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::testing::{cluster, valid};
+    use serde_json::{Value, json};
+
+    fn made(storage: Value) -> PersistentVolumeClaim {
+        let options = json!({"backend": "rocksdb", "storage": storage});
+        let cluster = cluster(json!({
+            "metadata": {"ownerReferences": [{"apiVersion": "ray.io/v1", "kind": "RayService", "name": "web", "uid": "u"}]},
+            "spec": {"gcsFaultToleranceOptions": options},
+        }));
+        gcs_storage_claim(&valid(&cluster))
+    }
+
+    #[test]
+    fn it_is_the_clusters_unless_it_outlives_it() {
+        // 112
+        let claim = made(json!(null));
+        assert_eq!(claim.metadata.name.as_deref(), Some("test-cluster-gcs-pvc"));
+        assert_eq!(claim.metadata.owner_references.unwrap()[0].kind, "RayCluster");
+        let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+        assert_eq!(json!(claim.spec), spec);
+        assert_eq!(made(json!({"deletionPolicy": "Retain"})).metadata.owner_references, None);
+        assert!(made(json!({"deletionPolicy": "DeleteWithCluster"})).metadata.owner_references.is_some());
+        let claim = made(json!({"size": "5Gi", "accessModes": ["ReadWriteMany"], "storageClassName": "fast"}));
+        let spec = json!({
+            "accessModes": ["ReadWriteMany"],
+            "resources": {"requests": {"storage": "5Gi"}},
+            "storageClassName": "fast",
+        });
+        assert_eq!(json!(claim.spec), spec);
+    }
+
+    #[test]
+    fn differences_are_told() {
+        let check = |wanted: Value, current: Value, expect: Option<&str>| {
+            let (wanted, current) = (made(wanted).spec.unwrap(), made(current).spec.unwrap());
+            assert_eq!(claim_drift(&wanted, &current).as_deref(), expect);
+        };
+        check(json!(null), json!(null), None);
+        check(json!({"size": "1024Mi"}), json!({"size": "1Gi"}), None);
+        check(json!({"size": "2Gi"}), json!(null), Some("requested size 2Gi != current 1Gi"));
+        check(json!(null), json!({"storageClassName": "fast"}), None);
+        check(
+            json!({"storageClassName": "fast"}),
+            json!({"storageClassName": "slow"}),
+            Some("storageClassName fast != current slow"),
+        );
+        check(json!({"storageClassName": "fast"}), json!(null), Some("storageClassName fast != current <default>"));
+        let modes = |modes: &[&str]| json!({"accessModes": modes});
+        check(modes(&["ReadWriteOnce", "ReadOnlyMany"]), modes(&["ReadOnlyMany", "ReadWriteOnce"]), None);
+        check(
+            json!({"size": "2Gi", "accessModes": ["ReadWriteOnce", "ReadOnlyMany"]}),
+            json!(null),
+            Some(
+                "requested size 2Gi != current 1Gi; \
+                 accessModes [ReadWriteOnce ReadOnlyMany] != current [ReadWriteOnce]",
+            ),
+        );
+    }
+}

@@ -71,3 +71,42 @@ fn rule(group: &str, resource: &str, verbs: &[&str]) -> PolicyRule {
         ..PolicyRule::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::testing::{cluster, valid};
+    use serde_json::{Value, json};
+
+    #[test]
+    fn the_binding_joins_account_and_role() {
+        // 78
+        let check = |given: Value, account: &str, role: &str| {
+            let cluster = cluster(given);
+            let binding = role_binding(&valid(&cluster));
+            let subject = json!([{"kind": "ServiceAccount", "name": account, "namespace": "test-ns"}]);
+            assert_eq!(json!(binding.subjects), subject);
+            let role_ref = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role});
+            assert_eq!(json!(binding.role_ref), role_ref);
+            assert_eq!(binding.metadata.name.as_deref(), Some(role));
+            assert_eq!(super::role(&valid(&cluster)).metadata.name.as_deref(), Some(role));
+            assert_eq!(service_account(&valid(&cluster)).metadata.name.as_deref(), Some(account));
+        };
+        check(json!({"pod": {"serviceAccountName": "mine"}}), "mine", "test-cluster");
+        check(json!({}), "test-cluster", "test-cluster");
+        check(json!({"pod": {"serviceAccountName": ""}}), "test-cluster", "test-cluster");
+        let end = "b".repeat(50);
+        check(json!({"metadata": {"name": format!("{}{end}", "a".repeat(150))}}), &end, &end);
+    }
+
+    #[test]
+    fn the_role_allows_what_the_autoscaler_does() {
+        let cluster = cluster(json!({}));
+        let expect = json!([
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "patch"]},
+            {"apiGroups": [""], "resources": ["pods/resize"], "verbs": ["patch"]},
+            {"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["get", "patch"]},
+        ]);
+        assert_eq!(json!(role(&valid(&cluster)).rules), expect);
+    }
+}

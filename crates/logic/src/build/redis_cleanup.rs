@@ -81,3 +81,78 @@ fn script(has_username: bool) -> String {
          storage_namespace=os.getenv('RAY_external_storage_namespace')) else None\""
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::testing::{arg, cluster, env, env_names, head, valid};
+    use serde_json::{Value, json};
+
+    fn made(given: Value) -> (Job, Container) {
+        let cluster = cluster(given);
+        let job = redis_cleanup_job(&valid(&cluster), &Config::default());
+        let pod = job.spec.as_ref().unwrap().template.spec.clone().unwrap();
+        assert_eq!(pod.containers.len(), 1);
+        assert_eq!(pod.restart_policy.as_deref(), Some("Never"));
+        (job, pod.containers.into_iter().next().unwrap())
+    }
+
+    #[test]
+    fn it_runs_in_a_pod_like_the_heads() {
+        let given = json!({
+            "spec": {
+                "gcsFaultToleranceOptions": {"redisAddress": "redis:6379"},
+                "enableInTreeAutoscaling": true,
+                "tlsOptions": {"enabled": true},
+            },
+            "ray": {"resources": {"limits": {"cpu": "4", "memory": "8Gi"}}},
+            "pod": {"initContainers": [{"name": "mine"}], "sidecars": [{"name": "users"}]},
+        });
+        let (job, ray) = made(given.clone());
+        assert_eq!(job.metadata.name.as_deref(), Some("test-cluster-redis-cleanup"));
+        let spec = job.spec.unwrap();
+        assert_eq!((spec.backoff_limit, spec.active_deadline_seconds), (Some(0), Some(300)));
+        let template = spec.template.metadata.unwrap();
+        assert_eq!(job.metadata.labels, template.labels);
+        assert_eq!(job.metadata.annotations, template.annotations);
+        assert_eq!((template.name, template.generate_name.as_deref()), (None, Some("test-cluster-head-")));
+        let labels = template.labels.unwrap();
+        assert_eq!(labels[labels::NODE_TYPE], labels::REDIS_CLEANUP);
+        assert_eq!(labels[labels::GROUP], labels::HEAD_GROUP);
+        let annotations = json!({"ray.io/ft-enabled": "true", "ray.io/external-storage-namespace": "test-uid"});
+        assert_eq!(json!(template.annotations), annotations);
+
+        let pod = spec.template.spec.unwrap();
+        let init = pod.init_containers.unwrap();
+        assert_eq!(init.iter().map(|container| container.name.as_str()).collect::<Vec<_>>(), ["mine"]);
+        let shared_memory = pod.volumes.unwrap().into_iter().find(|volume| volume.name == "shared-mem").unwrap();
+        assert_eq!(json!(shared_memory.empty_dir), json!({"medium": "Memory", "sizeLimit": "8Gi"}));
+
+        let head = head(&cluster(given), &Config::default());
+        let of_head = crate::build::testing::ray(&head);
+        let mut names = env_names(of_head);
+        names.extend(["RAY_redis_db_connect_retries", "RAY_redis_db_connect_wait_milliseconds"]);
+        assert_eq!(env_names(&ray), names);
+        assert_eq!(env(&ray, "RAY_redis_db_connect_retries"), Some("120"));
+        assert_eq!(env(&ray, "RAY_redis_db_connect_wait_milliseconds"), Some("500"));
+        assert_eq!((&ray.liveness_probe, &ray.readiness_probe), (&None, &None));
+        assert_eq!((&ray.ports, &ray.volume_mounts), (&of_head.ports, &of_head.volume_mounts));
+        assert_eq!(json!(ray.resources), json!(pod::requirements("200m", "256Mi")));
+    }
+
+    #[test]
+    fn a_user_name_is_passed_on() {
+        let (_, plain) = made(json!({"spec": {"gcsFaultToleranceOptions": {}}}));
+        let named = json!({"redisUsername": {"value": "someone"}});
+        let (_, named) = made(json!({"spec": {"gcsFaultToleranceOptions": named}}));
+        let username = "port=parsed.port, username=os.getenv('REDIS_USERNAME', parsed.username), password=";
+        assert_eq!(arg(&named).replace(username, "port=parsed.port, password="), arg(&plain));
+        assert_ne!(arg(&named), arg(&plain));
+    }
+
+    #[test]
+    fn long_names_lose_their_beginning() {
+        let name = redis_cleanup_job_name(&"c".repeat(53));
+        assert_eq!((name.len(), name.ends_with("ccc-redis-cleanup")), (63, true));
+    }
+}

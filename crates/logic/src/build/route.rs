@@ -30,3 +30,37 @@ pub fn route(cluster: &ValidCluster<'_>) -> Value {
     }
     route
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::testing::{cluster, valid};
+
+    #[test]
+    fn it_leads_to_the_dashboard() {
+        // 77
+        let cluster = cluster(json!({"metadata": {"annotations": {"kubernetes.io/ingress.class": "nginx"}}}));
+        let expect = json!({
+            "apiVersion": "route.openshift.io/v1",
+            "kind": "Route",
+            "metadata": {
+                "name": "test-cluster-head-route",
+                "namespace": "test-ns",
+                "labels": {
+                    "ray.io/cluster": "test-cluster",
+                    "ray.io/identifier": "test-cluster-head",
+                    "app.kubernetes.io/name": "kuberay",
+                    "app.kubernetes.io/created-by": "kuberay-operator",
+                },
+                "annotations": {"kubernetes.io/ingress.class": "nginx"},
+                "ownerReferences": [owner::cluster_reference(&cluster)],
+            },
+            "spec": {
+                "to": {"kind": "Service", "name": "test-cluster-head-svc", "weight": 100},
+                "port": {"targetPort": 8265},
+                "wildcardPolicy": "None",
+            },
+        });
+        assert_eq!(route(&valid(&cluster)), expect);
+    }
+}

@@ -115,3 +115,179 @@ fn ports(cluster: &RayCluster) -> Vec<ServicePort> {
     };
     facts::head_ports(&cluster.spec).into_iter().map(port).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::testing::{cluster, valid};
+    use serde_json::{Value, json};
+
+    fn made(given: Value) -> Value {
+        made_with(given, &Config::default())
+    }
+
+    fn made_with(given: Value, config: &Config) -> Value {
+        let cluster = cluster(given);
+        let service = head_service(&valid(&cluster), config);
+        assert_eq!(service, head_service(&valid(&cluster), config), "two builds are equal");
+        json!(service)
+    }
+
+    /// Names and numbers of the ports, in order.
+    fn ports(service: &Value) -> Vec<(&str, i64)> {
+        let ports = service["spec"]["ports"].as_array().unwrap().iter();
+        ports.map(|port| (port["name"].as_str().unwrap(), port["port"].as_i64().unwrap())).collect()
+    }
+
+    #[test]
+    fn it_is_headless_by_default() {
+        // 60
+        let labels = json!({
+            "ray.io/cluster": "test-cluster",
+            "ray.io/node-type": "head",
+            "ray.io/identifier": "test-cluster-head",
+            "app.kubernetes.io/name": "kuberay",
+            "app.kubernetes.io/created-by": "kuberay-operator",
+        });
+        let port = |name: &str, port: i32| json!({"name": name, "port": port, "appProtocol": "tcp"});
+        let expect = json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {
+                "name": "test-cluster-head-svc",
+                "namespace": "test-ns",
+                "labels": labels,
+                "ownerReferences": [{
+                    "apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "test-cluster", "uid": "test-uid",
+                    "controller": true, "blockOwnerDeletion": true,
+                }],
+            },
+            "spec": {
+                "clusterIP": "None",
+                "publishNotReadyAddresses": true,
+                "ports": [
+                    port("client", 10001), port("dashboard", 8265), port("gcs-server", 6379), port("metrics", 8080),
+                    port("serve", 8000),
+                ],
+                "selector": labels,
+            },
+        });
+        assert_eq!(made(json!({})), expect);
+    }
+
+    #[test]
+    fn ports_are_those_of_the_head() {
+        // 61, 64
+        let check = |given: Value, expect: &[(&str, i64)]| {
+            assert_eq!(ports(&made(json!({"ray": {"ports": given}}))), expect);
+        };
+        let all = [("client", 10001), ("dashboard", 8265), ("gcs-server", 6379), ("metrics", 8080), ("serve", 8000)];
+        check(json!([]), &all);
+        check(json!([{"name": "random", "containerPort": 1234}]), &[("metrics", 8080), ("random", 1234)]);
+        check(json!([{"name": "metrics", "containerPort": 8081}]), &[("metrics", 8081)]);
+        check(json!([{"containerPort": 1234}]), &[("1234-port", 1234), ("metrics", 8080)]);
+        let twice = json!([{"name": "a", "containerPort": 1}, {"name": "a", "containerPort": 2}]);
+        check(twice, &[("a", 2), ("metrics", 8080)]);
+    }
+
+    #[test]
+    fn types_and_the_operator_make_it_reachable() {
+        // 62
+        let flag = Config { head_cluster_ip_service: true, ..Config::default() };
+        for (type_, config, headless) in [
+            (json!(null), Config::default(), true),
+            (json!("ClusterIP"), Config::default(), true),
+            (json!("ClusterIP"), flag, false),
+            (json!("NodePort"), Config::default(), false),
+        ] {
+            let service = made_with(json!({"head": {"serviceType": type_}}), &config);
+            assert_eq!(service["spec"]["type"], type_);
+            assert_eq!(service["spec"]["clusterIP"] == "None", headless);
+            assert_eq!(service["spec"]["publishNotReadyAddresses"] == true, headless);
+        }
+    }
+
+    #[test]
+    fn only_the_templates_app_name_reaches_the_selector() {
+        // 63
+        let labels = json!({"app.kubernetes.io/name": "testname", "ray.io/identifier": "x", "other": "y"});
+        let service = made(json!({
+            "head": {"template": {"metadata": {"labels": labels}}, "labels": {"app.kubernetes.io/name": "not-me"}},
+            "spec": {"headServiceAnnotations": {"key": "value"}},
+        }));
+        let selector = service["spec"]["selector"].as_object().unwrap();
+        assert_eq!(selector.len(), 5);
+        assert_eq!(selector["app.kubernetes.io/name"], "testname");
+        assert_eq!(selector["ray.io/identifier"], "test-cluster-head");
+        assert_eq!(service["metadata"]["annotations"], json!({"key": "value"}));
+    }
+
+    #[test]
+    fn a_users_service_is_completed() {
+        // 65
+        let service = made(json!({
+            "spec": {"headServiceAnnotations": {"both": "operator", "operators": "1"}},
+            "head": {"serviceType": "NodePort", "headService": {
+                "metadata": {
+                    "name": "mine", "namespace": "other",
+                    "labels": {"ray.io/cluster": "user", "mine": "1"},
+                    "annotations": {"both": "user", "users": "1"},
+                },
+                "spec": {
+                    "type": "LoadBalancer", "clusterIP": "", "selector": {"app": "user"},
+                    "ports": [{"name": "metrics", "port": 1}], "sessionAffinity": "ClientIP",
+                },
+            }},
+            "ray": {"ports": [{"name": "dashboard", "containerPort": 8265}]},
+        }));
+        let metadata = &service["metadata"];
+        assert_eq!((&metadata["name"], &metadata["namespace"]), (&json!("mine"), &json!("test-ns")));
+        assert_eq!(metadata["labels"]["ray.io/cluster"], "test-cluster");
+        assert_eq!(metadata["labels"]["mine"], "1");
+        assert_eq!(metadata["annotations"], json!({"both": "operator", "operators": "1", "users": "1"}));
+        let spec = &service["spec"];
+        assert_eq!((&spec["type"], &spec["clusterIP"]), (&json!("LoadBalancer"), &json!("")));
+        assert_eq!(spec["sessionAffinity"], "ClientIP");
+        assert_eq!(spec["selector"].as_object().unwrap().len(), 5);
+        assert_eq!(ports(&service), [("metrics", 1), ("dashboard", 8265), ("metrics", 8080)]);
+        assert_eq!(spec["publishNotReadyAddresses"], json!(null));
+        // An empty one is completed in all respects but stays with a cluster IP.
+        let service = made(json!({"head": {"serviceType": "NodePort", "headService": {}}}));
+        assert_eq!(service["metadata"]["name"], "test-cluster-head-svc");
+        assert_eq!((&service["spec"]["type"], &service["spec"]["clusterIP"]), (&json!("NodePort"), &json!(null)));
+        assert_eq!(ports(&service).len(), 5);
+    }
+
+    #[test]
+    fn owners_lead_to_their_cluster() {
+        // 92
+        let cluster = cluster(json!({
+            "head": {
+                "headService": {"metadata": {"name": "not-me"}},
+                "template": {"metadata": {"labels": {"app.kubernetes.io/name": "not-me"}}},
+            },
+            "spec": {"headServiceAnnotations": {"not": "me"}},
+        }));
+        let owner = ObjectMeta {
+            name: Some("web".to_owned()),
+            namespace: Some("test-ns".to_owned()),
+            uid: Some("u".to_owned()),
+            ..ObjectMeta::default()
+        };
+        for (creator, kind) in [(Creator::RayService, "RayService"), (Creator::RayJob, "RayJob")] {
+            let service = json!(owner_head_service(creator, &owner, &cluster, &Config::default()));
+            assert_eq!(service["metadata"]["name"], "web-head-svc");
+            let labels = json!({
+                "ray.io/originated-from-cr-name": "web",
+                "ray.io/originated-from-crd": kind,
+                "ray.io/node-type": "head",
+                "ray.io/identifier": "web-head",
+            });
+            assert_eq!(service["metadata"]["labels"], labels);
+            assert_eq!(service["metadata"]["annotations"], json!(null));
+            assert_eq!(service["metadata"]["ownerReferences"][0]["kind"], kind);
+            assert_eq!(service["spec"]["selector"]["ray.io/cluster"], "test-cluster");
+            assert_eq!(service["spec"]["selector"]["app.kubernetes.io/name"], "kuberay");
+        }
+    }
+}

@@ -36,3 +36,34 @@ pub fn headless_service(cluster: &ValidCluster<'_>) -> Service {
     };
     Service { metadata, spec: Some(spec), status: None }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::testing::{cluster, valid};
+    use serde_json::json;
+
+    #[test]
+    fn groups_of_several_hosts_need_it() {
+        for (hosts, needed) in [(json!(null), false), (json!(0), false), (json!(1), false), (json!(2), true)] {
+            let cluster = cluster(json!({"worker": {"numOfHosts": hosts}}));
+            assert_eq!(needs_headless_service(&cluster.spec), needed, "{hosts}");
+        }
+    }
+
+    #[test]
+    fn it_selects_workers_and_has_no_ports() {
+        // 67
+        let cluster = cluster(json!({}));
+        let service = headless_service(&valid(&cluster));
+        assert_eq!(service.metadata.name.as_deref(), Some("test-cluster-headless"));
+        assert_eq!(json!(service.metadata.labels), json!({"ray.io/headless-worker-svc": "test-cluster"}));
+        let spec = json!({
+            "type": "ClusterIP",
+            "clusterIP": "None",
+            "publishNotReadyAddresses": true,
+            "selector": {"ray.io/cluster": "test-cluster", "ray.io/node-type": "worker"},
+        });
+        assert_eq!(json!(service.spec), spec);
+    }
+}

@@ -122,3 +122,148 @@ fn customised(given: &Service, built: Service, ports: Option<Vec<ServicePort>>) 
     metadata.owner_references = built.metadata.owner_references;
     Service { metadata, spec: Some(spec), status: None }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::testing::{cluster, valid};
+    use serde_json::{Value, json};
+
+    /// A RayService whose cluster has these ports, and perhaps a Service of its own.
+    fn made(ports: Value, serve_service: Value) -> Result<Value, MissingServePort> {
+        let cluster = cluster(json!({"ray": {"ports": ports}}));
+        let service: RayService = serde_json::from_value(json!({
+            "metadata": {"name": "rayservice-sample", "namespace": "test-ns", "uid": "u"},
+            "spec": {"serveService": serve_service, "rayClusterConfig": {"headGroupSpec": {"serviceType": "ClusterIP"}}},
+        }))
+        .unwrap();
+        service_serve_service(&service, &cluster).map(|service| json!(service))
+    }
+
+    fn port(name: &str, number: i32) -> Value {
+        json!({"name": name, "containerPort": number})
+    }
+
+    #[test]
+    fn a_rayservice_leads_to_the_pods_that_serve() {
+        // 68
+        let service = made(json!([]), json!(null)).unwrap();
+        let metadata = &service["metadata"];
+        assert_eq!(metadata["name"], "rayservice-sample-serve-svc");
+        let labels = json!({
+            "ray.io/originated-from-cr-name": "rayservice-sample",
+            "ray.io/originated-from-crd": "RayService",
+            "ray.io/serve": "rayservice-sample-serve",
+        });
+        assert_eq!(metadata["labels"], labels);
+        assert_eq!(metadata["ownerReferences"][0]["kind"], "RayService");
+        let spec = json!({
+            "type": "ClusterIP",
+            "selector": {"ray.io/cluster": "test-cluster", "ray.io/serve": "true"},
+            "ports": [{"name": "serve", "port": 8000}],
+        });
+        assert_eq!(service["spec"], spec);
+    }
+
+    #[test]
+    fn a_cluster_leads_to_all_its_pods() {
+        // 68
+        let cluster = cluster(json!({"head": {"serviceType": "NodePort"}}));
+        let service = json!(cluster_serve_service(&valid(&cluster)).unwrap());
+        assert_eq!(service["metadata"]["name"], "test-cluster-serve-svc");
+        assert_eq!(service["metadata"]["labels"]["ray.io/originated-from-crd"], "RayCluster");
+        assert_eq!(service["metadata"]["ownerReferences"][0]["kind"], "RayCluster");
+        assert_eq!(service["spec"]["selector"], json!({"ray.io/cluster": "test-cluster"}));
+        assert_eq!(service["spec"]["type"], "NodePort");
+    }
+
+    #[test]
+    fn each_cluster_of_a_gradual_upgrade_has_its_own() {
+        let cluster = cluster(json!({}));
+        let spec = json!({"serveService": {"metadata": {"name": "not-me"}}});
+        let service = serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": spec})).unwrap();
+        let service = json!(upgrade_serve_service(&service, &cluster).unwrap());
+        assert_eq!(service["metadata"]["name"], "test-cluster-serve-svc");
+        let labels = json!({
+            "ray.io/originated-from-cr-name": "test-cluster",
+            "ray.io/originated-from-crd": "RayService",
+            "ray.io/serve": "test-cluster-serve",
+        });
+        assert_eq!(service["metadata"]["labels"], labels);
+        assert_eq!(service["metadata"]["ownerReferences"][0]["kind"], "RayCluster");
+        assert_eq!(service["spec"]["selector"]["ray.io/serve"], "true");
+    }
+
+    #[test]
+    fn without_a_port_there_is_none() {
+        // 69
+        let error = made(json!([port("dashboard", 8265)]), json!(null)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "Please specify a port named 'serve' (or with the prefix 'serve-', e.g. 'serve-grpc') in the Ray head \
+             container; otherwise, the Kubernetes service for Ray Serve will not be created."
+        );
+        let cluster = cluster(json!({"ray": {"ports": [port("dashboard", 8265)]}}));
+        assert_eq!(cluster_serve_service(&valid(&cluster)), Err(MissingServePort));
+        assert_eq!(upgrade_serve_service(&RayService::default(), &cluster), Err(MissingServePort));
+    }
+
+    #[test]
+    fn a_users_service_describes_the_heads_ports() {
+        let check = |ports: Value, theirs: Value, expect: Value| {
+            let service = made(ports, json!({"spec": {"ports": theirs, "selector": {"a": "b"}}})).unwrap();
+            assert_eq!(service["spec"]["ports"], expect);
+            assert_eq!(service["spec"]["selector"].as_object().unwrap().len(), 2);
+        };
+        // 70
+        let theirs = json!([{"name": "serve", "port": 12345}, {"name": "client", "port": 98765}]);
+        check(json!([port("serve", 8000)]), theirs, json!([{"name": "serve", "port": 12345}]));
+        // 71
+        let ports = json!([port("serve", 8000), port("serve-grpc", 9000), port("gcs", 6379), port("dashboard", 8265)]);
+        let both = json!([{"name": "serve", "port": 8000}, {"name": "serve-grpc", "port": 9000}]);
+        check(ports.clone(), json!([]), both.clone());
+        assert_eq!(made(ports.clone(), json!(null)).unwrap()["spec"]["ports"], both);
+        // 72
+        let theirs = json!([{"name": "serve-grpc", "port": 9000}]);
+        check(json!([port("serve", 8000)]), theirs, json!([{"name": "serve", "port": 8000}]));
+        // 73
+        let h2c = json!({"name": "serve-grpc", "port": 9000, "appProtocol": "kubernetes.io/h2c"});
+        check(ports, json!([h2c]), json!([{"name": "serve", "port": 8000}, h2c]));
+        let theirs = json!([{"name": "z", "port": 1}, {"name": "serve", "port": 2}]);
+        check(json!([port("dashboard", 8265)]), theirs.clone(), theirs);
+    }
+
+    #[test]
+    fn a_users_service_keeps_its_name_and_type() {
+        let given = json!({
+            "metadata": {"name": "mine", "namespace": "other", "labels": {"ray.io/serve": "user", "a": "b"}},
+            "spec": {"type": "NodePort"},
+        });
+        let service = made(json!([]), given).unwrap();
+        assert_eq!(service["metadata"]["name"], "mine");
+        assert_eq!(service["metadata"]["namespace"], "test-ns");
+        assert_eq!(service["metadata"]["labels"]["ray.io/serve"], "rayservice-sample-serve");
+        assert_eq!(service["metadata"]["labels"]["a"], "b");
+        assert_eq!(service["spec"]["type"], "NodePort");
+        let service = made(json!([]), json!({})).unwrap();
+        assert_eq!(service["metadata"]["name"], "rayservice-sample-serve-svc");
+        assert_eq!(service["spec"]["type"], "ClusterIP");
+    }
+
+    #[test]
+    fn serving_ports_are_known_by_their_names() {
+        // 74
+        for (name, expect) in [
+            ("serve", true),
+            ("serve-grpc", true),
+            ("serve-http", true),
+            ("server", false),
+            ("dashboard", false),
+            ("gcs-server", false),
+            ("metrics", false),
+            ("", false),
+        ] {
+            assert_eq!(is_serving_port(name), expect, "{name}");
+        }
+    }
+}
