@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 /// The folder that holds what is fetched or built once per user.
-pub(crate) fn cache_folder() -> Result<PathBuf> {
+pub fn cache_folder() -> Result<PathBuf> {
     let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let base = base.or_else(|| std::env::home_dir().map(|home| home.join(".cache")));
     Ok(base.context("neither XDG_CACHE_HOME nor HOME is set: no place for a cache")?.join("manta"))

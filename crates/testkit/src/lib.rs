@@ -2,6 +2,7 @@
 //!
 //! Development only. Knows nothing of Ray's Kubernetes types, so that every crate can use it in its tests.
 
+pub mod audit;
 mod control_plane;
 mod dashboard;
 mod go;
@@ -10,5 +11,6 @@ mod supervised;
 
 pub use control_plane::{ControlPlane, LEDGER_VARIABLE, Options, SHARED_VARIABLE, User, count_tests};
 pub use dashboard::{Asked, FakeDashboard, Mode as DashboardMode};
+pub use go::cache_folder;
 pub use kubelet::{Kubelet, Play};
 pub use supervised::Supervised;

@@ -17,8 +17,18 @@ use crate::go;
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crds");
 const GO_MOD: &str = include_str!("../../crds/go.mod");
 
+/// The folder with the standard CRDs of Gateway API.
+pub(super) fn of_gateway_api() -> Result<PathBuf> {
+    of_module("sigs.k8s.io/gateway-api", "config/crd/standard")
+}
+
+/// The folder with the CRDs of cert-manager.
+pub(super) fn of_cert_manager() -> Result<PathBuf> {
+    of_module("github.com/cert-manager/cert-manager", "deploy/crds")
+}
+
 /// The folder `inside` a Go module's sources, which are fetched if need be.
-pub(super) fn of_module(module: &str, inside: &str) -> Result<PathBuf> {
+fn of_module(module: &str, inside: &str) -> Result<PathBuf> {
     let required = GO_MOD.lines().find_map(|line| line.trim().strip_prefix(module)?.strip_prefix(' '));
     let version = required.with_context(|| format!("crds/go.mod does not require {module}"))?;
     let output = Command::new(go::find_go()?)

@@ -131,8 +131,11 @@ fn apiserver_command(program: &Path, folder: &Path, etcd_port: u16, port: u16, o
     flag("endpoint-reconciler-type", &"none");
     flag("allow-privileged", &"true");
     if options.audit {
-        let policy =
-            "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
+        let policy = format!(
+            "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\n\
+             rules: [{{level: Metadata, users: [{}]}}, {{level: None}}]\n",
+            User::Operator.name()
+        );
         fs::write(file("audit-policy.yaml"), policy)?;
         flag("audit-policy-file", &file("audit-policy.yaml"));
         flag("audit-log-path", &file(AUDIT_LOG));

@@ -70,7 +70,7 @@ impl User {
 pub struct Options {
     /// Authorise by RBAC instead of allowing everything.
     pub rbac: bool,
-    /// Log every request's metadata, to be read with [`ControlPlane::audit_log_path`].
+    /// Log the requests of [`User::Operator`], to be read with [`crate::audit::AuditLog`].
     pub audit: bool,
 }
 
@@ -97,6 +97,14 @@ impl ControlPlane {
         let started = daemons::start(&binaries, &folder, options);
         let daemons = started.inspect_err(|_| drop(fs::remove_dir_all(&folder)))?;
         Ok(Self { folder, kubectl: binaries.kubectl, daemons })
+    }
+
+    /// Builds and fetches all that control planes need, so that they start without a network later.
+    pub fn prepare() -> Result<()> {
+        Binaries::obtain()?;
+        crds::of_gateway_api()?;
+        crds::of_cert_manager()?;
+        Ok(())
     }
 
     /// The server that all tests of this process share, or of all processes where `MANTA_TEST_CONTROL_PLANE` names one.
@@ -202,12 +210,12 @@ impl ControlPlane {
 
     /// Installs the standard CRDs of Gateway API.
     pub async fn install_gateway_crds(&self) -> Result<usize> {
-        self.install_crds(&crds::of_module("sigs.k8s.io/gateway-api", "config/crd/standard")?).await
+        self.install_crds(&crds::of_gateway_api()?).await
     }
 
     /// Installs the CRDs of cert-manager.
     pub async fn install_cert_manager_crds(&self) -> Result<usize> {
-        self.install_crds(&crds::of_module("github.com/cert-manager/cert-manager", "deploy/crds")?).await
+        self.install_crds(&crds::of_cert_manager()?).await
     }
 
     /// An error if a daemon has ended.
