@@ -1,0 +1,46 @@
+# The tasks of this project. More than a line of shell lives in xtask/.
+
+CARGO ?= cargo
+XTASK = $(CARGO) run --quiet --package xtask --
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Lists the tasks
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-20s %s\n", $$1, $$2}'
+
+.PHONY: check
+check: ## Formatting, clippy and dependencies
+	@$(XTASK) check
+
+.PHONY: fmt
+fmt: ## Formats the code
+	$(CARGO) fmt --all
+
+.PHONY: clippy
+clippy: ## Clippy, warnings as errors
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+.PHONY: deny
+deny: ## Dependencies: bans, licences, sources, advisories
+	@$(XTASK) deny
+
+.PHONY: test
+test: ## Everything that CI runs: check and all tests
+	@$(XTASK) test
+
+.PHONY: parity
+parity: ## Plays KubeRay's recordings against the operator; see tests/parity/README.md
+	@$(XTASK) parity $(PARITY_FLAGS)
+
+.PHONY: takeover
+takeover: ## Takes over objects that KubeRay made and counts pod writes
+	@$(XTASK) takeover
+
+.PHONY: bench
+bench: ## Measures the operator: CLUSTERS=50 for a quick run, OPERATOR='CMD' for another
+	@$(XTASK) bench
+
+.PHONY: control-plane
+control-plane: ## Runs a real control plane on loopback until interrupted
+	@$(XTASK) control-plane

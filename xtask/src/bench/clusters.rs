@@ -1,0 +1,80 @@
+//! The RayClusters to measure with.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use futures::{StreamExt, TryStreamExt, stream};
+use kube::api::{ApiResource, DynamicObject, PostParams};
+use kube::core::GroupVersionKind;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::process::say;
+
+/// How many are created at the same time.
+const SIDE_BY_SIDE: usize = 8;
+
+/// Creates the clusters and waits until all are ready; how long creating took.
+pub(super) async fn create_until_ready(client: &Client, count: usize, limit: Duration) -> Result<Duration> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("ray.io", "v1", "RayCluster"));
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &resource);
+    let start = Instant::now();
+    let creating = async {
+        stream::iter(0..count)
+            .map(|number| {
+                let api = &api;
+                async move {
+                    api.create(&PostParams::default(), &serde_json::from_value(cluster(number))?)
+                        .await
+                        .context("cannot create a RayCluster")
+                }
+            })
+            .buffer_unordered(SIDE_BY_SIDE)
+            .try_for_each(|_| std::future::ready(Ok(())))
+            .await?;
+        Ok(start.elapsed())
+    };
+    let ready = wait_for_ready(api.clone(), count);
+    match tokio::time::timeout(limit, futures::future::try_join(creating, ready)).await {
+        Ok(done) => done.map(|(created_in, ())| created_in),
+        Err(_) => bail!("not all {count} RayClusters were ready within {} s", limit.as_secs()),
+    }
+}
+
+async fn wait_for_ready(api: Api<DynamicObject>, count: usize) -> Result<()> {
+    let mut ready = BTreeSet::new();
+    let mut seen = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff().applied_objects());
+    while ready.len() < count {
+        let Some(Ok(cluster)) = seen.next().await else { continue };
+        let name = cluster.name_any();
+        if cluster.data["status"]["state"] == "ready" && ready.insert(name) && ready.len() % 100 == 0 {
+            say(&format!("{} ready", ready.len()));
+        }
+    }
+    Ok(())
+}
+
+/// One head and three workers.
+fn cluster(number: usize) -> Value {
+    let template = |name: &str| {
+        json!({"spec": {"containers": [{
+            "name": name, "image": "rayproject/ray:2.52.0",
+            "resources": {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"cpu": "1", "memory": "2Gi"}},
+        }]}})
+    };
+    json!({
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": format!("bench-{number:04}")},
+        "spec": {
+            "rayVersion": "2.52.0",
+            "headGroupSpec": {"rayStartParams": {"dashboard-host": "0.0.0.0"}, "template": template("ray-head")},
+            "workerGroupSpecs": [{
+                "groupName": "workers", "replicas": 3, "minReplicas": 0, "maxReplicas": 10,
+                "rayStartParams": {}, "template": template("ray-worker"),
+            }],
+        },
+    })
+}

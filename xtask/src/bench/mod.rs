@@ -1,0 +1,137 @@
+//! Measures an operator on a real control plane, a kubelet player making its pods ready.
+//!
+//! Many RayClusters of one head and three workers: created until all are ready, a minute at rest, a restart. What is
+//! measured is seen from outside (the process's own accounts, the server's audit log), so that any operator can be.
+
+mod clusters;
+mod usage;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use manta_testkit::audit::{Request, tally};
+use manta_testkit::{ControlPlane, Kubelet, Options, User};
+
+use crate::operator::{Build, Operator, OperatorArgs};
+use crate::process::{block_on, say};
+use usage::Usage;
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    operator: OperatorArgs,
+    /// How many RayClusters.
+    #[arg(long, env = "CLUSTERS", default_value_t = 1000)]
+    clusters: usize,
+    /// How long they are watched at rest.
+    #[arg(long, env = "REST_SECONDS", default_value_t = 60)]
+    rest_seconds: u64,
+    /// When to give up waiting for all to be ready.
+    #[arg(long, env = "LIMIT_SECONDS", default_value_t = 1800)]
+    limit_seconds: u64,
+}
+
+/// Prints the table.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let plane = ControlPlane::start_with(Options { audit: true, ..Options::default() })?;
+    let command = args.operator.prepare(&plane, Build::Release)?;
+    block_on(plane.install_ray_crds())?;
+    say(&format!("operator: {}", crate::process::display(&command)));
+
+    let mut operator = Operator::start(&plane, &command, "rayclusters")?;
+    operator.wait_quiet(Duration::from_secs(3), Duration::from_secs(60))?;
+    let idle = Usage::of(operator.process.pid())?;
+
+    say(&format!("creating {} RayClusters", args.clusters));
+    let start = Instant::now();
+    let created = block_on(async {
+        let _kubelet = Kubelet::start(plane.client_for(User::Kubelet).await?, None);
+        clusters::create_until_ready(&plane.client().await?, args.clusters, Duration::from_secs(args.limit_seconds))
+            .await
+    });
+    let wall = start.elapsed();
+    operator.process.check()?;
+    let created_in = created?;
+    operator.wait_quiet(Duration::from_secs(5), Duration::from_secs(300))?;
+    let busy = Usage::of(operator.process.pid())?;
+    let writes_at_start: Vec<Request> = operator.read()?.iter().filter(|request| request.is_write()).cloned().collect();
+    let before_rest = operator.requests.len();
+
+    say(&format!("resting {} s", args.rest_seconds));
+    std::thread::sleep(Duration::from_secs(args.rest_seconds));
+    let rest = Usage::of(operator.process.pid())?;
+    let at_rest = tally(&operator.read()?[before_rest..]);
+
+    say("restarting the operator");
+    let status = operator.process.terminate(Duration::from_secs(30))?;
+    if !status.success() {
+        say(&format!("the operator ended with {status} when asked to"));
+    }
+    let again = restart(&plane, &command)?;
+
+    let per_cluster = |count: usize| format!("{:.2}", count as f64 / args.clusters as f64);
+    let mut rows = vec![
+        ("clusters", args.clusters.to_string()),
+        ("all created after", format!("{:.1} s", created_in.as_secs_f64())),
+        ("all ready after", format!("{:.1} s", wall.as_secs_f64())),
+        ("operator CPU until then", format!("{:.2} s", busy.cpu_seconds - idle.cpu_seconds)),
+        ("memory idle", megabytes(idle.rss_bytes)),
+        ("memory peak", megabytes(rest.peak_bytes)),
+        ("memory at rest", megabytes(rest.rss_bytes)),
+        ("CPU at rest", format!("{:.2} s in {} s", rest.cpu_seconds - busy.cpu_seconds, args.rest_seconds)),
+        ("requests at rest", list(&at_rest, ToString::to_string)),
+        ("restart until at rest", format!("{:.2} s", again.seconds)),
+        ("CPU of the restart", format!("{:.2} s", again.cpu_seconds)),
+        ("memory after the restart", megabytes(again.rss_bytes)),
+        ("writes of the restart", list(&again.writes, ToString::to_string)),
+        ("writes per cluster", per_cluster(writes_at_start.len())),
+    ];
+    let by_kind = tally(&writes_at_start);
+    rows.extend(by_kind.iter().map(|(kind, count)| (kind.as_str(), per_cluster(*count))));
+    let failed = writes_at_start.iter().filter(|request| !request.succeeded()).count();
+    rows.push(("writes refused", failed.to_string()));
+    say("\n| what | measured |\n| --- | --- |");
+    rows.iter().for_each(|(what, value)| say(&format!("| {what} | {value} |")));
+    Ok(())
+}
+
+struct Restart {
+    seconds: f64,
+    cpu_seconds: f64,
+    rss_bytes: u64,
+    writes: std::collections::BTreeMap<String, usize>,
+}
+
+/// From the start of a new process until it has been at rest for two seconds; the rest itself is not counted.
+fn restart(plane: &ControlPlane, command: &std::process::Command) -> Result<Restart> {
+    const QUIET: Duration = Duration::from_secs(2);
+    let start = Instant::now();
+    let mut operator = Operator::start(plane, command, "rayclusters")?;
+    let (mut last, mut last_active) = (Usage::of(operator.process.pid())?, Instant::now());
+    while last_active.elapsed() < QUIET {
+        std::thread::sleep(Duration::from_millis(20));
+        let now = Usage::of(operator.process.pid()).context("the operator went away")?;
+        // One tick of the clock is background noise: timers, a keep-alive.
+        if now.cpu_seconds - last.cpu_seconds > 0.015 {
+            (last, last_active) = (now, Instant::now());
+        }
+        if start.elapsed() > Duration::from_secs(120) {
+            bail!("the operator was not at rest 120 s after its restart");
+        }
+    }
+    let end = Usage::of(operator.process.pid())?;
+    let writes = tally(operator.read()?.iter().filter(|request| request.is_write()));
+    let seconds = (last_active - start).as_secs_f64();
+    Ok(Restart { seconds, cpu_seconds: end.cpu_seconds, rss_bytes: end.rss_bytes, writes })
+}
+
+fn list<V>(counts: &std::collections::BTreeMap<String, V>, show: impl Fn(&V) -> String) -> String {
+    if counts.is_empty() {
+        return "none".to_owned();
+    }
+    counts.iter().map(|(what, count)| format!("{} {what}", show(count))).collect::<Vec<_>>().join(", ")
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
+}

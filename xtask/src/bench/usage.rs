@@ -1,0 +1,54 @@
+//! What a process has used, from the kernel's accounts.
+
+use anyhow::{Context, Result};
+
+/// At one moment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Usage {
+    pub(super) cpu_seconds: f64,
+    pub(super) rss_bytes: u64,
+    pub(super) peak_bytes: u64,
+}
+
+impl Usage {
+    pub(super) fn of(pid: i32) -> Result<Self> {
+        let read = |name: &str| {
+            std::fs::read_to_string(format!("/proc/{pid}/{name}"))
+                .with_context(|| format!("no accounts of process {pid}"))
+        };
+        let status = read("status")?;
+        Ok(Self {
+            cpu_seconds: cpu_seconds(&read("stat")?).context("cannot read the CPU time")?,
+            rss_bytes: kilobytes(&status, "VmRSS").context("cannot read the memory")? * 1024,
+            peak_bytes: kilobytes(&status, "VmHWM").context("cannot read the peak of memory")? * 1024,
+        })
+    }
+}
+
+/// User and system time; the kernel counts in hundredths of a second wherever Linux runs today.
+fn cpu_seconds(stat: &str) -> Option<f64> {
+    // The name, in parentheses, may itself hold blanks.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let ticks: u64 = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
+    Some(ticks as f64 / 100.0)
+}
+
+fn kilobytes(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_accounts_are_read() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 1 0 100 1000 10";
+        assert_eq!(cpu_seconds(stat), Some(3.0));
+        assert_eq!(cpu_seconds("nonsense"), None);
+        assert_eq!(kilobytes("VmPeak:\t 9 kB\nVmRSS:\t 1234 kB\n", "VmRSS"), Some(1234));
+        let own = Usage::of(i32::try_from(std::process::id()).unwrap()).unwrap();
+        assert!(own.rss_bytes > 100_000 && own.peak_bytes >= own.rss_bytes / 2);
+    }
+}

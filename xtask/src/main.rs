@@ -1,0 +1,80 @@
+//! The tasks behind the Makefile: `make help` lists them.
+
+mod bench;
+mod check;
+mod operator;
+mod parity;
+mod process;
+mod takeover;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use manta_testkit::ControlPlane;
+
+use process::say;
+
+/// The project's tasks.
+#[derive(Debug, Parser)]
+#[command(name = "xtask")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Formatting, clippy, dependencies.
+    Check,
+    /// Dependencies: bans, licences, sources, advisories.
+    Deny,
+    /// Everything that CI runs.
+    Test,
+    /// Plays the recorded cases against an operator and compares.
+    Parity(parity::Args),
+    /// Loads what KubeRay leaves behind, starts an operator, counts its pod writes.
+    Takeover(takeover::Args),
+    /// Measures an operator.
+    Bench(bench::Args),
+    /// Runs a control plane until interrupted, and says how to reach it.
+    ControlPlane,
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().task) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            say(&format!("xtask: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether the task found everything in order.
+fn run(task: Task) -> Result<bool> {
+    match task {
+        Task::Check => Ok(process::all_good(&check::run())),
+        Task::Deny => Ok(process::all_good(&check::deny())),
+        Task::Test => test::run(),
+        Task::Parity(args) => parity::run(&args).map(|outcome| outcome.failed == 0),
+        Task::Takeover(args) => takeover::run(&args).map(|outcome| outcome.failed == 0),
+        Task::Bench(args) => bench::run(&args).map(|()| true),
+        Task::ControlPlane => serve_control_plane().map(|()| true),
+    }
+}
+
+fn serve_control_plane() -> Result<()> {
+    let plane = ControlPlane::start()?;
+    process::block_on(async {
+        plane.install_ray_crds().await?;
+        say(&format!("export KUBECONFIG={}", plane.kubeconfig_path().display()));
+        say(&format!("export {}={}", manta_testkit::SHARED_VARIABLE, plane.folder().display()));
+        say("interrupt to end it");
+        tokio::signal::ctrl_c().await?;
+        Ok(())
+    })
+}

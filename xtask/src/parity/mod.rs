@@ -1,0 +1,212 @@
+//! Plays the recordings of KubeRay against an operator and holds the differences against the list of known ones.
+//!
+//! `../shared/parity/parity` plays and compares; this starts what it needs and judges what it prints. A difference that
+//! is not listed in `tests/parity/deviations.yaml` fails, and so does a listed one that is no longer there.
+
+mod deviations;
+mod verdicts;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use manta_testkit::{ControlPlane, Options};
+use serde_json::Value;
+
+use crate::operator::{Build, Operator, OperatorArgs};
+use crate::process::{Outcome, block_on, cargo, passes, say};
+use crate::test::Counts;
+use crate::workspace;
+use deviations::Deviations;
+use verdicts::{Verdict, Verdicts};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Kind {
+    Cluster,
+    Job,
+    Service,
+    Cronjob,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::Cluster, Self::Job, Self::Service, Self::Cronjob];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Cluster => "RayCluster",
+            Self::Job => "RayJob",
+            Self::Service => "RayService",
+            Self::Cronjob => "RayCronJob",
+        }
+    }
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    operator: OperatorArgs,
+    /// Only cases that need no other kinds than these.
+    #[arg(long, env = "KINDS", value_delimiter = ',', default_values = ["cluster"])]
+    kinds: Vec<Kind>,
+    /// Only cases whose file name contains this.
+    #[arg(long, env = "ONLY", default_value = "")]
+    only: String,
+    /// The folder of cases beside the recordings: cases, life or schedulers.
+    #[arg(long, env = "CASES", default_value = "cases")]
+    cases: String,
+    /// Cases at the same time.
+    #[arg(long, env = "JOBS", default_value_t = 7)]
+    jobs: usize,
+    /// Print the differences as entries for the list of deviations.
+    #[arg(long)]
+    as_deviations: bool,
+}
+
+/// Plays the chosen cases; those that are as expected have passed.
+pub(crate) fn run(args: &Args) -> Result<Counts> {
+    let folder = workspace::recordings().context("no recordings in ../shared/parity")?;
+    if args.cases == "life" && std::env::var_os(INSIDE).is_none() {
+        return run_in_world(&folder);
+    }
+    let cases = chosen_cases(&folder.join(&args.cases), &args.kinds, &args.only)?;
+    let plane = ControlPlane::start_with(Options { audit: true, ..Options::default() })?;
+    block_on(async {
+        plane.install_ray_crds().await?;
+        plane.install_gateway_crds().await?;
+        plane.install_cert_manager_crds().await
+    })?;
+    let mut command = args.operator.prepare(&plane, Build::Debug)?;
+    if args.cases == "life" {
+        command.env("RAYJOB_STATUS_CHECK_TIMEOUT_SECONDS", "90");
+    }
+    let mut operator = Operator::start(&plane, &command, "rayclusters")?;
+    let parity = Parity { folder: &folder, kubeconfig: plane.kubeconfig_path() };
+    let known = Deviations::read(&workspace::root().join("tests/parity/deviations.yaml"))?;
+
+    let mut verdicts = parity.play(&cases, args.jobs)?;
+    let again: BTreeSet<String> = known.unexpected(&verdicts).map(|verdict| verdict.case.clone()).collect();
+    if !again.is_empty() && operator.process.check().is_ok() {
+        // On a busy machine a case may be recorded before it has come to rest; alone it has time.
+        say(&format!("once more, two at a time: {} cases that are not as expected", again.len()));
+        let files: Vec<PathBuf> = cases.into_iter().filter(|file| again.contains(&case_name(file))).collect();
+        verdicts.replace(parity.play(&files, 2)?);
+    }
+    operator.process.check()?;
+    if args.as_deviations {
+        say(&deviations::as_entries(known.unexpected(&verdicts)));
+    }
+    Ok(report(&known, &verdicts))
+}
+
+fn report(known: &Deviations, verdicts: &Verdicts) -> Counts {
+    let unexpected: Vec<&Verdict> = known.unexpected(verdicts).collect();
+    for verdict in &unexpected {
+        say(&format!("NOT AS EXPECTED {}", verdict.case));
+        known.explain(verdict).iter().for_each(|line| say(&format!("    {line}")));
+    }
+    let counts = Counts { passed: verdicts.len() - unexpected.len(), failed: unexpected.len() };
+    let listed = verdicts.iter().filter(|verdict| !verdict.lines.is_empty()).count()
+        - unexpected.iter().filter(|v| !v.lines.is_empty()).count();
+    say(&format!(
+        "parity: {} of {} cases as expected, {listed} of them with listed deviations",
+        counts.passed,
+        verdicts.len()
+    ));
+    counts
+}
+
+/// Set for the run inside the network of its own.
+const INSIDE: &str = "MANTA_PARITY_INSIDE";
+
+/// Runs this program again inside a network of its own, where names and pod addresses lead to a fake Ray.
+fn run_in_world(folder: &Path) -> Result<Counts> {
+    // Built and fetched out here: inside there is no registry.
+    if let Outcome::Failed(why) = passes(cargo().args(["build", "--quiet", "--package", "manta"]))? {
+        bail!("manta does not build: {why}");
+    }
+    ControlPlane::prepare()?;
+    let status = Command::new(folder.join("world"))
+        .arg(std::env::current_exe()?)
+        .args(std::env::args_os().skip(1))
+        .env(INSIDE, "true")
+        .env("CARGO_NET_OFFLINE", "true")
+        .current_dir(workspace::root())
+        .status()
+        .context("cannot start ../shared/parity/world: it needs unshare and ip")?;
+    Ok(if status.success() { Counts { passed: 1, failed: 0 } } else { Counts { passed: 0, failed: 1 } })
+}
+
+/// The program that plays and compares.
+struct Parity<'a> {
+    folder: &'a Path,
+    kubeconfig: PathBuf,
+}
+
+impl Parity<'_> {
+    fn play(&self, cases: &[PathBuf], jobs: usize) -> Result<Verdicts> {
+        let mut child = Command::new("python3")
+            .arg(self.folder.join("parity"))
+            .args(["compare", "--show", "100000", "--jobs", &jobs.to_string(), "--kubeconfig"])
+            .arg(&self.kubeconfig)
+            .args(cases)
+            .env("PYTHONUNBUFFERED", "1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start python3")?;
+        let mut verdicts = Verdicts::default();
+        for line in BufReader::new(child.stdout.take().context("no output")?).lines() {
+            let line = line?;
+            verdicts.push_line(&line);
+            if !line.starts_with("    ") {
+                say(&line);
+            }
+        }
+        child.wait()?;
+        if verdicts.len() != cases.len() {
+            bail!("parity gave a verdict on {} of {} cases", verdicts.len(), cases.len());
+        }
+        Ok(verdicts)
+    }
+}
+
+/// The cases in the folder that need only these kinds.
+pub(crate) fn chosen_cases(folder: &Path, kinds: &[Kind], only: &str) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).with_context(|| format!("no folder {}", folder.display()))? {
+        let file = entry?.path();
+        if file.extension().is_none_or(|extension| extension != "json") || !case_name(&file).contains(only) {
+            continue;
+        }
+        let case = read_case(&file)?;
+        let needed = kinds_in(&case);
+        if Kind::ALL.iter().all(|kind| kinds.contains(kind) || !needed.contains(kind.name())) {
+            files.push(file);
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        bail!("no case in {} is chosen", folder.display());
+    }
+    Ok(files)
+}
+
+/// A case as recorded.
+pub(crate) fn read_case(file: &Path) -> Result<Value> {
+    let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("{} is not JSON", file.display()))
+}
+
+/// The file's name without its ending.
+pub(crate) fn case_name(file: &Path) -> String {
+    file.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The kinds of all objects that a case applies.
+fn kinds_in(case: &Value) -> BTreeSet<&str> {
+    let in_steps =
+        case["steps"].as_array().into_iter().flatten().flat_map(|step| step["docs"].as_array().into_iter().flatten());
+    case["docs"].as_array().into_iter().flatten().chain(in_steps).filter_map(|doc| doc["kind"].as_str()).collect()
+}
