@@ -4,6 +4,7 @@
 //! are independent and may run side by side; the first stage with a failure is the last one to run.
 //! Names, times and suffixes are already chosen: nothing is left to whoever carries a plan out.
 
+use serde::Serialize;
 use serde_json::Value;
 
 /// The kinds of objects that plans touch.
@@ -108,6 +109,12 @@ impl Target {
     }
 }
 
+/// Stands for a fresh token of 32 random bytes in a Secret to be created.
+///
+/// Whoever carries the plan out puts the token in: a secret has no place in a value that may be
+/// printed, and randomness none in a decision.
+pub const DRAWN_WHEN_WRITTEN: &str = "<drawn when written>";
+
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -131,6 +138,21 @@ impl Action {
             | Action::Delete { target, .. } => target,
         }
     }
+}
+
+/// Makes an object that Kubernetes defines.
+pub fn create<T: Serialize>(target: Target, object: &T) -> Action {
+    Action::Create { target, body: as_body(object) }
+}
+
+/// Replaces an object that Kubernetes defines.
+pub fn replace<T: Serialize>(target: Target, object: &T) -> Action {
+    Action::Replace { target, body: as_body(object) }
+}
+
+/// Types that Kubernetes defines always become JSON; nothing else comes in here.
+fn as_body<T: Serialize>(object: &T) -> Box<Value> {
+    Box::new(serde_json::to_value(object).unwrap_or_default())
 }
 
 /// An action with its reason and what follows from it.

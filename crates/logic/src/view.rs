@@ -18,6 +18,7 @@ pub struct MetaView {
     pub labels: BTreeMap<String, String>,
     #[serde(deserialize_with = "null_as_default")]
     pub annotations: BTreeMap<String, String>,
+    pub generation: Option<i64>,
     pub creation_timestamp: Option<Timestamp>,
     pub deletion_timestamp: Option<Timestamp>,
     pub deletion_grace_period_seconds: Option<i64>,
@@ -236,11 +237,22 @@ pub struct JobConditionView {
     pub last_transition_time: Option<Timestamp>,
 }
 
-/// An object of which only the metadata matters.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct MetaOnlyView {
+/// An object of a kind of which there are few: it is kept whole, save for `managedFields`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WholeView {
     pub metadata: MetaView,
+    pub object: serde_json::Value,
+}
+
+impl<'de> Deserialize<'de> for WholeView {
+    fn deserialize<D: serde::Deserializer<'de>>(inner: D) -> Result<Self, D::Error> {
+        let mut object = serde_json::Value::deserialize(inner)?;
+        if let Some(metadata) = object.get_mut("metadata").and_then(serde_json::Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+        let metadata = MetaView::deserialize(&object["metadata"]).map_err(serde::de::Error::custom)?;
+        Ok(Self { metadata, object })
+    }
 }
 
 fn null_as_default<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(inner: D) -> Result<T, D::Error> {

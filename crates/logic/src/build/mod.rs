@@ -19,7 +19,7 @@ pub mod submitter;
 pub use auth_secret::auth_secret;
 pub use ingress::{ingress, ingress_name, ingress_update};
 pub use network_policy::{network_policies, network_policy_update};
-pub use pod::{HeadIdentity, WorkerIdentity, add_token_auth, head_pod, worker_pod};
+pub use pod::{HeadIdentity, WorkerIdentity, add_token_auth, head_pod, is_gpu, worker_pod};
 pub use pvc::{claim_drift, gcs_storage_claim, outlives_cluster};
 pub use redis_cleanup::{redis_cleanup_job, redis_cleanup_job_name};
 pub use route::route;

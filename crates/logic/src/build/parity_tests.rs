@@ -160,7 +160,7 @@ impl World {
             "ServiceAccount" => json(rbac::service_account(&cluster)),
             "Role" => json(rbac::role(&cluster)),
             "RoleBinding" => json(rbac::role_binding(&cluster)),
-            "Secret" => json(auth_secret(&cluster, &[7; 32])),
+            "Secret" => json(auth_secret(&cluster, "token")),
             "PersistentVolumeClaim" => json(gcs_storage_claim(&cluster)),
             "Ingress" => json(ingress(&cluster)),
             "Job" => json(redis_cleanup_job(&cluster, config)),

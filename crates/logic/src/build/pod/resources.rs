@@ -93,7 +93,7 @@ pub(super) fn apply_group(params: &mut BTreeMap<String, String>, resources: Opti
 }
 
 /// Whether a resource counts GPUs: whole ones, or slices of NVIDIA's (`nvidia.com/mig-1g.5gb`).
-pub(super) fn is_gpu(key: &str) -> bool {
+pub fn is_gpu(key: &str) -> bool {
     key.ends_with("gpu") || is_mig_slice(key)
 }
 

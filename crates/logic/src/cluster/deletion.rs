@@ -1,0 +1,177 @@
+//! Deletion, and the finalizer that lets Redis be cleaned before a cluster goes.
+//!
+//! Deletion always ends. The finalizer goes when the clean-up Job has finished, at once when no
+//! clean-up is possible or wanted any more, and at the deadline whatever happens; a warning names
+//! what was left behind (KubeRay #4767, #4721).
+
+use super::observed::Observed;
+use super::plan::Draft;
+use crate::action::{Accept, Action, Event, Kind, Todo, create};
+use crate::build::{self, cluster_facts as facts};
+use crate::config::Config;
+use crate::go;
+use crate::labels::{HEAD, NODE_TYPE, WORKER, annotation, finalizer};
+use crate::validate::ValidCluster;
+use crate::view::JobView;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+
+/// Adds the finalizer before the first Pod exists, so that no cluster with Redis goes uncleaned.
+pub(super) fn add_finalizer(seen: &Observed, cfg: &Config) -> Option<Todo> {
+    if !cfg.redis_cleanup || !facts::is_redis_ft_enabled(&seen.cluster) || has_finalizer(seen) {
+        return None;
+    }
+    let mut finalizers = seen.cluster.metadata.finalizers.clone().unwrap_or_default();
+    finalizers.push(finalizer::REDIS_CLEANUP.to_owned());
+    let patch = json!({
+        "metadata": {"finalizers": finalizers, "resourceVersion": seen.cluster.metadata.resource_version},
+    });
+    Some(Todo::new(
+        Action::Merge { target: seen.target(Kind::RayCluster, seen.name()), patch: Box::new(patch) },
+        "Redis must be cleaned before the cluster goes",
+    ))
+}
+
+/// What to do for a cluster that is being deleted.
+pub(super) fn plan(seen: &Observed, now: Timestamp, cfg: &Config) -> Draft {
+    let mut draft = Draft::default();
+    if !has_finalizer(seen) {
+        return draft; // the garbage collector takes the children
+    }
+    if facts::is_gcs_storage_embedded(&seen.cluster.spec) {
+        draft.push(remove_finalizer(seen, "the embedded store goes with its volume"));
+        return draft;
+    }
+    let deadline = deletion_time(seen, now) + timeout(seen);
+    if now >= deadline {
+        let age = now.duration_since(deletion_time(seen, now));
+        draft.push(remove_finalizer(seen, "the clean-up took too long").done(Event::warning(
+            "ForceDeletedStuckCluster",
+            "Cleanup",
+            format!(
+                "Force-removed GCS FT finalizer after {} due to Redis cleanup timeout; Redis storage namespace \"{}\" may need manual cleanup",
+                go::duration::print(age),
+                seen.annotation(annotation::EXTERNAL_STORAGE_NAMESPACE).unwrap_or_default()
+            ),
+        )));
+        return draft;
+    }
+    draft.wake_at(deadline);
+    if let Some(why) = why_no_cleanup(seen, cfg) {
+        draft.push(remove_finalizer(seen, why).done(Event::warning(
+            "SkippedRedisCleanup",
+            "Cleanup",
+            format!(
+                "Removed the GCS FT finalizer without Redis cleanup because {why}; Redis storage namespace \"{}\" may need manual cleanup",
+                storage_namespace(seen)
+            ),
+        )));
+        return draft;
+    }
+    for pod in &seen.pods {
+        let is_ray_pod = matches!(pod.metadata.label(NODE_TYPE), Some(HEAD | WORKER));
+        if is_ray_pod && !seen.is_going(pod) {
+            draft.push(
+                Todo::new(
+                    Action::Delete {
+                        target: seen.target(Kind::Pod, &pod.metadata.name),
+                        uid: pod.metadata.uid.clone(),
+                        force: false,
+                    },
+                    "the cluster is being deleted",
+                )
+                .accept(Accept::NotFound),
+            );
+        }
+    }
+    if seen.head_pods().next().is_some() {
+        return draft; // a head that lives would write to Redis again
+    }
+    plan_cleanup_job(seen, cfg, &mut draft);
+    draft
+}
+
+fn plan_cleanup_job(seen: &Observed, cfg: &Config, draft: &mut Draft) {
+    if let Some(job) = seen.cleanup_jobs.first() {
+        if is_finished(job) {
+            draft.push(remove_finalizer(seen, "the clean-up Job has finished"));
+        }
+        return;
+    }
+    let name = build::redis_cleanup_job_name(seen.name());
+    if seen.in_flight.is_creating(Kind::Job, &name) {
+        return;
+    }
+    let job = build::redis_cleanup_job(&ValidCluster { cluster: &seen.cluster }, cfg);
+    draft.push(
+        Todo::new(create(seen.target(Kind::Job, &name), &job), "Redis must be cleaned")
+            .done(Event::normal(
+                "CreatedRedisCleanupJob",
+                "Create",
+                format!("Created Redis cleanup Job {}", seen.path(&name)),
+            ))
+            .failed(Event::warning(
+                "FailedToCreateRedisCleanupJob",
+                "Create",
+                format!("Failed to create Redis cleanup Job {}, ", seen.path(&name)),
+            ))
+            .accept(Accept::AlreadyExists),
+    );
+}
+
+/// Why Redis cannot be cleaned or need not be, if so.
+fn why_no_cleanup(seen: &Observed, cfg: &Config) -> Option<&'static str> {
+    if !cfg.redis_cleanup {
+        return Some("ENABLE_GCS_FT_REDIS_CLEANUP is false");
+    }
+    if !facts::is_gcs_ft_enabled(&seen.cluster) {
+        return Some("GCS fault tolerance was removed from the spec");
+    }
+    let head = seen.cluster.spec.head_group_spec.template.spec.as_ref();
+    if head.is_none_or(|spec| spec.containers.is_empty()) {
+        return Some("the head group has no container to clean up with");
+    }
+    None
+}
+
+fn remove_finalizer(seen: &Observed, why: &str) -> Todo {
+    let kept: Vec<&String> =
+        seen.cluster.metadata.finalizers.iter().flatten().filter(|name| *name != finalizer::REDIS_CLEANUP).collect();
+    let patch = json!({"metadata": {
+        "finalizers": kept,
+        "resourceVersion": seen.cluster.metadata.resource_version,
+    }});
+    Todo::new(
+        Action::Merge { target: seen.target(Kind::RayCluster, seen.name()), patch: Box::new(patch) },
+        why.to_owned(),
+    )
+    .accept(Accept::NotFound)
+}
+
+/// Complete or failed; `FailureTarget` is the latter, a moment early.
+fn is_finished(job: &JobView) -> bool {
+    job.status.conditions.iter().any(|condition| {
+        condition.status == "True" && matches!(condition.type_.as_str(), "Complete" | "Failed" | "FailureTarget")
+    })
+}
+
+fn has_finalizer(seen: &Observed) -> bool {
+    seen.cluster.metadata.finalizers.iter().flatten().any(|name| name == finalizer::REDIS_CLEANUP)
+}
+
+fn storage_namespace(seen: &Observed) -> String {
+    let options = seen.cluster.spec.gcs_fault_tolerance_options.as_ref();
+    let from_options = options.and_then(|options| options.external_storage_namespace.clone());
+    from_options
+        .filter(|name| !name.is_empty())
+        .or_else(|| seen.annotation(annotation::EXTERNAL_STORAGE_NAMESPACE).map(str::to_owned))
+        .unwrap_or_else(|| seen.uid().to_owned())
+}
+
+fn deletion_time(seen: &Observed, now: Timestamp) -> Timestamp {
+    seen.cluster.metadata.deletion_timestamp.as_ref().map_or(now, |time| time.0)
+}
+
+fn timeout(seen: &Observed) -> SignedDuration {
+    SignedDuration::from_secs(facts::gcs_ft_deletion_timeout_seconds(&seen.cluster))
+}

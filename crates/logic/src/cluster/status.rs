@@ -1,0 +1,143 @@
+//! The status of a RayCluster after a pass.
+
+use super::conditions;
+use super::counts;
+use super::observed::Observed;
+use super::plan::Plan;
+use super::services::head_selector;
+use crate::action::{Failure, Outcome};
+use crate::config::Config;
+use crate::labels::{NODE_TYPE, WORKER};
+use crate::quantity::Quantity;
+use crate::view::{IntOrText, PodView, ServiceView};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::api::resource;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use manta_api::{HeadInfo, RayClusterStatus};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const READY: &str = "ready";
+const SUSPENDED: &str = "suspended";
+
+/// The status after a pass, or nothing while it cannot be told: the head Service must be there.
+pub fn settle(
+    seen: &Observed,
+    plan: &Plan,
+    outcome: &Outcome,
+    now: Timestamp,
+    cfg: &Config,
+) -> Option<RayClusterStatus> {
+    let selector = head_selector(seen.name());
+    let mut services = seen.services_with(&selector);
+    let service = services.next()?;
+    if services.next().is_some() || seen.head_pods().nth(1).is_some() {
+        return None;
+    }
+    let failure = outcome
+        .failure
+        .clone()
+        .or_else(|| plan.halt.as_ref().map(|halt| Failure { reason: halt.reason, error: halt.error.clone() }));
+    let spec = &seen.cluster.spec;
+    let before = seen.cluster.status.as_ref();
+    let mut status = before.cloned().unwrap_or_default();
+
+    let counts = counts::worker_counts(spec);
+    let workers = || seen.pods.iter().filter(|pod| pod.metadata.label(NODE_TYPE) == Some(WORKER));
+    status.observed_generation = seen.cluster.metadata.generation;
+    status.ready_worker_replicas = non_zero(workers().filter(|pod| pod.is_running_and_ready()).count());
+    status.available_worker_replicas = non_zero(workers().filter(|pod| pod.status.phase == "Running").count());
+    status.desired_worker_replicas = Some(counts.desired).filter(|count| *count != 0);
+    status.min_worker_replicas = Some(counts.min).filter(|count| *count != 0);
+    status.max_worker_replicas = Some(counts.max).filter(|count| *count != 0);
+
+    let resources = counts::desired_resources(spec);
+    status.desired_cpu = printed(&resources.cpu);
+    status.desired_memory = printed(&resources.memory);
+    status.desired_gpu = printed(&resources.gpu);
+    status.desired_tpu = printed(&resources.tpu);
+
+    if failure.is_none() && seen.pods.len() as i64 == i64::from(counts.desired) + 1 && all_running(&seen.pods) {
+        status.state = Some(READY.to_owned());
+        status.reason = None;
+    }
+    if cfg.gates.ray_cluster_status_conditions {
+        status.conditions = Some(conditions::work_out(seen, failure.as_ref(), now));
+    }
+    if spec.suspend == Some(true) && seen.pods.is_empty() {
+        status.state = Some(SUSPENDED.to_owned());
+    }
+    status.endpoints = endpoints(service, status.endpoints.take());
+    status.head = Some(head_info(seen, service));
+    status.last_update_time = Some(Time(now));
+    if status.state != before.and_then(|before| before.state.clone())
+        && let Some(state) = &status.state
+    {
+        status.state_transition_times.get_or_insert_default().insert(state.clone(), Time(now));
+    }
+    Some(status)
+}
+
+/// Whether a new status says more than the old one, time stamps aside.
+pub fn needs_write(before: Option<&RayClusterStatus>, after: &RayClusterStatus) -> bool {
+    let Some(before) = before else { return true };
+    // Unlike KubeRay, a new generation and new sums are news too: they must not lag behind for ever.
+    let said = |status: &RayClusterStatus| RayClusterStatus {
+        last_update_time: None,
+        state_transition_times: None,
+        conditions: Some(status.conditions.clone().unwrap_or_default()),
+        endpoints: Some(status.endpoints.clone().unwrap_or_default()),
+        head: Some(status.head.clone().unwrap_or_default()),
+        ..status.clone()
+    };
+    said(before) != said(after)
+}
+
+/// Whether there are Pods, and all of them run and none says that it is not ready.
+pub(super) fn all_running(pods: &[Arc<PodView>]) -> bool {
+    let runs = |pod: &Arc<PodView>| {
+        pod.status.phase == "Running" && pod.condition("Ready").is_none_or(|ready| ready.status == "True")
+    };
+    !pods.is_empty() && pods.iter().all(runs)
+}
+
+/// Ports by name, as they are reached; names are added or changed, never removed.
+fn endpoints(service: &ServiceView, known: Option<BTreeMap<String, String>>) -> Option<BTreeMap<String, String>> {
+    let mut endpoints = known.unwrap_or_default();
+    for port in &service.spec.ports {
+        let target = match (&port.target_port, port.node_port) {
+            (_, node_port) if node_port != 0 => Some(node_port.to_string()),
+            (Some(IntOrText::Int(number)), _) if *number != 0 => Some(number.to_string()),
+            (Some(IntOrText::Text(name)), _) if !name.is_empty() => Some(name.clone()),
+            _ => None,
+        };
+        if let Some(target) = target.filter(|_| !port.name.is_empty()) {
+            endpoints.insert(port.name.clone(), target);
+        }
+    }
+    Some(endpoints).filter(|endpoints| !endpoints.is_empty())
+}
+
+fn head_info(seen: &Observed, service: &ServiceView) -> HeadInfo {
+    let filled = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let head = seen.head_pods().next();
+    let pod_ip = head.and_then(|head| filled(&head.status.pod_ip));
+    let service_ip = match service.spec.cluster_ip.as_str() {
+        "None" => pod_ip.clone(),
+        address => filled(address),
+    };
+    HeadInfo {
+        pod_name: head.and_then(|head| filled(&head.metadata.name)),
+        service_name: filled(&service.metadata.name),
+        pod_ip,
+        service_ip,
+    }
+}
+
+fn non_zero(count: usize) -> Option<i32> {
+    i32::try_from(count).ok().filter(|count| *count != 0)
+}
+
+fn printed(quantity: &Quantity) -> Option<resource::Quantity> {
+    Some(resource::Quantity(quantity.to_string()))
+}

@@ -1,0 +1,43 @@
+//! `upgradeStrategy: Recreate`: all Pods go when the spec has changed.
+//!
+//! What the Pods were made from is remembered as a hash on the head Pod. A hash that another
+//! version of the operator wrote says nothing about ours, so it is taken over, not acted upon.
+
+use super::observed::Observed;
+use super::plan::Draft;
+use super::suspend::delete_all_pods;
+use crate::action::{Accept, Action, Kind, Todo};
+use crate::config::KUBERAY_VERSION;
+use crate::labels::annotation;
+use manta_api::UpgradeType;
+use serde_json::json;
+
+/// Deletes all Pods if the spec has changed. Answers whether Pods may be made.
+pub(super) fn plan(seen: &Observed, hash: &str, draft: &mut Draft) -> bool {
+    let strategy = seen.cluster.spec.upgrade_strategy.as_ref().and_then(|strategy| strategy.type_.as_ref());
+    if strategy != Some(&UpgradeType::Recreate) {
+        return true;
+    }
+    let Some(head) = seen.head_pods().next() else { return true };
+    let remembered = |key: &str| head.metadata.annotations.get(key).map(String::as_str).unwrap_or_default();
+    let version = remembered(annotation::KUBERAY_VERSION);
+    if !version.is_empty() && version != KUBERAY_VERSION {
+        let patch = json!({"metadata": {
+            "annotations": {annotation::RECREATE_HASH: hash, annotation::KUBERAY_VERSION: KUBERAY_VERSION},
+        }});
+        draft.push(
+            Todo::new(
+                Action::Merge { target: seen.target(Kind::Pod, &head.metadata.name), patch: Box::new(patch) },
+                "another version of the operator made this head Pod",
+            )
+            .accept(Accept::NotFound),
+        );
+        return true;
+    }
+    let made_from = remembered(annotation::RECREATE_HASH);
+    if made_from.is_empty() || made_from == hash {
+        return true;
+    }
+    delete_all_pods(seen, draft, "spec change with Recreate upgradeStrategy");
+    false
+}
