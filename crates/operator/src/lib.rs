@@ -1,1 +1,25 @@
+//! The operator: watches, observes, plans, acts. A library, so that local mode runs it in process.
+//!
+//! ```text
+//! API server ──watch──▶ stores ─observe▶ Observed ─plan▶ Plan ──act──▶ API server
+//!                         │                (pure)          │ (the only writer)
+//!                         └────wake────▶ queue             └─settle─▶ status, events
+//! ```
 
+pub mod act;
+pub mod args;
+pub mod controllers;
+pub mod events;
+mod in_flight;
+mod look_up;
+mod observe;
+pub mod platform;
+pub mod queue;
+pub mod run;
+mod status_writer;
+pub mod stores;
+mod token;
+mod watches;
+mod wire;
+
+pub use run::{Operator, Settings, run};

@@ -28,4 +28,5 @@ macro_rules! commands {
 
 commands! {
     Crds => crds,
+    Operator => operator,
 }

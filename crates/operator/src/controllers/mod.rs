@@ -1,0 +1,3 @@
+//! One file per kind: what a pass over an object of that kind does.
+
+pub mod cluster;

@@ -1,0 +1,137 @@
+//! Writes that were acknowledged but have not come back through a watch.
+//!
+//! A cache lags behind. What it does not show yet is kept here and is part of what is observed, so
+//! that no plan makes a second Pod or deletes a wrong one.
+
+use crate::stores::lock;
+use manta_logic::action::Target;
+use manta_logic::cluster::InFlight;
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// After this time a creation that no watch has shown is believed lost, e.g. deleted at once by someone.
+const BELIEVED: Duration = Duration::from_secs(30);
+
+/// The writes in flight of all objects, by the object whose plan asked for them.
+#[derive(Default)]
+pub(crate) struct InFlightWrites {
+    by_owner: Mutex<HashMap<Target, Writes>>,
+}
+
+#[derive(Default)]
+struct Writes {
+    creating: Vec<Creating>,
+    deleting: Vec<Deleting>,
+}
+
+struct Creating {
+    target: Target,
+    group: Option<String>,
+    uid: String,
+    since: Instant,
+}
+
+struct Deleting {
+    target: Target,
+    uid: String,
+}
+
+/// What a cache shows of an object.
+pub(crate) enum Shown {
+    Absent,
+    /// There, with this UID.
+    Alive(String),
+    /// There and on its way out.
+    Leaving,
+}
+
+impl InFlightWrites {
+    /// An object was created.
+    pub(crate) fn created(&self, owner: &Target, target: &Target, group: Option<&str>, uid: String) {
+        lock(&self.by_owner).entry(owner.clone()).or_default().creating.push(Creating {
+            target: target.clone(),
+            group: group.map(str::to_owned),
+            uid,
+            since: Instant::now(),
+        });
+    }
+
+    /// An object was deleted.
+    pub(crate) fn deleted(&self, owner: &Target, target: &Target, uid: &str) {
+        let deleting = Deleting { target: target.clone(), uid: uid.to_owned() };
+        lock(&self.by_owner).entry(owner.clone()).or_default().deleting.push(deleting);
+    }
+
+    /// What is still in flight for an owner, given what the caches show; the rest is forgotten.
+    pub(crate) fn of(&self, owner: &Target, shown: impl Fn(&Target) -> Shown) -> InFlight {
+        let mut by_owner = lock(&self.by_owner);
+        let Some(writes) = by_owner.get_mut(owner) else { return InFlight::default() };
+        writes.creating.retain(|creating| {
+            let visible = matches!(shown(&creating.target), Shown::Leaving)
+                || matches!(shown(&creating.target), Shown::Alive(uid) if uid == creating.uid);
+            !visible && creating.since.elapsed() < BELIEVED
+        });
+        writes.deleting.retain(|deleting| matches!(shown(&deleting.target), Shown::Alive(uid) if uid == deleting.uid));
+        let in_flight = InFlight {
+            creating: writes.creating.iter().map(|of| (of.target.clone(), of.group.clone())).collect(),
+            deleting: writes.deleting.iter().map(|of| of.uid.clone()).collect(),
+        };
+        if writes.creating.is_empty() && writes.deleting.is_empty() {
+            by_owner.remove(owner);
+        }
+        in_flight
+    }
+
+    /// When the oldest creation in flight stops being believed: then a pass is due.
+    pub(crate) fn expiry(&self, owner: &Target) -> Option<Duration> {
+        let by_owner = lock(&self.by_owner);
+        let oldest = by_owner.get(owner)?.creating.iter().map(|creating| creating.since).min()?;
+        Some((oldest + BELIEVED).saturating_duration_since(Instant::now()))
+    }
+
+    /// The owner is gone.
+    pub(crate) fn forget(&self, owner: &Target) {
+        lock(&self.by_owner).remove(owner);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use manta_logic::action::Kind;
+
+    fn owner() -> Target {
+        Target::new(Kind::RayCluster, "default", "demo")
+    }
+    fn pod() -> Target {
+        Target::new(Kind::Pod, "default", "demo-head-x")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_creation_is_believed_until_it_is_seen_or_too_old() {
+        let writes = InFlightWrites::default();
+        writes.created(&owner(), &pod(), Some("g"), "1".into());
+        assert!(writes.of(&owner(), |_| Shown::Absent).is_creating_in("g"));
+        assert!(!writes.of(&owner(), |_| Shown::Alive("1".into())).is_creating_in("g"));
+
+        writes.created(&owner(), &pod(), Some("g"), "1".into());
+        tokio::time::advance(BELIEVED).await;
+        assert_eq!(writes.of(&owner(), |_| Shown::Absent), InFlight::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deletion_is_in_flight_while_the_same_object_looks_alive() {
+        let writes = InFlightWrites::default();
+        let check = |shown: fn(&Target) -> Shown, expect: usize| {
+            writes.deleted(&owner(), &pod(), "1");
+            assert_eq!(writes.of(&owner(), shown).deleting.len(), expect);
+            writes.forget(&owner());
+        };
+        check(|_| Shown::Alive("1".into()), 1);
+        check(|_| Shown::Alive("2".into()), 0);
+        check(|_| Shown::Leaving, 0);
+        check(|_| Shown::Absent, 0);
+    }
+}

@@ -1,0 +1,108 @@
+//! Gathers what is known about one object, from memory alone.
+
+use crate::in_flight::Shown;
+use crate::run::Operator;
+use crate::token;
+use manta_api::RayCluster;
+use manta_logic::action::{Kind, Target};
+use manta_logic::build::cluster_facts as facts;
+use manta_logic::cluster::{LookedUp, Observed};
+use manta_logic::config::Config;
+use manta_logic::labels::{NODE_TYPE, REDIS_CLEANUP};
+use manta_logic::view::MetaView;
+use std::collections::BTreeMap;
+
+/// What is known, or why nothing can be decided.
+pub(crate) enum Observation {
+    Gone,
+    /// A watch that this object needs is not complete yet; it wakes the object when it is.
+    Waiting,
+    Ready(Box<Observed>),
+}
+
+/// Gathers what is known about a RayCluster.
+pub(crate) fn cluster(op: &Operator, target: &Target, looked_up: BTreeMap<Target, LookedUp>) -> Observation {
+    let stores = &op.stores;
+    let Some(cluster) = stores.clusters.get(target, &target.name) else { return Observation::Gone };
+    let mut synced = stores.pods.is_synced_for(target);
+    synced &= stores.kube_services.is_synced_for(target);
+    synced &= stores.kube_jobs.is_synced_for(target);
+    let mut related = Vec::new();
+    for kind in related_kinds(&cluster, &op.config) {
+        op.watches.need(kind);
+        let table = stores.related(kind);
+        synced &= table.is_synced_for(target);
+        related.extend(table.of(target).into_iter().map(|object| (kind, object)));
+    }
+    if !synced {
+        return Observation::Waiting;
+    }
+    let cleanup_jobs = stores.kube_jobs.of(target);
+    let in_flight = op.in_flight.of(target, |written| shown(op, target, written));
+    Observation::Ready(Box::new(Observed {
+        pods: stores.pods.of(target),
+        services: stores.kube_services.of(target),
+        cleanup_jobs: cleanup_jobs
+            .into_iter()
+            .filter(|job| job.metadata.label(NODE_TYPE) == Some(REDIS_CLEANUP))
+            .collect(),
+        related,
+        looked_up,
+        in_flight,
+        seed: token::seed(),
+        cluster,
+    }))
+}
+
+/// The kinds that the plans for this cluster read beside Pods, Services and Jobs.
+fn related_kinds(cluster: &RayCluster, cfg: &Config) -> Vec<Kind> {
+    let spec = &cluster.spec;
+    let mut kinds = Vec::new();
+    if facts::is_autoscaling(spec) {
+        kinds.extend([Kind::Role, Kind::RoleBinding]);
+        if facts::head_service_account(spec).is_none() {
+            kinds.push(Kind::ServiceAccount);
+        }
+    }
+    if spec.head_group_spec.enable_ingress == Some(true) {
+        let as_route = cfg.platform.openshift && !cfg.ingress_on_openshift;
+        kinds.push(if as_route { Kind::Route } else { Kind::Ingress });
+    }
+    if facts::is_gcs_storage_embedded(spec) {
+        kinds.push(Kind::PersistentVolumeClaim);
+    }
+    if cfg.gates.ray_cluster_network_policy {
+        kinds.push(Kind::NetworkPolicy); // also those of a field that was removed while nobody looked
+    }
+    if facts::is_tls_enabled(spec, &cfg.gates) && cfg.platform.cert_manager {
+        kinds.extend([Kind::Issuer, Kind::Certificate]);
+    }
+    kinds
+}
+
+/// What the caches show of something that we wrote.
+fn shown(op: &Operator, owner: &Target, written: &Target) -> Shown {
+    let stores = &op.stores;
+    let name = &written.name;
+    let by_meta = |meta: Option<&MetaView>| match meta {
+        None => Shown::Absent,
+        Some(meta) if meta.deletion_timestamp.is_some() => Shown::Leaving,
+        Some(meta) => Shown::Alive(meta.uid.clone()),
+    };
+    match written.kind {
+        Kind::Pod => by_meta(stores.pods.get(owner, name).as_ref().map(|object| &object.metadata)),
+        Kind::Service => by_meta(stores.kube_services.get(owner, name).as_ref().map(|object| &object.metadata)),
+        Kind::Job => by_meta(stores.kube_jobs.get(owner, name).as_ref().map(|object| &object.metadata)),
+        Kind::RayCluster => {
+            let found = stores.clusters.get(&Target::new(Kind::RayCluster, &written.namespace, name), name);
+            match found.as_ref().map(|object| &object.metadata) {
+                None => Shown::Absent,
+                Some(meta) if meta.deletion_timestamp.is_some() => Shown::Leaving,
+                Some(meta) => Shown::Alive(meta.uid.clone().unwrap_or_default()),
+            }
+        }
+        // Never watched: its creation is remembered instead, and needs no waiting for.
+        Kind::Secret => Shown::Leaving,
+        kind => by_meta(stores.related(kind).get(owner, name).as_ref().map(|object| &object.metadata)),
+    }
+}

@@ -1,0 +1,213 @@
+//! Which objects are due for a pass.
+//!
+//! An object is in at most one pass at a time; what happens meanwhile makes it due again. Objects
+//! at rest are not in here at all: no entry, no timer.
+
+use manta_logic::action::Target;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Mutex;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::stores::lock;
+
+/// Changes that come together are looked at together.
+const GATHER: Duration = Duration::from_millis(15);
+/// The first and the longest wait after a failed pass.
+const FIRST_BACK_OFF: Duration = Duration::from_millis(250);
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(120);
+
+/// The objects that are due, and when.
+#[derive(Default)]
+pub struct Queue {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    entries: HashMap<Target, Entry>,
+    due: BTreeMap<(Instant, u64), Target>,
+    sequence: u64,
+}
+
+#[derive(Default)]
+struct Entry {
+    due: Option<(Instant, u64)>,
+    running: bool,
+    /// Something happened during the pass.
+    dirty: bool,
+    failures: u32,
+    /// Since when the object has been waiting, for the lag metric.
+    waiting_since: Option<Instant>,
+}
+
+/// How a pass ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing to do until something changes.
+    Rest,
+    /// Look again after this time at the latest.
+    After(Duration),
+    /// It failed: look again after a growing while.
+    BackOff,
+}
+
+impl Queue {
+    /// Something about an object has changed.
+    pub fn wake(&self, target: &Target) {
+        let mut state = lock(&self.state);
+        if let Some(entry) = state.entries.get_mut(target)
+            && entry.running
+        {
+            entry.dirty = true;
+            return;
+        }
+        state.schedule(target, Instant::now() + GATHER);
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Waits for the next object that is due and gives it out with how long it has waited.
+    pub async fn next(&self) -> (Target, Duration) {
+        loop {
+            let changed = self.changed.notified();
+            let first = {
+                let mut state = lock(&self.state);
+                match state.due.first_key_value() {
+                    Some((&(at, _), _)) if at <= Instant::now() => return state.take_first(),
+                    Some((&(at, _), _)) => Some(at),
+                    None => None,
+                }
+            };
+            match first {
+                Some(at) => tokio::select! {
+                    () = changed => {}
+                    () = tokio::time::sleep_until(at) => {}
+                },
+                None => changed.await,
+            }
+        }
+    }
+
+    /// A pass over an object has ended.
+    pub fn done(&self, target: &Target, next: Next) {
+        let mut state = lock(&self.state);
+        let Some(entry) = state.entries.get_mut(target) else { return };
+        entry.running = false;
+        let dirty = std::mem::take(&mut entry.dirty);
+        entry.failures = if next == Next::BackOff { entry.failures.saturating_add(1) } else { 0 };
+        let wait = match next {
+            Next::BackOff => Some(back_off(entry.failures)),
+            _ if dirty => Some(GATHER),
+            Next::After(wait) => Some(wait),
+            Next::Rest => None,
+        };
+        match wait {
+            Some(wait) => state.schedule(target, Instant::now() + wait),
+            None => {
+                state.entries.remove(target);
+            }
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// How many objects are due or in a pass.
+    pub fn depth(&self) -> usize {
+        lock(&self.state).entries.len()
+    }
+}
+
+impl State {
+    /// Makes an object due at this time, or earlier if it already is.
+    fn schedule(&mut self, target: &Target, at: Instant) {
+        let sequence = self.sequence;
+        self.sequence += 1;
+        let entry = self.entries.entry(target.clone()).or_default();
+        if let Some(due) = entry.due {
+            if due.0 <= at {
+                return;
+            }
+            self.due.remove(&due);
+        }
+        entry.due = Some((at, sequence));
+        entry.waiting_since.get_or_insert(at);
+        self.due.insert((at, sequence), target.clone());
+    }
+
+    fn take_first(&mut self) -> (Target, Duration) {
+        let Some((_, target)) = self.due.pop_first() else { unreachable!("the caller saw an entry under this lock") };
+        let entry = self.entries.entry(target.clone()).or_default();
+        entry.due = None;
+        entry.running = true;
+        let lag = entry.waiting_since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        (target, lag)
+    }
+}
+
+fn back_off(failures: u32) -> Duration {
+    FIRST_BACK_OFF.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(LONGEST_BACK_OFF)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use manta_logic::action::Kind;
+
+    fn target(name: &str) -> Target {
+        Target::new(Kind::RayCluster, "default", name)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wakes_that_come_together_make_one_pass() {
+        let queue = Queue::default();
+        queue.wake(&target("a"));
+        queue.wake(&target("a"));
+        assert_eq!(queue.next().await.0, target("a"));
+        queue.done(&target("a"), Next::Rest);
+        assert_eq!(queue.depth(), 0, "an object at rest has no entry");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_during_a_pass_makes_another() {
+        let queue = Queue::default();
+        queue.wake(&target("a"));
+        queue.next().await;
+        queue.wake(&target("a"));
+        let other = tokio::time::timeout(Duration::from_secs(1), queue.next()).await;
+        assert!(other.is_err(), "never two passes over one object at once");
+        queue.done(&target("a"), Next::Rest);
+        assert_eq!(queue.next().await.0, target("a"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_back_off_and_a_success_forgets_them() {
+        let queue = Queue::default();
+        queue.wake(&target("a"));
+        let mut waits = Vec::new();
+        for _ in 0..4 {
+            let started = Instant::now();
+            queue.next().await;
+            waits.push(started.elapsed());
+            queue.done(&target("a"), Next::BackOff);
+        }
+        assert!(waits.windows(2).all(|pair| pair[0] < pair[1]), "{waits:?}");
+        queue.next().await;
+        queue.done(&target("a"), Next::Rest);
+        assert_eq!(queue.depth(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_overtakes_a_long_wait() {
+        let queue = Queue::default();
+        queue.wake(&target("a"));
+        queue.next().await;
+        queue.done(&target("a"), Next::After(Duration::from_secs(3600)));
+        queue.wake(&target("a"));
+        let started = Instant::now();
+        queue.next().await;
+        assert!(started.elapsed() < Duration::from_secs(1));
+    }
+}

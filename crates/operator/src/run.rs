@@ -1,0 +1,97 @@
+//! Starts the operator and keeps it going.
+
+use crate::act::Actor;
+use crate::controllers;
+use crate::events::Publisher;
+use crate::in_flight::InFlightWrites;
+use crate::look_up::Memory;
+use crate::queue::{Next, Queue};
+use crate::stores::Stores;
+use crate::watches::Watches;
+use kube::Client;
+use manta_logic::action::{Kind, Target};
+use manta_logic::config::Config;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::info;
+
+/// How the operator is to run.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    pub config: Config,
+    /// Namespaces to look at; none means all.
+    pub watch_namespaces: Vec<String>,
+    /// Our name in events.
+    pub host: String,
+}
+
+/// Everything that a pass needs.
+pub struct Operator {
+    pub(crate) client: Client,
+    pub(crate) config: Config,
+    pub(crate) stores: Arc<Stores>,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) watches: Watches,
+    pub(crate) in_flight: Arc<InFlightWrites>,
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) actor: Actor,
+    pub(crate) publisher: Publisher,
+}
+
+/// Runs until told to stop; passes in hand are finished.
+pub async fn run(client: Client, settings: Settings, stop: CancellationToken) {
+    let tasks = TaskTracker::new();
+    let stores = Arc::new(Stores::default());
+    let queue = Arc::new(Queue::default());
+    let in_flight = Arc::new(InFlightWrites::default());
+    let memory = Arc::new(Memory::default());
+    let publisher = Publisher::start(client.clone(), &settings.host, &tasks);
+    let watches = Watches::new(
+        client.clone(),
+        settings.watch_namespaces,
+        Arc::clone(&stores),
+        Arc::clone(&queue),
+        tasks.clone(),
+        stop.clone(),
+    );
+    watches.start(settings.config.gates.ray_cron_job);
+    let op = Arc::new(Operator {
+        actor: Actor::new(client.clone(), Arc::clone(&in_flight), Arc::clone(&memory), publisher.clone()),
+        client,
+        config: settings.config,
+        stores,
+        queue,
+        watches,
+        in_flight,
+        memory,
+        publisher,
+    });
+    info!("the operator runs");
+    let passes = TaskTracker::new();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            (target, _lag) = op.queue.next() => {
+                let op = Arc::clone(&op);
+                passes.spawn(async move {
+                    let next = pass(&op, &target).await;
+                    op.queue.done(&target, next);
+                });
+            }
+        }
+    }
+    passes.close();
+    passes.wait().await;
+    drop(op);
+    tasks.close();
+    tasks.wait().await;
+    info!("the operator has stopped");
+}
+
+async fn pass(op: &Operator, target: &Target) -> Next {
+    match target.kind {
+        Kind::RayCluster => controllers::cluster::reconcile(op, target).await,
+        _ => Next::Rest,
+    }
+}

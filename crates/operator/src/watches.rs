@@ -1,0 +1,217 @@
+//! The watches that fill the stores and wake the objects concerned.
+//!
+//! Only labelled objects are asked for, and Secrets never. Kinds of which there are few are watched
+//! from the moment that the first object needs them.
+
+use crate::queue::Queue;
+use crate::stores::{self, Stores, Table, lock};
+use crate::wire::{View, Wire};
+use futures::StreamExt;
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
+use manta_api::{RayCluster, RayCronJob, RayJob, RayService};
+use manta_logic::action::{Kind, Target};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+
+/// Pods that Ray runs in, and those that clean up after it.
+const RAY_PODS: &str = "ray.io/node-type in (head,worker,redis-cleanup)";
+const OWN_JOBS: &str = "app.kubernetes.io/created-by=kuberay-operator";
+/// Services carry one of three labels, and a selector cannot say "or".
+const SERVICES: [&str; 3] = ["ray.io/cluster", "ray.io/headless-worker-svc", "ray.io/originated-from-crd"];
+const OF_A_CLUSTER: &str = "ray.io/cluster";
+
+/// Starts watches and knows which run.
+pub(crate) struct Watches {
+    client: Client,
+    namespaces: Vec<String>,
+    stores: Arc<Stores>,
+    queue: Arc<Queue>,
+    running: Mutex<HashSet<Kind>>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Watches {
+    pub(crate) fn new(
+        client: Client,
+        namespaces: Vec<String>,
+        stores: Arc<Stores>,
+        queue: Arc<Queue>,
+        tasks: TaskTracker,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { client, namespaces, stores, queue, running: Mutex::default(), tasks, stop }
+    }
+
+    /// Starts the watches that every controller needs.
+    pub(crate) fn start(&self, with_cron_jobs: bool) {
+        self.spawn(
+            Kind::RayCluster,
+            &[None],
+            |stores| &stores.clusters,
+            |object: &RayCluster| stores::own_owners(Kind::RayCluster, object),
+        );
+        self.spawn(
+            Kind::RayJob,
+            &[None],
+            |stores| &stores.jobs,
+            |object: &RayJob| stores::own_owners(Kind::RayJob, object),
+        );
+        self.spawn(
+            Kind::RayService,
+            &[None],
+            |stores| &stores.services,
+            |object: &RayService| stores::own_owners(Kind::RayService, object),
+        );
+        if with_cron_jobs {
+            self.spawn(
+                Kind::RayCronJob,
+                &[None],
+                |stores| &stores.cron_jobs,
+                |object: &RayCronJob| stores::own_owners(Kind::RayCronJob, object),
+            );
+        }
+        self.spawn(Kind::Pod, &[Some(RAY_PODS)], |stores| &stores.pods, stores::pod_owners);
+        self.spawn(Kind::Job, &[Some(OWN_JOBS)], |stores| &stores.kube_jobs, stores::job_owners);
+        self.spawn(Kind::Service, &SERVICES.map(Some), |stores| &stores.kube_services, stores::service_owners);
+    }
+
+    /// Starts the watch of a kind of which there are few, unless it runs.
+    pub(crate) fn need(&self, kind: Kind) {
+        if lock(&self.running).insert(kind) {
+            info!(kind = kind.resource().kind, "starting to watch");
+            self.spawn_into(kind, &[Some(OF_A_CLUSTER)], self.stores.related(kind), stores::related_owners);
+        }
+    }
+
+    fn spawn<V: View>(
+        &self,
+        kind: Kind,
+        selectors: &[Option<&'static str>],
+        table: impl Fn(&Stores) -> &Arc<Table<V>>,
+        owners: impl Fn(&V) -> Vec<Target> + Clone + Send + Sync + 'static,
+    ) {
+        self.spawn_into(kind, selectors, Arc::clone(table(&self.stores)), owners);
+    }
+
+    fn spawn_into<V: View>(
+        &self,
+        kind: Kind,
+        selectors: &[Option<&'static str>],
+        table: Arc<Table<V>>,
+        owners: impl Fn(&V) -> Vec<Target> + Clone + Send + Sync + 'static,
+    ) {
+        let resource = kind.resource();
+        let gvk = GroupVersionKind::gvk(resource.group, resource.version, resource.kind);
+        let api_resource = ApiResource::from_gvk_with_plural(&gvk, resource.plural);
+        let scopes: Vec<Option<&str>> = match self.namespaces.as_slice() {
+            [] => vec![None],
+            names => names.iter().map(|name| Some(name.as_str())).collect(),
+        };
+        table.expect_listings(scopes.len() * selectors.len());
+        for (part, (scope, selector)) in
+            scopes.iter().flat_map(|scope| selectors.iter().map(move |selector| (scope, selector))).enumerate()
+        {
+            let api: Api<Wire<V>> = match scope {
+                Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &api_resource),
+                None => Api::all_with(self.client.clone(), &api_resource),
+            };
+            let mut config = watcher::Config::default().page_size(500);
+            if let Some(selector) = selector {
+                config = config.labels(selector);
+            }
+            let follower = Follower {
+                kind: resource.kind,
+                part,
+                table: Arc::clone(&table),
+                queue: Arc::clone(&self.queue),
+                owners: owners.clone(),
+            };
+            let stop = self.stop.clone();
+            self.tasks.spawn(async move {
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = follower.follow(api, config) => {}
+                }
+            });
+        }
+    }
+}
+
+/// One watch: from the stream into the table, and from the table to the queue.
+struct Follower<V, F> {
+    kind: &'static str,
+    /// Which of a table's watches this is.
+    part: usize,
+    table: Arc<Table<V>>,
+    queue: Arc<Queue>,
+    owners: F,
+}
+
+impl<V: View, F: Fn(&V) -> Vec<Target>> Follower<V, F> {
+    async fn follow(&self, api: Api<Wire<V>>, config: watcher::Config) {
+        let mut events = watcher(api, config).default_backoff().boxed();
+        let mut complained = false;
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => {
+                    complained = false;
+                    let concerned = self.take_in(event);
+                    for target in &concerned {
+                        self.queue.wake(target);
+                    }
+                }
+                Err(error) if is_missing_kind(&error) => {
+                    if !complained {
+                        info!(
+                            kind = self.kind,
+                            "waiting: the API server does not know this kind yet; install the CRDs"
+                        );
+                        complained = true;
+                    }
+                }
+                Err(error) => warn!(kind = self.kind, %error, "the watch broke off and is tried again"),
+            }
+        }
+    }
+
+    fn take_in(&self, event: Event<Wire<V>>) -> Vec<Target> {
+        match event {
+            Event::Init => {
+                self.table.begin_listing(self.part);
+                Vec::new()
+            }
+            Event::InitDone => self.table.end_listing(self.part),
+            Event::Apply(object) | Event::InitApply(object) => match &object.view {
+                Ok(view) => {
+                    let owners = (self.owners)(view);
+                    self.table.put(self.part, Arc::clone(view), owners)
+                }
+                Err(error) => {
+                    let name = kube::ResourceExt::name_any(&object);
+                    warn!(kind = self.kind, name, error, "an object cannot be read and is left alone");
+                    Vec::new()
+                }
+            },
+            Event::Delete(object) => {
+                let namespace = kube::ResourceExt::namespace(&object).unwrap_or_default();
+                self.table.remove(&namespace, &kube::ResourceExt::name_any(&object))
+            }
+        }
+    }
+}
+
+/// Whether a kind is not served: its CRD is not installed.
+fn is_missing_kind(error: &watcher::Error) -> bool {
+    let cause = match error {
+        watcher::Error::InitialListFailed(cause) | watcher::Error::WatchStartFailed(cause) => cause,
+        _ => return false,
+    };
+    matches!(cause, kube::Error::Api(status) if status.code == 404)
+}
