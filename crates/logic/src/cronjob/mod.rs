@@ -1,1 +1,3 @@
 //! What to do next for a RayCronJob.
+
+pub mod schedule;

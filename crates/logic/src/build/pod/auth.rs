@@ -77,3 +77,78 @@ fn add_volume(cluster: &RayCluster, pod: &mut PodSpec) {
         ..Volume::default()
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::testing::{cluster, container, env, env_names, head, mounts, ray, volumes, worker};
+    use crate::config::Config;
+    use serde_json::{Value, json};
+
+    fn with(options: Value) -> RayCluster {
+        cluster(json!({"spec": {"authOptions": options, "enableInTreeAutoscaling": true}}))
+    }
+
+    #[test]
+    fn tokens_come_from_a_secret() {
+        // 59
+        let options = json!({"mode": "token", "secretName": "mine"});
+        for (cluster, secret) in [(with(json!({"mode": "token"})), "test-cluster"), (with(options), "mine")] {
+            let (head, worker) = (head(&cluster, &Config::default()), worker(&cluster, &Config::default()));
+            let autoscaler = container(&head, "autoscaler");
+            for container in [ray(&head), autoscaler, ray(&worker), container(&worker, WAIT_GCS_READY)] {
+                assert_eq!(env(container, "RAY_AUTH_MODE"), Some("token"));
+                assert_eq!(env(container, "RAY_AUTH_TOKEN"), Some(secret));
+                assert_eq!(env(container, "RAY_ENABLE_K8S_TOKEN_AUTH"), None);
+            }
+            assert_eq!(volumes(&worker), ["shared-mem"]);
+        }
+    }
+
+    #[test]
+    fn tokens_may_be_those_of_service_accounts() {
+        // 28
+        let cluster = with(json!({"mode": "token", "enableK8sTokenAuth": true}));
+        let (head, worker) = (head(&cluster, &Config::default()), worker(&cluster, &Config::default()));
+        let autoscaler = container(&head, "autoscaler");
+        for container in [ray(&head), autoscaler, ray(&worker), container(&worker, WAIT_GCS_READY)] {
+            assert_eq!(env(container, "RAY_AUTH_MODE"), Some("token"));
+            assert_eq!(env(container, "RAY_ENABLE_K8S_TOKEN_AUTH"), Some("true"));
+            assert_eq!(env(container, "RAY_AUTH_TOKEN"), None);
+            let mount = &container.volume_mounts.as_ref().unwrap()[0];
+            let expect = json!({"name": TOKEN_VOLUME, "mountPath": TOKEN_DIRECTORY, "readOnly": true});
+            assert_eq!(json!(mount), expect);
+        }
+        for pod in [&head, &worker] {
+            let volume = &pod.spec.as_ref().unwrap().volumes.as_ref().unwrap()[0];
+            let sources = json!([{"serviceAccountToken": {"path": "token"}}]);
+            assert_eq!(json!(volume), json!({"name": TOKEN_VOLUME, "projected": {"sources": sources}}));
+        }
+        for enabled in [json!(false), json!(null)] {
+            let pod = crate::build::testing::head(
+                &with(json!({"mode": "token", "enableK8sTokenAuth": enabled})),
+                &Config::default(),
+            );
+            assert_eq!(env(ray(&pod), "RAY_ENABLE_K8S_TOKEN_AUTH"), None);
+        }
+    }
+
+    #[test]
+    fn without_the_mode_nothing_is_added() {
+        for options in [json!(null), json!({}), json!({"mode": "disabled"}), json!({"enableK8sTokenAuth": true})] {
+            let pod = head(&with(options), &Config::default());
+            assert_eq!(env(ray(&pod), "RAY_AUTH_MODE"), None);
+            assert_eq!(mounts(ray(&pod)), ["/dev/shm", "/tmp/ray"]);
+        }
+    }
+
+    #[test]
+    fn a_submitter_gets_the_token_once() {
+        let cluster = with(json!({"mode": "token"}));
+        let mut pod = PodSpec { containers: vec![Container::default()], ..PodSpec::default() };
+        add_token_auth(&cluster, &mut pod);
+        add_token_auth(&cluster, &mut pod);
+        assert_eq!(env_names(&pod.containers[0]), ["RAY_AUTH_MODE", "RAY_AUTH_TOKEN"]);
+        add_token_auth(&cluster, &mut PodSpec::default());
+    }
+}

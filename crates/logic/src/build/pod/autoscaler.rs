@@ -84,3 +84,149 @@ fn append<T: Clone>(list: &mut Option<Vec<T>>, more: Option<&[T]>) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::testing::{arg, cluster, container, env, env_names, head, mounts, ray, volumes, worker};
+    use crate::config::Config;
+    use k8s_openapi::api::core::v1::Pod;
+    use serde_json::{Value, json};
+
+    fn scaling(options: Value) -> Value {
+        json!({"spec": {"enableInTreeAutoscaling": true, "autoscalerOptions": options}})
+    }
+
+    fn head_of(given: Value) -> Pod {
+        head(&cluster(given), &Config::default())
+    }
+
+    #[test]
+    fn it_shares_the_logs_and_stops_rays_monitor() {
+        // 18
+        let pod = head_of(scaling(json!(null)));
+        assert!(arg(ray(&pod)).contains(" --no-monitor "));
+        assert_eq!(volumes(&pod), ["shared-mem", "ray-logs"]);
+        assert_eq!(mounts(ray(&pod)), ["/dev/shm", "/tmp/ray"]);
+        let expect = json!({
+            "name": "autoscaler",
+            "image": "rayproject/ray:2.52.0",
+            "imagePullPolicy": "IfNotPresent",
+            "command": ["/bin/bash", "-c", "--"],
+            "args": [COMMAND],
+            "env": [
+                {"name": "RAY_CLUSTER_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['ray.io/cluster']"}}},
+                {"name": "RAY_CLUSTER_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+                {"name": "RAY_HEAD_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                {"name": "KUBERAY_CRD_VER", "value": "v1"},
+                {"name": "KUBERAY_GEN_AUTOSCALER_START_CMD", "value": COMMAND},
+            ],
+            "resources": {
+                "limits": {"cpu": "500m", "memory": "512Mi"},
+                "requests": {"cpu": "500m", "memory": "512Mi"},
+            },
+            "volumeMounts": [{"name": "ray-logs", "mountPath": "/tmp/ray"}],
+        });
+        assert_eq!(json!(container(&pod, AUTOSCALER)), expect);
+    }
+
+    #[test]
+    fn options_replace_values_and_extend_lists() {
+        // 21, 25
+        let pod = head_of(scaling(json!({
+            "image": "mine",
+            "imagePullPolicy": "Always",
+            "resources": {"limits": {"cpu": "1"}},
+            "securityContext": {"runAsUser": 7},
+            "env": [{"name": "A", "value": "b"}],
+            "envFrom": [{"configMapRef": {"name": "c"}}],
+            "volumeMounts": [{"name": "d", "mountPath": "/d"}],
+        })));
+        let made = container(&pod, AUTOSCALER);
+        assert_eq!(made.image.as_deref(), Some("mine"));
+        assert_eq!(made.image_pull_policy.as_deref(), Some("Always"));
+        assert_eq!(json!(made.resources), json!({"limits": {"cpu": "1"}}));
+        assert_eq!(json!(made.security_context), json!({"runAsUser": 7}));
+        assert_eq!(env_names(made).last(), Some(&"A"));
+        assert_eq!(made.env.as_ref().unwrap().len(), 6);
+        assert_eq!(json!(made.env_from), json!([{"configMapRef": {"name": "c"}}]));
+        assert_eq!(mounts(made), ["/d", "/tmp/ray"]);
+        // Empty objects replace, empty lists do not extend.
+        let pod = head_of(scaling(json!({"resources": {}, "env": [], "envFrom": [], "command": [], "args": []})));
+        let made = container(&pod, AUTOSCALER);
+        assert_eq!(json!(made.resources), json!({}));
+        assert_eq!((made.env.as_ref().unwrap().len(), &made.env_from), (5, &None));
+        assert_eq!(arg(made), COMMAND);
+    }
+
+    #[test]
+    fn its_command_may_be_replaced() {
+        // 22
+        let options = json!({"command": ["sh"], "args": ["-c", "x"], "env": [{"name": "A", "value": "b"}]});
+        let pod = head_of(scaling(options));
+        let made = container(&pod, AUTOSCALER);
+        assert_eq!(json!([made.command, made.args]), json!([["sh"], ["-c", "x"]]));
+        assert_eq!(env(made, "KUBERAY_GEN_AUTOSCALER_START_CMD"), Some(COMMAND));
+    }
+
+    #[test]
+    fn the_version_sets_restart_policy_and_switch() {
+        // 23, 24
+        let check =
+            |given: Value, containers: usize, switch: Option<&str>, restart: Option<&str>, of_worker: Option<&str>| {
+                let mut given = given;
+                let pod = head_of(given.clone());
+                let spec = pod.spec.as_ref().unwrap();
+                assert_eq!(spec.containers.len(), containers);
+                assert_eq!(env(ray(&pod), "RAY_enable_autoscaler_v2"), switch);
+                assert_eq!(spec.restart_policy.as_deref(), restart);
+                given["workerPod"] = json!({"restartPolicy": "Always"});
+                let pod = worker(&cluster(given), &Config::default());
+                assert_eq!(pod.spec.unwrap().restart_policy.as_deref(), of_worker);
+            };
+        check(json!({}), 1, None, None, Some("Always"));
+        check(json!({"spec": {"autoscalerOptions": {"version": "v2"}}}), 1, None, None, Some("Always"));
+        check(scaling(json!(null)), 2, None, None, Some("Always"));
+        check(scaling(json!({"version": "v1"})), 2, Some("false"), None, Some("Always"));
+        check(scaling(json!({"version": "v2"})), 2, Some("true"), Some("Never"), Some("Never"));
+    }
+
+    #[test]
+    fn the_switch_follows_the_users_entries() {
+        // 52
+        for (version, value) in [("v1", "false"), ("v2", "true")] {
+            let mut given = scaling(json!({"version": version}));
+            given["ray"] = json!({"env": [{"name": "papal", "value": "conclave"}]});
+            let pod = head_of(given);
+            assert_eq!(env_names(ray(&pod))[..2], ["papal", "RAY_enable_autoscaler_v2"]);
+            assert_eq!(env(ray(&pod), "RAY_enable_autoscaler_v2"), Some(value));
+        }
+    }
+
+    #[test]
+    fn the_service_account_is_the_users_or_the_clusters() {
+        // 26
+        let check = |mut given: Value, user: Option<&str>, expect: Option<&str>| {
+            given["pod"] = json!({"serviceAccountName": user});
+            assert_eq!(head_of(given).spec.unwrap().service_account_name.as_deref(), expect);
+        };
+        check(json!({}), None, None);
+        check(json!({}), Some("mine"), Some("mine"));
+        check(scaling(json!(null)), Some("mine"), Some("mine"));
+        check(scaling(json!(null)), None, Some("test-cluster"));
+        let mut long = scaling(json!(null));
+        long["metadata"] = json!({"name": format!("{}{}", "a".repeat(150), "b".repeat(50))});
+        check(long, None, Some(&"b".repeat(50)));
+    }
+
+    #[test]
+    fn it_stands_between_the_users_containers_and_the_operators() {
+        let sidecar = Container { name: "operators".to_owned(), ..Container::default() };
+        let config = Config { head_sidecars: vec![sidecar], ..Config::default() };
+        let mut given = scaling(json!(null));
+        given["pod"] = json!({"sidecars": [{"name": "users"}]});
+        let pod = head(&cluster(given), &config);
+        let names: Vec<_> = pod.spec.unwrap().containers.into_iter().map(|container| container.name).collect();
+        assert_eq!(names, ["ray", "users", "autoscaler", "operators"]);
+    }
+}

@@ -67,3 +67,95 @@ pub(super) fn add_ray_env(node: &Node<'_>, ray: &mut Container) {
         env::push_if_absent(ray, env::literal(name, value));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::testing::{cluster, container, env, env_names, head, mounts, ray, volumes, worker};
+    use crate::config::{Config, FeatureGates};
+    use serde_json::{Value, json};
+
+    fn collecting(options: Value) -> Value {
+        json!({
+            "metadata": {"labels": {"ray.io/originated-from-crd": "RayJob", "ray.io/originated-from-cr-name": "train"}},
+            "spec": {"historyServerOptions": {"collectorOptions": options}},
+        })
+    }
+
+    #[test]
+    fn it_runs_beside_head_and_workers() {
+        // 57
+        let options = json!({"image": "collector:1", "env": [{"name": "STORAGE_BACKEND", "value": "S3"}]});
+        let cluster = cluster(collecting(options));
+        let first = [
+            "POD_IP",
+            "RAY_CLUSTER_NAME",
+            "RAY_CLUSTER_NAMESPACE",
+            "RAY_ROLE",
+            "EVENTS_PORT",
+            "FQ_RAY_IP",
+            "OWNER_KIND",
+            "OWNER_NAME",
+        ];
+        for (pod, role, last) in [
+            (head(&cluster, &Config::default()), "Head", &["RAY_DASHBOARD_ADDRESS", "STORAGE_BACKEND"][..]),
+            (worker(&cluster, &Config::default()), "Worker", &["STORAGE_BACKEND"]),
+        ] {
+            let made = container(&pod, COLLECTOR);
+            assert_eq!(env_names(made), [&first, last].concat());
+            assert_eq!(env(made, "RAY_ROLE"), Some(role));
+            assert_eq!(env(made, "RAY_CLUSTER_NAME"), Some("test-cluster"));
+            assert_eq!(env(made, "OWNER_KIND"), Some("RayJob"));
+            assert_eq!(env(made, "OWNER_NAME"), Some("train"));
+            assert_eq!(made.image_pull_policy.as_deref(), Some("IfNotPresent"));
+            let resources = json!({
+                "limits": {"cpu": "200m", "memory": "256Mi"},
+                "requests": {"cpu": "50m", "memory": "64Mi"},
+            });
+            assert_eq!(json!(made.resources), resources);
+            assert_eq!(volumes(&pod), ["shared-mem", "ray-logs"]);
+            assert_eq!((mounts(ray(&pod)), mounts(made)), (vec!["/dev/shm", "/tmp/ray"], vec!["/tmp/ray"]));
+            assert_eq!(env(ray(&pod), "RAY_enable_ray_event"), Some("true"));
+            let last: Vec<_> = env_names(ray(&pod)).split_off(env_names(ray(&pod)).len() - 5);
+            assert_eq!(
+                last,
+                [
+                    "RAY_enable_ray_event",
+                    "RAY_enable_core_worker_ray_event_to_aggregator",
+                    "RAY_DASHBOARD_AGGREGATOR_AGENT_EVENTS_EXPORT_ADDR",
+                    "RAY_DASHBOARD_AGGREGATOR_AGENT_EXPOSABLE_EVENT_TYPES",
+                    "RAY_DASHBOARD_AGGREGATOR_AGENT_PUBLISHER_HTTP_ENDPOINT_EXPOSABLE_EVENT_TYPES",
+                ]
+            );
+            assert!(!env(ray(&pod), last[3]).unwrap().contains(' '));
+        }
+    }
+
+    #[test]
+    fn users_choices_stay() {
+        let mut given = collecting(json!({
+            "image": "collector:1",
+            "imagePullPolicy": "Never",
+            "resources": {"limits": {"cpu": "1"}},
+            "env": [{"name": "RAY_DASHBOARD_ADDRESS", "value": "mine"}],
+        }));
+        given["spec"]["authOptions"] = json!({"mode": "token"});
+        given["ray"] = json!({"env": [{"name": "RAY_enable_ray_event", "value": "false"}]});
+        let pod = head(&cluster(given), &Config::default());
+        let made = container(&pod, COLLECTOR);
+        let entries = env_names(made);
+        assert_eq!(entries[entries.len() - 3..], ["RAY_DASHBOARD_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN"]);
+        assert_eq!(made.image_pull_policy.as_deref(), Some("Never"));
+        assert_eq!(json!(made.resources), json!({"limits": {"cpu": "1"}}));
+        assert_eq!(env(ray(&pod), "RAY_enable_ray_event"), Some("false"));
+    }
+
+    #[test]
+    fn the_gate_keeps_it_away() {
+        let config = Config { gates: FeatureGates::KUBERAY, ..Config::default() };
+        let pod = head(&cluster(collecting(json!({"image": "collector:1"}))), &config);
+        assert_eq!(pod.spec.as_ref().unwrap().containers.len(), 1);
+        assert_eq!(env(ray(&pod), "RAY_enable_ray_event"), None);
+        assert_eq!(volumes(&pod), ["shared-mem"]);
+    }
+}

@@ -63,3 +63,84 @@ fn own_command(container: &Container) -> String {
         line
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::testing::{arg, cluster, head, ray, worker};
+    use serde_json::{Value, json};
+
+    fn check_start(role: Role, params: &[(&str, &str)], expect: &str) {
+        let params = params.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        assert_eq!(ray_start(role, &params), expect);
+    }
+
+    #[test]
+    fn flags_are_sorted_and_switches_bare() {
+        check_start(Role::Worker, &[("num-gpus", "1")], "ray start  --num-gpus=1 ");
+        check_start(Role::Head, &[("b", "TRUE"), ("a", "x y")], "ray start --head  --a=x y  --b ");
+        check_start(Role::Head, &[("b", "False"), ("block", "true")], "ray start --head  --block ");
+        // 51
+        check_start(Role::Worker, &[("include-log-monitor", "false")], "ray start  --include-log-monitor=false ");
+        check_start(Role::Worker, &[("include-log-monitor", "true")], "ray start  --include-log-monitor=true ");
+        check_start(Role::Worker, &[("log-color", "true")], "ray start  --log-color=true ");
+        check_start(Role::Worker, &[("include-dashboard", "False")], "ray start  --include-dashboard=False ");
+    }
+
+    /// The command line of the head's Ray container before `ulimit`.
+    fn check_own(container: Value, expect: Option<&str>) {
+        let cluster = cluster(json!({"ray": container}));
+        let pod = head(&cluster, &Config::default());
+        match expect {
+            Some(prefix) => {
+                assert_eq!(ray(&pod).command.as_deref(), Some(&shell(&Config::default())[..]));
+                assert_eq!(arg(ray(&pod)).split("ulimit -n").next(), Some(prefix), "{container}");
+            }
+            None => {
+                assert_eq!(json!(ray(&pod).command), container["command"]);
+                assert_eq!(json!(ray(&pod).args), container["args"]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_users_command_runs_first_unless_it_starts_ray() {
+        check_own(json!({}), Some(""));
+        check_own(json!({"command": ["python"], "args": ["/opt/code.py"]}), Some(" python  /opt/code.py  && "));
+        check_own(json!({"args": ["sleep 1"]}), Some(" sleep 1  && "));
+        check_own(json!({"command": ["bash", "-c"], "args": ["ray start --head"]}), None);
+        check_own(json!({"command": ["ray", "start"]}), Some(" ray  start  && "));
+    }
+
+    #[test]
+    fn an_annotation_keeps_the_command() {
+        // 17
+        let own = json!({"command": ["I am head"], "args": ["I am head again"]});
+        let annotation = json!({annotation::OVERWRITE_CONTAINER_CMD: "true"});
+        let on_cluster = json!({"metadata": {"annotations": annotation}, "both": own});
+        let template = json!({"template": {"metadata": {"annotations": annotation}}});
+        let on_template = json!({"head": template, "worker": template, "both": own});
+        for given in [on_cluster, on_template] {
+            let cluster = cluster(given);
+            for pod in [head(&cluster, &Config::default()), worker(&cluster, &Config::default())] {
+                assert_eq!(json!({"command": ray(&pod).command, "args": ray(&pod).args}), own);
+                let pod_annotations = pod.metadata.annotations.as_ref().unwrap();
+                assert_eq!(pod_annotations[annotation::OVERWRITE_CONTAINER_CMD], "true");
+                assert!(crate::build::testing::env(ray(&pod), "KUBERAY_GEN_RAY_START_CMD").is_some());
+            }
+        }
+    }
+
+    #[test]
+    fn the_shell_may_be_a_login_shell() {
+        // 20, 103
+        let config = Config { login_shell: true, ..Config::default() };
+        let cluster = cluster(json!({"spec": {"enableInTreeAutoscaling": true}}));
+        let (head, worker) = (head(&cluster, &config), worker(&cluster, &config));
+        let waiting = crate::build::testing::container(&worker, "wait-gcs-ready");
+        let autoscaler = crate::build::testing::container(&head, "autoscaler");
+        for container in [ray(&head), autoscaler, ray(&worker), waiting] {
+            assert_eq!(json!(container.command), json!(["/bin/bash", "-cl", "--"]), "{}", container.name);
+        }
+    }
+}

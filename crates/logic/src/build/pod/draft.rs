@@ -181,3 +181,147 @@ fn add_absent(map: &mut Option<BTreeMap<String, String>>, defaults: &BTreeMap<St
         map.get_or_insert_default().entry(key.clone()).or_insert_with(|| value.clone());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::build::testing::{annotation, cluster, head, label, ray, valid, worker};
+    use crate::build::{WorkerIdentity, worker_pod};
+    use crate::config::{Config, FeatureGates};
+    use crate::labels;
+    use serde_json::{Value, json};
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn pods_of_a_rayservice_say_whether_they_serve() {
+        // 19
+        let group = json!({"template": {"metadata": {"labels": {labels::SERVE: "mine"}}}});
+        for (creator, on_head, on_worker) in
+            [("RayService", "false", "true"), ("RayJob", "mine", "mine"), ("Other", "mine", "mine")]
+        {
+            let metadata = json!({"labels": {labels::ORIGINATED_FROM_CRD: creator}});
+            let cluster = cluster(json!({"metadata": metadata, "head": group, "worker": group}));
+            assert_eq!(label(&head(&cluster, &Config::default()), labels::SERVE), Some(on_head));
+            assert_eq!(label(&worker(&cluster, &Config::default()), labels::SERVE), Some(on_worker));
+        }
+    }
+
+    #[test]
+    fn only_the_heads_name_may_be_the_users() {
+        // 29
+        let group = json!({"template": {"metadata": {"name": "ray-test", "namespace": "other"}}});
+        let cluster = cluster(json!({"head": group, "worker": group}));
+        let before = cluster.clone();
+        let (head, worker) = (head(&cluster, &Config::default()), worker(&cluster, &Config::default()));
+        assert_eq!(head.metadata.name.as_deref(), Some("ray-test"));
+        assert_eq!(head.metadata.generate_name.as_deref(), Some("test-cluster-head-"));
+        assert_eq!(worker.metadata.name.as_deref(), Some("test-cluster-small-worker-*"));
+        for pod in [head, worker] {
+            assert_eq!(pod.metadata.namespace.as_deref(), Some("test-ns"));
+        }
+        assert_eq!(cluster, before);
+    }
+
+    #[test]
+    fn names_are_cut_and_may_be_fixed() {
+        // 87, 88
+        let fixed = Config { deterministic_head_pod_name: true, ..Config::default() };
+        let long = cluster(json!({"metadata": {"name": "C".repeat(60)}}));
+        let short = cluster(json!({}));
+        let names = |pod: k8s_openapi::api::core::v1::Pod| (pod.metadata.name.unwrap(), pod.metadata.generate_name);
+        let cut = "c".repeat(50);
+        assert_eq!(names(head(&short, &fixed)), ("test-cluster-head".to_owned(), None));
+        assert_eq!(names(head(&long, &fixed)), (format!("{cut}-head"), None));
+        assert_eq!(names(head(&long, &Config::default())), (format!("{cut}-head-*"), Some(format!("{cut}-head-"))));
+        assert_eq!(names(worker(&long, &fixed)), (format!("{cut}-worker-*"), Some(format!("{cut}-worker-"))));
+    }
+
+    #[test]
+    fn hosts_of_a_replica_are_numbered() {
+        // 30
+        let identity = WorkerIdentity { suffix: "*", replica_index: 0, replica_name: "small-abcde", host_index: 2 };
+        let gate_off = Config {
+            gates: FeatureGates { ray_multi_host_indexing: false, ..FeatureGates::default() },
+            ..Config::default()
+        };
+        let check = |hosts: i32, config: &Config, expect: [Option<&str>; 3]| {
+            let cluster = cluster(json!({"worker": {"numOfHosts": hosts}}));
+            let group = &cluster.spec.worker_group_specs.as_ref().unwrap()[0];
+            let pod = worker_pod(&valid(&cluster), group, config, identity);
+            let made = [labels::REPLICA_NAME, labels::REPLICA_INDEX, labels::HOST_INDEX].map(|key| label(&pod, key));
+            assert_eq!(made, expect);
+        };
+        check(4, &Config::default(), [Some("small-abcde"), Some("0"), Some("2")]);
+        check(1, &Config::default(), [None, Some("0"), None]);
+        check(4, &gate_off, [None, None, None]);
+    }
+
+    #[test]
+    fn a_metrics_port_is_declared_once() {
+        // 31
+        for (ports, expect) in [
+            (json!([]), json!([{"name": "metrics", "containerPort": 8080}])),
+            (json!([{"name": "metrics", "containerPort": 8081}]), json!([{"name": "metrics", "containerPort": 8081}])),
+        ] {
+            let cluster = cluster(json!({"both": {"ports": ports}}));
+            for pod in [head(&cluster, &Config::default()), worker(&cluster, &Config::default())] {
+                assert_eq!(json!(ray(&pod).ports), expect);
+            }
+        }
+    }
+
+    #[test]
+    fn labels_are_overlaid_save_those_that_find_pods() {
+        // 53
+        let check = |template: Value, group: Value, expect: &[(&str, &str)]| {
+            let spec = json!({"template": {"metadata": {"labels": template}}, "labels": group});
+            let cluster = cluster(json!({"head": spec, "worker": spec}));
+            for pod in [head(&cluster, &Config::default()), worker(&cluster, &Config::default())] {
+                for (key, value) in expect {
+                    assert_eq!(label(&pod, key), Some(*value), "{key}");
+                }
+            }
+        };
+        check(json!({"a": "1"}), json!({"b": "2"}), &[("a", "1"), ("b", "2")]);
+        check(json!({"a": "1"}), json!({"a": "2"}), &[("a", "2")]);
+        check(json!({"a": "1"}), json!({}), &[("a", "1")]);
+        check(json!(null), json!({"b": "2"}), &[("b", "2")]);
+        let given = json!({
+            labels::CLUSTER: "x",
+            labels::APP_NAME: "x",
+            labels::CREATED_BY: "x",
+            labels::IDENTIFIER: "x",
+            labels::IS_RAY_NODE: "x",
+        });
+        let expect = [
+            (labels::CLUSTER, "test-cluster"),
+            (labels::APP_NAME, "x"),
+            (labels::CREATED_BY, "x"),
+            (labels::IDENTIFIER, "x"),
+            (labels::IS_RAY_NODE, "x"),
+        ];
+        check(given.clone(), json!(null), &expect);
+        check(json!(null), given, &expect);
+        let taken = json!({"labels": {labels::NODE_TYPE: "x", labels::GROUP: "x"}});
+        let pod = worker(&cluster(json!({"worker": taken})), &Config::default());
+        assert_eq!((label(&pod, labels::NODE_TYPE), label(&pod, labels::GROUP)), (Some("worker"), Some("small")));
+        let plain = worker(&cluster(json!({})), &Config::default());
+        assert_eq!(plain.metadata.labels.unwrap().len(), 8);
+    }
+
+    #[test]
+    fn default_metadata_gives_way_to_the_users() {
+        // 58
+        let map = |value: &str| BTreeMap::from([("key".to_owned(), value.to_owned())]);
+        let config =
+            Config { default_pod_annotations: map("default"), default_pod_labels: map("default"), ..Config::default() };
+        let own = json!({"template": {"metadata": {"labels": map("own"), "annotations": map("own")}}});
+        for (given, on, off) in [(json!({}), Some("default"), None), (own, Some("own"), Some("own"))] {
+            let cluster = cluster(json!({"head": given, "worker": given}));
+            for (config, expect) in [(&config, on), (&Config::default(), off)] {
+                for pod in [head(&cluster, config), worker(&cluster, config)] {
+                    assert_eq!((label(&pod, "key"), annotation(&pod, "key")), (expect, expect));
+                }
+            }
+        }
+    }
+}

@@ -94,3 +94,124 @@ pub(super) fn add_to_ray_container(node: &Node<'_>, draft: &mut Draft, ray_start
 fn head_address(node: &Node<'_>) -> [EnvVar; 2] {
     [literal("FQ_RAY_IP", node.fqdn.as_str()), literal("RAY_IP", node.head_service())]
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::build::testing::{arg, cluster, container, env, env_names, head, ray, worker};
+    use crate::config::Config;
+    use serde_json::json;
+
+    #[test]
+    fn a_head_knows_itself() {
+        // 12
+        let pod = head(&cluster(json!({})), &Config::default());
+        for (name, value) in [
+            ("RAY_ADDRESS", "127.0.0.1:6379"),
+            ("RAY_USAGE_STATS_KUBERAY_IN_USE", "1"),
+            ("RAY_CLUSTER_NAME", "metadata.labels['ray.io/cluster']"),
+            ("RAY_CLUSTER_NAMESPACE", "metadata.namespace"),
+            ("RAY_CLOUD_INSTANCE_ID", "metadata.name"),
+            ("RAY_NODE_TYPE_NAME", "metadata.labels['ray.io/group']"),
+            ("RAY_USAGE_STATS_EXTRA_TAGS", "kuberay_version=v1.7.0;kuberay_crd=RayCluster"),
+            ("RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE", "1"),
+        ] {
+            assert_eq!(env(ray(&pod), name), Some(value), "{name}");
+        }
+        assert_eq!(env(ray(&pod), "FQ_RAY_IP"), None);
+    }
+
+    #[test]
+    fn the_port_is_the_heads() {
+        // 1
+        for (params, port) in [(json!({}), "6379"), (json!({"port": "1234"}), "1234")] {
+            let cluster = cluster(json!({"head": {"rayStartParams": params}}));
+            let (head, worker) = (head(&cluster, &Config::default()), worker(&cluster, &Config::default()));
+            assert_eq!(env(ray(&head), "RAY_PORT"), Some(port));
+            assert_eq!(env(ray(&worker), "RAY_PORT"), Some(port));
+            let address = format!("test-cluster-head-svc.test-ns.svc.cluster.local:{port}");
+            assert_eq!(env(ray(&worker), "RAY_ADDRESS"), Some(address.as_str()));
+        }
+    }
+
+    #[test]
+    fn the_domain_is_the_operators_and_the_service_the_users() {
+        // 86, 92
+        let config = Config { cluster_domain: "abc.com".to_owned(), ..Config::default() };
+        let cluster = cluster(json!({"head": {"headService": {"metadata": {"name": "my-head-svc"}}}}));
+        let pod = worker(&cluster, &config);
+        assert_eq!(env(ray(&pod), "FQ_RAY_IP"), Some("my-head-svc.test-ns.svc.abc.com"));
+        assert_eq!(env(ray(&pod), "RAY_IP"), Some("my-head-svc"));
+    }
+
+    #[test]
+    fn default_entries_give_way_to_the_users() {
+        // 14
+        let given = |value: &str| super::literal("TEST_DEFAULT_ENV_NAME", value);
+        let config = Config { default_container_envs: vec![given("default")], ..Config::default() };
+        let own = cluster(json!({"both": {"env": [given("own")]}}));
+        let none = cluster(json!({}));
+        for (cluster, value) in [(own, "own"), (none, "default")] {
+            for pod in [head(&cluster, &config), worker(&cluster, &config)] {
+                let names = env_names(ray(&pod));
+                assert_eq!(names.iter().filter(|name| **name == "TEST_DEFAULT_ENV_NAME").count(), 1);
+                assert_eq!(env(ray(&pod), "TEST_DEFAULT_ENV_NAME"), Some(value));
+            }
+        }
+    }
+
+    #[test]
+    fn the_file_limit_is_the_users() {
+        // 15
+        let limit = super::literal("RAY_START_ULIMIT_OPEN_FILES", "1048576");
+        let pod = head(&cluster(json!({"ray": {"env": [limit]}})), &Config::default());
+        let plain = head(&cluster(json!({})), &Config::default());
+        assert_eq!(arg(ray(&pod)), arg(ray(&plain)));
+        assert!(arg(ray(&pod)).starts_with("ulimit -n ${RAY_START_ULIMIT_OPEN_FILES:-65536}; ray start --head "));
+        assert_eq!(env(ray(&pod), "RAY_START_ULIMIT_OPEN_FILES"), Some("1048576"));
+    }
+
+    #[test]
+    fn users_and_operators_entries_stand_in_order() {
+        let own = ["RAY_PORT", "RAY_CLUSTER_NAME", "RAY_ADDRESS"].map(|name| super::literal(name, "own"));
+        let pod = worker(&cluster(json!({"workerRay": {"env": own}})), &Config::default());
+        assert_eq!(
+            env_names(ray(&pod)),
+            [
+                "RAY_PORT",
+                "RAY_CLUSTER_NAME",
+                "RAY_ADDRESS",
+                "FQ_RAY_IP",
+                "RAY_IP",
+                "RAY_CLUSTER_NAME",
+                "RAY_CLUSTER_NAMESPACE",
+                "RAY_CLOUD_INSTANCE_ID",
+                "RAY_NODE_TYPE_NAME",
+                "KUBERAY_GEN_RAY_START_CMD",
+                "RAY_USAGE_STATS_KUBERAY_IN_USE",
+                "RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE",
+            ]
+        );
+        assert_eq!(env(ray(&pod), "RAY_PORT"), Some("own"));
+        assert_eq!(env(ray(&pod), "RAY_CLUSTER_NAME"), Some("metadata.labels['ray.io/cluster']"));
+    }
+
+    #[test]
+    fn a_rayservice_does_not_wait_for_a_dead_head() {
+        let service = json!({"metadata": {"labels": {"ray.io/originated-from-crd": "RayService"}}});
+        let cluster = cluster(service);
+        for pod in [head(&cluster, &Config::default()), worker(&cluster, &Config::default())] {
+            assert_eq!(env(ray(&pod), "RAY_timeout_ms_task_wait_for_death_info"), Some("0"));
+            assert_eq!(env(ray(&pod), "RAY_gcs_server_request_timeout_seconds"), Some("5"));
+            assert_eq!(env(ray(&pod), "RAY_SERVE_KV_TIMEOUT_S"), Some("5"));
+        }
+    }
+
+    #[test]
+    fn init_containers_of_users_know_the_head_too() {
+        let init = json!([{"name": "mine", "image": "busybox"}]);
+        let cluster = cluster(json!({"pod": {"initContainers": init}, "workerPod": {"initContainers": init}}));
+        for pod in [head(&cluster, &Config::default()), worker(&cluster, &Config::default())] {
+            assert_eq!(env_names(container(&pod, "mine")), ["FQ_RAY_IP", "RAY_IP"]);
+        }
+    }
+}

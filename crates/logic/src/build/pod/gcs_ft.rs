@@ -84,3 +84,132 @@ fn use_embedded_storage(node: &Node<'_>, draft: &mut Draft) {
         ..Volume::default()
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::build::testing::{annotation, cluster, env, env_names, head, ray, volumes, worker};
+    use crate::config::Config;
+    use crate::labels::annotation::{EXTERNAL_STORAGE_NAMESPACE, FT_ENABLED};
+    use serde_json::{Value, json};
+
+    const RECONNECT: &str = "RAY_gcs_rpc_server_reconnect_timeout_s";
+    const NAMESPACE: &str = "RAY_external_storage_namespace";
+
+    /// Checks annotations (keys without a slash are environment entries) of the head.
+    fn check(given: Value, expect: &[(&str, Option<&str>)]) {
+        let pod = head(&cluster(given.clone()), &Config::default());
+        for (key, value) in expect {
+            let found = if key.contains('/') { annotation(&pod, key) } else { env(ray(&pod), key) };
+            assert_eq!(found, *value, "{key} of {given}");
+        }
+    }
+
+    fn annotated(annotations: Value) -> Value {
+        json!({"metadata": {"annotations": annotations}})
+    }
+
+    #[test]
+    fn annotations_enable_redis() {
+        // 3
+        check(annotated(json!({FT_ENABLED: "true"})), &[(FT_ENABLED, Some("true")), (RECONNECT, None)]);
+        check(
+            annotated(json!({FT_ENABLED: "TRUE"})),
+            &[(EXTERNAL_STORAGE_NAMESPACE, Some("test-uid")), (NAMESPACE, Some("test-uid"))],
+        );
+        // 4
+        check(
+            annotated(json!({FT_ENABLED: "true", EXTERNAL_STORAGE_NAMESPACE: "test-ns"})),
+            &[(EXTERNAL_STORAGE_NAMESPACE, Some("test-ns")), (NAMESPACE, Some("test-ns"))],
+        );
+        // 8
+        check(annotated(json!({FT_ENABLED: "false"})), &[(FT_ENABLED, Some("false")), (NAMESPACE, None)]);
+        check(json!({}), &[(FT_ENABLED, Some("false")), (EXTERNAL_STORAGE_NAMESPACE, None)]);
+    }
+
+    #[test]
+    fn a_users_namespace_stays_while_the_annotation_shows_the_computed_one() {
+        let mut given = annotated(json!({FT_ENABLED: "true"}));
+        given["ray"] = json!({"env": [{"name": NAMESPACE, "value": "mine"}]});
+        check(given, &[(NAMESPACE, Some("mine")), (EXTERNAL_STORAGE_NAMESPACE, Some("test-uid"))]);
+    }
+
+    #[test]
+    fn annotation_mode_takes_the_password_from_the_parameters() {
+        // 5
+        let mut given = annotated(json!({FT_ENABLED: "true"}));
+        given["head"] = json!({"rayStartParams": {"redis-password": "test-password"}});
+        check(given.clone(), &[("REDIS_PASSWORD", Some("test-password")), ("RAY_REDIS_ADDRESS", None)]);
+        given["ray"] = json!({"env": [{"name": "REDIS_PASSWORD", "value": "kept"}]});
+        check(given.clone(), &[("REDIS_PASSWORD", Some("kept"))]);
+        // 6
+        given["head"] = json!({"rayStartParams": {"redis-username": "someone"}});
+        check(given, &[("REDIS_USERNAME", None)]);
+    }
+
+    #[test]
+    fn workers_only_wait_longer_for_the_head() {
+        // 7
+        let plain = worker(&cluster(json!({})), &Config::default());
+        let options = json!({"spec": {"gcsFaultToleranceOptions": {"redisAddress": "redis:6379"}}});
+        for given in [annotated(json!({FT_ENABLED: "true"})), options] {
+            let pod = worker(&cluster(given), &Config::default());
+            assert_eq!(env(ray(&pod), RECONNECT), Some("600"));
+            let mut names = env_names(ray(&pod));
+            names.retain(|name| *name != RECONNECT);
+            assert_eq!(names, env_names(ray(&plain)));
+            assert_eq!(pod.metadata.annotations, plain.metadata.annotations);
+        }
+    }
+
+    #[test]
+    fn options_bring_address_and_credentials() {
+        // 9
+        let with = |options: Value| json!({"spec": {"gcsFaultToleranceOptions": options}});
+        check(with(json!({"redisAddress": "redis:6379"})), &[("RAY_REDIS_ADDRESS", Some("redis:6379"))]);
+        check(with(json!({})), &[("RAY_REDIS_ADDRESS", Some("")), (FT_ENABLED, Some("true"))]);
+        let secret = |name: &str| json!({"valueFrom": {"secretKeyRef": {"name": name, "key": "key"}}});
+        check(
+            with(json!({"redisUsername": secret("user"), "redisPassword": {"value": "word"}})),
+            &[("REDIS_USERNAME", Some("user")), ("REDIS_PASSWORD", Some("word"))],
+        );
+        check(
+            with(json!({"redisUsername": {"value": "someone"}, "redisPassword": secret("password")})),
+            &[("REDIS_USERNAME", Some("someone")), ("REDIS_PASSWORD", Some("password"))],
+        );
+        check(
+            with(json!({"externalStorageNamespace": "mine"})),
+            &[(EXTERNAL_STORAGE_NAMESPACE, Some("mine")), (NAMESPACE, Some("mine"))],
+        );
+        let both = with(json!({"redisUsername": secret("user"), "redisPassword": secret("password")}));
+        let pod = head(&cluster(both), &Config::default());
+        let start = env(ray(&pod), "KUBERAY_GEN_RAY_START_CMD").unwrap();
+        assert!(start.ends_with(" --redis-password=$REDIS_PASSWORD  --redis-username=$REDIS_USERNAME "), "{start}");
+    }
+
+    #[test]
+    fn embedded_storage_is_a_volume() {
+        // 10, 11
+        for (storage, claim, sub_path) in [
+            (json!(null), "test-cluster-gcs-pvc", None),
+            (json!({"claimName": "my-pvc"}), "my-pvc", None),
+            (json!({"subPath": "clusters/foo"}), "test-cluster-gcs-pvc", Some("clusters/foo")),
+        ] {
+            let options = json!({"backend": "rocksdb", "storage": storage});
+            let pod = head(&cluster(json!({"spec": {"gcsFaultToleranceOptions": options}})), &Config::default());
+            assert_eq!(volumes(&pod), ["gcs-storage", "shared-mem"]);
+            let volume = &pod.spec.as_ref().unwrap().volumes.as_ref().unwrap()[0];
+            assert_eq!(volume.persistent_volume_claim.as_ref().unwrap().claim_name, claim);
+            let mounts = ray(&pod).volume_mounts.as_ref().unwrap();
+            let mount: Vec<_> = mounts.iter().filter(|mount| mount.name == "gcs-storage").collect();
+            assert_eq!(mount.len(), 1);
+            assert_eq!((mount[0].mount_path.as_str(), mount[0].sub_path.as_deref()), ("/data/gcs", sub_path));
+            assert_eq!(env(ray(&pod), "RAY_gcs_storage"), Some("rocksdb"));
+            assert_eq!(env(ray(&pod), "RAY_gcs_storage_path"), Some("/data/gcs"));
+            assert_eq!(annotation(&pod, FT_ENABLED), Some("true"));
+            for redis in ["RAY_REDIS_ADDRESS", "REDIS_USERNAME", "REDIS_PASSWORD", NAMESPACE] {
+                assert_eq!(env(ray(&pod), redis), None);
+            }
+            assert_eq!(annotation(&pod, EXTERNAL_STORAGE_NAMESPACE), None);
+        }
+    }
+}

@@ -31,3 +31,98 @@ fn set_default(params: &mut BTreeMap<String, String>, key: &str, value: impl FnO
         params.insert(key.to_owned(), value());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::testing::{arg, cluster, head, ray, worker};
+    use crate::config::Config;
+    use serde_json::{Value, json};
+
+    const ADDRESS: &str = "test-cluster-head-svc.test-ns.svc.cluster.local:6379";
+
+    /// The flags of head and worker that are given the same parameters, for one key.
+    fn check(params: Value, key: &str, on_head: Option<&str>, on_worker: Option<&str>) {
+        let group = json!({"rayStartParams": params});
+        let cluster = cluster(json!({"head": group, "worker": group}));
+        for (pod, expect) in
+            [(head(&cluster, &Config::default()), on_head), (worker(&cluster, &Config::default()), on_worker)]
+        {
+            assert_eq!(flag(arg(ray(&pod)), key), expect, "{key} of {params}");
+        }
+    }
+
+    fn flag<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+        let value = |word: &'a str| {
+            let rest = word.strip_prefix("--")?.strip_prefix(key)?;
+            if rest.is_empty() { Some("") } else { rest.strip_prefix('=') }
+        };
+        line.split_whitespace().find_map(value)
+    }
+
+    #[test]
+    fn what_is_missing_is_filled_in() {
+        // 33
+        check(json!({}), "address", None, Some(ADDRESS));
+        check(json!({"address": "other:1"}), "address", Some("other:1"), Some("other:1"));
+        // 34
+        check(json!({}), "metrics-export-port", Some("8080"), Some("8080"));
+        check(json!({"metrics-export-port": "8090"}), "metrics-export-port", Some("8090"), Some("8090"));
+        // 35
+        check(json!({}), "block", Some(""), Some(""));
+        check(json!({"block": "false"}), "block", Some(""), Some(""));
+        // 36
+        check(json!({}), "dashboard-host", Some("0.0.0.0"), None);
+        check(json!({"dashboard-host": "localhost"}), "dashboard-host", Some("localhost"), Some("localhost"));
+        check(json!({}), "dashboard-agent-listen-port", Some("52365"), Some("52365"));
+        check(json!({}), "port", None, None);
+    }
+
+    #[test]
+    fn a_whole_worker() {
+        // 13
+        let limits = json!({"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "3"});
+        let cluster = cluster(json!({
+            "workerRay": {"resources": {"limits": limits}},
+            "worker": {"rayStartParams": {"port": "6379"}},
+        }));
+        let pod = worker(&cluster, &Config::default());
+        let flags: Vec<_> = arg(ray(&pod)).split_whitespace().filter(|word| word.starts_with("--")).collect();
+        let address = format!("--address={ADDRESS}");
+        assert_eq!(
+            flags,
+            [
+                address.as_str(),
+                "--block",
+                "--dashboard-agent-listen-port=52365",
+                "--memory=1073741824",
+                "--metrics-export-port=8080",
+                "--num-cpus=1",
+                "--num-gpus=3",
+                "--port=6379",
+            ]
+        );
+    }
+
+    #[test]
+    fn labels_become_a_parameter() {
+        // 54
+        let check = |params: Value, labels: Value, expect: Value| {
+            let mut made: BTreeMap<String, String> = serde_json::from_value(params).unwrap();
+            let labels: Option<BTreeMap<String, String>> = serde_json::from_value(labels).unwrap();
+            apply_labels(&mut made, labels.as_ref());
+            assert_eq!(json!(made), expect);
+        };
+        let labels = json!({
+            "topology.kubernetes.io/zone": "us-central2",
+            "ray.io/node-group": "worker-group-1",
+            "cloud.google.com/gke-spot": "true",
+        });
+        let text =
+            "cloud.google.com/gke-spot=true,ray.io/node-group=worker-group-1,topology.kubernetes.io/zone=us-central2";
+        check(json!({}), labels.clone(), json!({"labels": text}));
+        check(json!({"labels": "old=1", "a": "b"}), labels, json!({"labels": text, "a": "b"}));
+        check(json!({"labels": "old=1"}), json!({}), json!({"labels": "old=1"}));
+        check(json!({"labels": "old=1"}), json!(null), json!({"labels": "old=1"}));
+    }
+}

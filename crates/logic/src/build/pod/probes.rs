@@ -80,3 +80,147 @@ fn ask(timeout: u32, port: i32, path: &str) -> String {
 fn port(params: &BTreeMap<String, String>, key: &str, default: i32) -> i32 {
     params.get(key).and_then(|text| text.parse().ok()).unwrap_or(default)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::testing::{cluster, head, ray, worker};
+    use crate::config::Config;
+    use k8s_openapi::api::core::v1::Pod;
+    use serde_json::{Value, json};
+
+    const RAYLET: &str = "wget --tries 1 -T 2 -q -O- http://localhost:52365/api/local_raylet_healthz | grep success";
+    const GCS: &str = "wget --tries 1 -T 10 -q -O- http://localhost:8265/api/gcs_healthz | grep success";
+    const SERVE: &str = "wget --tries 1 -T 10 -q -O- http://localhost:8000/-/healthz | grep success";
+
+    fn of_service(mut given: Value) -> Value {
+        given["metadata"] = json!({"labels": {"ray.io/originated-from-crd": "RayService"}});
+        given
+    }
+
+    fn pods(given: Value) -> [Pod; 2] {
+        let cluster = cluster(given);
+        [head(&cluster, &Config::default()), worker(&cluster, &Config::default())]
+    }
+
+    fn liveness(pod: &Pod) -> &Probe {
+        ray(pod).liveness_probe.as_ref().unwrap()
+    }
+
+    fn readiness(pod: &Pod) -> &Probe {
+        ray(pod).readiness_probe.as_ref().unwrap()
+    }
+
+    /// The line that a probe runs, or the port that it asks.
+    fn asks(probe: &Probe) -> String {
+        match (&probe.exec, &probe.http_get) {
+            (Some(exec), None) => exec.command.as_ref().unwrap()[2].clone(),
+            (None, Some(get)) => format!("{} {:?}", get.path.as_deref().unwrap(), get.port),
+            both => panic!("{both:?}"),
+        }
+    }
+
+    fn numbers(probe: &Probe) -> [Option<i32>; 5] {
+        let Probe {
+            initial_delay_seconds, timeout_seconds, period_seconds, success_threshold, failure_threshold, ..
+        } = probe;
+        [*initial_delay_seconds, *timeout_seconds, *period_seconds, *success_threshold, *failure_threshold]
+    }
+
+    #[test]
+    fn a_shell_asks_before_ray_2_53() {
+        for version in [json!(null), json!("2.52.0"), json!("2"), json!("nightly")] {
+            let [head, worker] = pods(json!({"spec": {"rayVersion": version}}));
+            for probe in [liveness(&head), readiness(&head)] {
+                assert_eq!(asks(probe), format!("{RAYLET} && {GCS}"));
+            }
+            for probe in [liveness(&worker), readiness(&worker)] {
+                assert_eq!(asks(probe), RAYLET);
+            }
+            assert_eq!(numbers(liveness(&head)), [Some(30), Some(5), Some(5), Some(1), Some(120)]);
+            assert_eq!(numbers(readiness(&head)), [Some(10), Some(5), Some(5), Some(1), Some(10)]);
+            assert_eq!(numbers(liveness(&worker)), [Some(30), Some(2), Some(5), Some(1), Some(120)]);
+            assert_eq!(numbers(readiness(&worker)), [Some(10), Some(2), Some(5), Some(1), Some(10)]);
+        }
+    }
+
+    #[test]
+    fn the_agent_is_asked_from_ray_2_53_on() {
+        // 44
+        for version in ["2.53.0", "2.53.0rc1", " v3.0"] {
+            for pod in pods(json!({"spec": {"rayVersion": version}})) {
+                for probe in [liveness(&pod), readiness(&pod)] {
+                    assert_eq!(asks(probe), "/api/healthz Int(52365)", "{version}");
+                }
+            }
+        }
+        let [head, worker] = pods(of_service(json!({"spec": {"rayVersion": "2.53.0"}})));
+        assert_eq!(asks(liveness(&worker)), "/api/healthz Int(52365)");
+        assert_eq!(asks(readiness(&worker)), format!("{RAYLET} && {SERVE}"));
+        assert_eq!(asks(readiness(&head)), "/api/healthz Int(52365)");
+    }
+
+    #[test]
+    fn workers_of_a_rayservice_are_ready_with_serve() {
+        // 39, 40
+        let [head, worker] = pods(of_service(json!({})));
+        assert_eq!(asks(readiness(&worker)), format!("{RAYLET} && {SERVE}"));
+        assert_eq!(asks(liveness(&worker)), RAYLET);
+        assert_eq!(numbers(readiness(&worker)), [Some(10), Some(2), Some(5), Some(1), Some(1)]);
+        assert_eq!(numbers(liveness(&worker)), [Some(30), Some(2), Some(5), Some(1), Some(120)]);
+        for probe in [liveness(&head), readiness(&head)] {
+            assert_eq!(asks(probe), format!("{RAYLET} && {GCS}"));
+            assert_eq!(probe.timeout_seconds, Some(5));
+        }
+        // 42
+        let given = json!({
+            "worker": {"rayStartParams": {"dashboard-agent-listen-port": "8500"}},
+            "workerRay": {"ports": [{"name": "serve", "containerPort": 9999}]},
+        });
+        let [_, worker] = pods(of_service(given));
+        let expect = format!("{} && {}", RAYLET.replace("52365", "8500"), SERVE.replace("8000", "9999"));
+        assert_eq!(asks(readiness(&worker)), expect);
+        assert_eq!(readiness(&worker).failure_threshold, Some(1));
+    }
+
+    #[test]
+    fn ports_are_those_of_the_parameters() {
+        // 41
+        let [head, worker] = pods(json!({
+            "head": {"rayStartParams": {"dashboard-agent-listen-port": "8266", "dashboard-port": "8365"}},
+            "worker": {"rayStartParams": {"dashboard-agent-listen-port": "9000"}},
+        }));
+        for probe in [liveness(&head), readiness(&head)] {
+            assert_eq!(asks(probe), format!("{RAYLET} && {GCS}").replace("52365", "8266").replace("8265", "8365"));
+        }
+        for probe in [liveness(&worker), readiness(&worker)] {
+            assert_eq!(asks(probe), RAYLET.replace("52365", "9000"));
+        }
+        // 43
+        let odd = json!({"dashboard-agent-listen-port": "invalid-port", "dashboard-port": "not-a-number"});
+        let [head, _] = pods(json!({"head": {"rayStartParams": odd}}));
+        assert_eq!(asks(liveness(&head)), format!("{RAYLET} && {GCS}"));
+    }
+
+    #[test]
+    fn users_probes_stay() {
+        // 38
+        let own = json!({"httpGet": {"path": "/mine", "port": 1}});
+        for pod in pods(json!({"both": {"livenessProbe": own, "readinessProbe": own}})) {
+            assert_eq!(asks(liveness(&pod)), "/mine Int(1)");
+            assert_eq!(asks(readiness(&pod)), "/mine Int(1)");
+            assert_eq!(numbers(liveness(&pod)), [None; 5]);
+        }
+        let [head, _] = pods(json!({"both": {"livenessProbe": own}}));
+        assert_eq!(asks(liveness(&head)), "/mine Int(1)");
+        assert_eq!(asks(readiness(&head)), format!("{RAYLET} && {GCS}"));
+    }
+
+    #[test]
+    fn the_operator_may_leave_probes_out() {
+        // 37
+        let config = Config { inject_probes: false, ..Config::default() };
+        let pod = head(&cluster(json!({})), &config);
+        assert_eq!((&ray(&pod).liveness_probe, &ray(&pod).readiness_probe), (&None, &None));
+    }
+}

@@ -138,3 +138,132 @@ fn number(amount: f64) -> String {
         _ => amount.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// Applies a container's limits to parameters.
+    fn check_limits(params: Value, limits: Value, expect: Value) {
+        let mut made: BTreeMap<String, String> = serde_json::from_value(params).unwrap();
+        let requirements = serde_json::from_value(json!({"limits": limits})).unwrap();
+        apply_container(&mut made, Some(&requirements));
+        assert_eq!(json!(made), expect, "{limits}");
+    }
+
+    #[test]
+    fn accelerators_become_flags() {
+        // 45
+        check_limits(json!({}), json!({"nvidia.com/gpu": "1"}), json!({"num-gpus": "1"}));
+        check_limits(json!({}), json!({"nvidia.com/mig-2g.32gb": "1"}), json!({"num-gpus": "1"}));
+        check_limits(json!({}), json!({"google.com/tpu": "4"}), json!({"resources": "'{\"TPU\":4}'"}));
+        check_limits(
+            json!({}),
+            json!({"aws.amazon.com/neuroncore": "4"}),
+            json!({"resources": "'{\"neuron_cores\":4}'"}),
+        );
+        // 46
+        let all = json!({"aws.amazon.com/neuroncore": "4", "nvidia.com/gpu": "1", "google.com/tpu": "8"});
+        check_limits(json!({}), all, json!({"num-gpus": "1", "resources": "'{\"neuron_cores\":4}'"}));
+        check_limits(json!({"num-gpus": "7"}), json!({"nvidia.com/gpu": "1"}), json!({"num-gpus": "7"}));
+        check_limits(json!({}), json!({"amd.com/gpu": "0", "nvidia.com/gpu": "2"}), json!({"num-gpus": "2"}));
+        check_limits(json!({}), json!({"huawei.com/npu": "1"}), json!({}));
+    }
+
+    #[test]
+    fn accelerators_join_the_users_resources() {
+        let neuron = json!({"aws.amazon.com/neuroncore": "4"});
+        // 47
+        check_limits(
+            json!({"resources": "\"{\"custom_resource\":2}\""}),
+            neuron.clone(),
+            json!({"resources": "'{\"custom_resource\":2,\"neuron_cores\":4}'"}),
+        );
+        // 48
+        for own in ["'{\"neuron_cores\":3,\"a\":1}'", "'{\"custom\":2,\"TPU\":4}'"] {
+            check_limits(json!({"resources": own}), neuron.clone(), json!({"resources": own}));
+        }
+        // 49
+        let limits = json!({"aws.amazon.com/neuroncore": "4", "nvidia.com/gpu": "1"});
+        check_limits(json!({"resources": "{"}), limits, json!({"resources": "{"}));
+        check_limits(
+            json!({"resources": "{\"a\":0.5,\"b\":1e30,\"c\":0}"}),
+            neuron,
+            json!({"resources": "'{\"a\":0.5,\"b\":1e+30,\"c\":0,\"neuron_cores\":4}'"}),
+        );
+    }
+
+    #[test]
+    fn processors_and_memory_become_flags() {
+        check_limits(
+            json!({}),
+            json!({"cpu": "1500m", "memory": "1Gi"}),
+            json!({"num-cpus": "2", "memory": "1073741824"}),
+        );
+        check_limits(
+            json!({"num-cpus": "0", "memory": "5"}),
+            json!({"cpu": "1", "memory": "1Gi"}),
+            json!({"num-cpus": "0", "memory": "5"}),
+        );
+        check_limits(json!({}), json!({"cpu": "0", "memory": "0"}), json!({}));
+        check_limits(json!({}), json!({"cpu": "no number", "memory": "1 GB"}), json!({}));
+        // 16
+        let check_requests = |resources: Value, expect: Value| {
+            let mut made = BTreeMap::new();
+            apply_container(&mut made, Some(&serde_json::from_value(resources).unwrap()));
+            assert_eq!(json!(made), expect);
+        };
+        check_requests(json!({"requests": {"cpu": "2", "memory": "1Gi"}}), json!({"num-cpus": "2"}));
+        check_requests(json!({"requests": {"cpu": "2"}, "limits": {"cpu": "0"}}), json!({"num-cpus": "2"}));
+        check_requests(json!({"requests": {"nvidia.com/gpu": "2"}}), json!({}));
+    }
+
+    /// Applies a group's own resources to parameters.
+    fn check_group(params: Value, resources: Value, expect: Value) {
+        let mut made: BTreeMap<String, String> = serde_json::from_value(params).unwrap();
+        let resources: Option<BTreeMap<String, String>> = serde_json::from_value(resources).unwrap();
+        apply_group(&mut made, resources.as_ref());
+        assert_eq!(json!(made), expect);
+    }
+
+    #[test]
+    fn a_groups_resources_win() {
+        // 55
+        check_group(json!({"num-cpus": "1"}), json!(null), json!({"num-cpus": "1"}));
+        check_group(json!({}), json!({"cpu": "2", "memory": "4Gi"}), json!({"num-cpus": "2", "memory": "4294967296"}));
+        check_group(json!({}), json!({"CPU": "2", "GPU": "4"}), json!({"num-cpus": "2", "num-gpus": "4"}));
+        check_group(
+            json!({}),
+            json!({"nvidia.com/gpu": "1", "TPU": "4"}),
+            json!({"num-gpus": "1", "resources": "'{\"TPU\":4}'"}),
+        );
+        check_group(
+            json!({"num-cpus": "1", "memory": "1000", "resources": "'{\"Custom-Resource\": 10}'"}),
+            json!({"cpu": "4", "Custom-Resource": "5"}),
+            json!({"num-cpus": "4", "memory": "1000", "resources": "'{\"Custom-Resource\":5}'"}),
+        );
+        check_group(
+            json!({}),
+            json!({"half": "500m", "tenth": "0.3", "odd": "?"}),
+            json!({"resources": "'{\"half\":0.5,\"tenth\":0.3}'"}),
+        );
+    }
+
+    #[test]
+    fn gpus_are_known_by_their_names() {
+        // 108
+        for (key, expect) in [
+            ("nvidia.com/gpu", true),
+            ("amd.com/gpu", true),
+            ("nvidia.com/mig-12g.128gb", true),
+            ("nvidia.com/gpu-mig-12g.128gb", false),
+            ("nvidia.com/mig-g.128gb", false),
+            ("nvidia.com/mig-1g.gb", false),
+            ("cpu", false),
+            ("memory", false),
+        ] {
+            assert_eq!(is_gpu(key), expect, "{key}");
+        }
+    }
+}

@@ -104,3 +104,77 @@ while true; do
   echo "IP SAN for ${POD_IP} not yet in cert, retrying in 5s..."
   sleep 5
 done"#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::testing::{arg, cluster, container, env, env_names, head, ray, volumes, worker};
+    use crate::config::{Config, FeatureGates};
+    use serde_json::{Value, json};
+
+    const NAMES: [&str; 4] = ["RAY_USE_TLS", "RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT"];
+
+    fn encrypted() -> manta_api::RayCluster {
+        cluster(json!({"spec": {"tlsOptions": {"enabled": true}, "enableInTreeAutoscaling": true}}))
+    }
+
+    fn check_container(container: &Container) {
+        let values = NAMES.map(|name| env(container, name).unwrap());
+        assert_eq!(values, ["1", "/etc/ray/tls/tls.crt", "/etc/ray/tls/tls.key", "/etc/ray/tls/ca.crt"]);
+        let mounts = container.volume_mounts.as_ref().unwrap();
+        let mounts: Vec<Value> = mounts.iter().filter(|mount| mount.name == VOLUME).map(|mount| json!(mount)).collect();
+        assert_eq!(mounts, [json!({"name": "ray-tls", "mountPath": "/etc/ray/tls", "readOnly": true})]);
+    }
+
+    #[test]
+    fn encrypted_pods_get_their_certificate() {
+        // 56
+        let cluster = encrypted();
+        let (head, worker) = (head(&cluster, &Config::default()), worker(&cluster, &Config::default()));
+        for container in [ray(&head), container(&head, "autoscaler"), ray(&worker), container(&worker, WAIT_GCS_READY)]
+        {
+            check_container(container);
+        }
+        for (pod, secret) in [(&head, "ray-head-secret-test-cluster"), (&worker, "ray-worker-secret-test-cluster")] {
+            assert_eq!(volumes(pod)[0], "ray-tls");
+            let spec = pod.spec.as_ref().unwrap();
+            let volume = &spec.volumes.as_ref().unwrap()[0];
+            assert_eq!(volume.secret.as_ref().unwrap().secret_name.as_deref(), Some(secret));
+            let first = &spec.init_containers.as_ref().unwrap()[0];
+            assert_eq!(first.name, WAIT_FOR_IP_SAN);
+            assert_eq!(env_names(first), ["POD_IP", "FQ_RAY_IP", "RAY_IP"]);
+            assert_eq!(env(first, "POD_IP"), Some("status.podIP"));
+            assert_eq!(json!(first.command), json!(["sh", "-c"]));
+            assert!(arg(first).starts_with("CERT=") && arg(first).ends_with("done"));
+            assert_eq!(json!(first.volume_mounts), json!([mount()]));
+            assert_eq!(json!(first.resources), json!(requirements("50m", "64Mi")));
+        }
+    }
+
+    #[test]
+    fn a_bare_container_gets_four_entries_in_order() {
+        // 56
+        let cluster = encrypted();
+        let config = Config::default();
+        let mut container = Container::default();
+        configure_container(&Node::new(&cluster, &config, Role::Worker), &mut container);
+        assert_eq!(env_names(&container), NAMES);
+    }
+
+    #[test]
+    fn only_the_gate_and_the_option_together_encrypt() {
+        let off = Config { gates: FeatureGates::KUBERAY, ..Config::default() };
+        for (given, config) in [
+            (json!(null), Config::default()),
+            (json!({}), Config::default()),
+            (json!({"enabled": false}), Config::default()),
+            (json!({"enabled": true}), off),
+        ] {
+            let cluster = cluster(json!({"spec": {"tlsOptions": given}}));
+            let pod = head(&cluster, &config);
+            assert_eq!(env(ray(&pod), "RAY_USE_TLS"), None);
+            assert_eq!(volumes(&pod), ["shared-mem"]);
+            assert!(pod.spec.unwrap().init_containers.is_none());
+        }
+    }
+}

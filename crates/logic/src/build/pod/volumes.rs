@@ -57,3 +57,62 @@ fn memory_of(container: &Container) -> Option<&Quantity> {
     let limit = resources.limits.as_ref().and_then(|limits| limits.get("memory"));
     limit.or_else(|| resources.requests.as_ref()?.get("memory"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::testing::{cluster, container, head, mounts, ray, volumes, worker};
+    use crate::config::Config;
+    use serde_json::json;
+
+    #[test]
+    fn a_path_is_mounted_once() {
+        // 2
+        let (mut spec, mut container) = (PodSpec::default(), Container::default());
+        for name in ["first", "first", "second"] {
+            add_empty_dir(&mut spec, &mut container, name, "/path", EmptyDirVolumeSource::default());
+        }
+        assert_eq!(mounts(&container), ["/path"]);
+        assert_eq!(spec.volumes.unwrap().len(), 1);
+    }
+
+    #[test]
+    fn shared_memory_is_as_large_as_memory() {
+        for (resources, size) in [
+            (json!({"limits": {"memory": "2Gi"}, "requests": {"memory": "1Gi"}}), json!("2Gi")),
+            (json!({"requests": {"memory": "1Gi"}}), json!("1Gi")),
+            (json!({}), json!(null)),
+        ] {
+            let pod = worker(&cluster(json!({"workerRay": {"resources": resources}})), &Config::default());
+            assert_eq!(mounts(ray(&pod)), ["/dev/shm"]);
+            let volume = &pod.spec.as_ref().unwrap().volumes.as_ref().unwrap()[0];
+            let made = json!(volume.empty_dir);
+            assert_eq!((&made["medium"], &made["sizeLimit"]), (&json!("Memory"), &size));
+        }
+    }
+
+    #[test]
+    fn a_plasma_directory_needs_no_shared_memory() {
+        // 27
+        for directory in ["/dev/shm", "/dev/shm/", "/tmp/ray/plasma"] {
+            let given = json!({"head": {"rayStartParams": {"plasma-directory": directory}}});
+            let pod = head(&cluster(given), &Config::default());
+            assert_eq!((volumes(&pod), mounts(ray(&pod))), (vec![], vec![]));
+        }
+    }
+
+    #[test]
+    fn a_users_log_volume_is_not_shared() {
+        let pod = head(
+            &cluster(json!({
+                "spec": {"enableInTreeAutoscaling": true},
+                "ray": {"volumeMounts": [{"name": "mine", "mountPath": "/tmp/ray"}]},
+                "pod": {"volumes": [{"name": "mine", "emptyDir": {}}]},
+            })),
+            &Config::default(),
+        );
+        assert_eq!(volumes(&pod), ["mine", "shared-mem", "ray-logs"]);
+        assert_eq!(mounts(ray(&pod)), ["/tmp/ray", "/dev/shm"]);
+        assert_eq!(mounts(container(&pod, AUTOSCALER)), ["/tmp/ray"]);
+    }
+}

@@ -54,3 +54,50 @@ fn script(host: &str, port: &str) -> String {
 \t\t\t\t"
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::testing::{arg, cluster, container, env_names, head, mounts, worker};
+    use crate::config::Config;
+    use serde_json::json;
+
+    #[test]
+    fn it_is_the_last_init_container_of_a_worker() {
+        // 32
+        for policy in ["Always", "IfNotPresent", "Never"] {
+            let ray = json!({
+                "imagePullPolicy": policy,
+                "securityContext": {"runAsUser": 7},
+                "env": [{"name": "A", "value": "b"}],
+                "volumeMounts": [{"name": "mine", "mountPath": "/mine"}],
+            });
+            let cluster = cluster(json!({"both": ray, "workerPod": {"initContainers": [{"name": "mine"}]}}));
+            let pod = worker(&cluster, &Config::default());
+            let init = pod.spec.as_ref().unwrap().init_containers.as_ref().unwrap();
+            assert_eq!(init.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["mine", WAIT_GCS_READY]);
+            let made = container(&pod, WAIT_GCS_READY);
+            assert_eq!(made.image_pull_policy.as_deref(), Some(policy));
+            assert_eq!(json!(made.security_context), json!({"runAsUser": 7}));
+            assert_eq!(env_names(made), ["A", "FQ_RAY_IP", "RAY_IP"]);
+            assert_eq!(mounts(made), ["/mine"]);
+            assert!(head(&cluster, &Config::default()).spec.unwrap().init_containers.is_none());
+        }
+    }
+
+    #[test]
+    fn it_asks_the_head_where_the_user_put_it() {
+        let cluster = cluster(json!({"head": {"rayStartParams": {"port": "1234"}}}));
+        let pod = worker(&cluster, &Config::default());
+        let script = arg(container(&pod, WAIT_GCS_READY));
+        let asks = "ray health-check --address test-cluster-head-svc.test-ns.svc.cluster.local:1234";
+        assert_eq!(script.matches(asks).count(), 2);
+    }
+
+    #[test]
+    fn the_operator_may_leave_it_out() {
+        // 37
+        let config = Config { inject_init_container: false, ..Config::default() };
+        assert!(worker(&cluster(json!({})), &config).spec.unwrap().init_containers.is_none());
+    }
+}
