@@ -29,6 +29,8 @@ pub use service::{
 };
 
 #[cfg(test)]
+mod goldens;
+#[cfg(test)]
 mod parity_tests;
 #[cfg(test)]
 pub(crate) mod testing;
