@@ -2,5 +2,6 @@
 
 pub mod clock;
 pub mod node;
+pub mod patch;
 pub mod schema;
 pub mod store;

@@ -63,6 +63,7 @@ impl Compiler {
             preserve_unknown: flag(schema, "x-kubernetes-preserve-unknown-fields"),
             embedded: flag(schema, "x-kubernetes-embedded-resource"),
             int_or_string: flag(schema, "x-kubernetes-int-or-string"),
+            atomic_map: schema.get("x-kubernetes-map-type").and_then(Value::as_str) == Some("atomic"),
             list_type: self.list_type(schema, path),
             default: schema.get("default").filter(|value| !value.is_null()).map(|value| Box::new(value.clone())),
             ..Node::default()

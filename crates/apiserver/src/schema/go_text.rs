@@ -1,6 +1,6 @@
 //! Values as Go prints them, because the messages of Kubernetes are made of these.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// A string in Go's `%q` form.
 pub(crate) fn quote(text: &str) -> String {
@@ -67,6 +67,36 @@ pub(crate) fn json(value: &Value) -> String {
         }
     }
     out
+}
+
+/// A value in Go's `%v` form.
+pub(crate) fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => format!("[{}]", items.iter().map(plain).collect::<Vec<_>>().join(" ")),
+        Value::Object(map) => plain_map(map),
+        other => bad_value(other),
+    }
+}
+
+/// A map in Go's `%v` form.
+pub(crate) fn plain_map(map: &Map<String, Value>) -> String {
+    let entries: Vec<String> = map.iter().map(|(key, value)| format!("{key}:{}", plain(value))).collect();
+    format!("map[{}]", entries.join(" "))
+}
+
+/// The Go type of a decoded JSON value, `%T`.
+pub(crate) fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(n) if n.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
 }
 
 #[cfg(test)]

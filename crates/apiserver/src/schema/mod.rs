@@ -6,14 +6,16 @@
 //!
 //! Everything here is pure: JSON in, JSON or messages out. The messages are those of Kubernetes.
 
+pub(crate) mod builtin;
 mod cel_value;
 mod compile;
 mod correlate;
+pub(crate) mod decode;
 mod default;
 mod field_error;
 mod formats;
 mod go_regex;
-mod go_text;
+pub(crate) mod go_text;
 mod list_type;
 mod metadata;
 mod node;
@@ -22,6 +24,7 @@ mod prune;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod type_ref;
 mod value_checks;
 
 use std::sync::Arc;
@@ -33,6 +36,8 @@ pub use self::field_error::{ErrorType, FieldError};
 pub use self::node::ListType;
 use self::node::Node;
 use self::path::Path;
+pub(crate) use self::type_ref::Expectation;
+pub use self::type_ref::TypeRef;
 
 /// Said instead of running the rules on an object whose shape is wrong.
 const RULES_SKIPPED: &str = "some validation rules were not checked because the object was invalid; correct the \
@@ -54,6 +59,11 @@ impl StructuralSchema {
     /// Like `compile`, for a schema that stands at `path` in its CustomResourceDefinition.
     pub fn compile_at(path: &str, schema: &Value) -> Result<Self, Vec<FieldError>> {
         compile::compile(path, schema).map(|root| Self { root })
+    }
+
+    /// The type as patches see it.
+    pub fn type_ref(&self) -> TypeRef<'_> {
+        TypeRef::resource(&self.root)
     }
 
     /// Removes the fields that the schema does not know.

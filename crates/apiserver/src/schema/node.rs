@@ -66,6 +66,7 @@ pub(crate) struct Node {
     pub(crate) preserve_unknown: bool,
     pub(crate) embedded: bool,
     pub(crate) int_or_string: bool,
+    pub(crate) atomic_map: bool,
     pub(crate) list_type: ListType,
     pub(crate) default: Option<Box<Value>>,
     /// Sorted by name.
