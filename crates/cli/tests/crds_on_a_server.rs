@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::PostParams;
-use kube::{Api, Resource};
+use kube::{Api, Resource, ResourceExt};
+use manta_api::crd::{self, Versions};
 use manta_api::{RayCluster, RayCronJob, RayJob, RayService};
 use manta_testkit::ControlPlane;
 use serde::Serialize;
@@ -26,6 +28,7 @@ async fn a_plain_kubectl_apply_installs_them() {
     wait_until_established(&plane);
     let again = plane.kubectl(&["apply", "-f", CRDS]).unwrap();
     assert_eq!(again.matches(" unchanged\n").count(), 4, "{again}");
+    serves_the_schemas_of(&plane, Versions::V1).await;
 
     let namespace = plane.namespace("crds").await.unwrap();
     takes::<RayCluster>(&plane, &namespace, json!({"headGroupSpec": head()})).await;
@@ -50,6 +53,7 @@ async fn the_old_version_can_be_added() {
     let applied = kubectl_with_input(&plane, &["apply", "--server-side", "-f", "-"], &printed.stdout);
     assert!(applied.status.success(), "{applied:?}");
     wait_until_established(&plane);
+    serves_the_schemas_of(&plane, Versions::V1AndV1alpha1).await;
 
     let namespace = plane.namespace("v1alpha1").await.unwrap();
     let mut head = head();
@@ -69,6 +73,15 @@ async fn the_old_version_can_be_added() {
 fn wait_until_established(plane: &ControlPlane) {
     let wait = ["wait", "--for=condition=Established", "--timeout=60s"];
     plane.kubectl(&[wait.as_slice(), NAMES.as_slice()].concat()).unwrap();
+}
+
+/// The YAML in between, written by us and read by kubectl, changed nothing.
+async fn serves_the_schemas_of(plane: &ControlPlane, versions: Versions) {
+    let api: Api<CustomResourceDefinition> = Api::all(plane.client().await.unwrap());
+    for ours in crd::all(versions) {
+        let served = api.get(&ours.name_any()).await.unwrap();
+        assert!(served.spec.versions == ours.spec.versions, "{} is served otherwise", ours.name_any());
+    }
 }
 
 fn head() -> Value {

@@ -161,3 +161,89 @@ fn require(schema: &mut Value, names: &[&str]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::crd::{Versions, all};
+    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+    use serde_json::Value;
+
+    /// The properties and the required ones at a place of a `v1alpha1` schema; `[]` is an item, `{}` a map's value.
+    fn at(crds: &[CustomResourceDefinition], kind: &str, path: &str) -> (String, String) {
+        let crd = crds.iter().find(|crd| crd.spec.names.kind == kind).unwrap();
+        let mut schema: &Value = &serde_json::to_value(&crd.spec.versions[1].schema).unwrap()["openAPIV3Schema"];
+        for step in path.split('.') {
+            schema = match step {
+                "[]" => &schema["items"],
+                "{}" => &schema["additionalProperties"],
+                name => &schema["properties"][name],
+            };
+        }
+        let properties: Vec<_> = schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+        let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        (properties.join(" "), required.collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn has_the_old_fields_only() {
+        let crds = all(Versions::V1AndV1alpha1);
+        let check = |kind: &str, path: &str, properties: &str, required: &str| {
+            assert_eq!(at(&crds, kind, path), (properties.to_owned(), required.to_owned()), "{kind} {path}");
+        };
+        let cluster_spec = "autoscalerOptions enableInTreeAutoscaling headGroupSpec headServiceAnnotations rayVersion \
+                            suspend workerGroupSpecs";
+        let autoscaler = "env envFrom idleTimeoutSeconds image imagePullPolicy resources securityContext upscalingMode \
+                          volumeMounts";
+        let head = "enableIngress headService rayStartParams serviceType template";
+        let worker = "groupName maxReplicas minReplicas rayStartParams replicas scaleStrategy template";
+        let cluster_status = "availableWorkerReplicas desiredCPU desiredGPU desiredMemory desiredTPU \
+                              desiredWorkerReplicas endpoints head lastUpdateTime maxWorkerReplicas minWorkerReplicas \
+                              observedGeneration readyWorkerReplicas reason state";
+        for (kind, spec, status) in [
+            ("RayCluster", "spec", "status"),
+            ("RayJob", "spec.rayClusterSpec", "status.rayClusterStatus"),
+            ("RayService", "spec.rayClusterConfig", "status.activeServiceStatus.rayClusterStatus"),
+            ("RayService", "spec.rayClusterConfig", "status.pendingServiceStatus.rayClusterStatus"),
+        ] {
+            check(kind, spec, cluster_spec, "headGroupSpec");
+            check(kind, &format!("{spec}.autoscalerOptions"), autoscaler, "");
+            check(kind, &format!("{spec}.headGroupSpec"), head, "rayStartParams template");
+            let required = "groupName maxReplicas minReplicas rayStartParams template";
+            check(kind, &format!("{spec}.workerGroupSpecs.[]"), worker, required);
+            check(kind, status, cluster_status, "");
+            check(kind, &format!("{status}.head"), "podIP serviceIP", "");
+        }
+        check(
+            "RayJob",
+            "spec",
+            "clusterSelector entrypoint entrypointNumCpus entrypointNumGpus entrypointResources jobId metadata \
+             rayClusterSpec runtimeEnvYAML shutdownAfterJobFinishes submitterPodTemplate suspend \
+             ttlSecondsAfterFinished",
+            "entrypoint",
+        );
+        check(
+            "RayJob",
+            "status",
+            "dashboardURL endTime jobDeploymentStatus jobId jobStatus message observedGeneration rayClusterName \
+             rayClusterStatus startTime",
+            "",
+        );
+        check(
+            "RayService",
+            "spec",
+            "deploymentUnhealthySecondThreshold rayClusterConfig serveConfigV2 serveService \
+             serviceUnhealthySecondThreshold",
+            "",
+        );
+        check(
+            "RayService",
+            "status",
+            "activeServiceStatus lastUpdateTime observedGeneration pendingServiceStatus serviceStatus",
+            "",
+        );
+        let application = "status.activeServiceStatus.applicationStatuses.{}";
+        check("RayService", application, "healthLastUpdateTime message serveDeploymentStatuses status", "");
+        let deployment = format!("{application}.serveDeploymentStatuses.{{}}");
+        check("RayService", &deployment, "healthLastUpdateTime message status", "");
+    }
+}

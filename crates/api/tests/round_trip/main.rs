@@ -4,7 +4,7 @@
 //! written and compared with the schema at hand ([`equality`]). They come from the parity cases and
 //! from the schemas themselves ([`generate`]): one object that has every field, and random ones.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 mod equality;
 mod generate;

@@ -2,6 +2,7 @@
 
 use crate::output::to_stdout;
 use anyhow::Context;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use manta_api::crd::{self, Versions};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,13 +27,19 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let crds = crd::all(versions);
     let documents = crds
         .iter()
-        .map(|crd| Ok((crd.metadata.name.as_deref().unwrap_or_default(), serde_saphyr::to_string(crd)?)))
+        .map(|crd| Ok((crd.metadata.name.as_deref().unwrap_or_default(), yaml(crd)?)))
         .collect::<anyhow::Result<Vec<_>>>()?;
     match args.dir {
         Some(dir) => write_files(&dir, &documents)?,
         None => to_stdout(|out| documents.iter().try_for_each(|(_, yaml)| write!(out, "---\n{yaml}")))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn yaml(crd: &CustomResourceDefinition) -> anyhow::Result<String> {
+    // Long messages and patterns stay on one line each, where grep finds them.
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+    Ok(serde_saphyr::to_string_with_options(crd, options)?)
 }
 
 fn write_files(dir: &Path, documents: &[(&str, String)]) -> anyhow::Result<()> {
