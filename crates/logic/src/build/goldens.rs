@@ -29,7 +29,7 @@ fn objects(cluster: &RayCluster, config: &Config) -> Vec<Value> {
         ]);
     }
     if cluster_facts::needs_auth_secret(&cluster.spec) {
-        made.push(json!(auth_secret(&valid, &[42; 32])));
+        made.push(json!(auth_secret(&valid, "KioqKioqKioqKioqKioqKioqKioqKioqKioqKioqKio=")));
     }
     if cluster_facts::is_gcs_storage_embedded(&cluster.spec) {
         made.push(json!(gcs_storage_claim(&valid)));

@@ -1,0 +1,166 @@
+//! RayCronJobs at given times. Numbers are those of the specification's list of edge cases.
+
+use super::*;
+use crate::action::{EventKind, Failure};
+
+fn time(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+fn cron(schedule: &str) -> Observed {
+    let cron_job = serde_json::from_value(json!({
+        "metadata": {
+            "name": "test-cronjob", "namespace": "default", "uid": "u",
+            "creationTimestamp": "2024-01-01T00:00:00Z",
+        },
+        "spec": {
+            "schedule": schedule,
+            "jobTemplate": {
+                "entrypoint": "python x.py",
+                "rayClusterSpec": {
+                    "headGroupSpec": {"template": {"spec": {"containers": [{"name": "ray", "image": "i"}]}}},
+                },
+            },
+        },
+    }));
+    Observed { cron_job: cron_job.unwrap(), local_zone: TimeZone::UTC }
+}
+
+fn decide(seen: &Observed, now: &str) -> Plan {
+    plan(seen, time(now), &Config::default())
+}
+
+/// The RayJob that a plan starts.
+fn started(plan: &Plan) -> Option<&str> {
+    plan.stages.first().map(|stage| stage[0].action.target().name.as_str())
+}
+
+#[test]
+fn edge_71_a_schedule_that_nobody_can_read_is_told() {
+    let plan = decide(&cron("invalid cron string"), "2024-01-01T00:05:30Z");
+    assert_eq!((plan.stages.len(), &plan.status, plan.wake), (0, &None, Wake::OnChange));
+    let [event] = &plan.events[..] else { panic!("{:?}", plan.events) };
+    assert_eq!((event.kind, event.reason), (EventKind::Warning, "InvalidRayCronJobSpec"));
+    let note = "default/test-cronjob: invalid cron schedule: expected exactly 5 fields, found 3: [invalid cron string]";
+    assert_eq!(event.note, note);
+}
+
+#[test]
+fn edge_72_a_due_run_is_started_under_the_name_of_its_minute() {
+    let mut seen = cron("*/5 * * * *");
+    for _ in 0..2 {
+        let plan = decide(&seen, "2024-01-01T00:05:30Z");
+        assert_eq!(started(&plan), Some("test-cronjob-28401125"));
+        assert_eq!(plan.status.unwrap().last_schedule_time, Some(Time(time("2024-01-01T00:05:00Z"))));
+        assert_eq!(plan.wake, Wake::At(time("2024-01-01T00:10:00Z")));
+        assert!(plan.events.is_empty());
+        seen.cron_job.status = Some(RayCronJobStatus { last_schedule_time: Some(Time(time("2024-01-01T00:00:00Z"))) });
+    }
+}
+
+#[test]
+fn the_started_job() {
+    let plan = decide(&cron("*/5 * * * *"), "2024-01-01T00:05:30Z");
+    let Action::Create { body, .. } = &plan.stages[0][0].action else { panic!("no creation") };
+    insta::assert_yaml_snapshot!(body);
+}
+
+#[test]
+fn edge_73_suspended_starts_nothing() {
+    let mut seen = cron("*/5 * * * *");
+    seen.cron_job.spec.suspend = Some(true);
+    let plan = decide(&seen, "2024-01-01T09:05:30Z");
+    assert_eq!((plan.stages.len(), plan.status, plan.wake), (0, None, Wake::OnChange));
+    assert_eq!(plan.events[0].reason, "SuspendedRayCronJob");
+    assert_eq!(plan.events[0].note, "RayCronJob suspended, no new RayJobs will be created");
+}
+
+#[test]
+fn edge_74_75_and_78_one_run_never_becomes_two_jobs() {
+    let seen = cron("*/1 * * * *");
+    let first = decide(&seen, "2024-01-01T00:01:00Z");
+    let again = decide(&seen, "2024-01-01T00:01:59Z");
+    assert_eq!(started(&first), started(&again), "a status that is late changes nothing");
+    assert_eq!(first.stages[0][0].accept, Accept::AlreadyExists);
+    let next = decide(&seen, "2024-01-01T00:02:00Z");
+    assert_ne!(started(&first), started(&next));
+}
+
+#[test]
+fn edge_76_time_zones() {
+    let mut seen = cron("0 9 * * *");
+    let mut check = |zone: &str, now: &str, expect: Result<Option<&str>, &str>| {
+        seen.cron_job.spec.time_zone = Some(zone.to_owned());
+        let plan = decide(&seen, now);
+        match expect {
+            Ok(run) => {
+                let settled = plan.status.and_then(|status| status.last_schedule_time).map(|time| time.0);
+                assert_eq!(settled, run.map(time), "{zone}");
+            }
+            Err(error) => assert!(plan.events[0].note.ends_with(error), "{:?}", plan.events),
+        }
+    };
+    check("Asia/Taipei", "2024-01-01T01:00:00Z", Ok(Some("2024-01-01T01:00:00Z")));
+    check("UTC", "2024-01-01T01:00:00Z", Ok(None));
+    check("UTC", "2024-01-01T09:00:00Z", Ok(Some("2024-01-01T09:00:00Z")));
+    check("Local", "2024-01-01T09:00:00Z", Ok(Some("2024-01-01T09:00:00Z")));
+    check("Invalid/Zone", "2024-01-01T09:00:00Z", Err("invalid time zone: unknown time zone Invalid/Zone"));
+}
+
+#[test]
+fn edge_77_after_a_suspension_one_late_run_is_started() {
+    let seen = cron("*/1 * * * *");
+    let plan = decide(&seen, "2024-01-01T00:02:10Z");
+    assert_eq!(started(&plan), Some("test-cronjob-28401122"));
+    assert_eq!(plan.wake, Wake::At(time("2024-01-01T00:03:00Z")));
+    let note = "1 scheduled runs were missed and skipped, the run of 2024-01-01T00:02:00Z was started \
+                (see the annotation ray.io/cronjob-missed-runs)";
+    assert_eq!(plan.events[0].note, note);
+}
+
+#[test]
+fn the_annotation_asks_for_every_missed_run_or_none() {
+    let mut seen = cron("*/1 * * * *");
+    let annotate = |seen: &mut Observed, value: &str| {
+        seen.cron_job.metadata.annotations = Some([(missed::ANNOTATION.to_owned(), value.to_owned())].into());
+    };
+    annotate(&mut seen, "all");
+    let plan = decide(&seen, "2024-01-01T00:02:10Z");
+    assert_eq!(started(&plan), Some("test-cronjob-28401121"), "the oldest first");
+    annotate(&mut seen, "none");
+    let plan = decide(&seen, "2024-01-01T05:02:59Z");
+    assert_eq!(started(&plan), Some("test-cronjob-28401422"), "the current minute is in time");
+    let mut hourly = cron("0 * * * *");
+    annotate(&mut hourly, "none");
+    let plan = decide(&hourly, "2024-01-01T05:02:00Z");
+    assert_eq!(started(&plan), None);
+    assert_eq!(plan.status.unwrap().last_schedule_time, Some(Time(time("2024-01-01T05:00:00Z"))));
+}
+
+#[test]
+fn nothing_is_due_before_its_time() {
+    let plan = decide(&cron("0 3 * * *"), "2024-01-01T00:05:30Z");
+    assert_eq!((plan.stages.len(), plan.status.is_none()), (0, true));
+    assert_eq!(plan.wake, Wake::At(time("2024-01-01T03:00:00Z")));
+}
+
+#[test]
+fn dates_that_never_come_start_nothing() {
+    let plan = decide(&cron("0 0 30 2 *"), "2024-06-01T00:00:00Z");
+    assert_eq!((plan.stages.len(), plan.status.is_none(), plan.wake), (0, true, Wake::OnChange));
+}
+
+#[test]
+fn a_run_that_could_not_be_started_is_not_settled() {
+    let plan = decide(&cron("*/5 * * * *"), "2024-01-01T00:05:30Z");
+    let failed = Outcome { failure: Some(Failure { reason: None, error: "no".into() }), ..Outcome::default() };
+    assert_eq!(settle(&plan, &failed), None);
+    assert!(settle(&plan, &Outcome::default()).is_some());
+}
+
+#[test]
+fn a_cron_job_on_its_way_out_starts_nothing() {
+    let mut seen = cron("*/5 * * * *");
+    seen.cron_job.metadata.deletion_timestamp = Some(Time(time("2024-01-01T00:05:00Z")));
+    assert!(decide(&seen, "2024-01-01T00:05:30Z").stages.is_empty());
+}
