@@ -4,3 +4,4 @@
 
 pub mod duration;
 pub mod quote;
+pub mod yaml;

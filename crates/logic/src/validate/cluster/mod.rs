@@ -21,6 +21,7 @@ use crate::labels::ORIGINATED_FROM_CRD;
 use manta_api::{AutoscalerVersion, RayCluster, RayClusterSpec, UpgradeType};
 use std::collections::BTreeMap;
 
+pub(super) use pod::may_restart;
 pub use tls::is_tls_enabled;
 
 /// The longest name; it leaves room for the suffixes of Services.

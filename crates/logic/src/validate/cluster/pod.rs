@@ -28,7 +28,7 @@ pub(super) fn has_container(template: &PodTemplateSpec, name: &str) -> bool {
 }
 
 /// Whether Kubernetes restarts containers of such a Pod.
-pub(super) fn may_restart(template: &PodTemplateSpec) -> bool {
+pub(in crate::validate) fn may_restart(template: &PodTemplateSpec) -> bool {
     let policy = template.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
     !matches!(policy, None | Some("" | "Never"))
 }

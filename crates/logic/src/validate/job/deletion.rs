@@ -1,0 +1,159 @@
+//! Rules of what is deleted after the job: the two legacy policies or a list of rules, not both.
+
+use super::{SPEC, has_selector, refuse};
+use crate::config::Config;
+use crate::validate::cluster::is_autoscaling;
+use manta_api::{DeletionPolicy, DeletionPolicyType, DeletionRule, DeletionStrategy, RayJobSpec};
+use std::collections::BTreeMap;
+
+pub(super) fn check(spec: &RayJobSpec, config: &Config) -> Result<(), String> {
+    let Some(strategy) = &spec.deletion_strategy else { return Ok(()) };
+    refuse(!config.gates.ray_job_deletion_policy, || {
+        "RayJobDeletionPolicy feature gate must be enabled to use DeletionStrategy".to_owned()
+    })?;
+    let rules = strategy.deletion_rules.as_deref().unwrap_or_default();
+    let shutdown = spec.shutdown_after_job_finishes == Some(true);
+    let legacy = strategy.on_success.is_some() || strategy.on_failure.is_some();
+    refuse(!rules.is_empty() && shutdown, || {
+        format!("{SPEC} spec.shutdownAfterJobFinishes and spec.deletionStrategy.deletionRules are mutually exclusive")
+    })?;
+    refuse(!rules.is_empty() && legacy, || {
+        format!("{SPEC} Cannot use both legacy onSuccess/onFailure fields and deletionRules simultaneously")
+    })?;
+    refuse(rules.is_empty() && !legacy, || {
+        format!(
+            "{SPEC} DeletionStrategy requires either BOTH onSuccess and onFailure, OR the deletionRules field (cannot \
+             be empty)"
+        )
+    })?;
+    if legacy { check_legacy(spec, strategy, shutdown) } else { check_rules(spec, rules) }
+}
+
+fn check_legacy(spec: &RayJobSpec, strategy: &DeletionStrategy, shutdown: bool) -> Result<(), String> {
+    let (Some(success), Some(failure)) = (&strategy.on_success, &strategy.on_failure) else {
+        return Err(
+            "both DeletionStrategy.OnSuccess and DeletionStrategy.OnFailure must be set when using the legacy \
+                    deletion policy fields of DeletionStrategy"
+                .to_owned(),
+        );
+    };
+    let set = |policy: &DeletionPolicy, name: &str| {
+        policy.policy.clone().ok_or_else(|| {
+            format!(
+                "the DeletionPolicyType field of DeletionStrategy.{name} cannot be unset when DeletionStrategy is \
+                 enabled"
+            )
+        })
+    };
+    let (success, failure) = (set(success, "OnSuccess")?, set(failure, "OnFailure")?);
+    for (policy, outcome) in [(&success, "success"), (&failure, "failure")] {
+        refuse(has_selector(spec) && needs_own_cluster(policy), || {
+            format!("the ClusterSelector mode doesn't support DeletionStrategy={policy} on {outcome}")
+        })?;
+    }
+    let either = |policy| success == policy || failure == policy;
+    refuse(either(DeletionPolicyType::DeleteWorkers) && autoscales(spec), || {
+        "DeletionStrategy=DeleteWorkers currently does not support RayCluster with autoscaling enabled".to_owned()
+    })?;
+    refuse(shutdown && either(DeletionPolicyType::DeleteNone), || {
+        // The misspelt field name is part of the text that users know.
+        format!("{SPEC} shutdownAfterJobFinshes is set to 'true' while deletion policy is 'DeleteNone'")
+    })
+}
+
+/// All problems of all rules; then the order of the times of those without problems.
+fn check_rules(spec: &RayJobSpec, rules: &[DeletionRule]) -> Result<(), String> {
+    let mut problems = Vec::new();
+    let mut times = Times::default();
+    for (index, rule) in rules.iter().enumerate() {
+        if let Err(problem) = check_rule(spec, rule).and_then(|()| times.insert(rule)) {
+            problems.push(format!("deletionRules[{index}]: {problem}"));
+        }
+    }
+    problems.extend(times.disorder());
+    refuse(!problems.is_empty(), || problems.join("\n"))
+}
+
+fn check_rule(spec: &RayJobSpec, rule: &DeletionRule) -> Result<(), String> {
+    let condition = &rule.condition;
+    let policy = &rule.policy;
+    refuse(condition.job_status.is_some() && condition.job_deployment_status.is_some(), || {
+        "cannot set both JobStatus and JobDeploymentStatus at the same time".to_owned()
+    })?;
+    refuse(condition.job_status.is_none() && condition.job_deployment_status.is_none(), || {
+        "exactly one of JobStatus and JobDeploymentStatus must be set".to_owned()
+    })?;
+    refuse(condition.ttl_seconds.is_some_and(|ttl| ttl < 0), || "TTLSeconds must be non-negative".to_owned())?;
+    refuse(has_selector(spec) && needs_own_cluster(policy), || {
+        format!("DeletionPolicyType '{policy}' not supported when ClusterSelector is set")
+    })?;
+    refuse(*policy == DeletionPolicyType::DeleteWorkers && autoscales(spec), || {
+        "DeletionPolicyType 'DeleteWorkers' not supported with autoscaling enabled".to_owned()
+    })
+}
+
+/// The times of the valid rules by what they wait for, in the order in which they were first named.
+#[derive(Default)]
+struct Times {
+    by_condition: Vec<(Condition, BTreeMap<DeletionPolicyType, i32>)>,
+}
+
+/// The kind of status that a rule waits for, and its value.
+#[derive(Clone, PartialEq, Eq)]
+struct Condition {
+    kind: &'static str,
+    value: String,
+}
+
+impl Times {
+    fn insert(&mut self, rule: &DeletionRule) -> Result<(), String> {
+        let condition = match (&rule.condition.job_status, &rule.condition.job_deployment_status) {
+            (Some(status), _) => Condition { kind: "JobStatus", value: status.to_string() },
+            (None, Some(status)) => Condition { kind: "JobDeploymentStatus", value: status.to_string() },
+            (None, None) => return Ok(()),
+        };
+        let index = self.by_condition.iter().position(|(known, _)| *known == condition).unwrap_or_else(|| {
+            self.by_condition.push((condition.clone(), BTreeMap::new()));
+            self.by_condition.len() - 1
+        });
+        let times = &mut self.by_condition[index].1;
+        refuse(times.contains_key(&rule.policy), || {
+            let Condition { kind, value } = &condition;
+            format!("duplicate rule for DeletionPolicyType '{}' and {kind} '{value}'", rule.policy)
+        })?;
+        times.insert(rule.policy.clone(), rule.condition.ttl_seconds.unwrap_or_default());
+        Ok(())
+    }
+
+    /// Workers go before their cluster, and the cluster before the job.
+    fn disorder(&self) -> Vec<String> {
+        use DeletionPolicyType::{DeleteCluster, DeleteSelf, DeleteWorkers};
+        let of_kind =
+            |kind: &'static str| self.by_condition.iter().filter(move |(condition, _)| condition.kind == kind);
+        let mut problems = Vec::new();
+        for (Condition { kind, value }, times) in of_kind("JobStatus").chain(of_kind("JobDeploymentStatus")) {
+            let known: Vec<_> = [DeleteWorkers, DeleteCluster, DeleteSelf]
+                .into_iter()
+                .filter_map(|p| times.get_key_value(&p).map(|(p, t)| (p.clone(), *t)))
+                .collect();
+            for pair in known.windows(2) {
+                let [(before, earlier), (policy, later)] = pair else { continue };
+                if later < earlier {
+                    problems.push(format!(
+                        "for {kind} '{value}': {policy} TTL ({later}) must be >= {before} TTL ({earlier})"
+                    ));
+                }
+            }
+        }
+        problems
+    }
+}
+
+/// Whether the policy deletes what a job on a foreign cluster must leave alone.
+fn needs_own_cluster(policy: &DeletionPolicyType) -> bool {
+    matches!(policy, DeletionPolicyType::DeleteCluster | DeletionPolicyType::DeleteWorkers)
+}
+
+fn autoscales(spec: &RayJobSpec) -> bool {
+    spec.ray_cluster_spec.as_ref().is_some_and(is_autoscaling)
+}

@@ -1,0 +1,180 @@
+//! The rules of a RayJob: metadata, spec, status, in this order.
+//!
+//! They are checked in every pass and every state, so an edit can end a running job's supervision.
+
+mod deletion;
+#[cfg(test)]
+mod tests;
+
+use super::cluster::{check_name, may_restart, validate_cluster_spec};
+use crate::action::Event;
+use crate::config::Config;
+use crate::go::yaml;
+use crate::labels::CLUSTER;
+use manta_api::{RayJob, RayJobSpec};
+use std::collections::BTreeMap;
+
+/// The longest name; a cluster's name is six characters longer.
+pub(super) const MAX_NAME: usize = 47;
+const SPEC: &str = "The RayJob spec is invalid:";
+
+/// A RayJob that has passed validation.
+#[derive(Clone, Copy, Debug)]
+pub struct ValidJob<'a> {
+    job: &'a RayJob,
+}
+
+impl<'a> ValidJob<'a> {
+    /// Checks metadata, spec and status.
+    pub fn check(job: &'a RayJob, config: &Config) -> Result<Self, InvalidJob> {
+        let fail = |reason| move |text| InvalidJob { reason, text };
+        let metadata = &job.metadata;
+        check_name("RayJob", metadata.name.as_deref().unwrap_or_default(), MAX_NAME)
+            .map_err(|text| format!("The RayJob metadata is invalid: {text}"))
+            .map_err(fail("InvalidRayJobMetadata"))?;
+        validate_job_spec(&job.spec, metadata.annotations.as_ref(), config).map_err(fail("InvalidRayJobSpec"))?;
+        check_status(job).map_err(fail("InvalidRayJobStatus"))?;
+        Ok(Self { job })
+    }
+}
+
+impl std::ops::Deref for ValidJob<'_> {
+    type Target = RayJob;
+
+    fn deref(&self) -> &RayJob {
+        self.job
+    }
+}
+
+/// Why a RayJob is not valid. The text is also `status.message`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct InvalidJob {
+    /// The reason of the event.
+    pub reason: &'static str,
+    pub text: String,
+}
+
+impl InvalidJob {
+    /// The event that tells the user.
+    pub fn event(&self, namespace: &str, name: &str) -> Event {
+        Event::warning(self.reason, "Validate", format!("{namespace}/{name}: {}", self.text))
+    }
+}
+
+/// Checks the spec of a job, with the annotations of the object that it stands in. First error wins.
+pub fn validate_job_spec(
+    spec: &RayJobSpec,
+    annotations: Option<&BTreeMap<String, String>>,
+    config: &Config,
+) -> Result<(), String> {
+    let shutdown = spec.shutdown_after_job_finishes == Some(true);
+    let suspend = spec.suspend == Some(true);
+    let ttl = spec.ttl_seconds_after_finished.unwrap_or_default();
+    refuse(suspend && !shutdown, || {
+        format!("{SPEC} a RayJob with shutdownAfterJobFinishes set to false is not allowed to be suspended")
+    })?;
+    refuse(ttl < 0, || format!("{SPEC} TTLSecondsAfterFinished must be a non-negative integer"))?;
+    refuse(!shutdown && ttl > 0, || {
+        format!("{SPEC} a RayJob with shutdownAfterJobFinishes set to false cannot have TTLSecondsAfterFinished")
+    })?;
+    deletion::check(spec, config)?;
+    refuse(suspend && has_selector(spec), || {
+        format!("{SPEC} the ClusterSelector mode doesn't support the suspend operation")
+    })?;
+    refuse(spec.ray_cluster_spec.is_none() && !has_selector(spec), || {
+        format!("{SPEC} one of RayClusterSpec or ClusterSelector must be set")
+    })?;
+    check_selector(spec)?;
+    check_mode(spec)?;
+    check_cluster(spec, annotations, config)?;
+    check_runtime_env(spec)?;
+    check_limits(spec)
+}
+
+fn check_selector(spec: &RayJobSpec) -> Result<(), String> {
+    if !has_selector(spec) {
+        return Ok(());
+    }
+    let cluster = spec.cluster_selector.as_ref().and_then(|selector| selector.get(CLUSTER));
+    refuse(cluster.is_none_or(String::is_empty), || "cluster name in ClusterSelector should not be empty".to_owned())?;
+    refuse(mode(spec) == "SidecarMode", || "ClusterSelector is not supported in SidecarMode".to_owned())?;
+    refuse(has_retries(spec), || format!("{SPEC} BackoffLimit is incompatible with ClusterSelector mode"))
+}
+
+fn check_mode(spec: &RayJobSpec) -> Result<(), String> {
+    refuse(mode(spec) == "InteractiveMode" && has_retries(spec), || {
+        format!("{SPEC} BackoffLimit is incompatible with InteractiveMode")
+    })?;
+    if mode(spec) != "SidecarMode" {
+        return Ok(());
+    }
+    refuse(spec.submitter_pod_template.is_some(), || {
+        "Currently, SidecarMode doesn't support SubmitterPodTemplate".to_owned()
+    })?;
+    refuse(spec.submitter_config.is_some(), || "Currently, SidecarMode doesn't support SubmitterConfig".to_owned())?;
+    let head = spec.ray_cluster_spec.as_ref().map(|cluster| &cluster.head_group_spec.template);
+    refuse(head.is_some_and(may_restart), || {
+        "restartPolicy for head Pod should be Never or unset when using SidecarMode".to_owned()
+    })
+}
+
+fn check_cluster(
+    spec: &RayJobSpec,
+    annotations: Option<&BTreeMap<String, String>>,
+    config: &Config,
+) -> Result<(), String> {
+    let Some(cluster) = &spec.ray_cluster_spec else { return Ok(()) };
+    let by_kubernetes = cluster.auth_options.as_ref().is_some_and(|auth| auth.enable_k8s_token_auth == Some(true));
+    refuse(by_kubernetes, || format!("{SPEC} K8s token auth mode is currently not supported for RayJob"))?;
+    validate_cluster_spec(cluster, annotations, config).map_err(|text| format!("{SPEC} {text}"))
+}
+
+fn check_runtime_env(spec: &RayJobSpec) -> Result<(), String> {
+    let Some(text) = &spec.runtime_env_yaml else { return Ok(()) };
+    match yaml::mapping(text, "types.RuntimeEnvType") {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("failed to unmarshal RuntimeEnvYAML: {text}: {error}")),
+    }
+}
+
+fn check_limits(spec: &RayJobSpec) -> Result<(), String> {
+    let not_positive = |seconds: Option<i32>| seconds.is_some_and(|seconds| seconds <= 0);
+    refuse(not_positive(spec.active_deadline_seconds), || {
+        format!("{SPEC} activeDeadlineSeconds must be a positive integer")
+    })?;
+    refuse(not_positive(spec.pre_running_deadline_seconds), || {
+        format!("{SPEC} preRunningDeadlineSeconds must be a positive integer")
+    })?;
+    refuse(spec.backoff_limit.is_some_and(|limit| limit < 0), || {
+        format!("{SPEC} backoffLimit must be a positive integer")
+    })
+}
+
+/// Only an interactive job waits for its user.
+fn check_status(job: &RayJob) -> Result<(), String> {
+    let status = job.status.as_ref().and_then(|status| status.job_deployment_status.as_deref());
+    refuse(status == Some("Waiting") && mode(&job.spec) != "InteractiveMode", || {
+        "The RayJob status is invalid: JobDeploymentStatus cannot be `Waiting` when SubmissionMode is not \
+         InteractiveMode"
+            .to_owned()
+    })
+}
+
+fn mode(spec: &RayJobSpec) -> &str {
+    spec.submission_mode.as_deref().unwrap_or("K8sJobMode")
+}
+
+/// Whether the job runs on a cluster that exists.
+fn has_selector(spec: &RayJobSpec) -> bool {
+    spec.cluster_selector.as_ref().is_some_and(|selector| !selector.is_empty())
+}
+
+fn has_retries(spec: &RayJobSpec) -> bool {
+    spec.backoff_limit.is_some_and(|limit| limit > 0)
+}
+
+/// Fails with a text if a rule is broken.
+fn refuse(broken: bool, text: impl FnOnce() -> String) -> Result<(), String> {
+    if broken { Err(text()) } else { Ok(()) }
+}
