@@ -26,6 +26,9 @@ mod suspend;
 mod upgrade;
 mod workers;
 
+#[cfg(test)]
+mod tests;
+
 pub use observed::{InFlight, LookedUp, Observed};
 pub use plan::{Halt, Plan, StatusUpdate, is_ours, plan};
 pub use status::{needs_write, settle};

@@ -1,0 +1,14 @@
+//! Tests of the plan, behaviour by behaviour, in a [`world::World`] without a server.
+//!
+//! Numbers name the edge cases of the specification's list.
+
+mod world;
+
+mod deletion;
+mod head;
+mod objects;
+mod properties;
+mod status;
+mod suspend;
+mod upgrade;
+mod workers;

@@ -1,0 +1,172 @@
+use super::world::cluster;
+use crate::action::{Kind, Target, Wake};
+use crate::labels::annotation;
+use serde_json::json;
+
+#[test]
+fn edge_case_25_services_are_made_once() {
+    let mut world = cluster(1);
+    world.settle_ready();
+    assert_eq!(world.names(Kind::Service), ["demo-head-svc"]);
+    let first = Target::new(Kind::Service, "ns", "demo-head-svc");
+    let twin = world.objects[&first].clone();
+    world.objects.insert(Target::new(Kind::Service, "ns", "twin"), {
+        let mut twin = twin;
+        twin["metadata"]["name"] = json!("twin");
+        twin
+    });
+    let plan = world.pass();
+    assert_eq!(plan.halt.unwrap().error, "2 head service found [demo-head-svc twin]");
+}
+
+#[test]
+fn edge_case_26_the_autoscaler_gets_its_rights() {
+    let mut world = cluster(1);
+    world.edit(|spec| spec["enableInTreeAutoscaling"] = json!(true));
+    world.settle_ready();
+    for kind in [Kind::ServiceAccount, Kind::Role, Kind::RoleBinding] {
+        assert_eq!(world.names(kind), ["demo"]);
+    }
+    assert_eq!(world.notes("CreatedRoleBinding"), ["Created role binding ns/demo"]);
+}
+
+#[test]
+fn edge_case_26_an_account_that_the_user_names_must_exist() {
+    let mut world = cluster(1);
+    world.edit(|spec| {
+        spec["enableInTreeAutoscaling"] = json!(true);
+        spec["headGroupSpec"]["template"]["spec"]["serviceAccountName"] = json!("mine");
+    });
+    let plan = world.pass();
+    assert_eq!(plan.wake, Wake::BackOff);
+    assert!(world.notes("AutoscalerServiceAccountNotFound")[0].contains("ServiceAccount mine is not found"));
+    assert!(world.pods().is_empty());
+    world.objects.insert(Target::new(Kind::ServiceAccount, "ns", "mine"), json!({"metadata": {"name": "mine"}}));
+    world.settle_ready();
+    assert_eq!(world.pods().len(), 2);
+    assert_eq!(world.names(Kind::ServiceAccount), ["mine"], "none is made beside it");
+}
+
+#[test]
+fn edge_cases_27_and_28_the_ingress_is_kept_as_the_spec_says() {
+    let mut world = cluster(0);
+    world.edit(|spec| spec["headGroupSpec"]["enableIngress"] = json!(true));
+    world.settle_ready();
+    let target = Target::new(Kind::Ingress, "ns", "demo-head-ingress");
+    assert_eq!(world.names(Kind::Ingress), ["demo-head-ingress"]);
+
+    world.objects.get_mut(&target).unwrap()["spec"]["ingressClassName"] = json!("defaulted");
+    world.settle();
+    assert!(world.notes("UpdatedIngress").is_empty(), "a class that admission filled in is kept");
+
+    world.objects.get_mut(&target).unwrap()["spec"]["rules"][0]["http"]["paths"][0]["path"] = json!("/other");
+    world.settle();
+    assert_eq!(world.notes("UpdatedIngress"), ["Updated ingress ns/demo-head-ingress"]);
+    assert_eq!(world.objects[&target]["spec"]["rules"][0]["http"]["paths"][0]["path"], "/");
+
+    world.objects.get_mut(&target).unwrap()["metadata"]["labels"] = json!({});
+    world.settle();
+    assert_eq!(world.names(Kind::Ingress).len(), 1, "found by its name without labels");
+
+    world.objects.get_mut(&target).unwrap()["metadata"]["ownerReferences"] = json!([]);
+    world.objects.get_mut(&target).unwrap()["metadata"]["labels"] = json!({});
+    world.settle();
+    assert!(world.notes("FailedToCreateIngress")[0].contains("not owned by this RayCluster"));
+}
+
+#[test]
+fn a_token_is_drawn_when_it_is_written() {
+    let mut world = cluster(0);
+    world.edit(|spec| spec["authOptions"] = json!({"mode": "token"}));
+    world.settle_ready();
+    let secret = &world.objects[&Target::new(Kind::Secret, "ns", "demo")];
+    assert_eq!(secret["stringData"]["auth_token"], crate::action::DRAWN_WHEN_WRITTEN);
+    for (options, made) in [
+        (json!({"mode": "token", "secretName": "mine"}), false),
+        (json!({"mode": "disabled"}), false),
+        (json!({}), true),
+    ] {
+        let mut world = cluster(0);
+        world.edit(|spec| spec["authOptions"] = options.clone());
+        world.settle_ready();
+        assert_eq!(world.names(Kind::Secret).len(), usize::from(made), "{options}");
+    }
+}
+
+#[test]
+fn edge_case_35_the_claim_of_the_embedded_store() {
+    let rocksdb = |storage: serde_json::Value| {
+        let mut world = cluster(0);
+        world.edit(|spec| {
+            spec["gcsFaultToleranceOptions"] = json!({"backend": "rocksdb"});
+            if !storage.is_null() {
+                spec["gcsFaultToleranceOptions"]["storage"] = storage;
+            }
+        });
+        world
+    };
+    let target = Target::new(Kind::PersistentVolumeClaim, "ns", "demo-gcs-pvc");
+    let mut world = rocksdb(json!(null));
+    world.settle_ready();
+    assert_eq!(world.objects[&target]["metadata"]["ownerReferences"][0]["name"], "demo");
+
+    world.edit(|spec| spec["gcsFaultToleranceOptions"]["storage"] = json!({"size": "5Gi"}));
+    world.settle();
+    assert!(
+        world.notes("FailedToCreatePVC")[0]
+            .contains("cannot be reconfigured in place (requested size 5Gi != current 1Gi)")
+    );
+
+    world.edit(|spec| spec["gcsFaultToleranceOptions"]["storage"] = json!({"deletionPolicy": "Retain"}));
+    world.settle();
+    assert_eq!(world.objects[&target]["metadata"]["ownerReferences"], json!([]));
+    world.edit(|spec| spec["gcsFaultToleranceOptions"]["storage"] = json!({}));
+    world.settle();
+    assert_eq!(world.objects[&target]["metadata"]["ownerReferences"][0]["uid"], "u-1", "adopted again");
+
+    let mut world = rocksdb(json!({"claimName": "mine"}));
+    world.settle_ready();
+    assert!(world.names(Kind::PersistentVolumeClaim).is_empty());
+    assert!(world.notes("FailedToCreatePVC")[0].contains("\"mine\" not found in namespace ns"));
+}
+
+#[test]
+fn the_serve_service_needs_a_port_and_holds_pods_back_without() {
+    let mut world = cluster(0);
+    world.annotate(annotation::ENABLE_SERVE_SERVICE, "true");
+    world.edit(|spec| {
+        spec["headGroupSpec"]["template"]["spec"]["containers"][0]["ports"] =
+            json!([{"name": "dashboard", "containerPort": 8265}]);
+    });
+    let plan = world.pass();
+    assert!(plan.halt.unwrap().error.starts_with("Please specify a port named 'serve'"));
+    assert!(world.pods().is_empty());
+}
+
+#[test]
+fn another_controllers_clusters_are_left_alone() {
+    for manager in ["", "kueue.x-k8s.io/multikueue"] {
+        let mut world = cluster(1);
+        world.edit(|spec| spec["managedBy"] = json!(manager));
+        let plan = world.pass();
+        assert!(plan.stages.is_empty() && plan.events.is_empty(), "{manager:?}");
+    }
+    let mut world = cluster(1);
+    world.edit(|spec| spec["managedBy"] = json!("ray.io/kuberay-operator"));
+    world.settle_ready();
+    assert_eq!(world.pods().len(), 2);
+}
+
+#[test]
+fn an_invalid_spec_gives_one_warning_and_nothing_else() {
+    let mut world = cluster(1);
+    world.edit(|spec| spec["workerGroupSpecs"][0]["minReplicas"] = json!(-1));
+    let plan = world.pass();
+    assert!(plan.stages.is_empty());
+    assert_eq!(plan.wake, Wake::OnChange, "no retry: only a change can help");
+    assert_eq!(
+        world.notes("InvalidRayClusterSpec"),
+        ["The RayCluster spec is invalid ns/demo: worker group small has negative minReplicas -1"]
+    );
+    assert!(world.cluster.status.is_none());
+}

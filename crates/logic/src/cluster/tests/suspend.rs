@@ -1,0 +1,85 @@
+use super::world::cluster;
+use serde_json::json;
+
+fn suspended(world: &super::world::World) -> (&str, &str) {
+    (world.condition_status("RayClusterSuspending"), world.condition_status("RayClusterSuspended"))
+}
+
+#[test]
+fn edge_case_48_suspend_and_resume() {
+    let mut world = cluster(2);
+    world.settle_ready();
+    assert_eq!((world.state(), suspended(&world)), ("ready", ("False", "False")));
+
+    world.edit(|spec| spec["suspend"] = json!(true));
+    world.settle();
+    assert!(world.pods().is_empty());
+    assert_eq!((world.state(), suspended(&world)), ("suspended", ("False", "True")));
+    assert_eq!(world.condition_status("RayClusterProvisioned"), "False");
+    assert_eq!(world.condition("RayClusterProvisioned").unwrap().message, "RayCluster has been suspended");
+    assert_eq!(world.cluster.status.as_ref().unwrap().head.as_ref().unwrap().pod_name, None);
+    assert_eq!(world.notes("DeletedPod")[0], "Deleted Pods for RayCluster ns/demo due to suspension");
+
+    world.edit(|spec| spec["suspend"] = json!(false));
+    world.settle();
+    assert_eq!(world.pods().len(), 3);
+    world.edit(|spec| spec["suspend"] = json!(true));
+    world.settle();
+    assert!(world.pods().is_empty(), "a change of mind before all were ready");
+    world.edit(|spec| spec["suspend"] = json!(false));
+    world.settle_ready();
+    assert_eq!((world.state(), suspended(&world)), ("ready", ("False", "False")));
+    assert_eq!(world.condition_status("RayClusterProvisioned"), "True");
+}
+
+#[test]
+fn removing_the_field_resumes_too() {
+    let mut world = cluster(1);
+    world.edit(|spec| spec["suspend"] = json!(true));
+    world.settle();
+    assert_eq!(suspended(&world), ("False", "True"));
+    world.edit(|spec| {
+        spec.as_object_mut().unwrap().remove("suspend");
+    });
+    world.settle_ready();
+    assert_eq!((world.state(), world.pods().len()), ("ready", 2));
+}
+
+#[test]
+fn edge_case_49_a_suspension_that_has_begun_is_finished() {
+    let mut world = cluster(1);
+    world.settle_ready();
+    let before = world.pod_names("small");
+    world.slow_deletion = true;
+    world.edit(|spec| spec["suspend"] = json!(true));
+    world.settle();
+    assert_eq!(suspended(&world), ("True", "False"));
+    world.edit(|spec| spec["suspend"] = json!(false));
+    world.settle();
+    assert_eq!(suspended(&world), ("True", "False"), "still suspending while Pods are there");
+    assert_eq!(world.pods().len(), 2);
+    world.end_pods();
+    world.slow_deletion = false;
+    world.settle_ready();
+    assert_eq!(world.state(), "ready");
+    assert_ne!(world.pod_names("small"), before, "new Pods have new names");
+}
+
+#[test]
+fn without_conditions_the_field_alone_decides() {
+    let mut world = cluster(1);
+    world.config.gates.ray_cluster_status_conditions = false;
+    world.settle_ready();
+    assert!(world.cluster.status.as_ref().unwrap().conditions.is_none());
+    world.edit(|spec| spec["suspend"] = json!(true));
+    world.settle();
+    assert_eq!((world.pods().len(), world.state()), (0, "suspended"));
+}
+
+#[test]
+fn other_objects_are_made_while_suspended() {
+    let mut world = cluster(1);
+    world.edit(|spec| spec["suspend"] = json!(true));
+    world.settle();
+    assert_eq!(world.names(crate::action::Kind::Service), ["demo-head-svc"]);
+}

@@ -1,0 +1,276 @@
+use super::world::{World, cluster, group};
+use crate::labels::{HOST_INDEX, REPLICA_INDEX, REPLICA_NAME};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Five running workers, then a spec that wants `replicas` and names some Pods for deletion.
+fn shrink(replicas: i32, named: impl Fn(&[String]) -> Vec<String>, prepare: impl FnOnce(&mut World)) -> World {
+    let mut world = cluster(5);
+    prepare(&mut world);
+    world.settle_ready();
+    let names = world.pod_names("small");
+    assert_eq!(names.len(), 5);
+    world.edit(|spec| {
+        spec["workerGroupSpecs"][0]["replicas"] = json!(replicas);
+        spec["workerGroupSpecs"][0]["scaleStrategy"] = json!({"workersToDelete": named(&names)});
+    });
+    world.settle();
+    world
+}
+
+fn autoscaling(world: &mut World) {
+    world.edit(|spec| spec["enableInTreeAutoscaling"] = json!(true));
+}
+
+fn autoscaling_with_random_delete(world: &mut World) {
+    autoscaling(world);
+    world.config.random_pod_delete = true;
+}
+
+#[test]
+fn edge_cases_1_2_3_4_6_named_workers_go_first() {
+    let check = |replicas: i32, named: &[usize], unknown: usize, prepare: fn(&mut World), expect: usize| {
+        let mut doomed = Vec::new();
+        let world = {
+            let doomed = std::cell::RefCell::new(&mut doomed);
+            shrink(
+                replicas,
+                |names| {
+                    let picked: Vec<String> = named.iter().map(|index| names[*index].clone()).collect();
+                    doomed.borrow_mut().clone_from(&picked);
+                    picked.into_iter().chain((0..unknown).map(|n| format!("unknown-{n}"))).collect()
+                },
+                prepare,
+            )
+        };
+        let left = world.pod_names("small");
+        assert_eq!(left.len(), expect, "replicas {replicas}, named {named:?}, unknown {unknown}");
+        assert!(doomed.iter().all(|name| !left.contains(name)), "a named Pod is still there");
+    };
+    check(3, &[0, 1], 0, autoscaling_with_random_delete, 3); // 1
+    check(3, &[0], 1, autoscaling_with_random_delete, 3); // 2
+    check(3, &[], 2, autoscaling_with_random_delete, 3); // 2
+    check(3, &[1], 1, autoscaling, 4); // 3
+    check(3, &[], 2, autoscaling, 5); // 3
+    check(2, &[3, 4], 0, |_| {}, 2); // 4
+    check(3, &[2, 3], 0, autoscaling, 3); // 6
+    check(3, &[2], 0, autoscaling_with_random_delete, 3); // 6
+    check(3, &[2], 0, autoscaling, 4); // 6
+}
+
+#[test]
+fn edge_case_5_what_is_gone_already_counts() {
+    let mut world = cluster(5);
+    world.settle_ready();
+    let names = world.pod_names("small");
+    world.edit(|spec| spec["workerGroupSpecs"][0]["replicas"] = json!(3));
+    world.remove_pod(&names[0]);
+    world.remove_pod(&names[1]);
+    let plan = world.pass();
+    assert!(plan.stages.is_empty(), "three are left and three are wanted");
+
+    world.edit(|spec| spec["workerGroupSpecs"][0]["replicas"] = json!(2));
+    world.settle();
+    assert_eq!(world.pod_names("small").len(), 2);
+}
+
+#[test]
+fn edge_case_7_ended_workers_are_replaced() {
+    for (phase, code) in [("Failed", 1), ("Succeeded", 0)] {
+        let mut world = cluster(3);
+        world.settle_ready();
+        let doomed = world.pod_names("small")[0].clone();
+        world.end_pod(&doomed, phase, code);
+        let plan = world.pass();
+        assert_eq!(plan.halt.as_ref().unwrap().error, "delete 1 unhealthy worker Pods");
+        assert_eq!(world.pod_names("small").len(), 2);
+        world.settle_ready();
+        let left = world.pod_names("small");
+        assert!(left.len() == 3 && !left.contains(&doomed));
+        assert!(world.notes("DeletedWorkerPod")[0].contains(&format!("Pod status: {phase}; Pod restart policy: ")));
+    }
+}
+
+#[test]
+fn edge_cases_11_12_15_counts_follow_the_spec() {
+    let check = |fields: Value, expect: usize| {
+        let mut world = cluster(1);
+        world.edit(|spec| {
+            spec["workerGroupSpecs"][0].as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        });
+        world.settle_ready();
+        assert_eq!(world.pod_names("small").len(), expect, "{fields}");
+    };
+    check(json!({"replicas": 1, "numOfHosts": 4}), 4); // 11
+    check(json!({"replicas": 1}), 1); // 11
+    check(json!({"replicas": 5, "maxReplicas": 4}), 4); // 12
+    check(json!({"replicas": 3, "numOfHosts": 0}), 0); // 15
+    check(json!({"replicas": 0, "minReplicas": 2}), 2);
+}
+
+fn multi_host(replicas: i32) -> World {
+    let mut world = cluster(replicas);
+    world.edit(|spec| spec["workerGroupSpecs"][0]["numOfHosts"] = json!(4));
+    world.settle_ready();
+    world
+}
+
+fn replicas(world: &World) -> BTreeMap<String, BTreeSet<String>> {
+    let mut replicas: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for pod in world.pods() {
+        if let Some(name) = pod.metadata.label(REPLICA_NAME) {
+            let host = pod.metadata.label(HOST_INDEX).unwrap().to_owned();
+            replicas.entry(name.to_owned()).or_default().insert(host);
+        }
+    }
+    replicas
+}
+
+#[test]
+fn edge_case_13_hosts_of_a_replica_have_names_and_numbers() {
+    let world = multi_host(3);
+    let found = replicas(&world);
+    assert_eq!(found.len(), 3);
+    let all_hosts: BTreeSet<String> = (0..4).map(|host| host.to_string()).collect();
+    assert!(found.values().all(|hosts| *hosts == all_hosts));
+    let indices: BTreeSet<String> =
+        world.pods().iter().filter_map(|pod| pod.metadata.label(REPLICA_INDEX).map(str::to_owned)).collect();
+    assert_eq!(indices, BTreeSet::from(["0".into(), "1".into(), "2".into()]));
+    let status = world.cluster.status.as_ref().unwrap();
+    assert_eq!((status.desired_worker_replicas, status.max_worker_replicas), (Some(12), Some(40)));
+    assert_eq!(world.names(crate::action::Kind::Service), ["demo-head-svc", "demo-headless"]);
+}
+
+#[test]
+fn edge_case_14_a_replica_goes_and_comes_whole() {
+    let mut world = multi_host(3);
+    let victim = world.pod_names("small")[0].clone();
+    world.edit(|spec| {
+        spec["workerGroupSpecs"][0]["replicas"] = json!(2);
+        spec["workerGroupSpecs"][0]["scaleStrategy"] = json!({"workersToDelete": [victim]});
+    });
+    world.settle_ready();
+    assert_eq!(world.pod_names("small").len(), 8);
+
+    world.edit(|spec| spec["workerGroupSpecs"][0]["replicas"] = json!(4));
+    world.settle_ready();
+    assert_eq!(replicas(&world).len(), 4);
+
+    let before = replicas(&world);
+    let lost = world.pod_names("small")[0].clone();
+    world.remove_pod(&lost);
+    let plan = world.pass();
+    assert!(plan.halt.unwrap().error.starts_with("cleaned up incomplete replica group "));
+    world.settle_ready();
+    let after = replicas(&world);
+    assert_eq!(after.len(), 4);
+    assert_eq!(after.keys().filter(|name| before.contains_key(*name)).count(), 3, "one replica was replaced");
+    assert!(
+        world.notes("DeletedWorkerPod").iter().any(|note| note.ends_with("cleanup of incomplete multi-host group"))
+    );
+}
+
+#[test]
+fn an_ended_host_takes_its_replica_along() {
+    let mut world = multi_host(2);
+    let lost = world.pod_names("small")[0].clone();
+    world.end_pod(&lost, "Failed", 1);
+    world.settle_ready();
+    assert_eq!(world.pod_names("small").len(), 8);
+    assert!(!world.pod_names("small").contains(&lost));
+}
+
+#[test]
+fn new_workers_take_the_lowest_free_index() {
+    let mut world = cluster(3);
+    world.settle_ready();
+    let middle = world
+        .pods()
+        .into_iter()
+        .find(|pod| pod.metadata.label(REPLICA_INDEX) == Some("1"))
+        .map(|pod| pod.metadata.name)
+        .unwrap();
+    world.remove_pod(&middle);
+    world.settle_ready();
+    let mut indices: Vec<_> =
+        world.pods().iter().filter_map(|pod| pod.metadata.label(REPLICA_INDEX).map(str::to_owned)).collect();
+    indices.sort();
+    assert_eq!(indices, ["0", "1", "2"]);
+}
+
+#[test]
+fn edge_case_18_a_refused_pod_is_told_and_shows_in_the_status() {
+    let mut world = cluster(2);
+    world.settle_ready();
+    world.edit(|spec| spec["workerGroupSpecs"][0]["replicas"] = json!(4));
+    world.refuse = Box::new(|todo| {
+        (todo.failure_reason == Some("FailedCreateWorkerPod")).then(|| "exceeded quota: pods".to_owned())
+    });
+    world.pass();
+    assert_eq!(
+        world.notes("FailedToCreateWorkerPod")[0],
+        "Failed to create worker Pod for the cluster ns/demo, exceeded quota: pods"
+    );
+    let failure = world.condition("ReplicaFailure").unwrap();
+    assert_eq!(
+        (failure.reason.as_str(), failure.message.as_str()),
+        ("FailedCreateWorkerPod", "FailedCreateWorkerPod\nexceeded quota: pods")
+    );
+    world.refuse = Box::new(|_| None);
+    world.settle_ready();
+    assert_eq!(world.condition_status("ReplicaFailure"), "", "the condition goes with its cause");
+}
+
+#[test]
+fn edge_case_50_a_suspended_group_loses_its_workers_only() {
+    let mut world = cluster(2);
+    world.edit(|spec| spec["workerGroupSpecs"].as_array_mut().unwrap().push(group("big", 1)));
+    world.settle_ready();
+    world.edit(|spec| spec["workerGroupSpecs"][0]["suspend"] = json!(true));
+    world.settle_ready();
+    assert_eq!((world.pod_names("small").len(), world.pod_names("big").len()), (0, 1));
+    assert_eq!(
+        world.notes("DeletedWorkerPod"),
+        ["Deleted all pods for suspended worker group small in RayCluster ns/demo"]
+    );
+
+    world.edit(|spec| {
+        spec["workerGroupSpecs"][1]["suspend"] = json!(true);
+        spec["enableInTreeAutoscaling"] = json!(true);
+    });
+    let plan = world.pass();
+    assert!(plan.stages.is_empty(), "an invalid spec deletes nothing");
+    assert_eq!(world.pod_names("big").len(), 1);
+}
+
+#[test]
+fn groups_of_the_same_name_share_their_pods() {
+    let mut world = cluster(3);
+    world.edit(|spec| spec["workerGroupSpecs"].as_array_mut().unwrap().push(group("small", 1)));
+    world.settle_ready();
+    assert_eq!(world.pod_names("small").len(), 3);
+}
+
+#[test]
+fn pods_of_removed_groups_stay() {
+    let mut world = cluster(2);
+    world.settle_ready();
+    world.edit(|spec| spec["workerGroupSpecs"] = json!([]));
+    world.settle();
+    assert_eq!(world.pod_names("small").len(), 2);
+}
+
+#[test]
+fn a_pod_that_its_node_does_not_end_is_replaced_in_the_end() {
+    let mut world = cluster(2);
+    world.settle_ready();
+    let stuck = world.pod_names("small")[0].clone();
+    let now = world.now.to_string();
+    world.change_pod(&stuck, |pod| pod["metadata"]["deletionTimestamp"] = json!(now));
+    let plan = world.pass();
+    assert!(plan.stages.is_empty(), "its node may still end it");
+    assert!(matches!(plan.wake, crate::action::Wake::At(at) if at > world.now), "the plan asks to be woken");
+    world.advance(61);
+    world.pass();
+    assert_eq!(world.pod_names("small").len(), 3, "the lost one and its successor");
+}
