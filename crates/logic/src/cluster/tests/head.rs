@@ -94,7 +94,7 @@ fn a_head_that_its_node_does_not_end_is_given_up() {
     let now = world.now.to_string();
     world.change_pod(&head, |pod| pod["metadata"]["deletionTimestamp"] = json!(now));
     world.settle();
-    assert_eq!(world.pod_names(HEAD_GROUP), [head.clone()], "never a second head beside it");
+    assert_eq!(world.pod_names(HEAD_GROUP), [head.as_str()], "never a second head beside it");
     world.advance(61);
     world.settle_ready();
     assert_ne!(world.pod_names(HEAD_GROUP), [head]);

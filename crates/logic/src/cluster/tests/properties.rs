@@ -145,9 +145,10 @@ proptest! {
         world.slow_deletion = false;
         world.end_pods();
         world.edit(|spec| {
+            let autoscaling = spec["enableInTreeAutoscaling"] == json!(true);
             for group in spec["workerGroupSpecs"].as_array_mut().unwrap() {
                 group["scaleStrategy"] = json!({});
-                if spec["enableInTreeAutoscaling"] == json!(true) {
+                if autoscaling {
                     group["suspend"] = json!(false);
                 }
             }
