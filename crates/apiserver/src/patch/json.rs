@@ -19,23 +19,15 @@ pub fn json_patch(mut object: Value, patch: &Value) -> Result<Value, PatchError>
     let operations = match patch {
         Value::Array(operations) => operations,
         Value::Null => return Ok(object),
-        other => {
-            return Err(PatchError::Malformed(format!(
-                "json: cannot unmarshal {} into Go value of type jsonpatch.Patch",
-                go_kind(other)
-            )));
-        }
+        other => return Err(undecodable(other, "value of type []handlers.jsonPatchOp")),
     };
+    for operation in operations {
+        check_operation(operation)?;
+    }
     if operations.len() > MAX_OPERATIONS {
         return Err(PatchError::TooLarge(format!(
             "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
             operations.len()
-        )));
-    }
-    if let Some(wrong) = operations.iter().find(|op| !op.is_object() && !op.is_null()) {
-        return Err(PatchError::Malformed(format!(
-            "json: cannot unmarshal {} into Go value of type jsonpatch.Operation",
-            go_kind(wrong)
         )));
     }
     let mut copied = 0;
@@ -43,6 +35,24 @@ pub fn json_patch(mut object: Value, patch: &Value) -> Result<Value, PatchError>
         run(&mut object, operation, &mut copied).map_err(PatchError::Inapplicable)?;
     }
     Ok(object)
+}
+
+fn undecodable(found: &Value, place: &str) -> PatchError {
+    PatchError::Malformed(format!("error decoding patch: json: cannot unmarshal {} into Go {place}", go_kind(found)))
+}
+
+fn check_operation(operation: &Value) -> Result<(), PatchError> {
+    let fields = match operation {
+        Value::Object(fields) => fields,
+        Value::Null => return Ok(()),
+        other => return Err(undecodable(other, "value of type handlers.jsonPatchOp")),
+    };
+    for key in ["op", "path", "from"] {
+        if let Some(wrong) = fields.get(key).filter(|value| !value.is_string() && !value.is_null()) {
+            return Err(undecodable(wrong, &format!("struct field jsonPatchOp.{key} of type string")));
+        }
+    }
+    Ok(())
 }
 
 fn run(object: &mut Value, operation: &Value, copied: &mut usize) -> Result<(), String> {

@@ -7,9 +7,12 @@ use crate::schema::decode::go_kind;
 
 /// Merges a patch into an object: null removes, objects merge, all else replaces.
 pub fn merge_patch(mut object: Value, patch: &Value) -> Result<Value, PatchError> {
+    if patch.is_null() {
+        return Err(PatchError::Malformed("Invalid JSON Patch".to_owned()));
+    }
     if !patch.is_object() {
         return Err(PatchError::Malformed(format!(
-            "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            "error decoding patch: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
             go_kind(patch)
         )));
     }

@@ -27,7 +27,11 @@ pub enum PatchError {
     /// It has too many operations: 413.
     #[error("{0}")]
     TooLarge(String),
-    /// It does not fit this object: 422 Invalid.
+    /// It does not fit this object: 422. The real server keeps the text to itself and answers that it
+    /// "rejected our request due to an error in our request".
     #[error("{0}")]
     Inapplicable(String),
+    /// A strategic merge failed half way: 500, as the real server answers.
+    #[error("{0}")]
+    Failed(String),
 }

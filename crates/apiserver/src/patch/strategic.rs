@@ -18,10 +18,16 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const ORDER_PREFIX: &str = "$setElementOrder/";
 const DELETE_PREFIX: &str = "$deleteFromPrimitiveList/";
 
+/// The one complaint that is the client's fault in the real server's eyes.
+const BAD_RETAIN_KEYS: &str = "invalid patch format of retainKeys";
+
 type Object = Map<String, Value>;
 
 /// Merges a patch into an object of a built-in type.
 pub fn strategic_merge_patch(object: Value, patch: &Value, type_ref: TypeRef<'_>) -> Result<Value, PatchError> {
+    if patch.is_null() {
+        return Ok(object);
+    }
     let Value::Object(patch) = patch else {
         return Err(PatchError::Malformed(format!(
             "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
@@ -31,15 +37,20 @@ pub fn strategic_merge_patch(object: Value, patch: &Value, type_ref: TypeRef<'_>
     let Value::Object(object) = object else {
         return Err(PatchError::Malformed("invalid JSON document".to_owned()));
     };
-    merge_map(object, patch.clone(), type_ref).map(Value::Object).map_err(PatchError::Inapplicable)
+    merge_map(object, patch.clone(), type_ref).map(Value::Object).map_err(|message| match message.as_str() {
+        BAD_RETAIN_KEYS => PatchError::Malformed(message),
+        _ => PatchError::Failed(message),
+    })
 }
 
 fn merge_map(mut original: Object, mut patch: Object, type_ref: TypeRef<'_>) -> Result<Object, String> {
-    if let Some(directive) = patch.remove(DIRECTIVE) {
+    if let Some(directive) = patch.get(DIRECTIVE).cloned() {
         return match directive.as_str() {
-            Some("replace") => Ok(patch),
+            Some("replace") => {
+                patch.remove(DIRECTIVE);
+                Ok(patch)
+            }
             Some("delete") => Ok(Object::new()),
-            // What merging would do anyway; the real server refuses it here.
             _ => Err(format!(
                 "unknown patch type: {} in map: {}",
                 go_text::plain(&directive),
@@ -92,7 +103,7 @@ fn merge_field(
 /// Keeps only the keys that the patch names, where it names any.
 fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), String> {
     let Some(retained) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
-    let wrong = || "invalid patch format of retainKeys".to_owned();
+    let wrong = || BAD_RETAIN_KEYS.to_owned();
     let retained: HashSet<&str> = retained.as_array().ok_or_else(wrong)?.iter().filter_map(Value::as_str).collect();
     let is_directive = |key: &str| key.starts_with(DELETE_PREFIX) || key.starts_with(ORDER_PREFIX);
     if patch.iter().any(|(key, value)| !value.is_null() && !is_directive(key) && !retained.contains(key.as_str())) {

@@ -30,16 +30,21 @@ const OWNER_FIELDS: &[&str] = &["apiVersion", "blockOwnerDeletion", "controller"
 const MANAGED_FIELDS: &[&str] =
     &["apiVersion", "fieldsType", "fieldsV1", "manager", "operation", "subresource", "time"];
 
-/// The unknown fields in the metadata of the object and of the resources embedded in it.
-pub(crate) fn unknown_fields(object: &Value, root: &Node) -> Vec<String> {
+/// The unknown fields in the metadata of the object.
+pub(crate) fn unknown_fields(object: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    let mut report = |path: &Path<'_>| found.push(path.show());
     if let Some(metadata) = object.get("metadata") {
-        visit_unknown(metadata, &Path::Root.field("metadata"), &mut report);
+        visit_unknown(metadata, &Path::Root.field("metadata"), &mut |path| found.push(path.show()));
     }
+    found
+}
+
+/// The unknown fields in the metadata of resources embedded in the object.
+pub(crate) fn unknown_embedded_fields(object: &Value, root: &Node) -> Vec<String> {
+    let mut found = Vec::new();
     visit_embedded(object, root, &Path::Root, &mut |resource, path| {
         if let Some(metadata) = resource.get("metadata") {
-            visit_unknown(metadata, &path.field("metadata"), &mut report);
+            visit_unknown(metadata, &path.field("metadata"), &mut |path| found.push(path.show()));
         }
     });
     found
@@ -72,7 +77,7 @@ pub(crate) fn prune_embedded(object: &mut Value, root: &Node) {
 fn prune_metadata(resource: &mut Value) {
     let Some(metadata) = resource.get_mut("metadata") else { return };
     if let Some(map) = metadata.as_object_mut() {
-        map.retain(|key, value| FIELDS.contains(&key.as_str()) && !value.is_null());
+        map.retain(|key, value| FIELDS.contains(&key.as_str()) && !is_empty(value));
     }
     for (list, known) in [("ownerReferences", OWNER_FIELDS), ("managedFields", MANAGED_FIELDS)] {
         for item in metadata.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
@@ -80,6 +85,16 @@ fn prune_metadata(resource: &mut Value) {
                 map.retain(|key, _| known.contains(&key.as_str()));
             }
         }
+    }
+}
+
+/// Metadata goes through a Go struct, which leaves out what is empty.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        _ => false,
     }
 }
 

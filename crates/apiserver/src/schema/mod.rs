@@ -19,6 +19,7 @@ pub(crate) mod go_text;
 mod list_type;
 mod metadata;
 mod node;
+mod number;
 mod path;
 mod prune;
 mod rules;
@@ -66,8 +67,9 @@ impl StructuralSchema {
         TypeRef::resource(&self.root)
     }
 
-    /// Removes the fields that the schema does not know.
+    /// Removes the fields that the schema does not know, and writes numbers as the real server stores them.
     pub fn prune(&self, object: &mut Value) {
+        number::write_whole_floats_as_integers(object);
         prune::prune(object, &self.root);
         metadata::prune_embedded(object, &self.root);
     }
@@ -122,11 +124,11 @@ impl StructuralSchema {
 
     /// The fields that pruning would drop, as strict decoding names them: `unknown field "spec.foo"`.
     pub fn unknown_fields(&self, object: &Value) -> Vec<String> {
-        let mut found = metadata::unknown_fields(object, &self.root);
-        let mut paths = Vec::new();
-        prune::visit_unknown(object, &self.root, &mut |path| paths.push(path.show_dotted()));
-        paths.sort();
-        found.append(&mut paths);
-        found.iter().map(|path| format!("unknown field \"{path}\"")).collect()
+        let mut pruned = Vec::new();
+        prune::visit_unknown(object, &self.root, &mut |path| pruned.push(path.show_dotted()));
+        pruned.sort();
+        let own = metadata::unknown_fields(object);
+        let embedded = metadata::unknown_embedded_fields(object, &self.root);
+        own.iter().chain(&pruned).chain(&embedded).map(|path| format!("unknown field \"{path}\"")).collect()
     }
 }

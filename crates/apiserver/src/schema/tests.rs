@@ -204,13 +204,13 @@ fn unknown_fields_are_pruned_and_named() {
         schema.unknown_fields(&object),
         [
             r#"unknown field "metadata.oops""#,
-            r#"unknown field "spec.pod.metadata.oops""#,
             r#"unknown field "extra""#,
             r#"unknown field "spec.a""#,
             r#"unknown field "spec.b""#,
             r#"unknown field "spec.free.inner.gone""#,
             r#"unknown field "spec.list[1].gone""#,
             r#"unknown field "spec.map.k.gone""#,
+            r#"unknown field "spec.pod.metadata.oops""#,
         ]
     );
     schema.prune(&mut object);

@@ -141,7 +141,8 @@ fn apply_once(
     let last = entries.iter().position(|entry| entry.is_same_manager(&own)).map(|at| entries.swap_remove(at));
     own.time = last.as_ref().and_then(|last| last.time.clone());
     let object = match last.map(|last| last.fields).filter(|last| !last.is_empty()) {
-        Some(last) => prune(&merged, &entries, &own, &last, type_ref),
+        // What pruning left empty goes, unless it is applied as empty: hence the second merge.
+        Some(last) => typed::merge(&prune(&merged, &entries, &own, &last, type_ref), config, type_ref),
         None => merged,
     };
     take_fields(&live_object, &object, type_ref, &ignored, &mut entries, force)?;
@@ -165,11 +166,12 @@ fn check_type(config: &Value, type_ref: TypeRef<'_>) -> Result<(), ApplyError> {
         many => format!("errors:\n{}", many.iter().map(|e| format!("  {e}")).collect::<Vec<_>>().join("\n")),
     };
     let text = |path: &str| config.pointer(path).and_then(Value::as_str).unwrap_or_default();
-    // Of the type an unstructured object prints the version, then the kind.
     let (version, kind) = (text("/apiVersion"), text("/kind"));
+    // The group comes first, even where it is empty.
+    let slash = if version.contains('/') { "" } else { "/" };
     let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
     Err(ApplyError::Untyped(format!(
-        "failed to create typed patch object ({namespace}/{name}; {version}, Kind={kind}): {listed}"
+        "failed to create typed patch object ({namespace}/{name}; {slash}{version}, Kind={kind}): {listed}"
     )))
 }
 
