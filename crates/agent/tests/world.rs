@@ -40,9 +40,20 @@ fn run(world: World, dir: &Path) -> i32 {
 }
 
 async fn apart(hands: &Hands, dir: &Path) {
-    let (mut a, out) = start(hands, dir, "a", "10.244.0.2", "hostname; echo $$; ls /tmp; touch /tmp/x; ls /tmp; echo $HOME; ls /proc | grep -c '^[0-9]*$'").await;
+    let (mut a, out) = start(
+        hands,
+        dir,
+        "a",
+        "10.244.0.2",
+        "hostname; echo $$; ls /tmp; touch /tmp/x; ls /tmp; echo $HOME; ls /proc | grep -c '^[0-9]*$'",
+    )
+    .await;
     let code = a.wait().await.code();
-    assert_eq!((code, &*read(out).await), (0, "pod-a\n1\nx\n/home/ray\n3\n"), "own name, PID 1, an empty /tmp, own processes");
+    assert_eq!(
+        (code, &*read(out).await),
+        (0, "pod-a\n1\nx\n/home/ray\n3\n"),
+        "own name, PID 1, an empty /tmp, own processes"
+    );
     let failed = start_result(hands, dir, "b", "10.244.0.9", &["no-such-program"]).await;
     assert_eq!(failed.err().as_deref(), Some("exec: \"no-such-program\": executable file not found in $PATH"));
 }
@@ -87,7 +98,13 @@ async fn ports_of_the_machine(hands: &Hands) {
     assert!(here.is_err(), "the machine's loopback is not the world's");
 }
 
-async fn start(hands: &Hands, dir: &Path, name: &str, ip: &str, script: &str) -> (Process, tokio::net::unix::pipe::Receiver) {
+async fn start(
+    hands: &Hands,
+    dir: &Path,
+    name: &str,
+    ip: &str,
+    script: &str,
+) -> (Process, tokio::net::unix::pipe::Receiver) {
     start_result(hands, dir, name, ip, &["bash", "-c", script]).await.expect("a container")
 }
 

@@ -117,7 +117,6 @@ pub fn plan(wanted: &Wanted, look: &dyn Fn(&Path) -> Option<Entry>, list: &dyn F
                 shm = None;
             }
             let source = bind.source.clone();
-            late.push(Op::Dir { target: target.clone(), mode: 0o755 });
             late.push(Op::Bind { source, target, read_only: bind.read_only });
             continue;
         }
@@ -496,7 +495,7 @@ mod tests {
         );
         check(
             Wanted { binds: vec![bind("/dev/shm", true)], ..Wanted::default() },
-            &["dir /dev/shm", "rw /v at /dev/shm"],
+            &["rw /v at /dev/shm"],
             &["tmpfs /dev/shm"],
         );
         check(

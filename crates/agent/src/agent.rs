@@ -1,0 +1,408 @@
+//! The node agent: gives every pod of this node a worker, schedules the waiting ones, and keeps
+//! the network table current.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::runtime::events::{Recorder, Reporter};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::exec::{self, Streams};
+use crate::images::Catalog;
+use crate::logs::{Log, LogQuery};
+use crate::network::ipam::Ipam;
+use crate::network::services::{self, Table};
+use crate::network::{self, PodNamespaces, dns, proxy};
+use crate::node;
+use crate::pod::Backoff;
+use crate::runtime::Spawner;
+use crate::runtime::cgroup::Cgroups;
+use crate::runtime::memory;
+use crate::scheduler::{self, Place, Verdict};
+use crate::stores::Stores;
+use crate::volumes::Identity;
+use crate::worker::{Live, Worker};
+
+/// How the agent behaves; read once.
+#[derive(Clone)]
+pub struct Config {
+    pub node_name: String,
+    /// Where pods keep their files; also names the control groups.
+    pub state: PathBuf,
+    /// The declared size of the node, in thousandths of a CPU.
+    pub cpu_milli: i64,
+    pub memory_bytes: i64,
+    pub catalog: Catalog,
+    pub backoff: Backoff,
+    /// Ask for readiness from the first second.
+    pub eager_readiness: bool,
+    /// Let pods mount directories of the machine.
+    pub host_paths: bool,
+    /// What pods get when the API server issues no tokens.
+    pub identity: Identity,
+    /// Where connections to the API server's Service address go, unless it listens there itself.
+    pub api_backend: Option<SocketAddr>,
+}
+
+/// What cannot be done before pods can run.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    #[error("cannot set up the pod network")]
+    Network(#[source] std::io::Error),
+    #[error("cannot use the state folder {folder}")]
+    State {
+        folder: PathBuf,
+        #[source]
+        cause: std::io::Error,
+    },
+    #[error("cannot register the node {name}")]
+    Register {
+        name: String,
+        #[source]
+        cause: Box<kube::Error>,
+    },
+}
+
+/// Why a request about a pod cannot be served.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    #[error("{0}")]
+    NotFound(String),
+    #[error("{0}")]
+    BadRequest(String),
+    #[error("{0}")]
+    Internal(String),
+}
+
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) client: Client,
+    pub(crate) containers: Spawner,
+    pub(crate) machine: Spawner,
+    pub(crate) cgroups: Cgroups,
+    pub(crate) stores: Stores,
+    pub(crate) recorder: Recorder,
+    pub(crate) ipam: Mutex<Ipam>,
+    /// One environment is made at a time.
+    pub(crate) making: tokio::sync::Mutex<()>,
+    said: Mutex<HashSet<String>>,
+    pods: Mutex<HashMap<String, Entry>>,
+}
+
+struct Entry {
+    object: watch::Sender<Option<Arc<Pod>>>,
+    live: Arc<Live>,
+}
+
+/// A running agent; requests about its pods go through here.
+#[derive(Clone)]
+pub struct Agent(Arc<Shared>);
+
+impl Shared {
+    pub(crate) fn lock<'a, T>(&self, mutex: &'a Mutex<T>) -> MutexGuard<'a, T> {
+        mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says something once, however many pods it concerns.
+    pub(crate) fn say_once(&self, text: &str) {
+        if self.lock(&self.said).insert(text.to_owned()) {
+            tracing::info!("{text}");
+        }
+    }
+
+    pub(crate) fn pod_folder(&self, uid: &str) -> PathBuf {
+        self.config.state.join("pods").join(uid)
+    }
+
+    pub(crate) fn log_folder(&self, uid: &str) -> PathBuf {
+        self.config.state.join("logs").join(uid)
+    }
+}
+
+/// Removes what an agent that was killed left in its state folder; says what was found.
+pub fn clean_leftovers(state: &Path) -> Option<String> {
+    let pods = std::fs::read_dir(state.join("pods")).map(Iterator::count).unwrap_or_default();
+    let cgroups = Cgroups::sweep(&cgroup_name(state));
+    let _ = std::fs::remove_dir_all(state.join("pods"));
+    let _ = std::fs::remove_dir_all(state.join("logs"));
+    (pods + cgroups > 0).then(|| {
+        format!("cleaned up after an earlier run that was killed: {pods} pod folder(s), {cgroups} control group(s)")
+    })
+}
+
+/// Control groups outlive a killed agent, so their name must be the same the next time.
+fn cgroup_name(state: &Path) -> String {
+    let text = state.display().to_string();
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    format!("{hash:016x}")
+}
+
+impl Agent {
+    /// Runs the agent until `stop`, then stops every pod. `ready` is called once pods can run.
+    /// The world's network must have been prepared ([`network::prepare_world`]).
+    pub async fn run(
+        config: Config,
+        client: Client,
+        containers: Spawner,
+        machine: Spawner,
+        stop: CancellationToken,
+        ready: impl FnOnce(Agent),
+    ) -> Result<(), AgentError> {
+        let mut tasks = JoinSet::new();
+        std::fs::create_dir_all(config.state.join("pods"))
+            .map_err(|cause| AgentError::State { folder: config.state.clone(), cause })?;
+        let (tell_table, table) = watch::channel(Arc::new(Table::default()));
+        let resolver = SocketAddr::from((network::RESOLVER, 53));
+        tasks.spawn(proxy::serve(table.clone()));
+        tasks.spawn(async move {
+            if let Err(error) = dns::serve(resolver, table).await {
+                tracing::error!(%error, "the resolver of the pods stopped");
+            }
+        });
+        if let Some(backend) = config.api_backend {
+            let address = SocketAddr::from((network::API_SERVER, 443));
+            let listener = std::net::TcpListener::bind(address).map_err(AgentError::Network)?;
+            listener.set_nonblocking(true).map_err(AgentError::Network)?;
+            tasks.spawn(async move {
+                let _ = proxy::expose(listener, move || Some(backend)).await;
+            });
+        }
+
+        let registered = node::register(&client, &config).await;
+        registered.map_err(|cause| AgentError::Register { name: config.node_name.clone(), cause: Box::new(cause) })?;
+        tasks.spawn(node::keep_alive(client.clone(), config.clone()));
+        let stores = Stores::start(&client, &mut tasks).await;
+        let reporter = Reporter { controller: "kubelet".into(), instance: Some(config.node_name.clone()) };
+        let cgroups = Cgroups::detect(&cgroup_name(&config.state));
+        let shared = Arc::new(Shared {
+            recorder: Recorder::new(client.clone(), reporter),
+            config,
+            client,
+            containers,
+            machine,
+            cgroups,
+            stores,
+            ipam: Mutex::default(),
+            making: tokio::sync::Mutex::default(),
+            said: Mutex::default(),
+            pods: Mutex::default(),
+        });
+        if !shared.cgroups.is_real() {
+            shared.say_once("control groups are not writable here: memory limits are watched by the agent instead");
+            tasks.spawn(watch_memory(Arc::clone(&shared)));
+        }
+        ready(Self(Arc::clone(&shared)));
+        run_pods(&shared, &tell_table, &stop).await;
+        tasks.shutdown().await;
+        Cgroups::sweep(&cgroup_name(&shared.config.state));
+        let _ = std::fs::remove_dir_all(shared.config.state.join("pods"));
+        Ok(())
+    }
+
+    fn live(&self, uid: &str) -> Result<Arc<Live>, RequestError> {
+        let pods = self.0.lock(&self.0.pods);
+        let found = pods.get(uid).map(|entry| Arc::clone(&entry.live));
+        found.ok_or_else(|| RequestError::NotFound(format!("pod {uid} is not on this node")))
+    }
+
+    /// The log of a container, of its last run or the one before.
+    pub async fn logs(
+        &self,
+        uid: &str,
+        container: &str,
+        previous: bool,
+        query: LogQuery,
+    ) -> Result<BoxStream<'static, std::io::Result<Bytes>>, RequestError> {
+        let log: Option<Log> = self.live(uid)?.log(container, previous);
+        match log {
+            Some(log) => Ok(log.read(query).await),
+            None if previous => Err(RequestError::BadRequest(format!(
+                "previous terminated container \"{container}\" in pod \"{uid}\" not found"
+            ))),
+            None => {
+                Err(RequestError::BadRequest(format!("container \"{container}\" in pod \"{uid}\" is waiting to start")))
+            }
+        }
+    }
+
+    /// Runs a command in a container, or follows its own output when there is none.
+    pub async fn exec(
+        &self,
+        uid: &str,
+        container: &str,
+        command: Vec<String>,
+        tty: bool,
+        streams: Streams,
+    ) -> Result<i32, RequestError> {
+        let live = self.live(uid)?;
+        let missing = || RequestError::BadRequest(format!("container not found (\"{container}\")"));
+        if command.is_empty() {
+            let log = live.log(container, false).ok_or_else(missing)?;
+            attach(log, streams).await;
+            return Ok(0);
+        }
+        let inside = live.inside(container).ok_or_else(missing)?;
+        exec::interactive(&inside, command, tty, streams).await.map_err(RequestError::Internal)
+    }
+
+    /// Connects to a port as seen from inside a pod.
+    pub async fn dial(&self, uid: &str, port: u16) -> Result<tokio::net::TcpStream, RequestError> {
+        let namespaces: Option<PodNamespaces> = self.live(uid)?.namespaces();
+        let namespaces = namespaces.ok_or_else(|| RequestError::BadRequest(format!("pod {uid} is not running")))?;
+        namespaces.dial(port).await.map_err(|e| RequestError::Internal(format!("cannot connect to port {port}: {e}")))
+    }
+}
+
+async fn attach(log: Log, streams: Streams) {
+    let mut live = log.live();
+    loop {
+        let sent = match live.recv().await {
+            Ok((crate::logs::Stream::Stdout, bytes)) => streams.stdout.send(bytes).await,
+            Ok((crate::logs::Stream::Stderr, bytes)) => streams.stderr.send(bytes).await,
+            Err(tokio::sync::broadcast::error::RecvError::Lagged(_)) => continue,
+            Err(tokio::sync::broadcast::error::RecvError::Closed) => return,
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+}
+
+/// The loop: every change of pods or Services is looked at once.
+async fn run_pods(shared: &Arc<Shared>, table: &watch::Sender<Arc<Table>>, stop: &CancellationToken) {
+    let mut workers = JoinSet::new();
+    let mut changed = shared.stores.changed.clone();
+    let mut bound = HashSet::new();
+    loop {
+        changed.borrow_and_update();
+        let pods = shared.stores.pods.state();
+        assign(shared, &pods, &mut workers, stop);
+        let services = shared.stores.services.state();
+        let fresh = services::table(services.iter().map(|s| &**s), pods.iter().map(|p| &**p));
+        table.send_if_modified(|old| {
+            let differs = **old != fresh;
+            if differs {
+                *old = Arc::new(fresh);
+            }
+            differs
+        });
+        schedule(shared, &pods, &mut bound).await;
+        while workers.try_join_next().is_some() {}
+        tokio::select! {
+            () = stop.cancelled() => break,
+            _ = changed.changed() => {}
+        }
+    }
+    while workers.join_next().await.is_some() {}
+}
+
+/// Tells every worker about its pod, starting workers for new ones.
+fn assign(shared: &Arc<Shared>, pods: &[Arc<Pod>], workers: &mut JoinSet<()>, stop: &CancellationToken) {
+    let mut known = shared.lock(&shared.pods);
+    let mut present = HashSet::new();
+    for pod in pods {
+        let on_this_node = pod.spec.as_ref().and_then(|s| s.node_name.as_deref()) == Some(&shared.config.node_name);
+        let Some(uid) = pod.metadata.uid.clone().filter(|_| on_this_node) else { continue };
+        present.insert(uid.clone());
+        match known.get(&uid) {
+            Some(entry) => {
+                entry.object.send_if_modified(|old| {
+                    let version = |p: &Pod| p.metadata.resource_version.clone();
+                    let newer = old.as_ref().is_none_or(|old| version(old) != version(pod));
+                    if newer {
+                        *old = Some(Arc::clone(pod));
+                    }
+                    newer
+                });
+            }
+            None => {
+                let (object, seen) = watch::channel(Some(Arc::clone(pod)));
+                let live = Arc::new(Live::default());
+                let worker = Worker::new(Arc::clone(shared), Arc::clone(pod), seen, Arc::clone(&live), stop.clone());
+                workers.spawn(worker.run());
+                known.insert(uid, Entry { object, live });
+            }
+        }
+    }
+    known.retain(|uid, entry| {
+        let keep = present.contains(uid);
+        if !keep {
+            entry.object.send_replace(None);
+        }
+        keep
+    });
+}
+
+async fn schedule(shared: &Shared, pods: &[Arc<Pod>], bound: &mut HashSet<String>) {
+    let place = Place {
+        name: shared.config.node_name.clone(),
+        allocatable: scheduler::amounts(Some(&node::capacity(&shared.config))),
+        labels: node::labels(&shared.config),
+        max_pods: node::MAX_PODS,
+    };
+    let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
+    let current: HashSet<String> = pods.iter().map(|p| uid(p)).collect();
+    bound.retain(|uid| current.contains(uid));
+    // A binding not yet seen back counts as done, or its room would be given away twice.
+    let assumed: Vec<Arc<Pod>> = pods
+        .iter()
+        .map(|pod| {
+            let waiting = pod.spec.as_ref().is_some_and(|s| s.node_name.is_none());
+            if !(waiting && bound.contains(&uid(pod))) {
+                return Arc::clone(pod);
+            }
+            let mut pod = Pod::clone(pod);
+            if let Some(spec) = &mut pod.spec {
+                spec.node_name = Some(place.name.clone());
+            }
+            Arc::new(pod)
+        })
+        .collect();
+    for (pod, verdict) in scheduler::schedule(&place, assumed.iter().map(|p| &**p)) {
+        match verdict {
+            Verdict::Bind => match node::bind(&shared.client, pod, &place.name).await {
+                Ok(()) => {
+                    bound.insert(uid(pod));
+                }
+                Err(error) => tracing::debug!(pod = ?pod.metadata.name, %error, "a pod was not bound"),
+            },
+            Verdict::Wait(why) => {
+                if let Err(error) = node::explain_wait(&shared.client, pod, &why, Timestamp::now()).await {
+                    tracing::debug!(pod = ?pod.metadata.name, %error, "cannot say why a pod waits");
+                }
+            }
+        }
+    }
+}
+
+/// Without control groups: shows containers their use and ends those above their limit.
+async fn watch_memory(shared: Arc<Shared>) {
+    let mut tick = tokio::time::interval(std::time::Duration::from_secs(1));
+    loop {
+        tick.tick().await;
+        let Ok(used) = tokio::task::spawn_blocking(memory::by_pid_namespace).await else { continue };
+        let all: Vec<Arc<Live>> = shared.lock(&shared.pods).values().map(|e| Arc::clone(&e.live)).collect();
+        for live in all {
+            live.apply_memory(&used, &shared.containers);
+        }
+    }
+}
+
+/// Environment variables that every container starts with.
+pub(crate) fn base_env(hostname: &str) -> BTreeMap<&'static str, String> {
+    BTreeMap::from([
+        ("HOSTNAME", hostname.to_owned()),
+        ("KUBERNETES_SERVICE_HOST", network::API_SERVER.to_string()),
+        ("KUBERNETES_SERVICE_PORT", "443".to_owned()),
+        ("KUBERNETES_SERVICE_PORT_HTTPS", "443".to_owned()),
+    ])
+}

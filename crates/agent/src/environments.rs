@@ -1,0 +1,135 @@
+//! Python environments on disk: finding one for an image, and making it when it is missing.
+
+use std::path::{Path, PathBuf};
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::unix::pipe;
+
+use crate::agent::Shared;
+use crate::images::{self, Environment, Resolution};
+use crate::runtime::{CommandJob, Spawner, Stdio};
+
+/// The environment an image stands for, made now if need be; the error is what to tell the user.
+pub(crate) async fn provide(shared: &Shared, image: &str) -> Result<Environment, String> {
+    let catalog = &shared.config.catalog;
+    let look = || catalog.resolve(image, |package| images::installed(&catalog.folder, package));
+    let environment = match look() {
+        Resolution::Ready(environment) => environment,
+        Resolution::Unknown(why) => return Err(why),
+        Resolution::Make { .. } => {
+            let _turn = shared.making.lock().await;
+            // Another container may have made it while this one waited for its turn.
+            match look() {
+                Resolution::Ready(environment) => environment,
+                Resolution::Unknown(why) => return Err(why),
+                Resolution::Make { requirement, path, then } => {
+                    shared.say_once(&format!("image {image}: installing {requirement} into {}", path.display()));
+                    make(&shared.machine, &requirement, &path, &|line| tracing::info!("{line}")).await?;
+                    then
+                }
+            }
+        }
+    };
+    if let Some(path) = environment.path.as_ref().filter(|p| !p.join("bin").is_dir()) {
+        return Err(format!("image \"{image}\" is mapped to {}, which is not a Python environment", path.display()));
+    }
+    if let Some(note) = &environment.note {
+        shared.say_once(note);
+    }
+    Ok(environment)
+}
+
+/// Makes an environment with one requirement; `progress` gets the installer's lines.
+pub async fn make(
+    machine: &Spawner,
+    requirement: &str,
+    path: &Path,
+    progress: &(dyn Fn(&str) + Sync),
+) -> Result<(), String> {
+    let done = make_steps(machine, requirement, path, progress).await;
+    if done.is_err() {
+        // Half an environment would only confuse the next attempt.
+        let _ = tokio::fs::remove_dir_all(path).await;
+    }
+    done
+}
+
+async fn make_steps(
+    machine: &Spawner,
+    requirement: &str,
+    path: &Path,
+    progress: &(dyn Fn(&str) + Sync),
+) -> Result<(), String> {
+    if let Some(parent) = path.parent() {
+        tokio::fs::create_dir_all(parent).await.map_err(|e| format!("cannot create {}: {e}", parent.display()))?;
+    }
+    let text = |p: PathBuf| p.display().to_string();
+    let python = text(path.join("bin/python"));
+    let venv = ["python3", "-m", "venv", "--clear"].map(str::to_owned).into_iter().chain([text(path.to_path_buf())]);
+    run(machine, venv.collect(), progress).await.map_err(|why| {
+        format!("cannot make a Python environment (is python3 with its venv module installed?): {why}")
+    })?;
+    let pip = ["-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"].map(str::to_owned);
+    let install = std::iter::once(python).chain(pip).chain([requirement.to_owned()]);
+    run(machine, install.collect(), progress)
+        .await
+        .map_err(|why| format!("cannot install {requirement} (is the package registry reachable?): {why}"))?;
+    tokio::fs::write(path.join(images::COMPLETE), requirement).await.map_err(|e| e.to_string())
+}
+
+async fn run(machine: &Spawner, argv: Vec<String>, progress: &(dyn Fn(&str) + Sync)) -> Result<(), String> {
+    let say = |e: std::io::Error| e.to_string();
+    let (sender, receiver) = pipe::pipe().map_err(say)?;
+    let stdio = Stdio::output_to(sender.into_blocking_fd().map_err(say)?).map_err(say)?;
+    let job = CommandJob { argv, env: std::env::vars().collect(), cwd: "/".into() };
+    let mut process = machine.command(job, stdio).await.map_err(|e| e.to_string())?;
+    let mut lines = BufReader::new(receiver).lines();
+    let mut last = String::new();
+    while let Ok(Some(line)) = lines.next_line().await {
+        progress(&line);
+        if !line.trim().is_empty() {
+            last = line;
+        }
+    }
+    match process.wait().await.code() {
+        0 => Ok(()),
+        code => Err(format!("exit code {code}: {last}")),
+    }
+}
+
+/// The folders an environment needs: itself, and the interpreter it was made with.
+pub(crate) fn folders(path: &Path) -> Vec<PathBuf> {
+    let mut all = vec![path.to_path_buf()];
+    let config = std::fs::read_to_string(path.join("pyvenv.cfg")).unwrap_or_default();
+    let home = config.lines().find_map(|line| line.strip_prefix("home")?.trim_start().strip_prefix('='));
+    let bins = home
+        .map(|h| PathBuf::from(h.trim()))
+        .into_iter()
+        .chain(std::fs::canonicalize(path.join("bin/python3")).ok().and_then(|p| p.parent().map(Path::to_path_buf)));
+    for bin in bins {
+        // The interpreter's own libraries are beside its `bin`.
+        let Some(prefix) = bin.parent().filter(|p| !p.starts_with("/usr") && *p != Path::new("/")) else { continue };
+        if !all.iter().any(|known| prefix.starts_with(known)) {
+            all.push(prefix.to_path_buf());
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_environment_brings_its_interpreter() {
+        let dir = tempfile::tempdir().unwrap();
+        let check = |home: &str, expect: &[&str]| {
+            std::fs::write(dir.path().join("pyvenv.cfg"), format!("home = {home}\nversion = 3.11\n")).unwrap();
+            let more: Vec<String> = folders(dir.path())[1..].iter().map(|p| p.display().to_string()).collect();
+            assert_eq!(more, expect);
+        };
+        check("/root/.pyenv/versions/3.11.7/bin", &["/root/.pyenv/versions/3.11.7"]);
+        check("/usr/bin", &[]);
+        check("/usr/local/bin", &[]);
+    }
+}

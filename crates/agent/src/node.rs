@@ -1,0 +1,170 @@
+//! The Node object: this machine as the API shows it, and the words of its scheduler.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Binding, Node, ObjectReference, Pod, ServiceAccount};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+
+use crate::agent::Config;
+use crate::network::GATEWAY;
+
+pub(crate) const MAX_PODS: usize = 250;
+const MANAGER: &str = "kubelet";
+const LEASE_SECONDS: i32 = 40;
+
+/// What the node offers.
+pub(crate) fn capacity(config: &Config) -> BTreeMap<String, Quantity> {
+    BTreeMap::from([
+        ("cpu".to_owned(), Quantity(format!("{}m", config.cpu_milli))),
+        ("memory".to_owned(), Quantity(config.memory_bytes.to_string())),
+        ("pods".to_owned(), Quantity(MAX_PODS.to_string())),
+        // Disk is not rationed here; pods that ask for some must not wait for ever.
+        ("ephemeral-storage".to_owned(), Quantity("1Ti".to_owned())),
+    ])
+}
+
+pub(crate) fn labels(config: &Config) -> BTreeMap<String, String> {
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    BTreeMap::from([
+        ("kubernetes.io/hostname".to_owned(), config.node_name.clone()),
+        ("kubernetes.io/os".to_owned(), "linux".to_owned()),
+        ("kubernetes.io/arch".to_owned(), arch.to_owned()),
+    ])
+}
+
+/// Creates the Node, or takes it over from an earlier run.
+pub(crate) async fn register(client: &Client, config: &Config) -> Result<(), kube::Error> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let mut node: Node = Node {
+        metadata: ObjectMeta {
+            name: Some(config.node_name.clone()),
+            labels: Some(labels(config)),
+            ..ObjectMeta::default()
+        },
+        ..Node::default()
+    };
+    match nodes.create(&PostParams::default(), &node).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            node.metadata.resource_version = None;
+            let patch = json!({"metadata": {"labels": labels(config)}, "spec": {"unschedulable": null}});
+            nodes.patch(&config.node_name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        }
+        Err(error) => return Err(error),
+    }
+    report(client, config).await
+}
+
+async fn report(client: &Client, config: &Config) -> Result<(), kube::Error> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let now = Timestamp::now();
+    let condition = |kind: &str, ok: &str, reason: &str, message: &str| {
+        json!({"type": kind, "status": ok, "reason": reason, "message": message,
+               "lastHeartbeatTime": Time(now), "lastTransitionTime": Time(now)})
+    };
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let status = json!({"status": {
+        "capacity": capacity(config),
+        "allocatable": capacity(config),
+        "addresses": [
+            {"type": "InternalIP", "address": GATEWAY.to_string()},
+            {"type": "Hostname", "address": config.node_name},
+        ],
+        "conditions": [
+            condition("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+            condition("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+            condition("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+            condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+        ],
+        "nodeInfo": {
+            "architecture": labels(config)["kubernetes.io/arch"], "operatingSystem": "linux",
+            "kernelVersion": release.trim(), "osImage": "this machine", "containerRuntimeVersion": "manta://processes",
+            "kubeletVersion": concat!("v", env!("CARGO_PKG_VERSION"), "-manta"),
+            "kubeProxyVersion": "", "machineID": "", "systemUUID": "", "bootID": "",
+        },
+    }});
+    nodes.patch_status(&config.node_name, &PatchParams::default(), &Patch::Merge(status)).await.map(drop)
+}
+
+/// Renews the node's lease, without which a control plane declares it lost.
+pub(crate) async fn keep_alive(client: Client, config: Config) {
+    let leases: Api<Lease> = Api::namespaced(client, "kube-node-lease");
+    let mut tick = tokio::time::interval(Duration::from_secs(10));
+    loop {
+        tick.tick().await;
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": config.node_name},
+            "spec": {"holderIdentity": config.node_name, "leaseDurationSeconds": LEASE_SECONDS,
+                     "renewTime": k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(Timestamp::now())},
+        });
+        let apply = PatchParams::apply(MANAGER).force();
+        if let Err(error) = leases.patch(&config.node_name, &apply, &Patch::Apply(lease)).await {
+            // An API server without leases or their namespace has nobody who would miss them.
+            tracing::debug!(%error, "the node's lease was not renewed");
+        }
+    }
+}
+
+/// Gives a pod to the node.
+pub(crate) async fn bind(client: &Client, pod: &Pod, node: &str) -> Result<(), kube::Error> {
+    let (name, namespace) = key(pod);
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+    let binding = Binding {
+        metadata: ObjectMeta { name: Some(name.clone()), uid: pod.metadata.uid.clone(), ..ObjectMeta::default() },
+        target: ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(node.to_owned()),
+            ..ObjectReference::default()
+        },
+    };
+    pods.create_subresource::<Binding, serde_json::Value>("binding", &name, &PostParams::default(), &binding)
+        .await
+        .map(drop)
+}
+
+/// Writes why a pod waits into its conditions, once per reason.
+pub(crate) async fn explain_wait(client: &Client, pod: &Pod, why: &str, now: Timestamp) -> Result<(), kube::Error> {
+    let old = pod.status.iter().flat_map(|s| s.conditions.iter().flatten()).find(|c| c.type_ == "PodScheduled");
+    if old.is_some_and(|c| c.status == "False" && c.message.as_deref() == Some(why)) {
+        return Ok(());
+    }
+    let since = old.filter(|c| c.status == "False").and_then(|c| c.last_transition_time.clone()).unwrap_or(Time(now));
+    let (name, namespace) = key(pod);
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+    let patch = json!({"status": {"phase": "Pending", "conditions": [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why, "lastTransitionTime": since},
+    ]}});
+    pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+}
+
+/// A token with which a pod can talk to the API server as its service account.
+pub(crate) async fn token(client: &Client, pod: &Pod) -> Result<String, kube::Error> {
+    let (_, namespace) = key(pod);
+    let account = pod.spec.as_ref().and_then(|s| s.service_account_name.clone()).filter(|s| !s.is_empty());
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace);
+    let request = TokenRequest {
+        // Longer than any local session; the server may shorten it.
+        spec: Some(TokenRequestSpec { expiration_seconds: Some(365 * 24 * 3600), ..TokenRequestSpec::default() }),
+        ..TokenRequest::default()
+    };
+    let account = account.as_deref().unwrap_or("default");
+    let issued = accounts.create_token_request(account, &PostParams::default(), &request).await?;
+    Ok(issued.status.and_then(|s| s.token).unwrap_or_default())
+}
+
+fn key(pod: &Pod) -> (String, String) {
+    (pod.metadata.name.clone().unwrap_or_default(), pod.metadata.namespace.clone().unwrap_or_default())
+}

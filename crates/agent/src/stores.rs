@@ -1,0 +1,101 @@
+//! Local copies of what the agent needs from the API, kept current by watches.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
+use kube::runtime::reflector::{ObjectRef, Store, store};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::env::Sources;
+
+#[derive(Clone)]
+pub(crate) struct Stores {
+    pub(crate) pods: Store<Pod>,
+    pub(crate) services: Store<Service>,
+    config_maps: Store<ConfigMap>,
+    secrets: Store<Secret>,
+    /// Counts changes of pods and services.
+    pub(crate) changed: watch::Receiver<u64>,
+    /// Counts changes of ConfigMaps and Secrets.
+    pub(crate) sources_changed: watch::Receiver<u64>,
+}
+
+impl Stores {
+    /// Starts the watches in `tasks` and waits until each has seen everything once.
+    pub(crate) async fn start(client: &Client, tasks: &mut JoinSet<()>) -> Self {
+        let (tell, changed) = watch::channel(0);
+        let (tell_sources, sources_changed) = watch::channel(0);
+        let stores = Self {
+            pods: follow(Api::all(client.clone()), tell.clone(), tasks),
+            services: follow(Api::all(client.clone()), tell, tasks),
+            config_maps: follow(Api::all(client.clone()), tell_sources.clone(), tasks),
+            secrets: follow(Api::all(client.clone()), tell_sources, tasks),
+            changed,
+            sources_changed,
+        };
+        // A watch that never becomes ready retries for ever; its owner can only be cancelled.
+        let _ = stores.pods.wait_until_ready().await;
+        let _ = stores.services.wait_until_ready().await;
+        let _ = stores.config_maps.wait_until_ready().await;
+        let _ = stores.secrets.wait_until_ready().await;
+        stores
+    }
+
+    /// The ConfigMaps and Secrets of one namespace.
+    pub(crate) fn sources(&self, namespace: &str) -> NamespaceSources {
+        NamespaceSources { stores: self.clone(), namespace: namespace.to_owned() }
+    }
+}
+
+fn follow<K>(api: Api<K>, changed: watch::Sender<u64>, tasks: &mut JoinSet<()>) -> Store<K>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    K::DynamicType: Default + Eq + Hash + Clone + Send + Sync,
+{
+    let (reader, writer) = store();
+    let stream = watcher(api, watcher::Config::default()).default_backoff().modify(|object| {
+        object.meta_mut().managed_fields = None;
+    });
+    let stream = stream.reflect(writer);
+    tasks.spawn(async move {
+        let mut stream = std::pin::pin!(stream);
+        while let Some(event) = stream.next().await {
+            match event {
+                // Half-way through a list the store still shows the old state.
+                Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
+                Ok(_) => changed.send_modify(|n| *n += 1),
+                Err(error) => {
+                    tracing::debug!(kind = std::any::type_name::<K>(), %error, "a watch broke and is started again");
+                }
+            }
+        }
+    });
+    reader
+}
+
+pub(crate) struct NamespaceSources {
+    stores: Stores,
+    namespace: String,
+}
+
+impl Sources for NamespaceSources {
+    fn config_map(&self, name: &str) -> Option<BTreeMap<String, Vec<u8>>> {
+        let found: Arc<ConfigMap> = self.stores.config_maps.get(&ObjectRef::new(name).within(&self.namespace))?;
+        let text = found.data.iter().flatten().map(|(k, v)| (k.clone(), v.clone().into_bytes()));
+        let binary = found.binary_data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone()));
+        Some(text.chain(binary).collect())
+    }
+
+    fn secret(&self, name: &str) -> Option<BTreeMap<String, Vec<u8>>> {
+        let found: Arc<Secret> = self.stores.secrets.get(&ObjectRef::new(name).within(&self.namespace))?;
+        Some(found.data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone())).collect())
+    }
+}

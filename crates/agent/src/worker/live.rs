@@ -1,0 +1,126 @@
+//! What of a pod is alive right now, for those who ask from outside the worker.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+
+use crate::exec::Inside;
+use crate::logs::{self, Log};
+use crate::network::PodNamespaces;
+use crate::runtime::Spawner;
+use crate::runtime::cgroup::Group;
+use crate::runtime::memory;
+
+/// One run of one container.
+#[derive(Clone)]
+pub(crate) struct Run {
+    pub(super) id: u64,
+    pub(super) shown_id: String,
+    pub(super) started: Timestamp,
+    pub(super) inside: Inside,
+    pub(super) group: Group,
+    pub(super) log: Log,
+    pub(super) log_path: PathBuf,
+    /// The container's own files, dropped with it.
+    pub(super) scratch: PathBuf,
+    pub(super) termination_log: PathBuf,
+    pub(super) message_from_logs: bool,
+    /// The agent ended it for using too much memory.
+    pub(super) over_limit: Arc<AtomicBool>,
+}
+
+impl Run {
+    pub(super) fn was_oom_killed(&self) -> bool {
+        self.over_limit.load(Ordering::Relaxed) || self.group.oom_killed()
+    }
+
+    /// Removes what only the running container needed; its log stays.
+    pub(super) async fn discard(self) {
+        let _ = tokio::task::spawn_blocking(move || {
+            self.group.remove();
+            let _ = std::fs::remove_dir_all(&self.scratch);
+        })
+        .await;
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Live(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    namespaces: Option<PodNamespaces>,
+    runs: BTreeMap<String, Run>,
+    /// Of each container the last two runs, newest last.
+    logs: BTreeMap<String, VecDeque<(PathBuf, Log)>>,
+}
+
+impl Live {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn namespaces(&self) -> Option<PodNamespaces> {
+        self.lock().namespaces.clone()
+    }
+
+    pub(super) fn set_namespaces(&self, namespaces: Option<PodNamespaces>) {
+        self.lock().namespaces = namespaces;
+    }
+
+    pub(crate) fn inside(&self, container: &str) -> Option<Inside> {
+        self.lock().runs.get(container).map(|run| run.inside.clone())
+    }
+
+    pub(super) fn run(&self, container: &str) -> Option<Run> {
+        self.lock().runs.get(container).cloned()
+    }
+
+    pub(super) fn all_runs(&self) -> Vec<u64> {
+        self.lock().runs.values().map(|run| run.id).collect()
+    }
+
+    pub(super) fn insert(&self, container: &str, run: Run) {
+        let mut state = self.lock();
+        let logs = state.logs.entry(container.to_owned()).or_default();
+        logs.push_back((run.log_path.clone(), run.log.clone()));
+        while logs.len() > 2 {
+            if let Some((path, _)) = logs.pop_front() {
+                tokio::spawn(async move { logs::remove(&path).await });
+            }
+        }
+        state.runs.insert(container.to_owned(), run);
+    }
+
+    /// Takes a run out if it is still the one meant.
+    pub(super) fn take_run(&self, container: &str, id: u64) -> Option<Run> {
+        let mut state = self.lock();
+        if state.runs.get(container).is_some_and(|run| run.id == id) { state.runs.remove(container) } else { None }
+    }
+
+    /// The log of the newest run, or of the one before.
+    pub(crate) fn log(&self, container: &str, previous: bool) -> Option<Log> {
+        let state = self.lock();
+        let logs = state.logs.get(container)?;
+        let back = if previous { 2 } else { 1 };
+        logs.len().checked_sub(back).and_then(|at| logs.get(at)).map(|(_, log)| log.clone())
+    }
+
+    /// Writes down what each container uses, and ends those above their limit.
+    pub(crate) fn apply_memory(&self, used: &HashMap<u64, u64>, spawner: &Spawner) {
+        for run in self.lock().runs.values() {
+            let namespace = memory::pid_namespace_of(run.inside.pid);
+            let bytes = namespace.and_then(|ns| used.get(&ns)).copied().unwrap_or_default();
+            if let Err(error) = run.group.refresh(bytes) {
+                tracing::debug!(%error, "a container's view of its memory is stale");
+            }
+            if run.group.watched_limit().is_some_and(|limit| i64::try_from(bytes).is_ok_and(|b| b > limit)) {
+                run.over_limit.store(true, Ordering::Relaxed);
+                spawner.kill(run.id, nix::libc::SIGKILL);
+            }
+        }
+    }
+}

@@ -1,0 +1,505 @@
+//! Carries out the life of one pod: asks [`pod::next`] what to do, does it, writes the status.
+
+mod live;
+mod probing;
+mod start;
+mod stop;
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod, PodStatus};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::runtime::events::{Event as ApiEvent, EventType};
+use kube::{Api, Resource};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::agent::Shared;
+use crate::network::{self, GATEWAY};
+use crate::pod::probe::{Counter, ProbeKind};
+use crate::pod::{self, Action, Deletion, Exit, Life, Observed, Record, Records, Sandbox, Wait};
+use crate::runtime::Status;
+use crate::volumes;
+
+pub(crate) use live::Live;
+use live::Run;
+use start::{Started, Trouble};
+
+/// Something that happened to the pod.
+enum Event {
+    Started { container: String, result: Result<Box<Started>, Trouble> },
+    Exited { container: String, id: u64, status: Status },
+    Probed { container: String, id: u64, kind: ProbeKind, answer: Result<(), String> },
+    HookFailed { container: String, id: u64, why: String },
+}
+
+pub(crate) struct Worker {
+    shared: Arc<Shared>,
+    /// The newest version, its status replaced by what was written last.
+    pod: Pod,
+    uid: String,
+    seen: watch::Receiver<Option<Arc<Pod>>>,
+    live: Arc<Live>,
+    stop: CancellationToken,
+    records: Records,
+    sandbox: Sandbox,
+    sandbox_retry: Option<Timestamp>,
+    ip: Option<Ipv4Addr>,
+    deletion: Deletion,
+    accepted: Timestamp,
+    written: Option<PodStatus>,
+    counters: BTreeMap<(String, ProbeKind), Probing>,
+    tell: mpsc::UnboundedSender<Event>,
+    events: mpsc::UnboundedReceiver<Event>,
+    tasks: JoinSet<()>,
+    stoppers: BTreeMap<String, AbortHandle>,
+}
+
+struct Probing {
+    counter: Counter,
+    asking: bool,
+}
+
+/// Whether the worker goes on.
+#[derive(PartialEq)]
+enum Flow {
+    Continue,
+    Done,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        pod: Arc<Pod>,
+        seen: watch::Receiver<Option<Arc<Pod>>>,
+        live: Arc<Live>,
+        stop: CancellationToken,
+    ) -> Self {
+        let (tell, events) = mpsc::unbounded_channel();
+        let now = Timestamp::now();
+        let written = pod.status.clone();
+        Self {
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            records: pod::recover(&pod, now),
+            pod: Arc::unwrap_or_clone(pod),
+            shared,
+            seen,
+            live,
+            stop,
+            sandbox: Sandbox::Absent,
+            sandbox_retry: None,
+            ip: None,
+            deletion: Deletion::None,
+            accepted: now,
+            written,
+            counters: BTreeMap::new(),
+            tell,
+            events,
+            tasks: JoinSet::new(),
+            stoppers: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) async fn run(mut self) {
+        self.take_in();
+        loop {
+            let now = Timestamp::now();
+            let next = pod::next(&Observed {
+                pod: &self.pod,
+                records: &self.records,
+                sandbox: &self.sandbox,
+                deletion: self.deletion,
+                accepted: self.accepted,
+                host_ip: &GATEWAY.to_string(),
+                backoff: self.shared.config.backoff,
+                now,
+            });
+            self.publish(next.status).await;
+            let mut acted = false;
+            for action in next.actions {
+                if action == Action::CreateSandbox && self.sandbox_retry.is_some_and(|at| at > now) {
+                    continue;
+                }
+                acted = true;
+                if self.act(action).await == Flow::Done {
+                    self.clean_up().await;
+                    return;
+                }
+            }
+            if acted {
+                continue;
+            }
+            let ask_at = self.ask_probes(now);
+            let wake = [next.wake, ask_at, self.sandbox_retry].into_iter().flatten().min();
+            if self.wait(wake).await == Flow::Done {
+                self.shut_down().await;
+                return;
+            }
+            while self.tasks.try_join_next().is_some() {}
+        }
+    }
+
+    async fn wait(&mut self, wake: Option<Timestamp>) -> Flow {
+        let delay = wake.map(|at| Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default());
+        let alarm = async {
+            match delay {
+                Some(delay) => tokio::time::sleep(delay).await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut sources = self.shared.stores.sources_changed.clone();
+        sources.mark_unchanged();
+        tokio::select! {
+            () = self.stop.cancelled() => return Flow::Done,
+            changed = self.seen.changed() => {
+                if changed.is_err() {
+                    self.deletion = Deletion::Gone;
+                }
+                self.take_in();
+            }
+            Some(event) = self.events.recv() => self.handle(event).await,
+            _ = sources.changed() => self.refresh_volumes(),
+            () = alarm => {}
+        }
+        Flow::Continue
+    }
+
+    /// Takes over the newest version of the object.
+    fn take_in(&mut self) {
+        let Some(fresh) = self.seen.borrow_and_update().clone() else {
+            self.deletion = Deletion::Gone;
+            return;
+        };
+        let mut fresh = Arc::unwrap_or_clone(fresh);
+        if fresh.metadata.deletion_timestamp.is_some() && self.deletion != Deletion::Gone {
+            let seconds = fresh.metadata.deletion_grace_period_seconds.unwrap_or(30);
+            self.deletion = Deletion::Graceful { seconds };
+        }
+        if let Some(written) = &self.written {
+            let mut status = written.clone();
+            keep_foreign_conditions(&mut status, fresh.status.as_ref());
+            fresh.status = Some(status);
+        }
+        self.pod = fresh;
+    }
+
+    async fn handle(&mut self, event: Event) {
+        match event {
+            Event::Started { container, result } => self.started(container, result),
+            Event::Exited { container, id, status } => self.exited(&container, id, status).await,
+            Event::Probed { container, id, kind, answer } => self.probed(&container, id, kind, answer),
+            Event::HookFailed { container, id, why } => {
+                if self.live.run(&container).is_some_and(|run| run.id == id) {
+                    self.record(&container).unhealthy = Some(why);
+                }
+            }
+        }
+    }
+
+    async fn act(&mut self, action: Action) -> Flow {
+        match action {
+            Action::CreateSandbox => self.create_sandbox().await,
+            Action::Start { container } => self.start(container),
+            Action::Stop { container, grace, why } => self.stop_container(&container, grace, &why),
+            Action::RemoveSandbox => self.remove_sandbox().await,
+            Action::Finish => return self.finish().await,
+        }
+        Flow::Continue
+    }
+
+    async fn create_sandbox(&mut self) {
+        self.sandbox_retry = None;
+        let ip = self.shared.lock(&self.shared.ipam).take();
+        let made = match ip {
+            Some(ip) => network::create_pod(ip, self.hostname()).await.map(|namespaces| (ip, namespaces)),
+            None => Err(std::io::Error::other("no pod addresses are left")),
+        };
+        match made {
+            Ok((ip, namespaces)) => {
+                self.live.set_namespaces(Some(namespaces));
+                self.ip = Some(ip);
+                self.sandbox = Sandbox::Ready { ip: ip.to_string() };
+            }
+            Err(error) => {
+                if let Some(ip) = ip {
+                    self.shared.lock(&self.shared.ipam).release(ip);
+                }
+                self.event(
+                    EventType::Warning,
+                    "FailedCreatePodSandBox",
+                    format!("Failed to create pod sandbox: {error}"),
+                );
+                self.sandbox_retry = Some(Timestamp::now() + jiff::SignedDuration::from_secs(5));
+            }
+        }
+    }
+
+    fn start(&mut self, name: String) {
+        let spec = self.pod.spec.as_ref();
+        let Some(container) = spec.and_then(|s| pod::containers(s).get(&*name).map(|c| Container::clone(c))) else {
+            return;
+        };
+        let reset = self.shared.config.backoff.reset;
+        let record = self.record(&name);
+        record.begin(reset);
+        let attempt = record.restarts;
+        let plan = start::Plan {
+            pod: self.pod.clone(),
+            container,
+            attempt,
+            ip: self.ip.map(|ip| ip.to_string()).unwrap_or_default(),
+            hostname: self.hostname(),
+            namespaces: self.live.namespaces(),
+        };
+        let (shared, tell) = (Arc::clone(&self.shared), self.tell.clone());
+        self.tasks.spawn(async move {
+            let result = start::start(&shared, plan).await.map(Box::new);
+            let _ = tell.send(Event::Started { container: name, result });
+        });
+    }
+
+    fn started(&mut self, name: String, result: Result<Box<Started>, Trouble>) {
+        let now = Timestamp::now();
+        match result {
+            Ok(started) => {
+                let Started { run, mut process, image_id, container } = *started;
+                let id = run.id;
+                let has = |kind: ProbeKind| kind.of(&container).is_some();
+                let record = self.record(&name);
+                record.life = Life::Running { id: run.shown_id.clone(), since: now };
+                record.image_id = image_id;
+                record.started = !has(ProbeKind::Startup);
+                record.ready = !has(ProbeKind::Readiness);
+                // One that was to stop while it was still being made is asked again at the next look.
+                record.stopping = false;
+                for kind in ProbeKind::ALL {
+                    self.counters.remove(&(name.clone(), kind));
+                    if let Some(probe) = kind.of(&container) {
+                        let counter = Counter::new(kind, probe, now, self.shared.config.eager_readiness);
+                        self.counters.insert((name.clone(), kind), Probing { counter, asking: false });
+                    }
+                }
+                let tell = self.tell.clone();
+                let exited = name.clone();
+                self.tasks.spawn(async move {
+                    let status = process.wait().await;
+                    let _ = tell.send(Event::Exited { container: exited, id, status });
+                });
+                self.post_start(&container, &run);
+                self.live.insert(&name, run);
+                self.event(EventType::Normal, "Started", format!("Started container {name}"));
+            }
+            Err(Trouble::Wait { reason, message, retry }) => {
+                let event = if reason == "ContainerCreating" { "FailedMount" } else { "Failed" };
+                self.event(EventType::Warning, event, message.clone());
+                let wait = Wait { reason: reason.to_owned(), message: Some(message) };
+                let record = self.record(&name);
+                record.stopping = false;
+                record.life = Life::Blocked { wait, retry: now + retry };
+            }
+            Err(Trouble::Exit { message }) => {
+                self.event(EventType::Warning, "Failed", format!("Error: {message}"));
+                let record = self.record(&name);
+                record.end(Exit {
+                    id: String::new(),
+                    code: 128,
+                    reason: "StartError".to_owned(),
+                    message: Some(message),
+                    started: now,
+                    finished: now,
+                });
+            }
+        }
+    }
+
+    async fn exited(&mut self, name: &str, id: u64, status: Status) {
+        let Some(run) = self.live.take_run(name, id) else { return };
+        if let Some(task) = self.stoppers.remove(name) {
+            task.abort();
+        }
+        self.counters.retain(|(container, _), _| container != name);
+        let now = Timestamp::now();
+        let oom = run.was_oom_killed();
+        let message = run.termination_message(status.code()).await;
+        let exit = Exit {
+            id: run.shown_id.clone(),
+            code: status.code(),
+            reason: match status.code() {
+                _ if oom => "OOMKilled",
+                0 => "Completed",
+                _ => "Error",
+            }
+            .to_owned(),
+            message,
+            started: run.started,
+            finished: now,
+        };
+        self.record(name).end(exit);
+        self.tasks.spawn(async move { run.discard().await });
+    }
+
+    async fn remove_sandbox(&mut self) {
+        self.live.set_namespaces(None);
+        let ip = self.ip.take();
+        if let Some(ip) = ip {
+            self.shared.lock(&self.shared.ipam).release(ip);
+        }
+        self.sandbox = Sandbox::Removed { ip: ip.map(|ip| ip.to_string()) };
+        self.remove_files().await;
+    }
+
+    /// Everything is down: tells the API so, unless it knows.
+    async fn finish(&mut self) -> Flow {
+        if self.deletion != Deletion::Gone {
+            let pods: Api<Pod> = self.api();
+            let params = DeleteParams {
+                grace_period_seconds: Some(0),
+                preconditions: Some(Preconditions { uid: Some(self.uid.clone()), resource_version: None }),
+                ..DeleteParams::default()
+            };
+            let name = self.pod.metadata.name.clone().unwrap_or_default();
+            match pods.delete(&name, &params).await {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {}
+                Err(error) => {
+                    tracing::warn!(pod = %name, %error, "cannot remove a finished pod; trying again");
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    return Flow::Continue;
+                }
+            }
+        }
+        Flow::Done
+    }
+
+    async fn clean_up(&mut self) {
+        self.remove_files().await;
+        let logs = self.shared.log_folder(&self.uid);
+        let _ = tokio::fs::remove_dir_all(logs).await;
+    }
+
+    /// The agent itself ends: containers get a moment, then everything goes.
+    async fn shut_down(&mut self) {
+        let running = self.live.all_runs();
+        for run in running {
+            self.shared.containers.kill(run, nix::libc::SIGTERM);
+        }
+        let patience = tokio::time::sleep(Duration::from_secs(3));
+        tokio::pin!(patience);
+        while !self.live.all_runs().is_empty() {
+            tokio::select! {
+                Some(event) = self.events.recv() => {
+                    if let Event::Exited { container, id, .. } = event
+                        && let Some(run) = self.live.take_run(&container, id)
+                    {
+                        run.discard().await;
+                    }
+                }
+                () = &mut patience => break,
+            }
+        }
+        for run in self.live.all_runs() {
+            self.shared.containers.kill(run, nix::libc::SIGKILL);
+        }
+        self.tasks.shutdown().await;
+    }
+
+    async fn remove_files(&self) {
+        let places = start::places(&self.shared, &self.pod);
+        let removed = tokio::task::spawn_blocking(move || volumes::disk::remove(&places)).await;
+        if let Ok(Err(error)) = removed {
+            tracing::warn!(pod = ?self.pod.metadata.name, %error, "cannot remove the files of a pod");
+        }
+    }
+
+    /// Brings mounted ConfigMaps and Secrets up to date.
+    fn refresh_volumes(&mut self) {
+        let (maps, secrets) = volumes::references(&self.pod);
+        if self.ip.is_none() || (maps.is_empty() && secrets.is_empty()) {
+            return;
+        }
+        let (shared, pod) = (Arc::clone(&self.shared), self.pod.clone());
+        let ip = self.ip.map(|ip| ip.to_string()).unwrap_or_default();
+        self.tasks.spawn(async move {
+            if let Err(error) = start::refresh(&shared, &pod, &ip).await {
+                tracing::debug!(pod = ?pod.metadata.name, %error, "mounted files stay as they were");
+            }
+        });
+    }
+
+    async fn publish(&mut self, status: PodStatus) {
+        if self.deletion == Deletion::Gone || self.written.as_ref() == Some(&status) {
+            return;
+        }
+        let name = self.pod.metadata.name.clone().unwrap_or_default();
+        let patch = serde_json::json!({"metadata": {"uid": self.uid}, "status": status});
+        match self.api().patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(_) => {
+                self.pod.status = Some(status.clone());
+                self.written = Some(status);
+            }
+            Err(kube::Error::Api(failure)) if failure.code == 404 || failure.code == 409 => {
+                // Gone, or another pod of the same name: the watch will say so in a moment.
+                self.written = Some(status);
+            }
+            Err(error) => tracing::warn!(pod = %name, %error, "cannot write a pod's status"),
+        }
+    }
+
+    fn event(&mut self, type_: EventType, reason: &str, note: String) {
+        let event = ApiEvent {
+            type_,
+            reason: reason.to_owned(),
+            note: Some(note.chars().take(1000).collect()),
+            action: reason.to_owned(),
+            secondary: None,
+        };
+        let about: ObjectReference = self.pod.object_ref(&());
+        let recorder = self.shared.recorder.clone();
+        self.tasks.spawn(async move {
+            if let Err(error) = recorder.publish(&event, &about).await {
+                tracing::debug!(%error, "an event was not recorded");
+            }
+        });
+    }
+
+    fn record(&mut self, name: &str) -> &mut Record {
+        self.records.entry(name.to_owned()).or_default()
+    }
+
+    fn api(&self) -> Api<Pod> {
+        Api::namespaced(self.shared.client.clone(), self.pod.metadata.namespace.as_deref().unwrap_or("default"))
+    }
+
+    fn hostname(&self) -> String {
+        let named = self.pod.spec.as_ref().and_then(|s| s.hostname.clone()).filter(|h| !h.is_empty());
+        let name = named.or_else(|| self.pod.metadata.name.clone()).unwrap_or_default();
+        // A host name has at most 63 characters and does not end in a dash.
+        name.chars().take(63).collect::<String>().trim_end_matches(['-', '.']).to_owned()
+    }
+}
+
+/// Conditions others wrote since we last looked are theirs to keep.
+fn keep_foreign_conditions(status: &mut PodStatus, fresh: Option<&PodStatus>) {
+    const OURS: [&str; 5] = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
+    let Some(fresh) = fresh.and_then(|s| s.conditions.as_ref()) else { return };
+    let conditions = status.conditions.get_or_insert_default();
+    conditions.retain(|c| OURS.contains(&&*c.type_));
+    conditions.extend(fresh.iter().filter(|c| !OURS.contains(&&*c.type_)).cloned());
+}
+
+impl Run {
+    async fn termination_message(&self, code: i32) -> Option<String> {
+        let written = tokio::fs::read(&self.termination_log).await.unwrap_or_default();
+        let text: String = String::from_utf8_lossy(&written).chars().take(4096).collect();
+        match (text.is_empty(), self.message_from_logs && code != 0) {
+            (false, _) => Some(text),
+            (true, true) => Some(self.log.tail(80, 2048).await).filter(|t| !t.is_empty()),
+            (true, false) => None,
+        }
+    }
+}

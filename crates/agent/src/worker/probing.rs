@@ -1,0 +1,86 @@
+//! Asks the probes of a pod's containers when they are due, and takes in the answers.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Container;
+use kube::runtime::events::EventType;
+
+use super::{Event, Worker};
+use crate::pod::probe::ProbeKind;
+use crate::pod::{self, Record};
+use crate::probes::{self, Patient};
+
+impl Worker {
+    /// Starts what is due; returns when to look again.
+    pub(super) fn ask_probes(&mut self, now: Timestamp) -> Option<Timestamp> {
+        let mut wake: Option<Timestamp> = None;
+        let mut due = Vec::new();
+        for ((name, kind), probing) in &mut self.counters {
+            let Some(record) = self.records.get(name).filter(|r| r.is_running() && !r.stopping) else { continue };
+            if probing.asking || is_held_back(record, *kind) {
+                continue;
+            }
+            if probing.counter.due() <= now {
+                probing.asking = true;
+                let timeout = Duration::try_from(probing.counter.timeout()).unwrap_or(Duration::from_secs(1));
+                due.push((name.clone(), *kind, timeout));
+            } else {
+                wake = Some(wake.map_or(probing.counter.due(), |at| at.min(probing.counter.due())));
+            }
+        }
+        for (name, kind, timeout) in due {
+            self.ask(name, kind, timeout);
+        }
+        wake
+    }
+
+    fn ask(&mut self, name: String, kind: ProbeKind, timeout: Duration) {
+        let spec = self.pod.spec.as_ref();
+        let container: Option<Container> = spec.and_then(|s| pod::containers(s).get(&*name).map(|c| (*c).clone()));
+        let (Some(container), Some(run)) = (container, self.live.run(&name)) else { return };
+        let Some(probe) = kind.of(&container).cloned() else { return };
+        let ip = self.ip.map(|ip| ip.to_string()).unwrap_or_default();
+        let patient = Patient { container, ip, inside: run.inside };
+        let tell = self.tell.clone();
+        self.tasks.spawn(async move {
+            let answer = probes::ask(&patient, &probe, timeout).await;
+            let _ = tell.send(Event::Probed { container: name, id: run.id, kind, answer });
+        });
+    }
+
+    pub(super) fn probed(&mut self, name: &str, id: u64, kind: ProbeKind, answer: Result<(), String>) {
+        if self.live.run(name).is_none_or(|run| run.id != id) {
+            return;
+        }
+        let Some(probing) = self.counters.get_mut(&(name.to_owned(), kind)) else { return };
+        probing.asking = false;
+        let verdict = probing.counter.record(answer.is_ok(), Timestamp::now());
+        if let Err(why) = &answer {
+            let note = format!("{} probe failed: {}", kind.title(), why.trim_end());
+            tracing::debug!(container = name, "{note}");
+            if kind != ProbeKind::Readiness || verdict.is_some() {
+                self.event(EventType::Warning, "Unhealthy", note);
+            }
+        }
+        let record = self.record(name);
+        match (kind, verdict) {
+            (_, None) => {}
+            (ProbeKind::Startup, Some(true)) => record.started = true,
+            (ProbeKind::Readiness, Some(ok)) => record.ready = ok,
+            (ProbeKind::Liveness, Some(true)) => {}
+            (ProbeKind::Startup | ProbeKind::Liveness, Some(false)) => {
+                let title = kind.title().to_lowercase();
+                record.unhealthy = Some(format!("Container {name} failed {title} probe, will be restarted"));
+            }
+        }
+    }
+}
+
+/// Readiness and liveness wait for the startup probe; the startup probe is asked until it succeeds.
+fn is_held_back(record: &Record, kind: ProbeKind) -> bool {
+    match kind {
+        ProbeKind::Startup => record.started,
+        ProbeKind::Readiness | ProbeKind::Liveness => !record.started,
+    }
+}

@@ -1,0 +1,301 @@
+//! Starting a container: image, volumes, environment, limits, file system, process.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Container, Pod};
+use tokio::net::unix::pipe;
+
+use super::live::Run;
+use crate::agent::{self, Shared};
+use crate::env;
+use crate::environments;
+use crate::exec::Inside;
+use crate::facts::Facts;
+use crate::images::Environment;
+use crate::logs;
+use crate::network::{GATEWAY, PodNamespaces, RESOLVER};
+use crate::node;
+use crate::quantity::Amount;
+use crate::runtime::cgroup::Limits;
+use crate::runtime::rootfs::{self, Bind, Wanted};
+use crate::runtime::{ContainerJob, Process, SpawnError, Stdio};
+use crate::volumes::{self, Identity, Volume, disk};
+
+const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// What is needed to start a container.
+pub(super) struct Plan {
+    pub(super) pod: Pod,
+    pub(super) container: Container,
+    pub(super) attempt: i32,
+    pub(super) ip: String,
+    pub(super) hostname: String,
+    pub(super) namespaces: Option<PodNamespaces>,
+}
+
+pub(super) struct Started {
+    pub(super) run: Run,
+    pub(super) process: Process,
+    pub(super) image_id: String,
+    pub(super) container: Container,
+}
+
+/// Why a container did not start.
+pub(super) enum Trouble {
+    /// Something is missing; worth trying again.
+    Wait { reason: &'static str, message: String, retry: SignedDuration },
+    /// It was started and failed at once.
+    Exit { message: String },
+}
+
+impl Trouble {
+    fn wait(reason: &'static str, message: impl ToString) -> Self {
+        Self::Wait { reason, message: message.to_string(), retry: SignedDuration::from_secs(3) }
+    }
+}
+
+pub(super) async fn start(shared: &Arc<Shared>, plan: Plan) -> Result<Started, Trouble> {
+    let Plan { pod, container, attempt, ip, hostname, namespaces } = plan;
+    let namespaces = namespaces.ok_or_else(|| Trouble::wait("ContainerCreating", "the pod has no network yet"))?;
+    let image = container.image.clone().unwrap_or_default();
+    let environment = environments::provide(shared, &image).await.map_err(|message| Trouble::Wait {
+        reason: "ErrImagePull",
+        message,
+        retry: SignedDuration::from_secs(10),
+    })?;
+
+    let config_error = |e: &dyn std::fmt::Display| Trouble::wait("CreateContainerConfigError", e);
+    let facts = facts(shared, &ip);
+    let sources = shared.stores.sources(pod.metadata.namespace.as_deref().unwrap_or_default());
+    let base = base_env(&environment, &hostname);
+    let env = env::environment(&pod, &container, &base, &sources, &facts).map_err(|e| config_error(&e))?;
+    let argv = env::command(&container, &environment.entrypoint, &env);
+
+    let volumes = provide_volumes(shared, &pod, &ip).await.map_err(|e| Trouble::wait("ContainerCreating", e))?;
+    let mounts = volumes::mounts(&container, &volumes.plan, &env).map_err(|e| config_error(&e))?;
+
+    let name = format!("{}-{attempt}", container.name);
+    let folder = shared.pod_folder(uid(&pod)).join("containers").join(&name);
+    let io = |e: std::io::Error| Trouble::wait("CreateContainerError", format!("cannot prepare the container: {e}"));
+    let (root, termination_log) = (folder.join("root"), folder.join("termination-log"));
+    std::fs::create_dir_all(&root).map_err(io)?;
+    std::fs::write(&termination_log, "").map_err(io)?;
+
+    let limits = limits(&container);
+    let group = shared.cgroups.create(&format!("{}.{name}", uid(&pod)), limits, &folder.join("cgroup")).map_err(io)?;
+    let mut wanted = Wanted {
+        same: environment.path.iter().flat_map(|p| environments::folders(p)).collect(),
+        shm_bytes: None,
+        cgroup: Some(group.view()),
+        dirs: vec![home(&env)],
+        binds: network_files(shared, &pod, &ip, &hostname).map_err(io)?,
+    };
+    let message_path = container.termination_message_path.clone().unwrap_or_else(|| "/dev/termination-log".to_owned());
+    wanted.binds.push(Bind {
+        source: termination_log.clone(),
+        target: message_path.into(),
+        read_only: false,
+        is_dir: false,
+    });
+    if let Some(account) = volumes.account.filter(|_| !mounts.iter().any(|m| m.target.starts_with(ACCOUNT))) {
+        wanted.binds.push(Bind { source: account, target: ACCOUNT.into(), read_only: true, is_dir: true });
+    }
+    for mount in mounts {
+        let place = volumes.places.get(&mount.volume).cloned().unwrap_or_default();
+        let source = sub_path(place, mount.sub_path.as_deref()).map_err(io)?;
+        let is_dir = source.is_dir();
+        wanted.binds.push(Bind { source, target: mount.target.into(), read_only: mount.read_only, is_dir });
+    }
+
+    let cwd = container.working_dir.clone().filter(|d| !d.is_empty()).map_or_else(|| home(&env), PathBuf::from);
+    wanted.dirs.push(cwd.clone());
+    let job = ContainerJob {
+        argv,
+        env: env.clone(),
+        cwd: cwd.clone(),
+        root,
+        mounts: rootfs::plan(&wanted, &rootfs::look, &rootfs::list),
+        cgroups: group.entrances(),
+        tty: false,
+    };
+    let (stdout, out) = pipe::pipe().map_err(io)?;
+    let (stderr, err) = pipe::pipe().map_err(io)?;
+    let stdio = Stdio {
+        stdin: std::fs::File::open("/dev/null").map_err(io)?.into(),
+        stdout: stdout.into_blocking_fd().map_err(io)?,
+        stderr: stderr.into_blocking_fd().map_err(io)?,
+    };
+    let log_path = shared.log_folder(uid(&pod)).join(&container.name).join(format!("{attempt}.log"));
+    let log = logs::record(log_path.clone(), out, err).await.map_err(io)?;
+    let process = match shared.containers.container(job, stdio, &namespaces.all()).await {
+        Ok(process) => process,
+        Err(SpawnError::Start(message)) => {
+            group.remove();
+            return Err(Trouble::Exit { message });
+        }
+        Err(error) => return Err(Trouble::wait("RunContainerError", error)),
+    };
+    let inside = Inside { spawner: shared.containers.clone(), pid: process.pid, env, cwd, cgroups: group.entrances() };
+    let run = Run {
+        id: process.id,
+        shown_id: format!("manta://{}/{}/{}", uid(&pod), container.name, attempt),
+        started: Timestamp::now(),
+        inside,
+        group,
+        log,
+        log_path,
+        scratch: folder,
+        termination_log,
+        message_from_logs: container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError"),
+        over_limit: Arc::new(AtomicBool::new(false)),
+    };
+    Ok(Started { run, process, image_id: environment.id, container })
+}
+
+/// Writes mounted files again where their sources changed.
+pub(super) async fn refresh(shared: &Arc<Shared>, pod: &Pod, ip: &str) -> Result<(), String> {
+    let (plan, places) = (plan_volumes(shared, pod, ip).await?, places(shared, pod));
+    for (name, volume) in plan.iter().filter(|(_, v)| matches!(v, Volume::Files(_))) {
+        // Only what a container has been given already; the rest is made when one starts.
+        if places.pod.join("volumes").join(name).exists() {
+            disk::provide(&places, name, volume).map_err(|e| e.to_string())?;
+        }
+    }
+    Ok(())
+}
+
+struct Volumes {
+    plan: BTreeMap<String, Volume>,
+    places: BTreeMap<String, PathBuf>,
+    /// Credentials for pods that mount none themselves.
+    account: Option<PathBuf>,
+}
+
+async fn provide_volumes(shared: &Arc<Shared>, pod: &Pod, ip: &str) -> Result<Volumes, String> {
+    let plan = plan_volumes(shared, pod, ip).await?;
+    let folders = places(shared, pod);
+    let mut places = BTreeMap::new();
+    for (name, volume) in &plan {
+        let path = disk::provide(&folders, name, volume)
+            .map_err(|e| format!("MountVolume.SetUp failed for volume \"{name}\" : {e}"))?;
+        places.insert(name.clone(), path);
+    }
+    let wants_account = pod.spec.as_ref().is_none_or(|s| s.automount_service_account_token != Some(false));
+    let account = if wants_account {
+        let identity = identity(shared, pod).await;
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        let file = |path: &str, contents: String| volumes::File {
+            path: path.to_owned(),
+            contents: contents.into_bytes(),
+            mode: 0o644,
+        };
+        let files = vec![file("token", identity.token), file("ca.crt", identity.ca), file("namespace", namespace)];
+        let path =
+            disk::provide(&folders, "manta-service-account", &Volume::Files(files)).map_err(|e| e.to_string())?;
+        Some(path)
+    } else {
+        None
+    };
+    Ok(Volumes { plan, places, account })
+}
+
+async fn plan_volumes(shared: &Arc<Shared>, pod: &Pod, ip: &str) -> Result<BTreeMap<String, Volume>, String> {
+    let sources = shared.stores.sources(pod.metadata.namespace.as_deref().unwrap_or_default());
+    let identity = identity(shared, pod).await;
+    volumes::plan(pod, &sources, &facts(shared, ip), &identity, shared.config.host_paths).map_err(|e| e.to_string())
+}
+
+/// The pod's own token where the API server issues one.
+async fn identity(shared: &Shared, pod: &Pod) -> Identity {
+    let fallback = &shared.config.identity;
+    match node::token(&shared.client, pod).await {
+        Ok(token) if !token.is_empty() => Identity { token, ca: fallback.ca.clone() },
+        _ => fallback.clone(),
+    }
+}
+
+/// `/etc/hosts`, `/etc/resolv.conf` and `/etc/hostname` of a pod.
+fn network_files(shared: &Shared, pod: &Pod, ip: &str, hostname: &str) -> std::io::Result<Vec<Bind>> {
+    let folder = shared.pod_folder(uid(pod)).join("etc");
+    std::fs::create_dir_all(&folder)?;
+    let spec = pod.spec.as_ref();
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+    let subdomain = spec.and_then(|s| s.subdomain.as_deref()).filter(|s| !s.is_empty());
+    let full = subdomain.map(|s| format!("{hostname}.{s}.{namespace}.svc.cluster.local\t")).unwrap_or_default();
+    let mut hosts =
+        format!("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{ip}\t{full}{hostname}\n");
+    for alias in spec.iter().flat_map(|s| s.host_aliases.iter().flatten()) {
+        hosts.push_str(&format!("{}\t{}\n", alias.ip, alias.hostnames.clone().unwrap_or_default().join("\t")));
+    }
+    let resolver = format!(
+        "search {namespace}.svc.cluster.local svc.cluster.local cluster.local\nnameserver {RESOLVER}\noptions ndots:5\n"
+    );
+    let files = [("hosts", hosts), ("resolv.conf", resolver), ("hostname", format!("{hostname}\n"))];
+    let mut binds = Vec::new();
+    for (name, text) in files {
+        let source = folder.join(name);
+        std::fs::write(&source, text)?;
+        binds.push(Bind { source, target: Path::new("/etc").join(name), read_only: false, is_dir: false });
+    }
+    Ok(binds)
+}
+
+pub(super) fn places(shared: &Shared, pod: &Pod) -> disk::Places {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+    disk::Places { pod: shared.pod_folder(uid(pod)), claims: shared.config.state.join("claims").join(namespace) }
+}
+
+fn facts(shared: &Shared, ip: &str) -> Facts {
+    Facts { pod_ip: ip.to_owned(), host_ip: GATEWAY.to_string(), allocatable: node::capacity(&shared.config) }
+}
+
+fn base_env(environment: &Environment, hostname: &str) -> Vec<(String, String)> {
+    let path = match &environment.path {
+        Some(path) => format!("{}:{SYSTEM_PATH}", path.join("bin").display()),
+        None => SYSTEM_PATH.to_owned(),
+    };
+    let mut env = vec![("PATH".to_owned(), path), ("HOME".to_owned(), "/root".to_owned())];
+    env.extend(agent::base_env(hostname).into_iter().map(|(k, v)| (k.to_owned(), v)));
+    for (name, value) in &environment.env {
+        match env.iter_mut().find(|(n, _)| n == name) {
+            Some(entry) => entry.1.clone_from(value),
+            None => env.push((name.clone(), value.clone())),
+        }
+    }
+    env
+}
+
+fn limits(container: &Container) -> Limits {
+    let resources = container.resources.as_ref();
+    let limit = |name: &str| resources.and_then(|r| r.limits.as_ref()).and_then(|m| m.get(name));
+    let request = |name: &str| resources.and_then(|r| r.requests.as_ref()).and_then(|m| m.get(name));
+    let milli = |q| Amount::of(Some(q)).milli();
+    Limits {
+        memory: limit("memory").map(|q| Amount::of(Some(q)).ceil()).filter(|n| *n > 0),
+        cpu_milli: request("cpu").or(limit("cpu")).map(milli).filter(|n| *n > 0),
+        cpu_limit_milli: limit("cpu").map(milli).filter(|n| *n > 0),
+    }
+}
+
+/// A part of a volume; a missing one is made, as the kubelet does.
+fn sub_path(volume: PathBuf, part: Option<&str>) -> std::io::Result<PathBuf> {
+    let Some(part) = part else { return Ok(volume) };
+    let path = volume.join(part);
+    if !path.exists() {
+        std::fs::create_dir_all(&path)?;
+    }
+    Ok(path)
+}
+
+fn home(env: &[(String, String)]) -> PathBuf {
+    env.iter().find(|(name, _)| name == "HOME").map_or_else(|| "/".into(), |(_, value)| PathBuf::from(value))
+}
+
+fn uid(pod: &Pod) -> &str {
+    pod.metadata.uid.as_deref().unwrap_or_default()
+}

@@ -1,0 +1,401 @@
+//! The agent against a real kube-apiserver, with pods that are shells and small servers.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::Path;
+use std::time::Duration;
+
+use futures::{FutureExt, StreamExt};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, Client};
+use manta_agent::images::{Catalog, Mapping};
+use manta_agent::logs::LogQuery;
+use manta_agent::pod::Backoff;
+use manta_agent::runtime::{World, enter_world};
+use manta_agent::volumes::Identity;
+use manta_agent::{Agent, Config, network};
+use manta_testkit::ControlPlane;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+fn main() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().to_path_buf();
+    match enter_world(move |world| run(world, &path)) {
+        Ok(0) => {}
+        Ok(code) => {
+            drop(dir);
+            std::process::exit(code);
+        }
+        Err(error) => println!("skipped: {error}"),
+    }
+}
+
+fn run(world: World, dir: &Path) -> i32 {
+    network::prepare_world().expect("the world's network");
+    let plane = ControlPlane::start().expect("a control plane");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("tokio");
+    runtime.block_on(async {
+        let hands = world.open().expect("hands");
+        let client = plane.client().await.expect("a client");
+        let config = Config {
+            node_name: "local".into(),
+            state: dir.join("state"),
+            cpu_milli: 4000,
+            memory_bytes: 4 << 30,
+            catalog: Catalog {
+                mappings: vec![Mapping {
+                    image: "tools".into(),
+                    environment: None,
+                    entrypoint: vec!["sh".into(), "-c".into()],
+                    env: BTreeMap::new(),
+                }],
+                ..Catalog::default()
+            },
+            backoff: Backoff::LOCAL,
+            eager_readiness: true,
+            host_paths: false,
+            identity: Identity { token: "fallback".into(), ca: "CA".into() },
+            api_backend: None,
+        };
+        let stop = CancellationToken::new();
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let agent =
+            tokio::spawn(Agent::run(config, client.clone(), hands.containers, hands.machine, stop.clone(), |a| {
+                let _ = tell.send(a);
+            }));
+        let Ok(handle) = told.await else {
+            eprintln!("the agent did not start: {:?}", agent.await);
+            return 1;
+        };
+        let failed = tests(&client, &handle).await;
+        stop.cancel();
+        agent.await.expect("no panic").expect("an orderly end");
+        assert_eq!(std::fs::read_dir(dir.join("state/pods")).map(Iterator::count).unwrap_or_default(), 0);
+        i32::from(failed > 0)
+    })
+}
+
+async fn tests(client: &Client, agent: &Agent) -> usize {
+    let t = Test { client: client.clone(), agent: agent.clone() };
+    let all: Vec<(&str, futures::future::BoxFuture<'_, ()>)> = vec![
+        ("a_pod_runs_and_prints", t.a_pod_runs_and_prints().boxed()),
+        ("pods_end_as_their_processes_do", t.pods_end_as_their_processes_do().boxed()),
+        ("services_and_names_lead_to_ready_pods", t.services_and_names_lead_to_ready_pods().boxed()),
+        ("configuration_reaches_the_container", t.configuration_reaches_the_container().boxed()),
+        ("init_containers_and_sidecars", t.init_containers_and_sidecars().boxed()),
+        ("sick_containers_are_restarted", t.sick_containers_are_restarted().boxed()),
+        ("what_cannot_run_says_why", t.what_cannot_run_says_why().boxed()),
+        ("hooks_run_and_grace_is_given", t.hooks_run_and_grace_is_given().boxed()),
+        ("exec_and_ports_reach_inside", t.exec_and_ports_reach_inside().boxed()),
+    ];
+    let results = futures::future::join_all(all.into_iter().map(|(name, test)| async move {
+        let done =
+            tokio::time::timeout(Duration::from_secs(120), std::panic::AssertUnwindSafe(test).catch_unwind()).await;
+        let ok = matches!(done, Ok(Ok(())));
+        println!("test {name} ... {}", if ok { "ok" } else { "FAILED" });
+        usize::from(!ok)
+    }))
+    .await;
+    results.into_iter().sum()
+}
+
+struct Test {
+    client: Client,
+    agent: Agent,
+}
+
+impl Test {
+    fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), "default")
+    }
+
+    async fn create(&self, name: &str, spec: Value) -> Pod {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod",
+                         "metadata": {"name": name, "labels": {"app": name}}, "spec": spec});
+        let pod: Pod = serde_json::from_value(pod).expect("a pod");
+        self.pods().create(&PostParams::default(), &pod).await.expect("created")
+    }
+
+    /// Waits until the pod is as wanted.
+    async fn until<T>(&self, name: &str, want: impl Fn(&Pod) -> Option<T>) -> T {
+        poll(|| async {
+            let pod = self.pods().get_opt(name).await.expect("the API")?;
+            want(&pod)
+        })
+        .await
+    }
+
+    async fn phase(&self, name: &str, phase: &str) -> Pod {
+        self.until(name, |p| (p.status.as_ref()?.phase.as_deref() == Some(phase)).then(|| p.clone())).await
+    }
+
+    async fn ready(&self, name: &str) -> Pod {
+        self.until(name, |p| {
+            let mut conditions = p.status.iter().flat_map(|s| s.conditions.iter().flatten());
+            conditions.any(|c| c.type_ == "Ready" && c.status == "True").then(|| p.clone())
+        })
+        .await
+    }
+
+    async fn logs(&self, pod: &Pod, container: &str, previous: bool) -> String {
+        let uid = pod.metadata.uid.as_deref().expect("a uid");
+        let mut stream = self.agent.logs(uid, container, previous, LogQuery::default()).await.expect("a log");
+        let mut text = Vec::new();
+        while let Some(piece) = stream.next().await {
+            text.extend_from_slice(&piece.expect("a piece"));
+        }
+        String::from_utf8(text).expect("text")
+    }
+
+    async fn delete(&self, name: &str) {
+        self.pods().delete(name, &DeleteParams::default()).await.expect("deleted");
+        poll(|| async { self.pods().get_opt(name).await.expect("the API").is_none().then_some(()) }).await;
+    }
+
+    async fn a_pod_runs_and_prints(&self) {
+        self.create("prints", shell("Always", "echo hello; trap 'exit 0' TERM; sleep infinity & wait")).await;
+        let pod = self.ready("prints").await;
+        let status = pod.status.clone().expect("a status");
+        assert_eq!(status.phase.as_deref(), Some("Running"));
+        assert!(status.pod_ip.is_some_and(|ip| ip.starts_with("10.244.")));
+        poll(|| async { (self.logs(&pod, "c", false).await == "hello\n").then_some(()) }).await;
+        self.delete("prints").await;
+    }
+
+    async fn pods_end_as_their_processes_do(&self) {
+        self.create("good", shell("Never", "exit 0")).await;
+        self.create("bad", shell("Never", "echo why > /dev/termination-log; exit 3")).await;
+        self.phase("good", "Succeeded").await;
+        let pod = self.phase("bad", "Failed").await;
+        let state = pod.status.expect("status").container_statuses.expect("statuses")[0].state.clone().expect("state");
+        let end = state.terminated.expect("terminated");
+        assert_eq!((end.exit_code, end.reason.as_deref(), end.message.as_deref()), (3, Some("Error"), Some("why\n")));
+        self.delete("good").await;
+        self.delete("bad").await;
+    }
+
+    async fn services_and_names_lead_to_ready_pods(&self) {
+        let serve = "echo found > index.html; exec python3 -c \"import http.server as h; \
+                     h.ThreadingHTTPServer(('0.0.0.0', 8000), h.SimpleHTTPRequestHandler).serve_forever()\"";
+        let mut server = shell("Always", serve);
+        server["containers"][0]["ports"] = json!([{"name": "web", "containerPort": 8000}]);
+        server["containers"][0]["readinessProbe"] = json!({"httpGet": {"path": "/index.html", "port": "web"}});
+        server["terminationGracePeriodSeconds"] = json!(0);
+        self.create("server", server).await;
+        let services: Api<Service> = Api::namespaced(self.client.clone(), "default");
+        for (name, spec) in [
+            ("web", json!({"selector": {"app": "server"}, "ports": [{"port": 80, "targetPort": "web"}]})),
+            ("headless", json!({"clusterIP": "None", "selector": {"app": "server"}, "ports": [{"port": 8000}]})),
+        ] {
+            let service = json!({"metadata": {"name": name}, "spec": spec});
+            let service: Service = serde_json::from_value(service).expect("a service");
+            services.create(&PostParams::default(), &service).await.expect("created");
+        }
+        self.ready("server").await;
+        let fetch = "python3 -c \"import urllib.request as u, time\n\
+                     for url in ['http://web', 'http://web.default:80', 'http://headless.default.svc.cluster.local:8000']:\n\
+                     \tprint(u.urlopen(url, timeout=5).read().decode().strip())\n\
+                     try: u.urlopen('http://nowhere.example', timeout=5)\n\
+                     except OSError as e: print('no such name' if 'Name or service' in str(e) else e)\"";
+        self.create("client", shell("OnFailure", fetch)).await;
+        let pod = self.phase("client", "Succeeded").await;
+        assert_eq!(self.logs(&pod, "c", false).await, "found\nfound\nfound\nno such name\n");
+        self.delete("server").await;
+        self.delete("client").await;
+    }
+
+    async fn configuration_reaches_the_container(&self) {
+        let map = json!({"metadata": {"name": "settings"}, "data": {"a": "1", "b": "2"}});
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), "default");
+        let map: ConfigMap = serde_json::from_value(map).expect("a map");
+        maps.create(&PostParams::default(), &map).await.expect("created");
+        let mut spec = shell(
+            "Never",
+            "echo $A $NAME $HOSTNAME $(Q) $ME; cat /etc/settings/b; echo; cat /dev/shm/x 2>&1 | head -c 3; echo; \
+             df -B1 --output=size /dev/shm | tail -1 | tr -d ' '; cat /var/run/secrets/kubernetes.io/serviceaccount/namespace; \
+             echo; cut -c1-2 /var/run/secrets/kubernetes.io/serviceaccount/token; cat /etc/x/sub/y; pwd",
+        );
+        spec["containers"][0]["env"] = json!([
+            {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "a"}}},
+            {"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "Q", "value": "x"},
+            {"name": "ME", "value": "$(NAME)-me"},
+        ]);
+        spec["initContainers"] = json!([{"name": "i", "image": "tools", "command": ["sh", "-c", "mkdir -p /d/sub; echo kept > /d/sub/y"],
+                                         "volumeMounts": [{"name": "d", "mountPath": "/d"}]}]);
+        spec["containers"][0]["workingDir"] = json!("/work/here");
+        spec["containers"][0]["volumeMounts"] = json!([
+            {"name": "s", "mountPath": "/etc/settings"}, {"name": "m", "mountPath": "/dev/shm"},
+            {"name": "d", "mountPath": "/etc/x"},
+        ]);
+        spec["volumes"] = json!([
+            {"name": "s", "configMap": {"name": "settings"}},
+            {"name": "m", "emptyDir": {"medium": "Memory", "sizeLimit": "8Mi"}}, {"name": "d", "emptyDir": {}},
+        ]);
+        self.create("configured", spec).await;
+        let pod = self.phase("configured", "Succeeded").await;
+        let text = self.logs(&pod, "c", false).await;
+        let expect = "1 configured configured x configured-me\n2\ncat\n8388608\ndefault\ney\nkept\n/work/here\n";
+        assert_eq!(text, expect);
+        self.delete("configured").await;
+    }
+
+    async fn init_containers_and_sidecars(&self) {
+        let c = |name: &str, script: &str| {
+            json!({"name": name, "image": "tools", "command": ["sh", "-c", script],
+                   "volumeMounts": [{"name": "d", "mountPath": "/d"}]})
+        };
+        let mut sidecar = c("side", "trap 'exit 0' TERM; touch /d/side; sleep infinity & wait");
+        sidecar["restartPolicy"] = json!("Always");
+        sidecar["startupProbe"] = json!({"exec": {"command": ["test", "-e", "/d/side"]}, "periodSeconds": 1});
+        let spec = json!({
+            "restartPolicy": "Never",
+            "initContainers": [c("first", "echo 1 > /d/first"), sidecar],
+            "containers": [c("main", "cat /d/first && test -e /d/side && echo both")],
+            "volumes": [{"name": "d", "emptyDir": {}}],
+        });
+        self.create("ordered", spec).await;
+        let pod = self.phase("ordered", "Succeeded").await;
+        assert_eq!(self.logs(&pod, "main", false).await, "1\nboth\n");
+        self.delete("ordered").await;
+    }
+
+    async fn sick_containers_are_restarted(&self) {
+        let mut spec =
+            shell("Always", "echo run; touch /tmp/ok; sleep 1; rm /tmp/ok; trap 'exit 0' TERM; sleep infinity & wait");
+        spec["containers"][0]["livenessProbe"] =
+            json!({"exec": {"command": ["cat", "/tmp/ok"]}, "periodSeconds": 1, "failureThreshold": 1});
+        self.create("sick", spec).await;
+        let pod = self
+            .until("sick", |p| {
+                let status = p.status.as_ref()?.container_statuses.as_ref()?.first()?;
+                (status.restart_count >= 1 && status.state.as_ref()?.running.is_some()).then(|| p.clone())
+            })
+            .await;
+        assert_eq!(self.logs(&pod, "c", true).await, "run\n");
+        self.create("crash", shell("Always", "exit 1")).await;
+        self.until("crash", |p| {
+            let status = p.status.as_ref()?.container_statuses.as_ref()?.first()?;
+            let waiting = status.state.as_ref()?.waiting.as_ref()?;
+            (status.restart_count >= 1 && waiting.reason.as_deref() == Some("CrashLoopBackOff")).then_some(())
+        })
+        .await;
+        self.delete("sick").await;
+        self.delete("crash").await;
+    }
+
+    async fn what_cannot_run_says_why(&self) {
+        let waiting = |p: &Pod| {
+            let status = p.status.as_ref()?.container_statuses.as_ref()?.first()?;
+            let waiting = status.state.as_ref()?.waiting.as_ref()?;
+            Some((waiting.reason.clone()?, waiting.message.clone()?))
+        };
+        let mut unknown = shell("Always", "true");
+        unknown["containers"][0]["image"] = json!("corp/unknown:1");
+        self.create("unknown", unknown).await;
+        let (reason, message) = self.until("unknown", waiting).await;
+        assert!(reason == "ErrImagePull" && message.contains("--images FILE"), "{reason}: {message}");
+        let mut missing = shell("Always", "true");
+        missing["containers"][0]["envFrom"] = json!([{"secretRef": {"name": "none"}}]);
+        self.create("missing", missing).await;
+        let (reason, message) = self.until("missing", waiting).await;
+        assert_eq!((&*reason, &*message), ("CreateContainerConfigError", "secret \"none\" not found"));
+        let mut big = shell("Always", "true");
+        big["containers"][0]["resources"] = json!({"requests": {"cpu": "64"}});
+        self.create("big", big).await;
+        let message = self.until("big", |p| p.status.as_ref()?.conditions.as_ref()?.first()?.message.clone()).await;
+        assert_eq!(message, "0/1 nodes are available: 1 Insufficient cpu.");
+        let absent =
+            json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "tools", "command": ["no-such"]}]});
+        self.create("absent", absent).await;
+        let pod = self.phase("absent", "Failed").await;
+        let state = pod.status.expect("status").container_statuses.expect("statuses")[0].state.clone().expect("state");
+        let message = state.terminated.expect("terminated").message.expect("a message");
+        assert_eq!(message, "exec: \"no-such\": executable file not found in $PATH");
+        for name in ["unknown", "missing", "big", "absent"] {
+            self.delete(name).await;
+        }
+    }
+
+    async fn hooks_run_and_grace_is_given(&self) {
+        let mut spec = shell("Always", "trap '' TERM; touch /tmp/up; while :; do sleep 0.1; done");
+        spec["terminationGracePeriodSeconds"] = json!(1);
+        spec["containers"][0]["lifecycle"] = json!({
+            "postStart": {"exec": {"command": ["sh", "-c", "echo started > /claim/post"]}},
+            "preStop": {"exec": {"command": ["sh", "-c", "echo stopped > /claim/pre"]}},
+        });
+        spec["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/claim"}]);
+        spec["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "kept"}}]);
+        self.create("hooked", spec).await;
+        self.ready("hooked").await;
+        self.delete("hooked").await;
+        let mut reader = shell("Never", "cat /claim/post /claim/pre");
+        reader["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/claim"}]);
+        reader["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "kept"}}]);
+        self.create("reader", reader).await;
+        let pod = self.phase("reader", "Succeeded").await;
+        assert_eq!(self.logs(&pod, "c", false).await, "started\nstopped\n");
+        self.delete("reader").await;
+    }
+
+    async fn exec_and_ports_reach_inside(&self) {
+        let echo = "exec python3 -c \"import socket\ns = socket.create_server(('127.0.0.1', 7000))\n\
+                    while True:\n\tc, _ = s.accept()\n\tc.sendall(c.recv(9)[::-1])\n\tc.close()\"";
+        let mut spec = shell("Always", echo);
+        spec["terminationGracePeriodSeconds"] = json!(0);
+        self.create("inside", spec).await;
+        let pod = self.ready("inside").await;
+        let uid = pod.metadata.uid.clone().expect("a uid");
+        let mut stream = poll(|| async { self.agent.dial(&uid, 7000).await.ok() }).await;
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        stream.write_all(b"abc").await.expect("sent");
+        let mut back = String::new();
+        stream.read_to_string(&mut back).await.expect("answered");
+        assert_eq!(back, "cba");
+
+        for (tty, script, expect) in [
+            (false, "read x; echo got $x; echo bad >&2; exit 5", ("got line\n", "bad\n", 5)),
+            (true, "tty > /dev/null && stty size", ("40 100\r\n", "", 0)),
+        ] {
+            let (input, stdin) = tokio::sync::mpsc::channel(4);
+            let (stdout, mut out) = tokio::sync::mpsc::channel(64);
+            let (stderr, mut err) = tokio::sync::mpsc::channel(64);
+            let (sizes, resize) = tokio::sync::mpsc::channel(4);
+            sizes.send((100, 40)).await.expect("a size");
+            if !tty {
+                input.send("line\n".into()).await.expect("input");
+            }
+            let script =
+                if tty { format!("until stty size | grep -q 100; do :; done; {script}") } else { script.to_owned() };
+            let command = vec!["sh".to_owned(), "-c".to_owned(), script];
+            let streams = manta_agent::exec::Streams { stdin: Some(stdin), stdout, stderr, resize };
+            let code = self.agent.exec(&uid, "c", command, tty, streams).await.expect("ran");
+            let mut texts = (String::new(), String::new());
+            while let Some(bytes) = out.recv().await {
+                texts.0.push_str(&String::from_utf8_lossy(&bytes));
+            }
+            while let Some(bytes) = err.recv().await {
+                texts.1.push_str(&String::from_utf8_lossy(&bytes));
+            }
+            assert_eq!((&*texts.0, &*texts.1, code), expect);
+        }
+        self.delete("inside").await;
+    }
+}
+
+fn shell(policy: &str, script: &str) -> Value {
+    json!({"restartPolicy": policy, "containers": [{"name": "c", "image": "tools:1", "command": ["bash", "-c", script]}]})
+}
+
+/// Asks again until there is an answer; the caller has the deadline.
+async fn poll<T, F: Future<Output = Option<T>>>(ask: impl Fn() -> F) -> T {
+    let mut tick = tokio::time::interval(Duration::from_millis(50));
+    loop {
+        tick.tick().await;
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+    }
+}
