@@ -2,6 +2,8 @@
 //!
 //! The recordings lie beside the workspace and may be absent.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use manta_api::{RayCluster, RayCronJob, RayJob, RayService};
 use manta_logic::action::Event;
 use manta_logic::config::{Config, FeatureGates, Platform};

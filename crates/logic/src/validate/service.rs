@@ -297,7 +297,7 @@ mod tests {
         check(json!({"gatewayClassName": ""}), "gatewayClassName is required for NewClusterWithIncrementalUpgrade");
         let without_options = ("/spec/upgradeStrategy", json!({"type": INCREMENTAL_UPGRADE}));
         super::tests::check(
-            &[without_options.clone()],
+            std::slice::from_ref(&without_options),
             "The RayService spec is invalid: Ray Autoscaler is required for NewClusterWithIncrementalUpgrade",
         );
         super::tests::check(
