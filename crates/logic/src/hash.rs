@@ -1,41 +1,185 @@
 //! The hash of a cluster spec that upgrades are detected by.
 //!
-//! What an upgrade need not notice is left out: the upgrade strategy itself, the size of worker
-//! groups, tolerations and scheduling gates.
+//! What an upgrade need not notice is left out: the upgrade strategy itself, the size of worker groups,
+//! tolerations and scheduling gates. The bytes are those that KubeRay v1.7.0 hashes, so that objects can change
+//! hands between the two operators without a restart.
 
+use crate::go::{Root, to_go_json};
 use manta_api::RayClusterSpec;
+use serde_json::{Map, Value, json};
 use sha1::{Digest, Sha1};
 
-/// The hash that a head Pod remembers: 32 characters of base32, extended hex alphabet.
+/// The hash that a head Pod remembers. Absent and empty start parameters are the same here.
 pub fn cluster_hash(spec: &RayClusterSpec) -> String {
-    let mut spec = spec.clone();
-    spec.upgrade_strategy = None;
-    forget_placement(&mut spec.head_group_spec.template);
-    spec.head_group_spec.ray_start_params.get_or_insert_default();
-    for group in spec.worker_group_specs.iter_mut().flatten() {
-        group.replicas = None;
-        group.min_replicas = None;
-        group.max_replicas = None;
-        group.scale_strategy = None;
-        group.ray_start_params.get_or_insert_default();
-        forget_placement(&mut group.template);
+    let mut spec = without_muted_fields(spec);
+    for group in groups(&mut spec) {
+        if group.get("rayStartParams").is_none_or(Value::is_null) {
+            group.insert("rayStartParams".to_owned(), json!({}));
+        }
     }
-    base32_hex(&Sha1::digest(serde_json::to_vec(&spec).unwrap_or_default()))
+    digest(&spec)
 }
 
-fn forget_placement(template: &mut k8s_openapi::api::core::v1::PodTemplateSpec) {
-    if let Some(pod) = &mut template.spec {
-        pod.tolerations = None;
-        pod.scheduling_gates = None;
+/// The hash that a RayService's cluster remembers; suspending it is not an upgrade.
+pub fn service_hash(spec: &RayClusterSpec) -> String {
+    digest(&service_input(spec))
+}
+
+/// The hash of a RayService's cluster with only its first worker groups, if it has that many.
+///
+/// It tells an upgrade from groups that were added at the end.
+pub fn service_hash_of_groups(spec: &RayClusterSpec, count: usize) -> Option<String> {
+    let mut input = service_input(spec);
+    match input.get_mut("workerGroupSpecs") {
+        Some(Value::Array(groups)) if groups.len() >= count => groups.truncate(count),
+        None if count == 0 => {}
+        _ => return None,
     }
+    Some(digest(&input))
+}
+
+fn service_input(spec: &RayClusterSpec) -> Value {
+    let mut input = without_muted_fields(spec);
+    remove(&mut input, "suspend");
+    input
+}
+
+fn without_muted_fields(spec: &RayClusterSpec) -> Value {
+    // A spec is a tree of maps with string keys, which always has a JSON form.
+    let mut spec = serde_json::to_value(spec).unwrap_or_default();
+    remove(&mut spec, "upgradeStrategy");
+    for group in groups(&mut spec) {
+        for size in ["replicas", "minReplicas", "maxReplicas"] {
+            group.remove(size);
+        }
+        if let Some(strategy) = group.get_mut("scaleStrategy") {
+            remove(strategy, "workersToDelete");
+        }
+        let pod = group.get_mut("template").and_then(|template| template.get_mut("spec"));
+        if let Some(pod) = pod {
+            remove(pod, "tolerations");
+            remove(pod, "schedulingGates");
+        }
+    }
+    spec
+}
+
+/// The head group and the worker groups.
+fn groups(spec: &mut Value) -> impl Iterator<Item = &mut Map<String, Value>> {
+    let fields = spec.as_object_mut().into_iter().flatten();
+    fields.flat_map(|(name, value)| match (name.as_str(), value) {
+        ("headGroupSpec", Value::Object(head)) => vec![head],
+        ("workerGroupSpecs", Value::Array(workers)) => workers.iter_mut().filter_map(Value::as_object_mut).collect(),
+        _ => Vec::new(),
+    })
+}
+
+fn remove(value: &mut Value, field: &str) {
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove(field);
+    }
+}
+
+/// 32 characters of base32 with the extended hex alphabet.
+fn digest(spec: &Value) -> String {
+    base32_hex(&Sha1::digest(to_go_json(spec, Root::RayClusterSpec)))
 }
 
 fn base32_hex(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHIJKLMNOPQRSTUV";
-    let bits = bytes.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1));
-    let bits: Vec<u8> = bits.collect();
-    bits.chunks(5)
-        .map(|chunk| chunk.iter().fold(0, |value, bit| value << 1 | bit) << (5 - chunk.len()))
-        .map(|value| ALPHABET[usize::from(value)] as char)
-        .collect()
+    // Five bytes make eight characters; twenty bytes leave no rest.
+    let letters = |chunk: &[u8]| {
+        let bits = chunk.iter().fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte));
+        (0..8).rev().map(move |place| ALPHABET[(bits >> (5 * place) & 31) as usize] as char).collect::<String>()
+    };
+    bytes.chunks(5).map(letters).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_are_base32() {
+        assert_eq!(base32_hex(b"foobafooba"), "CPNMUOJ1CPNMUOJ1");
+        assert_eq!(base32_hex(&[0; 20]), "0".repeat(32));
+    }
+
+    fn sample() -> RayClusterSpec {
+        let container = |name: &str, limits: Value, requests: Value| {
+            json!({"spec": {"containers": [{
+                "name": name, "image": "rayproject/ray:2.52.0",
+                "resources": {"limits": limits, "requests": requests},
+            }]}})
+        };
+        let spec = json!({
+            "rayVersion": "2.52.0",
+            "headGroupSpec": {
+                "rayStartParams": {},
+                "template": container("ray-head", json!({"cpu": 2, "memory": "5Gi"}), json!({"cpu": "2", "memory": "2Gi"})),
+            },
+            "workerGroupSpecs": [{
+                "groupName": "small-group", "replicas": 1, "minReplicas": 1, "maxReplicas": 5, "numOfHosts": 1,
+                "priority": 0, "rayStartParams": {},
+                "template": container("ray-worker", json!({"cpu": "1", "memory": "2Gi"}), json!({"cpu": "0.5", "memory": "2048Mi"})),
+            }],
+        });
+        serde_json::from_value(spec).unwrap()
+    }
+
+    #[test]
+    fn the_worked_value_of_the_specification() {
+        assert_eq!(service_hash(&sample()), "Q1055GBNIO0AH4T77DF02RUTJ6K23ASF");
+    }
+
+    #[test]
+    fn sizes_and_placement_do_not_count() {
+        let (hash, spec) = (service_hash(&sample()), sample());
+        let check = |change: fn(&mut RayClusterSpec), same: bool| {
+            let mut changed = spec.clone();
+            change(&mut changed);
+            assert_eq!(service_hash(&changed) == hash, same);
+        };
+        check(|spec| spec.suspend = Some(true), true);
+        check(|spec| spec.upgrade_strategy = Some(Default::default()), true);
+        check(|spec| spec.worker_group_specs.as_mut().unwrap()[0].replicas = Some(3), true);
+        check(|spec| spec.worker_group_specs.as_mut().unwrap()[0].max_replicas = Some(9), true);
+        check(
+            |spec| {
+                let names = Some(vec!["a".to_owned()]);
+                let strategy = manta_api::ScaleStrategy { workers_to_delete: names };
+                spec.worker_group_specs.as_mut().unwrap()[0].scale_strategy = Some(strategy);
+            },
+            true,
+        );
+        check(
+            |spec| spec.head_group_spec.template.spec.as_mut().unwrap().tolerations = Some(vec![Default::default()]),
+            true,
+        );
+        check(|spec| spec.worker_group_specs.as_mut().unwrap()[0].num_of_hosts = Some(2), false);
+        check(|spec| spec.head_group_spec.ray_start_params = None, false);
+        check(|spec| spec.ray_version = None, false);
+    }
+
+    #[test]
+    fn clusters_mind_suspension_but_not_absent_parameters() {
+        let mut spec = sample();
+        let hash = cluster_hash(&spec);
+        spec.head_group_spec.ray_start_params = None;
+        spec.worker_group_specs.as_mut().unwrap()[0].ray_start_params = None;
+        assert_eq!(cluster_hash(&spec), hash);
+        spec.suspend = Some(false);
+        assert_ne!(cluster_hash(&spec), hash);
+    }
+
+    #[test]
+    fn added_groups_leave_the_hash_of_the_first_ones() {
+        let before = sample();
+        let mut after = sample();
+        let groups = after.worker_group_specs.as_mut().unwrap();
+        groups.push(groups[0].clone());
+        assert_eq!(service_hash_of_groups(&after, 1), Some(service_hash(&before)));
+        assert_ne!(service_hash_of_groups(&after, 2), Some(service_hash(&before)));
+        assert_eq!(service_hash_of_groups(&after, 3), None);
+    }
 }

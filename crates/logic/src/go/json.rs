@@ -1,0 +1,262 @@
+//! JSON as Go writes its structs: fields in the order of their declaration, zero values where there is no
+//! `omitempty`, quantities and times in canonical form, HTML characters escaped.
+
+use super::types::{Field, Omit, Root, Shape, fields};
+use crate::quantity::Quantity;
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+
+/// The object as it is after a Go program has read and written it: unknown fields are gone, and fields that
+/// are never left out have appeared.
+pub fn to_go_value(value: &Value, root: Root) -> Value {
+    Node::object(value, root.fields()).into_value()
+}
+
+/// The text that Go writes for the object, to the byte.
+pub fn to_go_json(value: &Value, root: Root) -> String {
+    let mut text = String::new();
+    Node::object(value, root.fields()).write(&mut text);
+    text
+}
+
+/// A value whose fields have an order.
+enum Node<'a> {
+    Leaf(Cow<'a, Value>),
+    List(Vec<Node<'a>>),
+    Object(Vec<(&'a str, Node<'a>)>),
+}
+
+impl<'a> Node<'a> {
+    const NULL: Self = Node::Leaf(Cow::Owned(Value::Null));
+
+    fn leaf(value: impl Into<Value>) -> Self {
+        Node::Leaf(Cow::Owned(value.into()))
+    }
+
+    fn object(value: &'a Value, fields: &'a [Field]) -> Self {
+        let read = |field: &'a Field| {
+            let given = value.get(field.name).unwrap_or(&Value::Null);
+            let omitted = match field.omit {
+                Omit::Never => false,
+                Omit::Empty => is_empty(given, &field.shape),
+                Omit::Zero => given.is_null(),
+            };
+            (!omitted).then(|| (field.name, Node::read(given, &field.shape)))
+        };
+        Node::Object(fields.iter().filter_map(read).collect())
+    }
+
+    /// Reads a value into a type. What does not fit, Go would have refused; it is passed on as it is.
+    fn read(value: &'a Value, shape: &'a Shape) -> Self {
+        match (shape, value) {
+            (Shape::Pointer(inner), given) => {
+                if given.is_null() {
+                    Node::NULL
+                } else {
+                    Node::read(given, inner)
+                }
+            }
+            (Shape::Struct(name), given @ (Value::Object(_) | Value::Null)) => Node::object(given, fields(name)),
+            (Shape::List(inner), Value::Array(items)) => {
+                Node::List(items.iter().map(|item| Node::read(item, inner)).collect())
+            }
+            (Shape::Map(inner), Value::Object(entries)) => Node::map(entries, |item| Node::read(item, inner)),
+            (Shape::Quantity, given) => read_quantity(given),
+            (Shape::Time, Value::String(text)) => read_time(text),
+            (Shape::String, Value::Null) => Node::leaf(""),
+            (Shape::Bool, Value::Null) => Node::leaf(false),
+            (Shape::Int | Shape::Float | Shape::IntOrString, Value::Null) => Node::leaf(0),
+            (Shape::Float, Value::Number(number)) => match number.as_f64() {
+                Some(whole) if whole.fract() == 0.0 && whole.abs() < 1e15 => Node::leaf(whole as i64),
+                _ => Node::Leaf(Cow::Borrowed(value)),
+            },
+            _ => Node::untyped(value),
+        }
+    }
+
+    /// A value without a type of its own.
+    fn untyped(value: &'a Value) -> Self {
+        match value {
+            Value::Array(items) => Node::List(items.iter().map(Node::untyped).collect()),
+            Value::Object(entries) => Node::map(entries, Node::untyped),
+            scalar => Node::Leaf(Cow::Borrowed(scalar)),
+        }
+    }
+
+    /// Keys are sorted.
+    fn map(entries: &'a Map<String, Value>, read: impl Fn(&'a Value) -> Self) -> Self {
+        let mut entries: Vec<_> = entries.iter().collect();
+        entries.sort_by_key(|(key, _)| *key);
+        Node::Object(entries.into_iter().map(|(key, item)| (key.as_str(), read(item))).collect())
+    }
+
+    fn into_value(self) -> Value {
+        match self {
+            Node::Leaf(value) => value.into_owned(),
+            Node::List(items) => Value::Array(items.into_iter().map(Node::into_value).collect()),
+            Node::Object(entries) => {
+                let entries = entries.into_iter().map(|(key, node)| (key.to_owned(), node.into_value()));
+                Value::Object(entries.collect::<Map<_, _>>())
+            }
+        }
+    }
+
+    fn write(&self, out: &mut String) {
+        match self {
+            Node::Leaf(value) => match value.as_str() {
+                Some(text) => write_string(out, text),
+                None => out.push_str(&value.to_string()),
+            },
+            Node::List(items) => {
+                out.push('[');
+                for (index, item) in items.iter().enumerate() {
+                    if index > 0 {
+                        out.push(',');
+                    }
+                    item.write(out);
+                }
+                out.push(']');
+            }
+            Node::Object(entries) => {
+                out.push('{');
+                for (index, (key, node)) in entries.iter().enumerate() {
+                    if index > 0 {
+                        out.push(',');
+                    }
+                    write_string(out, key);
+                    out.push(':');
+                    node.write(out);
+                }
+                out.push('}');
+            }
+        }
+    }
+}
+
+/// What `omitempty` leaves out: never a struct, and so never a quantity or a time.
+fn is_empty(value: &Value, shape: &Shape) -> bool {
+    match (shape, value) {
+        (Shape::Struct(_) | Shape::Quantity | Shape::Time | Shape::IntOrString, _) => false,
+        (_, Value::Null) => true,
+        (Shape::Pointer(_), _) => false,
+        (Shape::List(_), Value::Array(items)) => items.is_empty(),
+        (Shape::Map(_), Value::Object(entries)) => entries.is_empty(),
+        (Shape::String, Value::String(text)) => text.is_empty(),
+        (Shape::Bool, Value::Bool(flag)) => !flag,
+        (Shape::Int | Shape::Float, Value::Number(number)) => number.as_f64() == Some(0.0),
+        _ => false,
+    }
+}
+
+fn read_quantity<'a>(value: &'a Value) -> Node<'a> {
+    let text = match value {
+        Value::Null => return Node::leaf("0"),
+        Value::String(text) => text.trim().to_owned(),
+        Value::Number(number) => number.to_string(),
+        _ => return Node::untyped(value),
+    };
+    match Quantity::parse(&text) {
+        Ok(quantity) => Node::leaf(quantity.to_string()),
+        Err(_) => Node::untyped(value),
+    }
+}
+
+/// Whole seconds of universal time.
+fn read_time(text: &str) -> Node<'_> {
+    match text.parse::<Timestamp>() {
+        Ok(time) => Node::leaf(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
+        Err(_) => Node::leaf(text),
+    }
+}
+
+/// Go escapes what could end a script element, too.
+fn write_string(out: &mut String, text: &str) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\x08' => out.push_str("\\b"),
+            '\x0c' => out.push_str("\\f"),
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..'\x20' => {
+                out.push_str(&format!("\\u{:04x}", u32::from(c)));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn zero_values_appear_and_empty_ones_go() {
+        let check = |root: Root, given: Value, expect: &str| assert_eq!(to_go_json(&given, root), expect);
+        check(
+            Root::RayClusterSpec,
+            json!({}),
+            r#"{"headGroupSpec":{"template":{"metadata":{},"spec":{"containers":null}},"rayStartParams":null}}"#,
+        );
+        check(
+            Root::RayClusterSpec,
+            json!({
+                "unknown": 1,
+                "rayVersion": "",
+                "suspend": false,
+                "workerGroupSpecs": [],
+                "headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": [{"resources": {
+                    "limits": {"memory": "2048Mi", "cpu": 0.5},
+                }}]}}},
+            }),
+            concat!(
+                r#"{"suspend":false,"headGroupSpec":{"template":{"metadata":{},"spec":{"containers":[{"name":"","#,
+                r#""resources":{"limits":{"cpu":"500m","memory":"2Gi"}}}]}},"rayStartParams":{}}}"#
+            ),
+        );
+        check(
+            Root::RayCluster,
+            json!({"metadata": {"name": "a", "creationTimestamp": "2024-01-01T01:00:00.5+01:00"}}),
+            concat!(
+                r#"{"metadata":{"name":"a","creationTimestamp":"2024-01-01T00:00:00Z"},"spec":{"headGroupSpec":"#,
+                r#"{"template":{"metadata":{},"spec":{"containers":null}},"rayStartParams":null}},"status":{"#,
+                r#""desiredCPU":"0","desiredMemory":"0","desiredGPU":"0","desiredTPU":"0","head":{}}}"#
+            ),
+        );
+    }
+
+    #[test]
+    fn text_is_escaped_as_in_go() {
+        let given = json!({"rayVersion": "<a&b> \"\\\n\r\t\u{8}\u{c}\u{1}\u{7f}\u{2028}\u{2029} grün 日本"});
+        let text = to_go_json(&given, Root::RayClusterSpec);
+        let expect =
+            "\"rayVersion\":\"\\u003ca\\u0026b\\u003e \\\"\\\\\\n\\r\\t\\b\\f\\u0001\u{7f}\\u2028\\u2029 grün 日本\"";
+        assert!(text.contains(expect), "{text}");
+    }
+
+    #[test]
+    fn once_read_and_written_nothing_changes_any_more() {
+        let given = json!({
+            "headGroupSpec": {
+                "template": {"spec": {"containers": [{"name": "ray", "ports": [{"containerPort": 1}]}]}},
+                "headService": {"spec": {"ports": [{"port": 80}]}},
+            },
+            "workerGroupSpecs": [{"template": {}, "numOfHosts": 0}],
+        });
+        let once = to_go_value(&given, Root::RayClusterSpec);
+        assert_eq!(to_go_value(&once, Root::RayClusterSpec), once);
+        let service = &once["headGroupSpec"]["headService"];
+        assert_eq!(
+            *service,
+            json!({"metadata": {}, "spec": {"ports": [{"port": 80, "targetPort": 0}]}, "status": {"loadBalancer": {}}})
+        );
+        let group = &once["workerGroupSpecs"][0];
+        assert_eq!((&group["minReplicas"], group.get("numOfHosts")), (&Value::Null, None));
+    }
+}

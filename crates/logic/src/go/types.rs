@@ -1,0 +1,141 @@
+//! The shapes of Go types, read from a table.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+static TABLE: LazyLock<HashMap<&'static str, Vec<Field>>> = LazyLock::new(|| parse(include_str!("types.txt")));
+
+/// A whole object, or the part of one that is hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Root {
+    RayCluster,
+    RayClusterSpec,
+    RayJob,
+    RayService,
+    RayCronJob,
+}
+
+impl Root {
+    pub(super) fn fields(self) -> &'static [Field] {
+        fields(match self {
+            Root::RayCluster => "RayCluster",
+            Root::RayClusterSpec => "RayClusterSpec",
+            Root::RayJob => "RayJob",
+            Root::RayService => "RayService",
+            Root::RayCronJob => "RayCronJob",
+        })
+    }
+}
+
+/// A field of a struct.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Field {
+    pub(super) name: &'static str,
+    pub(super) omit: Omit,
+    pub(super) shape: Shape,
+}
+
+/// When a field is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Omit {
+    Never,
+    /// Go's `omitempty`, which never leaves out a struct.
+    Empty,
+    /// Go's `omitzero`, which does.
+    Zero,
+}
+
+/// The type of a value.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    String,
+    Bool,
+    Int,
+    Float,
+    Quantity,
+    Time,
+    IntOrString,
+    Any,
+    Pointer(Box<Shape>),
+    List(Box<Shape>),
+    Map(Box<Shape>),
+    Struct(&'static str),
+}
+
+/// The fields of a struct in the order of their declaration.
+pub(super) fn fields(name: &str) -> &'static [Field] {
+    TABLE.get(name).map_or(&[], Vec::as_slice)
+}
+
+fn parse(text: &'static str) -> HashMap<&'static str, Vec<Field>> {
+    let mut table = HashMap::new();
+    let mut current = "";
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        match line.trim_start().split_once(' ') {
+            None => current = line,
+            Some((name, shape)) => {
+                table.entry(current).or_insert_with(Vec::new).push(Field::parse(name, shape));
+            }
+        }
+    }
+    table
+}
+
+impl Field {
+    fn parse(name: &'static str, shape: &'static str) -> Self {
+        let bare = name.trim_end_matches('?');
+        let omit = match name.len() - bare.len() {
+            0 => Omit::Never,
+            1 => Omit::Empty,
+            _ => Omit::Zero,
+        };
+        Self { name: bare, omit, shape: Shape::parse(shape) }
+    }
+}
+
+impl Shape {
+    fn parse(text: &'static str) -> Self {
+        let inner = |prefix: &str| text.strip_prefix(prefix).map(|inner| Box::new(Shape::parse(inner)));
+        if let Some(inner) = inner("*") {
+            return Shape::Pointer(inner);
+        }
+        if let Some(inner) = inner("[]") {
+            return Shape::List(inner);
+        }
+        if let Some(inner) = inner("{}") {
+            return Shape::Map(inner);
+        }
+        match text {
+            "string" => Shape::String,
+            "bool" => Shape::Bool,
+            "int" => Shape::Int,
+            "float" => Shape::Float,
+            "quantity" => Shape::Quantity,
+            "time" => Shape::Time,
+            "intOrString" => Shape::IntOrString,
+            "any" => Shape::Any,
+            name => Shape::Struct(name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_that_is_named_is_there() {
+        fn check(shape: &Shape) {
+            match shape {
+                Shape::Pointer(inner) | Shape::List(inner) | Shape::Map(inner) => check(inner),
+                Shape::Struct(name) => assert!(!fields(name).is_empty(), "{name} is not in the table"),
+                _ => {}
+            }
+        }
+        assert!(TABLE.len() > 150, "{} types", TABLE.len());
+        TABLE.values().flatten().for_each(|field| check(&field.shape));
+        for root in [Root::RayCluster, Root::RayClusterSpec, Root::RayJob, Root::RayService, Root::RayCronJob] {
+            assert!(!root.fields().is_empty(), "{root:?}");
+        }
+    }
+}
