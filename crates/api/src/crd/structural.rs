@@ -76,3 +76,48 @@ fn resolved(mut schema: Map<String, Value>, definitions: &Map<String, Value>) ->
     target.append(&mut schema);
     target
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+    use serde_json::json;
+
+    /// Not the documentation of the schema.
+    #[derive(JsonSchema)]
+    #[allow(dead_code)]
+    struct Outer {
+        optional: Option<Inner>,
+        #[schemars(extend("default" = 2))]
+        number: Option<i32>,
+        float: f64,
+        ports: Vec<IntOrString>,
+        map: Option<std::collections::BTreeMap<String, Inner>>,
+    }
+
+    #[derive(JsonSchema)]
+    #[allow(dead_code)]
+    struct Inner {
+        /// Not this either.
+        text: String,
+    }
+
+    #[test]
+    fn references_nulls_and_documentation_go() {
+        let inner = json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]});
+        let expected = json!({
+            "type": "object",
+            "properties": {
+                "optional": inner,
+                "number": {"type": "integer", "format": "int32", "default": 2},
+                "float": {"type": "number"},
+                "ports": {"type": "array", "items": {
+                    "anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": true,
+                }},
+                "map": {"type": "object", "additionalProperties": inner},
+            },
+            "required": ["float", "ports"],
+        });
+        assert_eq!(schema_of::<Outer>(), expected);
+    }
+}

@@ -82,6 +82,7 @@ fn odd() -> Vec<Value> {
         container(json!({"name": "c", "resources": {"limits": {"cpu": 1, "memory": null, "gpu": "2"}}})),
         container(json!({"name": "c", "ports": [{"containerPort": 1}, {"containerPort": 1, "protocol": "UDP"}]})),
         worker(json!({"groupName": "w", "template": {}, "replicas": null})),
+        worker(json!({"groupName": "w", "template": {}, "replicas": 3_000_000_000_u32})),
         worker(json!({"groupName": "w", "template": {}, "replicas": 3, "rayStartParams": {}, "odd": {}})),
         json!({"headGroupSpec": {"template": {}}, "networkPolicy": {}, "suspend": null}),
     ]
