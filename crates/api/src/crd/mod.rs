@@ -1,7 +1,7 @@
 //! The CRDs of the four kinds, made from the Rust types.
 //!
-//! [`structural`] makes a schema of a type, [`kubernetes`] adds what is known about Kubernetes' own
-//! types, [`v1alpha1`] cuts the old version out of the new one; here is the shell around them.
+//! `structural` makes a schema of a type, `kubernetes` adds what is known about Kubernetes' own
+//! types, `v1alpha1` cuts the old version out of the new one; here is the shell around them.
 
 mod kubernetes;
 mod structural;

@@ -165,13 +165,11 @@ fn require(schema: &mut Value, names: &[&str]) {
 #[cfg(test)]
 mod tests {
     use crate::crd::{Versions, all};
-    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
     use serde_json::Value;
+    use std::collections::BTreeMap;
 
-    /// The properties and the required ones at a place of a `v1alpha1` schema; `[]` is an item, `{}` a map's value.
-    fn at(crds: &[CustomResourceDefinition], kind: &str, path: &str) -> (String, String) {
-        let crd = crds.iter().find(|crd| crd.spec.names.kind == kind).unwrap();
-        let mut schema: &Value = &serde_json::to_value(&crd.spec.versions[1].schema).unwrap()["openAPIV3Schema"];
+    /// The properties and the required ones at a place of a schema; `[]` is an item, `{}` a map's value.
+    fn at(mut schema: &Value, path: &str) -> (String, String) {
         for step in path.split('.') {
             schema = match step {
                 "[]" => &schema["items"],
@@ -186,9 +184,15 @@ mod tests {
 
     #[test]
     fn has_the_old_fields_only() {
-        let crds = all(Versions::V1AndV1alpha1);
+        let schemas: BTreeMap<String, Value> = all(Versions::V1AndV1alpha1)
+            .iter()
+            .filter_map(|crd| {
+                let old = crd.spec.versions.get(1)?.schema.as_ref()?.open_api_v3_schema.as_ref()?;
+                Some((crd.spec.names.kind.clone(), serde_json::to_value(old).unwrap()))
+            })
+            .collect();
         let check = |kind: &str, path: &str, properties: &str, required: &str| {
-            assert_eq!(at(&crds, kind, path), (properties.to_owned(), required.to_owned()), "{kind} {path}");
+            assert_eq!(at(&schemas[kind], path), (properties.to_owned(), required.to_owned()), "{kind} {path}");
         };
         let cluster_spec = "autoscalerOptions enableInTreeAutoscaling headGroupSpec headServiceAnnotations rayVersion \
                             suspend workerGroupSpecs";
