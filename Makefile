@@ -26,7 +26,7 @@ deny: ## Dependencies: bans, licences, sources, advisories
 	@$(XTASK) deny
 
 .PHONY: test
-test: ## Everything that CI runs: check and all tests
+test: ## Everything that CI runs: check, all tests, parity with KubeRay
 	@$(XTASK) test
 
 .PHONY: parity

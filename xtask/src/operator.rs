@@ -11,9 +11,9 @@ use manta_testkit::{ControlPlane, Supervised, User};
 use crate::process::{Outcome, cargo, passes};
 use crate::workspace;
 
-/// The gates with which the recordings were made.
-const FEATURE_GATES: &str =
-    "RayCronJob=true,RayClusterNetworkPolicy=true,GCSFaultToleranceEmbeddedStorage=true,RayClusterMTLS=true";
+/// The gates with which the recordings were made: those of KubeRay, whose alpha features are off, and four of these on.
+const FEATURE_GATES: &str = "AllAlpha=false,RayCronJob=true,RayClusterNetworkPolicy=true,\
+    GCSFaultToleranceEmbeddedStorage=true,RayClusterMTLS=true";
 
 /// How an operator is started.
 #[derive(Debug, Clone, clap::Args)]
@@ -31,6 +31,11 @@ pub(crate) enum Build {
 }
 
 impl OperatorArgs {
+    /// Ours.
+    pub(crate) const fn ours() -> Self {
+        Self { operator: None }
+    }
+
     /// The command, with our own operator built first if it is that one.
     pub(crate) fn prepare(&self, plane: &ControlPlane, build: Build) -> Result<Command> {
         let kubeconfig = plane.kubeconfig_path_for(User::Operator);

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 use manta_testkit::{ControlPlane, LEDGER_VARIABLE, SHARED_VARIABLE};
 
-use crate::process::{Outcome, Step, all_good, cargo, display, say, step};
-use crate::{check, workspace};
+use crate::process::{Outcome, Step, all_good, cargo, say, step};
+use crate::{check, parity, takeover, workspace};
 
 /// How many passed and how many did not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -32,13 +32,31 @@ pub(crate) fn run() -> Result<bool> {
     let plane = step_with_value(&mut steps, "control plane", ControlPlane::start);
     let ledger = std::env::temp_dir().join(format!("manta-test-ledger-{}", std::process::id()));
     steps.push(step("tests", || {
-        let counts = run_tests(plane.as_ref(), &ledger)?;
+        let (counts, ended_well) = run_tests(plane.as_ref(), &ledger)?;
         total += counts;
-        Ok(verdict(counts, "test"))
+        // Without a failed test, cargo failed because something did not build or a process died before its verdict.
+        Ok(if counts.failed == 0 && !ended_well {
+            Outcome::Failed("cargo test did not come to its end, see above".to_owned())
+        } else {
+            verdict(counts, "test")
+        })
     }));
     let real = manta_testkit::count_tests(&ledger);
     let _ = std::fs::remove_file(ledger);
     drop(plane);
+
+    for (name, work) in [
+        ("parity with KubeRay", parity::run_default as fn() -> Result<Option<Counts>>),
+        ("takeover from KubeRay", takeover::run_default),
+    ] {
+        steps.push(step(name, || match work()? {
+            Some(counts) => {
+                total += counts;
+                Ok(verdict(counts, "case"))
+            }
+            None => Ok(Outcome::Skipped("no recordings in ../shared/parity, or no python3 to play them".to_owned())),
+        }));
+    }
 
     say("");
     for Step { name, outcome, seconds } in &steps {
@@ -68,23 +86,18 @@ fn verdict(counts: Counts, what: &str) -> Outcome {
     match counts {
         Counts { failed: 0, passed: 0 } => Outcome::Failed(format!("no {what} ran")),
         Counts { failed: 0, .. } => Outcome::Passed,
-        Counts { failed, .. } => Outcome::Failed(format!("{failed} of {what}s")),
+        Counts { failed, .. } => Outcome::Failed(format!("{failed} {what}s, see above")),
     }
 }
 
-fn run_tests(plane: Option<&ControlPlane>, ledger: &Path) -> Result<Counts> {
+/// What the tests said, and whether cargo was content.
+fn run_tests(plane: Option<&ControlPlane>, ledger: &Path) -> Result<(Counts, bool)> {
     let mut command = cargo();
     command.args(["test", "--workspace", "--no-fail-fast"]).env(LEDGER_VARIABLE, ledger);
     if let Some(plane) = plane {
         command.env(SHARED_VARIABLE, plane.folder());
     }
-    let (mut counts, success) = stream(&mut command)?;
-    if !success && counts.failed == 0 {
-        // Did not build, or a test process died before its verdict.
-        counts.failed = 1;
-        say(&format!("{} did not end well", display(&command)));
-    }
-    Ok(counts)
+    stream(&mut command)
 }
 
 /// Passes on what cargo prints and adds up the verdicts of its test processes.

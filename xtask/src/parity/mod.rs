@@ -22,6 +22,9 @@ use crate::workspace;
 use deviations::Deviations;
 use verdicts::{Verdict, Verdicts};
 
+/// Kinds whose controllers exist, so that `make test` plays their cases.
+pub(crate) const DEFAULT_KINDS: &[Kind] = &[Kind::Cluster];
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Kind {
     Cluster,
@@ -62,6 +65,22 @@ pub(crate) struct Args {
     /// Print the differences as entries for the list of deviations.
     #[arg(long)]
     as_deviations: bool,
+}
+
+/// The cases that `make test` plays; nothing where they cannot be played.
+pub(crate) fn run_default() -> Result<Option<Counts>> {
+    if workspace::recordings().is_none() || !has_python() {
+        return Ok(None);
+    }
+    let args = Args {
+        operator: OperatorArgs::ours(),
+        kinds: DEFAULT_KINDS.to_vec(),
+        only: String::new(),
+        cases: "cases".to_owned(),
+        jobs: 7,
+        as_deviations: false,
+    };
+    run(&args).map(Some)
 }
 
 /// Plays the chosen cases; those that are as expected have passed.
@@ -170,6 +189,10 @@ impl Parity<'_> {
         }
         Ok(verdicts)
     }
+}
+
+fn has_python() -> bool {
+    Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
 /// The cases in the folder that need only these kinds.

@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 /// The version whose objects were recorded.
 const KUBERAY: &str = "v1.7.0";
 
+const REPLICA_NAME: &str = "ray.io/worker-group-replica-name";
+const REPLICA_INDEX: &str = "ray.io/worker-group-replica-index";
+
 /// The alphabet of Kubernetes' own random suffixes.
 const SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
@@ -39,6 +42,14 @@ impl<'a> Restore<'a> {
             owner["uid"] = json!(uid);
         }
         match key.0.as_str() {
+            "Pod" => {
+                // The hosts of one replica share its name; the index tells the replicas apart that the mask made equal.
+                let labels = &recorded["metadata"]["labels"];
+                let index = labels[REPLICA_INDEX].as_str().and_then(|index| index.parse().ok());
+                if let (Some(name), Some(index)) = (labels[REPLICA_NAME].as_str(), index) {
+                    object["metadata"]["labels"][REPLICA_NAME] = json!(real_name(name, index));
+                }
+            }
             "Service" if object["spec"]["clusterIP"] != "None" => {
                 object["spec"].as_object_mut().map(|spec| spec.remove("clusterIP"));
             }
@@ -140,6 +151,18 @@ mod tests {
         assert!(head.starts_with(&format!("{cluster}-head-")), "{head} of {cluster}");
         assert_ne!(real_name("c-worker-*", 0), real_name("c-worker-*", 1));
         assert!(real_name("job-*-worker-*", 7).starts_with(&cluster));
+    }
+
+    #[test]
+    fn hosts_share_the_name_of_their_replica_only() {
+        let pod = |index: &str| {
+            let labels = json!({REPLICA_NAME: "tpu-*", REPLICA_INDEX: index});
+            let object =
+                Restore::new("n").object(&json!({"kind": "Pod", "metadata": {"name": "w-*", "labels": labels}}));
+            object.unwrap()["metadata"]["labels"][REPLICA_NAME].clone()
+        };
+        assert_eq!(pod("1"), pod("1"));
+        assert_ne!(pod("0"), pod("1"));
     }
 
     #[test]
