@@ -1,0 +1,179 @@
+//! A namespace on a real control plane with an operator and a kubelet of its own.
+
+use anyhow::{Context, Result, bail};
+use futures::FutureExt;
+use http::Method;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{ListParams, PostParams};
+use kube::client::Body;
+use kube::{Api, Client};
+use manta_api::RayCluster;
+use manta_operator::Settings;
+use manta_testkit::{ControlPlane, Kubelet};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// How long a state may take to come about on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Scene {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    pub(crate) kubelet: Kubelet,
+}
+
+impl Scene {
+    /// A namespace of its own, with a kubelet that makes every Pod ready.
+    pub(crate) async fn new(name: &str) -> Result<Self> {
+        let plane = ControlPlane::shared();
+        plane.install_ray_crds().await?;
+        let client = plane.client().await?;
+        let namespace = plane.namespace(name).await?;
+        let kubelet = Kubelet::start(client.clone(), Some(&namespace));
+        Ok(Self { client, namespace, kubelet })
+    }
+
+    /// Starts an operator for this namespace alone.
+    pub(crate) fn start_operator(&self, client: Client) -> RunningOperator {
+        let stop = CancellationToken::new();
+        let settings = Settings { watch_namespaces: vec![self.namespace.clone()], ..Settings::default() };
+        let task = tokio::spawn(manta_operator::run(client, settings, stop.clone()));
+        RunningOperator { stop, task }
+    }
+
+    pub(crate) fn clusters(&self) -> Api<RayCluster> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    pub(crate) async fn create(&self, name: &str, spec: Value) -> Result<RayCluster> {
+        let cluster = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec}))?;
+        Ok(self.clusters().create(&PostParams::default(), &cluster).await?)
+    }
+
+    pub(crate) async fn pods(&self) -> Result<Vec<Pod>> {
+        Ok(Api::namespaced(self.client.clone(), &self.namespace).list(&ListParams::default()).await?.items)
+    }
+
+    pub(crate) async fn services(&self) -> Result<Vec<Service>> {
+        Ok(Api::namespaced(self.client.clone(), &self.namespace).list(&ListParams::default()).await?.items)
+    }
+
+    pub(crate) async fn notes(&self, reason: &str) -> Result<Vec<String>> {
+        let events: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
+        let events = events.list(&ListParams::default()).await?.items;
+        let matching = events.into_iter().filter(|event| event.reason.as_deref() == Some(reason));
+        Ok(matching.filter_map(|event| event.note).collect())
+    }
+
+    /// Waits until a cluster is as wanted.
+    pub(crate) async fn until(&self, name: &str, wanted: impl Fn(&RayCluster) -> bool) -> Result<RayCluster> {
+        let mut last = None;
+        let found = tokio::time::timeout(PATIENCE, async {
+            loop {
+                let cluster = self.clusters().get(name).await?;
+                if wanted(&cluster) {
+                    return Ok::<_, anyhow::Error>(cluster);
+                }
+                last = Some(cluster.status);
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
+        match found.await {
+            Ok(found) => found,
+            Err(_) => bail!("{name} never became as wanted: {last:?}"),
+        }
+    }
+
+    pub(crate) async fn until_ready(&self, name: &str) -> Result<RayCluster> {
+        self.until(name, |cluster| state(cluster) == "ready").await.context("not ready")
+    }
+}
+
+/// One head and two workers.
+pub(crate) fn small_cluster() -> Value {
+    let container = |name: &str| json!({"name": name, "image": "rayproject/ray:2.53.0"});
+    json!({
+        "rayVersion": "2.53.0",
+        "headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": [container("ray-head")]}}},
+        "workerGroupSpecs": [{
+            "groupName": "small", "replicas": 2, "minReplicas": 0, "maxReplicas": 5, "rayStartParams": {},
+            "template": {"spec": {"containers": [container("ray-worker")]}},
+        }],
+    })
+}
+
+pub(crate) fn state(cluster: &RayCluster) -> &str {
+    cluster.status.as_ref().and_then(|status| status.state.as_deref()).unwrap_or_default()
+}
+
+pub(crate) struct RunningOperator {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl RunningOperator {
+    /// Lets it finish what it has in hand.
+    pub(crate) async fn stop(self) -> Result<()> {
+        self.stop.cancel();
+        Ok(self.task.await?)
+    }
+
+    /// Ends it on the spot, as a crash would.
+    pub(crate) async fn kill(self) {
+        self.task.abort();
+        // The answer is that it was aborted.
+        let _ = self.task.await;
+        self.stop.cancel();
+    }
+}
+
+/// When a client stops answering, as if its process died around a write.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Crash {
+    Before,
+    After,
+}
+
+/// Counts requests, and can stop answering at one of the writes.
+#[derive(Default)]
+pub(crate) struct Counted {
+    pub(crate) writes: AtomicUsize,
+    pub(crate) lists: AtomicUsize,
+    pub(crate) crashed: Notify,
+}
+
+/// A client that counts, and crashes at the n-th write if told to. Events are not counted.
+pub(crate) fn counting(client: Client, counted: &Arc<Counted>, crash: Option<(usize, Crash)>) -> Client {
+    let counted = Arc::clone(counted);
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let path = request.uri().path().to_owned();
+        let is_write = request.method() != Method::GET && !path.contains("/events");
+        let is_list = request.method() == Method::GET && !request.uri().query().unwrap_or_default().contains("watch");
+        let number = is_write.then(|| counted.writes.fetch_add(1, Ordering::SeqCst));
+        if is_list {
+            counted.lists.fetch_add(1, Ordering::SeqCst);
+        }
+        let crash = crash.filter(|(at, _)| number.is_some_and(|number| number >= *at)).map(|(_, crash)| crash);
+        let (client, counted) = (client.clone(), Arc::clone(&counted));
+        async move {
+            if crash == Some(Crash::Before) {
+                counted.crashed.notify_one();
+                return std::future::pending().await;
+            }
+            let answer = client.send(request).await;
+            if crash == Some(Crash::After) {
+                counted.crashed.notify_one();
+                return std::future::pending().await;
+            }
+            answer
+        }
+        .boxed()
+    });
+    Client::new(service, "default")
+}
