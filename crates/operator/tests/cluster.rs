@@ -105,9 +105,8 @@ async fn what_keeps_pods_from_starting_is_told_until_they_start() -> Result<()> 
         conditions.into_iter().find(|condition| condition.type_ == "RayClusterPodsBlocked")
     };
     let all_three = |message: &str| message.starts_with("3 of 3 Pods cannot start: ");
-    let cluster = scene
-        .until("demo", |cluster| blocked(cluster).is_some_and(|condition| all_three(&condition.message)))
-        .await?;
+    let cluster =
+        scene.until("demo", |cluster| blocked(cluster).is_some_and(|condition| all_three(&condition.message))).await?;
     assert_eq!(blocked(&cluster).unwrap().reason, "ImagePullBackOff");
     scene.kubelet.rule(|_| Some(Play::Ready)).await?;
     let cluster = scene.until_ready("demo").await?;

@@ -6,6 +6,7 @@ use super::{mtls, pods, replace};
 use crate::action::{Accept, Action, Event, Kind, Todo, create as create_pod};
 use crate::build::{self, HeadIdentity};
 use crate::config::Config;
+use crate::hash::cluster_hash;
 use crate::labels::{HEAD, annotation};
 use crate::names::Suffixes;
 use crate::validate::ValidCluster;
@@ -26,7 +27,6 @@ pub(super) enum Next {
 pub(super) fn plan(
     seen: &Observed,
     valid: &ValidCluster<'_>,
-    hash: &str,
     now: Timestamp,
     cfg: &Config,
     suffixes: &mut Suffixes,
@@ -38,7 +38,7 @@ pub(super) fn plan(
     let heads: Vec<_> = seen.head_pods().collect();
     let lost: Vec<_> = heads.iter().filter(|head| pods::is_lost(head, now, draft)).collect();
     match heads.as_slice() {
-        [] => create(seen, valid, hash, cfg, suffixes, draft),
+        [] => create(seen, valid, cfg, suffixes, draft),
         _ if !lost.is_empty() => {
             for head in lost {
                 draft.push(give_up(seen, head));
@@ -64,21 +64,15 @@ pub(super) fn plan(
     }
 }
 
-fn create(
-    seen: &Observed,
-    valid: &ValidCluster<'_>,
-    hash: &str,
-    cfg: &Config,
-    suffixes: &mut Suffixes,
-    draft: &mut Draft,
-) -> Next {
+fn create(seen: &Observed, valid: &ValidCluster<'_>, cfg: &Config, suffixes: &mut Suffixes, draft: &mut Draft) -> Next {
     if seen.annotation(annotation::DISABLE_HEAD_RESTART) == Some("true") && was_provisioned(seen) {
         return Next::Nothing;
     }
     if !mtls::gate(seen, cfg, draft) {
         return Next::Nothing;
     }
-    let pod = build::head_pod(valid, cfg, HeadIdentity { suffix: &suffixes.draw(), spec_hash: hash });
+    let identity = HeadIdentity { suffix: &suffixes.draw(), spec_hash: &cluster_hash(&valid.spec) };
+    let pod = build::head_pod(valid, cfg, identity);
     let name = pod.metadata.name.clone().unwrap_or_default();
     draft.push(
         Todo::new(create_pod(seen.target(Kind::Pod, &name), &pod), "the cluster has no head Pod")

@@ -4,7 +4,6 @@ use super::observed::Observed;
 use super::plan::Draft;
 use super::{head, suspend, upgrade, workers};
 use crate::config::Config;
-use crate::hash;
 use crate::names::Suffixes;
 use crate::validate::ValidCluster;
 use crate::view::PodView;
@@ -17,12 +16,11 @@ use jiff::{SignedDuration, Timestamp};
 const LOST_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
 pub(super) fn plan(seen: &Observed, valid: &ValidCluster<'_>, now: Timestamp, cfg: &Config, draft: &mut Draft) {
-    let hash = hash::cluster_hash(&valid.spec);
-    if !suspend::plan(seen, cfg, draft) || !upgrade::plan(seen, &hash, draft) {
+    if !suspend::plan(seen, cfg, draft) || !upgrade::plan(seen, draft) {
         return;
     }
     let mut suffixes = Suffixes::new(seen.seed);
-    if head::plan(seen, valid, &hash, now, cfg, &mut suffixes, draft) == head::Next::Workers {
+    if head::plan(seen, valid, now, cfg, &mut suffixes, draft) == head::Next::Workers {
         workers::plan(seen, valid, now, cfg, &mut suffixes, draft);
     }
 }

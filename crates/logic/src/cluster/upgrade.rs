@@ -8,17 +8,19 @@ use super::plan::Draft;
 use super::suspend::delete_all_pods;
 use crate::action::{Accept, Action, Kind, Todo};
 use crate::config::KUBERAY_VERSION;
+use crate::hash::cluster_hash;
 use crate::labels::annotation;
 use manta_api::UpgradeType;
 use serde_json::json;
 
 /// Deletes all Pods if the spec has changed. Answers whether Pods may be made.
-pub(super) fn plan(seen: &Observed, hash: &str, draft: &mut Draft) -> bool {
+pub(super) fn plan(seen: &Observed, draft: &mut Draft) -> bool {
     let strategy = seen.cluster.spec.upgrade_strategy.as_ref().and_then(|strategy| strategy.type_.as_ref());
     if strategy != Some(&UpgradeType::Recreate) {
         return true;
     }
     let Some(head) = seen.head_pods().next() else { return true };
+    let hash = cluster_hash(&seen.cluster.spec);
     let remembered = |key: &str| head.metadata.annotations.get(key).map(String::as_str).unwrap_or_default();
     let version = remembered(annotation::KUBERAY_VERSION);
     if !version.is_empty() && version != KUBERAY_VERSION {
