@@ -30,9 +30,45 @@ pub fn value(text: &str) -> Result<Value, String> {
         Ok(documents) => Ok(documents.into_iter().next().map_or(Value::Null, |Yaml(value)| value)),
         Err(error) => {
             let error = error.without_snippet();
-            let line = error.location().map_or(1, |location| location.line());
-            Err(format!("error converting YAML to JSON: yaml: line {line}: {error}"))
+            let line = error.location().map_or(0, |location| location.line());
+            Err(format!("error converting YAML to JSON: yaml: {}", explain(text, &error.to_string(), line)))
         }
+    }
+}
+
+/// The words of Go's parser for an error of ours at a line, counted from one.
+fn explain(text: &str, error: &str, line: u64) -> String {
+    // Go counts from one what its scanner finds and from zero what its parser finds, and does not name the first.
+    let in_scanner = if line > 1 { line } else { 0 };
+    let in_parser = line.saturating_sub(1);
+    let known = [
+        ("unclosed quote", in_scanner, "found unexpected end of stream"),
+        ("tabs disallowed", in_scanner, "found character that cannot start any token"),
+        ("unexpected character", in_scanner, "found character that cannot start any token"),
+        ("mapping values are not", in_scanner, "mapping values are not allowed in this context"),
+        ("unknown escape", in_scanner, "found unknown escape character"),
+        ("alphabetic or numeric", in_scanner, "did not find expected alphabetic or numeric character"),
+        ("comment or line break", in_scanner, "did not find expected comment or line break"),
+        ("misplaced bracket", in_parser, "did not find expected node content"),
+        ("expected '-'", in_parser, "did not find expected '-' indicator"),
+        ("expected key", in_parser, "did not find expected key"),
+        ("unclosed bracket", text.lines().count() as u64, what_is_missing_at_the_end(text, error)),
+    ];
+    match known.into_iter().find(|(ours, ..)| error.contains(ours)) {
+        Some((_, 0, words)) => words.to_owned(),
+        Some((_, line, words)) => format!("line {line}: {words}"),
+        None => format!("line {line}: {error}"),
+    }
+}
+
+/// What a list or mapping in brackets still needs.
+fn what_is_missing_at_the_end(text: &str, error: &str) -> &'static str {
+    if text.trim_end().ends_with(['[', '{', ',']) {
+        "did not find expected node content"
+    } else if error.contains("'['") {
+        "did not find expected ',' or ']'"
+    } else {
+        "did not find expected ',' or '}'"
     }
 }
 
@@ -166,8 +202,41 @@ mod tests {
         check("1", "number");
         check("yes", "bool");
         assert_eq!(mapping("", "T"), Ok(None));
-        assert!(mapping("a: [", "T").unwrap_err().starts_with("error converting YAML to JSON: yaml: line "));
         assert!(mapping("? [a]\n: 1", "T").is_err());
+    }
+
+    #[test]
+    fn broken_texts_are_explained_as_in_go() {
+        let check = |text: &str, expect: &str| {
+            let expect = format!("error converting YAML to JSON: yaml: {expect}");
+            assert_eq!(value(text), Err(expect), "{text:?}");
+        };
+        check("applications: [\n", "line 1: did not find expected node content");
+        check("a: {b: 1", "line 1: did not find expected ',' or '}'");
+        check("a: [1, 2", "line 1: did not find expected ',' or ']'");
+        check("a: b: c", "mapping values are not allowed in this context");
+        check("a: 1\n b: 2", "line 2: mapping values are not allowed in this context");
+        check("a: 'x", "found unexpected end of stream");
+        check("a:\n\t- b", "line 2: found character that cannot start any token");
+        check("a: @b", "found character that cannot start any token");
+        check("- a\nb: 1", "line 1: did not find expected '-' indicator");
+        check("pip:\n  - torch\n env: 1", "line 2: did not find expected key");
+        check("a: &", "did not find expected alphabetic or numeric character");
+        check("a: |x", "did not find expected comment or line break");
+        check("a: \"\\q\"", "found unknown escape character");
+        check("]", "did not find expected node content");
+    }
+
+    #[test]
+    fn recorded_values_read_as_recorded() {
+        let text = "proxy_location: EveryNode\nhttp_options: {port: 8000, keep_alive_timeout_s: 1.0}\n\
+                    args: {on: yes, ratio: 0.5, 1: one, none: null, big: 12345678901}\nlist: [1, 2.0, three]\n";
+        let expect = json!({
+            "proxy_location": "EveryNode", "http_options": {"port": 8000, "keep_alive_timeout_s": 1},
+            "args": {"true": true, "ratio": 0.5, "1": "one", "none": null, "big": 12_345_678_901_u64},
+            "list": [1, 2, "three"],
+        });
+        assert_eq!(value(text), Ok(expect));
     }
 
     proptest! {
