@@ -7,16 +7,7 @@ use serde_json::Value;
 
 /// The environment as a value; a text without content is null.
 pub fn parse(text: &str) -> Result<Value, String> {
-    if text.trim().is_empty() {
-        return Ok(Value::Null);
-    }
-    let options = serde_saphyr::options! {
-        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
-        legacy_octal_numbers: true,
-        strict_booleans: false,
-        with_snippet: false,
-    };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())
+    crate::go::yaml::value(text)
 }
 
 /// The environment as compact JSON.
