@@ -37,6 +37,8 @@ pub struct Entry {
     pub labels: Box<[(Box<str>, Box<str>)]>,
     /// The uids in `metadata.ownerReferences`.
     pub owners: Box<[Uid]>,
+    /// Whether `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
     /// Compact JSON with this revision as its resourceVersion.
     pub json: Bytes,
 }
@@ -93,7 +95,8 @@ impl Entry {
             owners.iter().filter_map(|owner| owner["uid"].as_str()).map(Uid::parse).collect()
         });
         let uid = Uid::parse(metadata["uid"].as_str().unwrap_or(""));
-        Entry { revision, key, uid, labels, owners, json }
+        let deleting = metadata["deletionTimestamp"].is_string();
+        Entry { revision, key, uid, labels, owners, deleting, json }
     }
 
     /// The object as a value; entries are only made from valid JSON.

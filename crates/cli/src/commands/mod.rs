@@ -27,6 +27,7 @@ macro_rules! commands {
 }
 
 commands! {
+    Apiserver => apiserver,
     Crds => crds,
     Operator => operator,
 }

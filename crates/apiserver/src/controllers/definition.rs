@@ -1,0 +1,92 @@
+//! Custom kinds: serving what definitions define, and cleaning up after those that go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::Feed;
+use crate::ops::{Cluster, DeleteOptions, Target, WriteOptions};
+use crate::registry::established;
+use crate::selector::Selection;
+use crate::store::Span;
+
+const TABLE: &str = "customresourcedefinitions.apiextensions.k8s.io";
+const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+/// How soon objects that block the end of their definition are looked at again.
+const AGAIN: Duration = Duration::from_millis(200);
+
+pub(super) async fn run(cluster: Arc<Cluster>) {
+    let mut feed = Feed::new(&cluster, TABLE);
+    loop {
+        let ending = serve_stored(&cluster);
+        establish(&cluster);
+        if ending {
+            let _ = tokio::time::timeout(AGAIN, feed.next()).await;
+        } else {
+            feed.next().await;
+        }
+        feed.poll();
+    }
+}
+
+/// Serves every stored definition; true if one of them is on its way out.
+pub(crate) fn serve_stored(cluster: &Cluster) -> bool {
+    let definitions = stored(cluster);
+    cluster.registry.define(&definitions);
+    let going = |definition: &&Value| definition["metadata"]["deletionTimestamp"].is_string();
+    let mut ending = false;
+    for definition in definitions.iter().filter(going) {
+        ending |= !clean_up(cluster, definition);
+    }
+    ending
+}
+
+fn stored(cluster: &Cluster) -> Vec<Value> {
+    let page = cluster.store.list(TABLE, &Span::default(), |_| true);
+    page.map(|page| page.entries).unwrap_or_default().iter().map(|entry| entry.value()).collect()
+}
+
+/// Says of every definition that is served that it is.
+fn establish(cluster: &Cluster) {
+    let resource = cluster.registry.builtin("apiextensions.k8s.io", "customresourcedefinitions");
+    for definition in stored(cluster) {
+        if definition["metadata"]["deletionTimestamp"].is_string() {
+            continue;
+        }
+        let status = established(&definition, &cluster.clock.stamp());
+        if definition["status"] == status {
+            continue;
+        }
+        let name = definition["metadata"]["name"].as_str().unwrap_or("");
+        let target = Target { resource: &resource, namespace: "", name };
+        if let Err(error) = cluster.modify_status(target, |value| value["status"] = status.clone()) {
+            tracing::debug!(%error, name, "cannot establish a definition");
+        }
+    }
+}
+
+/// Deletes the objects of a definition; true once none is left and the definition may go.
+fn clean_up(cluster: &Cluster, definition: &Value) -> bool {
+    let name = definition["metadata"]["name"].as_str().unwrap_or("");
+    let now = cluster.registry.now();
+    let Some(custom) = now.resources.iter().find(|resource| &*resource.table == name) else { return true };
+    if cluster.store.count(name) > 0 {
+        if let Err(error) = cluster.delete_collection(custom, &Selection::default(), &DeleteOptions::default()) {
+            tracing::debug!(%error, name, "cannot delete the objects of a definition");
+        }
+        if cluster.store.count(name) > 0 {
+            return false;
+        }
+    }
+    let resource = cluster.registry.builtin("apiextensions.k8s.io", "customresourcedefinitions");
+    let target = Target { resource: &resource, namespace: "", name };
+    let freed = cluster.modify(target, None, &WriteOptions::default(), |old| {
+        let mut new = old.clone();
+        if let Some(finalizers) = new["metadata"]["finalizers"].as_array_mut() {
+            finalizers.retain(|finalizer| finalizer != CLEANUP);
+        }
+        Ok(new)
+    });
+    freed.is_ok_and(|_| cluster.store.get(TABLE, &crate::store::ObjectKey::new("", name)).is_none())
+}

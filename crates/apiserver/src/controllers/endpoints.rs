@@ -1,0 +1,268 @@
+//! Endpoints and EndpointSlices: which pods stand behind a service.
+//!
+//! `Endpoints` lists every pod with an address; slices, like the real controller's, only pods on a node.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{Feed, has_condition, owner_reference};
+use crate::ops::{Cluster, DeleteOptions, Target, WriteOptions};
+use crate::selector::{LabelRule, labels_match};
+use crate::store::{Change, Entry, ObjectKey, Span};
+
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+const MANAGER: &str = "endpointslice-controller.k8s.io";
+const MAX_PER_SLICE: usize = 100;
+
+/// The selectors of all services, by namespace and name.
+type Selectors = HashMap<Box<str>, HashMap<Box<str>, Vec<LabelRule>>>;
+
+pub(super) async fn run(cluster: Arc<Cluster>) {
+    let mut services = Feed::new(&cluster, "services");
+    let mut pods = Feed::new(&cluster, "pods");
+    let mut selectors: Selectors = HashMap::new();
+    loop {
+        let mut due: BTreeSet<(Box<str>, Box<str>)> = BTreeSet::new();
+        tokio::select! {
+            biased;
+            events = services.next() => {
+                for event in events {
+                    let key = &event.entry.key;
+                    let here = selectors.entry(key.namespace.clone()).or_default();
+                    if event.change == Change::Deleted {
+                        here.remove(&key.name);
+                    } else {
+                        here.insert(key.name.clone(), LabelRule::from_map(&event.entry.value()["spec"]["selector"]));
+                    }
+                    due.insert((key.namespace.clone(), key.name.clone()));
+                }
+            }
+            events = pods.next() => {
+                for event in events {
+                    let Some(here) = selectors.get(&event.entry.key.namespace) else { continue };
+                    let affected = here.iter().filter(|(_, rules)| {
+                        let touches = |pod: &Entry| !rules.is_empty() && labels_match(rules, pod);
+                        touches(&event.entry) || event.before.as_deref().is_some_and(touches)
+                    });
+                    due.extend(affected.map(|(name, _)| (event.entry.key.namespace.clone(), name.clone())));
+                }
+            }
+        }
+        for (namespace, name) in due {
+            sync(&cluster, &namespace, &name);
+        }
+    }
+}
+
+fn sync(cluster: &Cluster, namespace: &str, name: &str) {
+    let services = cluster.registry.builtin("", "services");
+    let Ok(entry) = cluster.get(Target { resource: &services, namespace, name }) else {
+        return remove(cluster, namespace, name);
+    };
+    let service = entry.value();
+    let rules = LabelRule::from_map(&service["spec"]["selector"]);
+    if rules.is_empty() || service["spec"]["type"] == "ExternalName" {
+        return;
+    }
+    let span = Span { namespace: Some(namespace), ..Span::default() };
+    let found = cluster.store.list("pods", &span, |pod| labels_match(&rules, pod));
+    let found = found.map(|page| page.entries).unwrap_or_default();
+    let pods: Vec<Value> = found.iter().map(|entry| entry.value()).filter(has_address).collect();
+    write_endpoints(cluster, &service, &pods);
+    write_slices(cluster, &service, &pods);
+}
+
+fn has_address(pod: &Value) -> bool {
+    pod["status"]["podIP"].as_str().is_some_and(|address| !address.is_empty())
+        && !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+}
+
+fn is_ready(service: &Value, pod: &Value) -> bool {
+    let going = pod["metadata"]["deletionTimestamp"].is_string();
+    service["spec"]["publishNotReadyAddresses"] == true || (has_condition(pod, "Ready") && !going)
+}
+
+/// The number of a service's port on a pod.
+fn port_on(pod: &Value, port: &Value) -> Option<i64> {
+    match &port["targetPort"] {
+        Value::Number(number) => number.as_i64(),
+        Value::String(name) => {
+            let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+            let mut ports = containers.flat_map(|one| one["ports"].as_array().into_iter().flatten());
+            ports.find(|known| known["name"] == name.as_str())?["containerPort"].as_i64()
+        }
+        _ => port["port"].as_i64(),
+    }
+}
+
+/// The ports of a service as one pod offers them.
+fn ports_of(service: &Value, pod: &Value) -> Vec<Value> {
+    let ports = service["spec"]["ports"].as_array().into_iter().flatten();
+    ports
+        .filter_map(|port| {
+            let mut shown = json!({"port": port_on(pod, port)?, "protocol": port["protocol"]});
+            for key in ["name", "appProtocol"] {
+                if !port[key].is_null() {
+                    shown[key] = port[key].clone();
+                }
+            }
+            Some(shown)
+        })
+        .collect()
+}
+
+/// Pods grouped by the ports that they offer.
+fn by_ports<'a>(service: &Value, pods: &[&'a Value]) -> Vec<(Vec<Value>, Vec<&'a Value>)> {
+    let mut groups: Vec<(Vec<Value>, Vec<&Value>)> = Vec::new();
+    for pod in pods {
+        let ports = ports_of(service, pod);
+        match groups.iter_mut().find(|(known, _)| *known == ports) {
+            Some((_, members)) => members.push(pod),
+            None => groups.push((ports, vec![pod])),
+        }
+    }
+    groups
+}
+
+fn reference(pod: &Value) -> Value {
+    let metadata = &pod["metadata"];
+    json!({"kind": "Pod", "namespace": metadata["namespace"], "name": metadata["name"], "uid": metadata["uid"]})
+}
+
+fn write_endpoints(cluster: &Cluster, service: &Value, pods: &[Value]) {
+    let staying: Vec<&Value> = pods.iter().filter(|pod| !pod["metadata"]["deletionTimestamp"].is_string()).collect();
+    let mut subsets = Vec::new();
+    for (ports, members) in by_ports(service, &staying) {
+        let mut subset = json!({});
+        if !ports.is_empty() {
+            subset["ports"] = ports.into();
+        }
+        for pod in members {
+            let list = if is_ready(service, pod) { "addresses" } else { "notReadyAddresses" };
+            let mut address = json!({"ip": pod["status"]["podIP"], "targetRef": reference(pod)});
+            if !pod["spec"]["nodeName"].is_null() {
+                address["nodeName"] = pod["spec"]["nodeName"].clone();
+            }
+            if subset[list].is_null() {
+                subset[list] = json!([]);
+            }
+            if let Some(addresses) = subset[list].as_array_mut() {
+                addresses.push(address);
+            }
+        }
+        subsets.push(subset);
+    }
+    let metadata = &service["metadata"];
+    let mut labels = metadata["labels"].clone();
+    if !labels.is_object() {
+        labels = json!({});
+    }
+    labels["endpoints.kubernetes.io/managed-by"] = "endpoint-controller".into();
+    if service["spec"]["clusterIP"] == "None" {
+        labels["service.kubernetes.io/headless"] = "".into();
+    }
+    let wanted = json!({"metadata": {"name": metadata["name"], "labels": labels}, "subsets": subsets});
+    put(cluster, "", "endpoints", metadata["namespace"].as_str().unwrap_or(""), &wanted, &["subsets"]);
+}
+
+fn write_slices(cluster: &Cluster, service: &Value, pods: &[Value]) {
+    let metadata = &service["metadata"];
+    let (namespace, name) = (metadata["namespace"].as_str().unwrap_or(""), metadata["name"].as_str().unwrap_or(""));
+    let placed: Vec<&Value> = pods.iter().filter(|pod| pod["spec"]["nodeName"].is_string()).collect();
+    let mut wanted = Vec::new();
+    for (ports, members) in by_ports(service, &placed) {
+        for chunk in members.chunks(MAX_PER_SLICE) {
+            let endpoints: Vec<Value> = chunk.iter().map(|pod| endpoint(service, pod)).collect();
+            wanted.push((ports.clone(), endpoints));
+        }
+    }
+    if wanted.is_empty() {
+        wanted.push((Vec::new(), Vec::new()));
+    }
+    let slices = cluster.registry.builtin("discovery.k8s.io", "endpointslices");
+    let span = Span { namespace: Some(namespace), ..Span::default() };
+    let ours = |slice: &Entry| slice.label(SERVICE_NAME) == Some(name) && slice.label(MANAGED_BY) == Some(MANAGER);
+    let found = cluster.store.list(&slices.table, &span, ours).map(|page| page.entries).unwrap_or_default();
+    let mut labels = metadata["labels"].clone();
+    if !labels.is_object() {
+        labels = json!({});
+    }
+    labels[SERVICE_NAME] = name.into();
+    labels[MANAGED_BY] = MANAGER.into();
+    if service["spec"]["clusterIP"] == "None" {
+        labels["service.kubernetes.io/headless"] = "".into();
+    }
+    for (index, (ports, endpoints)) in wanted.iter().enumerate() {
+        let mut slice = json!({
+            "metadata": {"labels": labels, "ownerReferences": [owner_reference(service)]},
+            "addressType": "IPv4",
+            "ports": ports,
+            "endpoints": endpoints,
+        });
+        match found.get(index) {
+            Some(known) => slice["metadata"]["name"] = (*known.key.name).into(),
+            None => slice["metadata"]["generateName"] = format!("{name}-").into(),
+        }
+        put(cluster, "discovery.k8s.io", "endpointslices", namespace, &slice, &["ports", "endpoints"]);
+    }
+    for surplus in found.iter().skip(wanted.len()) {
+        let target = Target { resource: &slices, namespace, name: &surplus.key.name };
+        if let Err(error) = cluster.delete(target, &DeleteOptions::default()) {
+            tracing::debug!(%error, "cannot delete a surplus slice");
+        }
+    }
+}
+
+fn endpoint(service: &Value, pod: &Value) -> Value {
+    let terminating = pod["metadata"]["deletionTimestamp"].is_string();
+    let serving = has_condition(pod, "Ready");
+    let mut endpoint = json!({
+        "addresses": [pod["status"]["podIP"]],
+        "conditions": {"ready": is_ready(service, pod), "serving": serving, "terminating": terminating},
+        "nodeName": pod["spec"]["nodeName"],
+        "targetRef": reference(pod),
+    });
+    if let Some(host) =
+        pod["spec"]["hostname"].as_str().filter(|_| pod["spec"]["subdomain"] == service["metadata"]["name"])
+    {
+        endpoint["hostname"] = host.into();
+    }
+    endpoint
+}
+
+/// Creates an object, or brings the given fields and its labels up to date.
+fn put(cluster: &Cluster, group: &str, plural: &str, namespace: &str, wanted: &Value, fields: &[&str]) {
+    let resource = cluster.registry.builtin(group, plural);
+    let name = wanted["metadata"]["name"].as_str().unwrap_or("");
+    let known = !name.is_empty() && cluster.store.get(&resource.table, &ObjectKey::new(namespace, name)).is_some();
+    let result = if known {
+        let target = Target { resource: &resource, namespace, name };
+        cluster.modify(target, None, &WriteOptions::default(), |old| {
+            let mut new = old.clone();
+            new["metadata"]["labels"] = wanted["metadata"]["labels"].clone();
+            for field in fields {
+                new[*field] = wanted[*field].clone();
+            }
+            Ok(new)
+        })
+    } else {
+        cluster.create(&resource, namespace, wanted.clone(), &WriteOptions::default())
+    };
+    if let Err(error) = result {
+        tracing::debug!(%error, namespace, plural, "cannot write endpoints");
+    }
+}
+
+/// A service's endpoints go with it; its slices are collected as garbage.
+fn remove(cluster: &Cluster, namespace: &str, name: &str) {
+    let endpoints = cluster.registry.builtin("", "endpoints");
+    let target = Target { resource: &endpoints, namespace, name };
+    if let Err(error) = cluster.delete(target, &DeleteOptions::default())
+        && !error.is_not_found()
+    {
+        tracing::debug!(%error, namespace, name, "cannot delete endpoints");
+    }
+}

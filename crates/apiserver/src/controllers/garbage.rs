@@ -1,0 +1,212 @@
+//! Garbage collection: objects go when their last owner has gone.
+//!
+//! | how the owner was deleted | what happens |
+//! |---|---|
+//! | Background | the owner goes at once, dependents are deleted after it |
+//! | Foreground | the owner waits for the dependents that block it |
+//! | Orphan | dependents lose the reference, then the owner goes |
+//!
+//! One task per table reads that table's history, so kinds do not slow each other down.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+use super::Feed;
+use crate::error::ApiError;
+use crate::ops::{Cluster, DeleteOptions, Propagation, Target, WriteOptions};
+use crate::store::{Change, Entry, Event, ObjectKey, Uid};
+
+const FOREGROUND: &str = "foregroundDeletion";
+const ORPHAN: &str = "orphan";
+
+pub(super) async fn run(cluster: Arc<Cluster>) {
+    let mut changes = cluster.registry.changes();
+    let mut known: HashSet<Arc<str>> = HashSet::new();
+    let mut tasks = JoinSet::new();
+    loop {
+        for resource in cluster.registry.now().tables() {
+            if known.insert(resource.table.clone()) {
+                tasks.spawn(follow(cluster.clone(), resource.table.clone()));
+            }
+        }
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn follow(cluster: Arc<Cluster>, table: Arc<str>) {
+    let mut feed = Feed::new(&cluster, &table);
+    loop {
+        for event in feed.next().await {
+            look_at(&cluster, &table, &event);
+        }
+    }
+}
+
+fn look_at(cluster: &Cluster, table: &Arc<str>, event: &Event) {
+    let entry = &event.entry;
+    if event.change == Change::Deleted {
+        for (table, key) in cluster.store.dependents(entry.uid) {
+            collect(cluster, &table, &key);
+        }
+        if !entry.owners.is_empty() {
+            for owner in entry.value()["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
+                release_owner(cluster, owner, &entry.key.namespace);
+            }
+        }
+        return;
+    }
+    let same_owners = event.before.as_ref().is_some_and(|before| before.owners == entry.owners);
+    if !entry.owners.is_empty() && !same_owners && !entry.deleting {
+        collect(cluster, table, &entry.key);
+    }
+    if entry.deleting {
+        continue_deletion(cluster, table, entry);
+    }
+}
+
+/// Where an owner stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    /// It is there to stay, or its kind is not known here: no reason to act.
+    Solid,
+    /// It waits for its dependents to go.
+    Waiting,
+    /// It is gone.
+    Absent,
+}
+
+/// Deletes an object whose owners are all gone or going; otherwise drops the references that lead nowhere.
+fn collect(cluster: &Cluster, table: &Arc<str>, key: &ObjectKey) {
+    let now = cluster.registry.now();
+    let (Some(resource), Some(entry)) = (now.find_table(table), cluster.store.get(table, key)) else { return };
+    let value = entry.value();
+    let owners = value["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+    if owners.is_empty() || entry.deleting {
+        return;
+    }
+    let states: Vec<Owner> = owners.iter().map(|owner| owner_state(cluster, owner, &key.namespace)).collect();
+    let target = Target { resource, namespace: &key.namespace, name: &key.name };
+    let result = if states.contains(&Owner::Solid) {
+        if states.iter().all(|state| *state == Owner::Solid) {
+            return;
+        }
+        let lost: Vec<&Value> = owners
+            .iter()
+            .zip(&states)
+            .filter(|(_, state)| **state != Owner::Solid)
+            .map(|(owner, _)| &owner["uid"])
+            .collect();
+        drop_references(cluster, target, &lost)
+    } else {
+        let has = |name: &str| {
+            value["metadata"]["finalizers"].as_array().into_iter().flatten().any(|finalizer| finalizer == name)
+        };
+        let blocked = states.contains(&Owner::Waiting) && !cluster.store.dependents(entry.uid).is_empty();
+        let propagation = match (has(ORPHAN), has(FOREGROUND) || blocked) {
+            (true, _) => Propagation::Orphan,
+            (_, true) => Propagation::Foreground,
+            _ => Propagation::Background,
+        };
+        let uid = value["metadata"]["uid"].as_str().map(str::to_owned);
+        let options = DeleteOptions { uid, propagation: Some(propagation), ..DeleteOptions::default() };
+        cluster.delete(target, &options).map(|_| ())
+    };
+    report(result, key);
+}
+
+fn owner_state(cluster: &Cluster, owner: &Value, namespace: &str) -> Owner {
+    let text = |key: &str| owner[key].as_str().unwrap_or("");
+    let now = cluster.registry.now();
+    let Some(resource) = now.find_kind(text("apiVersion"), text("kind")) else { return Owner::Solid };
+    let namespace = if resource.namespaced { namespace } else { "" };
+    let found = cluster.store.get(&resource.table, &ObjectKey::new(namespace, text("name")));
+    match found.filter(|found| found.uid == Uid::parse(text("uid"))) {
+        None => Owner::Absent,
+        Some(found) if found.deleting && has_finalizer(&found.value(), FOREGROUND) => Owner::Waiting,
+        Some(_) => Owner::Solid,
+    }
+}
+
+fn has_finalizer(value: &Value, name: &str) -> bool {
+    value["metadata"]["finalizers"].as_array().into_iter().flatten().any(|finalizer| finalizer == name)
+}
+
+/// Takes an object that is being deleted one step further.
+fn continue_deletion(cluster: &Cluster, table: &Arc<str>, entry: &Entry) {
+    let now = cluster.registry.now();
+    let Some(resource) = now.find_table(table) else { return };
+    let value = entry.value();
+    let target = Target { resource, namespace: &entry.key.namespace, name: &entry.key.name };
+    if has_finalizer(&value, ORPHAN) {
+        for (table, key) in cluster.store.dependents(entry.uid) {
+            let Some(resource) = now.find_table(&table) else { continue };
+            let dependent = Target { resource, namespace: &key.namespace, name: &key.name };
+            report(drop_references(cluster, dependent, &[&value["metadata"]["uid"]]), &key);
+        }
+        report(drop_finalizer(cluster, target, ORPHAN), &entry.key);
+    }
+    if has_finalizer(&value, FOREGROUND) {
+        let dependents = cluster.store.dependents(entry.uid);
+        for (table, key) in &dependents {
+            collect(cluster, table, key);
+        }
+        let blocking = cluster.store.dependents(entry.uid).iter().any(|(table, key)| {
+            let found = cluster.store.get(table, key).map(|found| found.value());
+            let owners = found.as_ref().and_then(|found| found["metadata"]["ownerReferences"].as_array());
+            let uid = &value["metadata"]["uid"];
+            owners.into_iter().flatten().any(|owner| owner["uid"] == *uid && owner["blockOwnerDeletion"] == true)
+        });
+        if !blocking {
+            report(drop_finalizer(cluster, target, FOREGROUND), &entry.key);
+        }
+    }
+}
+
+/// An owner that waits may go on when one of its dependents has gone.
+fn release_owner(cluster: &Cluster, owner: &Value, namespace: &str) {
+    let text = |key: &str| owner[key].as_str().unwrap_or("");
+    let now = cluster.registry.now();
+    let Some(resource) = now.find_kind(text("apiVersion"), text("kind")) else { return };
+    let namespace = if resource.namespaced { namespace } else { "" };
+    let found = cluster.store.get(&resource.table, &ObjectKey::new(namespace, text("name")));
+    if let Some(found) = found.filter(|found| found.deleting && found.uid == Uid::parse(text("uid"))) {
+        continue_deletion(cluster, &resource.table, &found);
+    }
+}
+
+fn drop_references(cluster: &Cluster, target: Target<'_>, uids: &[&Value]) -> Result<(), ApiError> {
+    let change = |old: &Value| {
+        let mut new = old.clone();
+        if let Some(owners) = new["metadata"]["ownerReferences"].as_array_mut() {
+            owners.retain(|owner| !uids.contains(&&owner["uid"]));
+        }
+        Ok(new)
+    };
+    cluster.modify(target, None, &WriteOptions::default(), change).map(|_| ())
+}
+
+fn drop_finalizer(cluster: &Cluster, target: Target<'_>, name: &str) -> Result<(), ApiError> {
+    let change = |old: &Value| {
+        let mut new = old.clone();
+        if let Some(finalizers) = new["metadata"]["finalizers"].as_array_mut() {
+            finalizers.retain(|finalizer| finalizer != name);
+        }
+        Ok(new)
+    };
+    cluster.modify(target, None, &WriteOptions::default(), change).map(|_| ())
+}
+
+fn report(result: Result<(), ApiError>, key: &ObjectKey) {
+    // What is gone already, or has changed its uid, needs no collecting.
+    if let Err(error) = result
+        && !error.is_not_found()
+        && !error.is_conflict()
+    {
+        tracing::warn!(%error, namespace = &*key.namespace, name = &*key.name, "cannot collect garbage");
+    }
+}

@@ -1,0 +1,436 @@
+//! Jobs: pods that are to succeed a number of times.
+//!
+//! `decide` is pure: from a job, its pods and the time to what is to be done. The task around it follows jobs
+//! and pods, and wakes when a deadline or a time to live ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::{Feed, controller_of, has_condition, owner_reference, record};
+use crate::clock::seconds;
+use crate::ops::{Cluster, DeleteOptions, Propagation, Target, WriteOptions};
+use crate::store::{Event, ObjectKey, Span};
+
+const TRACKING: &str = "batch.kubernetes.io/job-tracking";
+const JOB_NAME: &str = "batch.kubernetes.io/job-name";
+/// A failed pod is replaced after this, doubled with every failure.
+const BACKOFF: (i64, i64) = (10, 600);
+
+type Keys = BTreeSet<(Box<str>, Box<str>)>;
+
+pub(super) async fn run(cluster: Arc<Cluster>) {
+    let mut jobs = Feed::new(&cluster, "jobs.batch");
+    let mut pods = Feed::new(&cluster, "pods");
+    let mut later: BTreeMap<(Box<str>, Box<str>), Timestamp> = BTreeMap::new();
+    loop {
+        let now = cluster.clock.now();
+        let wake = later.values().min().map(|at| at.duration_since(now));
+        let wait = wake.map_or(Duration::from_secs(3600), |wait| Duration::try_from(wait).unwrap_or(Duration::ZERO));
+        let mut due: Keys = BTreeSet::new();
+        tokio::select! {
+            events = jobs.next() => due.extend(events.iter().map(key_of)),
+            events = pods.next() => due.extend(events.iter().filter_map(job_of)),
+            () = tokio::time::sleep(wait) => {}
+        }
+        let now = cluster.clock.now();
+        due.extend(later.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()));
+        for key in due {
+            later.remove(&key);
+            if let Some(at) = sync(&cluster, &ObjectKey { namespace: key.0.clone(), name: key.1.clone() }) {
+                later.insert(key, at);
+            }
+        }
+    }
+}
+
+fn key_of(event: &Arc<Event>) -> (Box<str>, Box<str>) {
+    (event.entry.key.namespace.clone(), event.entry.key.name.clone())
+}
+
+fn job_of(event: &Arc<Event>) -> Option<(Box<str>, Box<str>)> {
+    let name = event.entry.label(JOB_NAME)?;
+    Some((event.entry.key.namespace.clone(), name.into()))
+}
+
+/// What a job needs now.
+#[derive(Debug, Default, PartialEq)]
+struct Todo {
+    create: usize,
+    /// Names of pods to delete.
+    delete: Vec<String>,
+    /// Names of finished pods that are now counted.
+    release: Vec<String>,
+    status: Value,
+    /// Events: type, reason, message.
+    tell: Vec<(&'static str, &'static str, String)>,
+    wake: Option<Timestamp>,
+    /// The job itself has outlived its time.
+    expire: bool,
+}
+
+/// Brings one job forward; returns when to look again.
+fn sync(cluster: &Cluster, key: &ObjectKey) -> Option<Timestamp> {
+    let jobs = cluster.registry.builtin("batch", "jobs");
+    let target = Target { resource: &jobs, namespace: &key.namespace, name: &key.name };
+    let job = cluster.get(target).ok().map(|entry| entry.value());
+    let pods = pods_of(cluster, key);
+    let Some(job) = job else {
+        // Pods of a job that is gone need not wait to be counted.
+        for pod in &pods {
+            release(cluster, key, pod["metadata"]["name"].as_str().unwrap_or(""));
+        }
+        return None;
+    };
+    if job["metadata"]["deletionTimestamp"].is_string() {
+        for pod in pods.iter().filter(|pod| pod["metadata"]["deletionTimestamp"].is_string()) {
+            release(cluster, key, pod["metadata"]["name"].as_str().unwrap_or(""));
+        }
+        return None;
+    }
+    let uid = &job["metadata"]["uid"];
+    let owned: Vec<&Value> =
+        pods.iter().filter(|pod| controller_of(pod).is_some_and(|owner| owner["uid"] == *uid)).collect();
+    let todo = decide(&job, &owned, cluster.clock.now());
+    act(cluster, target, &job, &todo);
+    todo.wake
+}
+
+fn pods_of(cluster: &Cluster, key: &ObjectKey) -> Vec<Value> {
+    let span = Span { namespace: Some(&key.namespace), ..Span::default() };
+    let page = cluster.store.list("pods", &span, |pod| pod.label(JOB_NAME) == Some(&*key.name));
+    page.map(|page| page.entries).unwrap_or_default().iter().map(|entry| entry.value()).collect()
+}
+
+fn decide(job: &Value, pods: &[&Value], now: Timestamp) -> Todo {
+    let (spec, status) = (&job["spec"], &job["status"]);
+    let mut todo = Todo { status: status.clone(), ..Todo::default() };
+    if has_condition(job, "Complete") || has_condition(job, "Failed") {
+        todo.release = pods.iter().filter(|pod| is_tracked(pod) && is_over(pod)).map(|pod| name_of(pod)).collect();
+        expire(spec, status, now, &mut todo);
+        return todo;
+    }
+    let is = |pod: &&&Value, phase: &str| pod["status"]["phase"] == phase;
+    let going = |pod: &&&Value| pod["metadata"]["deletionTimestamp"].is_string();
+    let over: Vec<&&Value> = pods.iter().filter(|pod| is_over(pod) || (going(pod) && is_tracked(pod))).collect();
+    let fresh: Vec<&&Value> = over.iter().copied().filter(|pod| is_tracked(pod)).collect();
+    // A pod that was deleted before it ended has failed, as far as the job is concerned.
+    let succeeded = int(&status["succeeded"]) + fresh.iter().filter(|pod| is(pod, "Succeeded")).count() as i64;
+    let failed = int(&status["failed"]) + fresh.iter().filter(|pod| !is(pod, "Succeeded")).count() as i64;
+    todo.release = fresh.iter().map(|pod| name_of(pod)).collect();
+    let active: Vec<&&Value> = pods.iter().filter(|pod| !is_over(pod) && !going(pod)).collect();
+    let suspended = spec["suspend"] == true;
+    if status["startTime"].is_null() && !suspended {
+        todo.status["startTime"] = seconds(now).into();
+    }
+    count(&mut todo.status, "succeeded", succeeded);
+    count(&mut todo.status, "failed", failed);
+    let start = todo.status["startTime"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
+    let deadline = start
+        .zip(spec["activeDeadlineSeconds"].as_i64())
+        .map(|(start, limit)| start + SignedDuration::from_secs(limit));
+    let wanted = spec["completions"].as_i64();
+    let backoff_limit = spec["backoffLimit"].as_i64().unwrap_or(6);
+    let parallel = int(&spec["parallelism"]);
+    let failure = match deadline {
+        Some(deadline) if deadline <= now => {
+            Some(("DeadlineExceeded", "Job was active longer than specified deadline"))
+        }
+        _ if failed > backoff_limit => Some(("BackoffLimitExceeded", "Job has reached the specified backoff limit")),
+        _ => None,
+    };
+    let complete = match wanted {
+        Some(wanted) => succeeded >= wanted,
+        None => succeeded > 0 && active.is_empty(),
+    };
+    if let Some((reason, message)) = failure {
+        todo.delete = active.iter().map(|pod| name_of(pod)).collect();
+        finish(&mut todo, "FailureTarget", "Failed", reason, message, now);
+        todo.tell.push(("Warning", reason, message.into()));
+        counted_pods(&mut todo.status, &[]);
+    } else if complete {
+        let message = "Reached expected number of succeeded pods";
+        todo.delete = active.iter().map(|pod| name_of(pod)).collect();
+        todo.status["completionTime"] = seconds(now).into();
+        finish(&mut todo, "SuccessCriteriaMet", "Complete", "CompletionsReached", message, now);
+        todo.tell.push(("Normal", "Completed", "Job completed".into()));
+        counted_pods(&mut todo.status, &[]);
+    } else if suspended {
+        todo.delete = active.iter().map(|pod| name_of(pod)).collect();
+        if !has_condition(job, "Suspended") {
+            condition(&mut todo.status, "Suspended", "True", "JobSuspended", "Job suspended", now);
+            todo.tell.push(("Normal", "Suspended", "Job suspended".into()));
+            if let Some(status) = todo.status.as_object_mut() {
+                status.remove("startTime");
+            }
+        }
+        counted_pods(&mut todo.status, &[]);
+    } else {
+        if has_condition(job, "Suspended") {
+            condition(&mut todo.status, "Suspended", "False", "JobResumed", "Job resumed", now);
+            todo.status["startTime"] = seconds(now).into();
+            todo.tell.push(("Normal", "Resumed", "Job resumed".into()));
+        }
+        let left = wanted.map_or(if succeeded > 0 { 0 } else { parallel }, |wanted| (wanted - succeeded).max(0));
+        let target = left.min(parallel);
+        let running = active.len() as i64;
+        let ready_at = backoff_end(pods, failed);
+        if running < target {
+            match ready_at.filter(|at| *at > now) {
+                Some(at) => todo.wake = Some(at),
+                None => todo.create = usize::try_from(target - running).unwrap_or(0),
+            }
+        } else if running > target {
+            let surplus = usize::try_from(running - target).unwrap_or(0);
+            todo.delete = active.iter().rev().take(surplus).map(|pod| name_of(pod)).collect();
+        }
+        let kept: Vec<&Value> =
+            active.iter().map(|pod| **pod).filter(|pod| !todo.delete.contains(&name_of(pod))).collect();
+        counted_pods(&mut todo.status, &kept);
+        let created = int(&todo.status["active"]) + todo.create as i64;
+        count(&mut todo.status, "active", created);
+    }
+    let unfinished = !has_condition(&json!({"status": todo.status}), "Failed");
+    if let Some(deadline) = deadline.filter(|_| unfinished) {
+        todo.wake = Some(todo.wake.map_or(deadline, |wake| wake.min(deadline)));
+    }
+    expire(spec, &todo.status.clone(), now, &mut todo);
+    todo.status["uncountedTerminatedPods"] = json!({});
+    let terminating = pods.iter().filter(|pod| going(pod) && !is_over(pod)).count() as i64;
+    todo.status["terminating"] = terminating.into();
+    todo
+}
+
+fn is_over(pod: &Value) -> bool {
+    matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+}
+
+fn is_tracked(pod: &Value) -> bool {
+    pod["metadata"]["finalizers"].as_array().into_iter().flatten().any(|finalizer| finalizer == TRACKING)
+}
+
+fn name_of(pod: &Value) -> String {
+    pod["metadata"]["name"].as_str().unwrap_or("").to_owned()
+}
+
+fn int(value: &Value) -> i64 {
+    value.as_i64().unwrap_or(0)
+}
+
+/// A count in a status; zero is not written.
+fn count(status: &mut Value, key: &str, number: i64) {
+    if number != 0 {
+        status[key] = number.into();
+    } else if let Some(status) = status.as_object_mut() {
+        status.remove(key);
+    }
+}
+
+fn counted_pods(status: &mut Value, active: &[&Value]) {
+    count(status, "active", active.len() as i64);
+    status["ready"] = active.iter().filter(|pod| has_condition(pod, "Ready")).count().into();
+}
+
+fn condition(status: &mut Value, kind: &str, value: &str, reason: &str, message: &str, now: Timestamp) {
+    let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.retain(|known| known["type"] != kind);
+    conditions.push(json!({"type": kind, "status": value, "reason": reason, "message": message,
+        "lastProbeTime": seconds(now), "lastTransitionTime": seconds(now)}));
+    status["conditions"] = conditions.into();
+}
+
+fn finish(todo: &mut Todo, first: &str, last: &str, reason: &str, message: &str, now: Timestamp) {
+    condition(&mut todo.status, first, "True", reason, message, now);
+    condition(&mut todo.status, last, "True", reason, message, now);
+}
+
+/// When a job with failures may try again.
+fn backoff_end(pods: &[&Value], failed: i64) -> Option<Timestamp> {
+    if failed == 0 {
+        return None;
+    }
+    let last = pods.iter().filter(|pod| pod["status"]["phase"] == "Failed").filter_map(|pod| ended_at(pod)).max()?;
+    let wait =
+        BACKOFF.0.checked_shl(u32::try_from(failed - 1).unwrap_or(32).min(16)).unwrap_or(BACKOFF.1).min(BACKOFF.1);
+    Some(last + SignedDuration::from_secs(wait))
+}
+
+fn ended_at(pod: &Value) -> Option<Timestamp> {
+    let statuses = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+    statuses
+        .filter_map(|one| one["state"]["terminated"]["finishedAt"].as_str())
+        .filter_map(|text| text.parse().ok())
+        .max()
+}
+
+fn expire(spec: &Value, status: &Value, now: Timestamp, todo: &mut Todo) {
+    let Some(limit) = spec["ttlSecondsAfterFinished"].as_i64() else { return };
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let finished = conditions
+        .filter(|one| (one["type"] == "Complete" || one["type"] == "Failed") && one["status"] == "True")
+        .filter_map(|one| one["lastTransitionTime"].as_str()?.parse::<Timestamp>().ok())
+        .max();
+    let Some(end) = finished.map(|finished| finished + SignedDuration::from_secs(limit)) else { return };
+    if end <= now {
+        todo.expire = true;
+    } else {
+        todo.wake = Some(todo.wake.map_or(end, |wake| wake.min(end)));
+    }
+}
+
+fn act(cluster: &Cluster, target: Target<'_>, job: &Value, todo: &Todo) {
+    let pods = cluster.registry.builtin("", "pods");
+    let key = ObjectKey::new(target.namespace, target.name);
+    let mut created = 0;
+    for _ in 0..todo.create {
+        match cluster.create(&pods, target.namespace, pod_for(job), &WriteOptions::default()) {
+            Ok(written) => {
+                created += 1;
+                let message = format!("Created pod: {}", written.entry.key.name);
+                record(cluster, job, "job-controller", "Normal", "SuccessfulCreate", &message);
+            }
+            Err(error) => {
+                let message = format!("Error creating: {error}");
+                record(cluster, job, "job-controller", "Warning", "FailedCreate", &message);
+                break;
+            }
+        }
+    }
+    for name in &todo.delete {
+        release(cluster, &key, name);
+        let pod = Target { resource: &pods, namespace: target.namespace, name };
+        match cluster.delete(pod, &DeleteOptions::default()) {
+            Ok(_) => {
+                let message = format!("Deleted pod: {name}");
+                record(cluster, job, "job-controller", "Normal", "SuccessfulDelete", &message);
+            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => tracing::warn!(%error, pod = name, "cannot delete a job's pod"),
+        }
+    }
+    let mut status = todo.status.clone();
+    if created < todo.create {
+        let active = int(&status["active"]) - (todo.create - created) as i64;
+        count(&mut status, "active", active);
+    }
+    if status != job["status"] {
+        match cluster.modify_status(target, |value| value["status"] = status.clone()) {
+            Ok(_) => {
+                for (kind, reason, message) in &todo.tell {
+                    record(cluster, job, "job-controller", kind, reason, message);
+                }
+            }
+            Err(error) if error.is_not_found() => return,
+            // The pods keep their finalizers, so they will be counted next time.
+            Err(error) => return tracing::warn!(%error, job = target.name, "cannot write a job's status"),
+        }
+    }
+    for name in &todo.release {
+        release(cluster, &key, name);
+    }
+    if todo.expire {
+        let options = DeleteOptions { propagation: Some(Propagation::Foreground), ..DeleteOptions::default() };
+        if let Err(error) = cluster.delete(target, &options) {
+            tracing::debug!(%error, job = target.name, "cannot delete an expired job");
+        }
+    }
+}
+
+fn pod_for(job: &Value) -> Value {
+    let template = &job["spec"]["template"];
+    let mut metadata = template["metadata"].clone();
+    if !metadata.is_object() {
+        metadata = json!({});
+    }
+    metadata["generateName"] = format!("{}-", job["metadata"]["name"].as_str().unwrap_or("")).into();
+    metadata["ownerReferences"] = json!([owner_reference(job)]);
+    let mut finalizers = metadata["finalizers"].as_array().cloned().unwrap_or_default();
+    finalizers.push(TRACKING.into());
+    metadata["finalizers"] = finalizers.into();
+    json!({"metadata": metadata, "spec": template["spec"]})
+}
+
+/// Lets a pod go that has been counted.
+fn release(cluster: &Cluster, key: &ObjectKey, name: &str) {
+    let pods = cluster.registry.builtin("", "pods");
+    let target = Target { resource: &pods, namespace: &key.namespace, name };
+    let freed = cluster.modify(target, None, &WriteOptions::default(), |old| {
+        let mut new = old.clone();
+        if let Some(finalizers) = new["metadata"]["finalizers"].as_array_mut() {
+            finalizers.retain(|finalizer| finalizer != TRACKING);
+        }
+        Ok(new)
+    });
+    if let Err(error) = freed
+        && !error.is_not_found()
+    {
+        tracing::warn!(%error, pod = name, "cannot release a job's pod");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(spec: Value) -> Value {
+        let mut job = json!({"metadata": {"name": "j"}, "spec": {"parallelism": 1, "completions": 1, "backoffLimit": 1}, "status": {}});
+        for (key, value) in spec.as_object().into_iter().flatten() {
+            job["spec"][key.as_str()] = value.clone();
+        }
+        job
+    }
+
+    fn pod(name: &str, phase: &str) -> Value {
+        json!({"metadata": {"name": name, "finalizers": [TRACKING]}, "status": {"phase": phase}})
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("in range")
+    }
+
+    #[test]
+    fn pods_are_made_until_enough_succeed() {
+        let check = |spec: Value, pods: &[Value], create: usize, condition: Option<&str>| {
+            let pods: Vec<&Value> = pods.iter().collect();
+            let todo = decide(&job(spec.clone()), &pods, at(100));
+            assert_eq!(todo.create, create, "{spec} {pods:?}");
+            let last = todo.status["conditions"].as_array().and_then(|list| list.last()).map(|one| one["type"].clone());
+            assert_eq!(last, condition.map(Value::from), "{spec} {pods:?}");
+        };
+        check(json!({}), &[], 1, None);
+        check(json!({"parallelism": 3, "completions": 2}), &[], 2, None);
+        check(json!({}), &[pod("a", "Running")], 0, None);
+        check(json!({}), &[pod("a", "Succeeded")], 0, Some("Complete"));
+        check(json!({}), &[pod("a", "Failed")], 1, None);
+        check(json!({}), &[pod("a", "Failed"), pod("b", "Failed")], 0, Some("Failed"));
+        check(json!({"suspend": true}), &[], 0, Some("Suspended"));
+        check(json!({"completions": null, "parallelism": 2}), &[pod("a", "Succeeded"), pod("b", "Running")], 0, None);
+    }
+
+    #[test]
+    fn finished_pods_are_counted_once() {
+        let todo = decide(&job(json!({"completions": 2})), &[&pod("a", "Succeeded")], at(100));
+        assert_eq!((todo.release.as_slice(), &todo.status["succeeded"]), (["a".to_owned()].as_slice(), &json!(1)));
+        let mut counted = pod("a", "Succeeded");
+        counted["metadata"]["finalizers"] = json!([]);
+        let mut again = job(json!({"completions": 2}));
+        again["status"] = todo.status;
+        assert_eq!(decide(&again, &[&counted], at(101)).status["succeeded"], 1);
+    }
+
+    #[test]
+    fn deadlines_and_lifetimes_wake_the_job() {
+        let mut late = job(json!({"activeDeadlineSeconds": 10}));
+        late["status"]["startTime"] = json!("1970-01-01T00:01:40Z");
+        assert_eq!(decide(&late, &[&pod("a", "Running")], at(105)).wake, Some(at(110)));
+        let todo = decide(&late, &[&pod("a", "Running")], at(110));
+        assert_eq!(todo.delete, ["a"]);
+        let mut done = job(json!({"ttlSecondsAfterFinished": 5}));
+        done["status"] = decide(&done, &[&pod("a", "Succeeded")], at(100)).status;
+        assert_eq!(decide(&done, &[], at(101)).wake, Some(at(105)));
+        assert!(decide(&done, &[], at(105)).expire);
+    }
+}

@@ -1,0 +1,144 @@
+//! What keeps a cluster going by itself: each file is one controller, each controller one task.
+//!
+//! Controllers work on the store directly. They follow the tables that they care about, and act through the
+//! same verbs as everybody else, so defaults, checks and finalizers hold for them too.
+
+pub(crate) mod definition;
+mod endpoints;
+mod garbage;
+mod job;
+mod namespace;
+mod replicas;
+mod service_account;
+mod volume;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::ops::{Cluster, WriteOptions};
+use crate::store::{Change, Entry, Event, Follower, Span};
+
+/// Starts all controllers.
+pub(crate) fn spawn(
+    cluster: &Arc<Cluster>,
+    ca: &str,
+    volumes: Option<PathBuf>,
+    stop: &CancellationToken,
+    tasks: &mut JoinSet<()>,
+) {
+    let mut start = |task: futures::future::BoxFuture<'static, ()>| {
+        let stop = stop.clone();
+        tasks.spawn(async move {
+            tokio::select! {
+                () = task => {}
+                () = stop.cancelled() => {}
+            }
+        });
+    };
+    start(Box::pin(definition::run(cluster.clone())));
+    start(Box::pin(garbage::run(cluster.clone())));
+    start(Box::pin(namespace::run(cluster.clone())));
+    start(Box::pin(service_account::run(cluster.clone(), ca.to_owned())));
+    start(Box::pin(job::run(cluster.clone())));
+    start(Box::pin(endpoints::run(cluster.clone())));
+    start(Box::pin(replicas::run(cluster.clone())));
+    start(Box::pin(volume::run(cluster.clone(), volumes)));
+}
+
+/// What a controller sees of a table: first everything that is there, then every change.
+struct Feed {
+    cluster: Arc<Cluster>,
+    table: Arc<str>,
+    follower: Follower,
+    start: Vec<Arc<Event>>,
+}
+
+impl Feed {
+    fn new(cluster: &Arc<Cluster>, table: &str) -> Feed {
+        let table: Arc<str> = table.into();
+        let (revision, start) = Feed::present(cluster, &table);
+        let follower = cluster.store.follow(&table, revision);
+        Feed { cluster: cluster.clone(), table, follower, start }
+    }
+
+    fn present(cluster: &Cluster, table: &Arc<str>) -> (u64, Vec<Arc<Event>>) {
+        let Ok(page) = cluster.store.list(table, &Span::default(), |_| true) else { return (0, Vec::new()) };
+        let event = |entry: Arc<Entry>| Arc::new(Event { change: Change::Added, entry, before: None });
+        (page.revision, page.entries.into_iter().map(event).collect())
+    }
+
+    /// What is new, without waiting.
+    fn poll(&mut self) -> Vec<Arc<Event>> {
+        let start = std::mem::take(&mut self.start);
+        if !start.is_empty() {
+            return start;
+        }
+        match self.follower.poll(1024) {
+            Ok(events) => events,
+            Err(_) => {
+                // Too far behind: look at everything again instead.
+                let (revision, events) = Feed::present(&self.cluster, &self.table);
+                self.follower = self.cluster.store.follow(&self.table, revision);
+                events
+            }
+        }
+    }
+
+    /// Waits until there is something new.
+    async fn next(&mut self) -> Vec<Arc<Event>> {
+        loop {
+            let events = self.poll();
+            if !events.is_empty() {
+                return events;
+            }
+            self.follower.changed().await;
+        }
+    }
+}
+
+/// The owner that manages an object, if it has one.
+fn controller_of(value: &Value) -> Option<&Value> {
+    value["metadata"]["ownerReferences"].as_array()?.iter().find(|owner| owner["controller"] == true)
+}
+
+/// A reference to an owner that manages what carries it.
+fn owner_reference(owner: &Value) -> Value {
+    json!({
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": true,
+        "blockOwnerDeletion": true,
+    })
+}
+
+/// Whether a pod's condition holds.
+fn has_condition(value: &Value, kind: &str) -> bool {
+    let conditions = value["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.clone().any(|one| one["type"] == kind && one["status"] == "True")
+}
+
+/// Tells of something that a controller did or could not do.
+fn record(cluster: &Cluster, about: &Value, component: &str, kind: &str, reason: &str, message: &str) {
+    let metadata = &about["metadata"];
+    let namespace = metadata["namespace"].as_str().unwrap_or("default");
+    let name = metadata["name"].as_str().unwrap_or("");
+    let now = cluster.clock.stamp();
+    let event = json!({
+        "metadata": {"name": format!("{name}.{:016x}", cluster.clock.next())},
+        "involvedObject": {"apiVersion": about["apiVersion"], "kind": about["kind"], "name": name,
+            "namespace": namespace, "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
+        "reason": reason, "message": message, "type": kind, "count": 1,
+        "source": {"component": component}, "reportingComponent": component,
+        "firstTimestamp": now, "lastTimestamp": now,
+    });
+    let events = cluster.registry.builtin("", "events");
+    if let Err(error) = cluster.create(&events, namespace, event, &WriteOptions::default()) {
+        tracing::debug!(%error, reason, "cannot record an event");
+    }
+}

@@ -1,0 +1,57 @@
+//! Namespaces that are deleted: their content goes first.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::Feed;
+use crate::ops::{Cluster, DeleteOptions, Propagation, Target, WriteOptions};
+use crate::selector::Selection;
+use crate::store::Span;
+
+/// How soon content that does not go at once is looked at again.
+const AGAIN: Duration = Duration::from_millis(100);
+
+pub(super) async fn run(cluster: Arc<Cluster>) {
+    let mut feed = Feed::new(&cluster, "namespaces");
+    loop {
+        let page = cluster.store.list("namespaces", &Span::default(), |entry| entry.deleting);
+        let ending = page.map(|page| page.entries).unwrap_or_default();
+        let mut waiting = false;
+        for namespace in &ending {
+            waiting |= !empty(&cluster, &namespace.key.name);
+        }
+        if waiting {
+            let _ = tokio::time::timeout(AGAIN, feed.next()).await;
+        } else {
+            feed.next().await;
+        }
+    }
+}
+
+/// Deletes what is in a namespace; true once it is empty and gone.
+fn empty(cluster: &Cluster, name: &str) -> bool {
+    let selection = Selection { namespace: Some(name.into()), ..Selection::default() };
+    let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
+    let now = cluster.registry.now();
+    let mut left = 0;
+    for resource in now.tables().filter(|resource| resource.namespaced) {
+        if let Err(error) = cluster.delete_collection(resource, &selection, &options) {
+            tracing::debug!(%error, namespace = name, resource = &*resource.plural, "cannot empty a namespace yet");
+        }
+        let span = Span { namespace: Some(name), limit: Some(1), ..Span::default() };
+        left += cluster.store.list(&resource.table, &span, |_| true).map_or(0, |page| page.entries.len());
+    }
+    if left > 0 {
+        return false;
+    }
+    let namespaces = cluster.registry.builtin("", "namespaces");
+    let target = Target { resource: &namespaces, namespace: "", name };
+    let done = cluster.modify(target, Some("finalize"), &WriteOptions::default(), |old| {
+        let mut new = old.clone();
+        new["spec"]["finalizers"] = json!([]);
+        Ok(new)
+    });
+    done.is_ok_and(|_| cluster.get(target).is_err())
+}

@@ -1,0 +1,305 @@
+//! What goes wrong, as a Kubernetes `Status` object.
+//!
+//! Clients steer by `reason` and `code`, people by `message`; all three follow the real server's words.
+
+use std::fmt;
+
+use serde_json::{Map, Value, json};
+
+use crate::schema::FieldError;
+
+/// A request that was refused or failed.
+#[derive(Debug, Clone)]
+pub struct ApiError(Box<Inner>);
+
+#[derive(Debug, Clone)]
+struct Inner {
+    code: u16,
+    reason: &'static str,
+    message: String,
+    details: Map<String, Value>,
+}
+
+/// A resource as error messages name it: `pods`, `rayclusters.ray.io`.
+#[derive(Debug, Clone, Copy)]
+pub struct Named<'a> {
+    /// The API group; empty for the core group.
+    pub group: &'a str,
+    /// The plural resource, or the kind where the message wants a kind.
+    pub what: &'a str,
+    /// The object's name.
+    pub name: &'a str,
+}
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Named { group, what, name } = self;
+        match group.is_empty() {
+            true => write!(f, "{what} {name:?}"),
+            false => write!(f, "{what}.{group} {name:?}"),
+        }
+    }
+}
+
+impl Named<'_> {
+    fn details(&self) -> Map<String, Value> {
+        let mut details = Map::new();
+        for (key, value) in [("name", self.name), ("group", self.group), ("kind", self.what)] {
+            if !value.is_empty() {
+                details.insert(key.into(), value.into());
+            }
+        }
+        details
+    }
+}
+
+impl ApiError {
+    fn new(code: u16, reason: &'static str, message: impl Into<String>) -> ApiError {
+        ApiError(Box::new(Inner { code, reason, message: message.into(), details: Map::new() }))
+    }
+
+    fn about(mut self, named: Named<'_>) -> ApiError {
+        self.0.details = named.details();
+        self
+    }
+
+    /// 404: there is no such object.
+    pub fn not_found(named: Named<'_>) -> ApiError {
+        ApiError::new(404, "NotFound", format!("{named} not found")).about(named)
+    }
+
+    /// 404: there is no such path or subresource.
+    pub fn no_such_path() -> ApiError {
+        ApiError::new(404, "NotFound", "the server could not find the requested resource")
+    }
+
+    /// 409: the name is taken.
+    pub fn already_exists(named: Named<'_>) -> ApiError {
+        ApiError::new(409, "AlreadyExists", format!("{named} already exists")).about(named)
+    }
+
+    /// 409: somebody else was faster, or a precondition does not hold.
+    pub fn conflict(named: Named<'_>, why: &str) -> ApiError {
+        ApiError::new(409, "Conflict", format!("Operation cannot be fulfilled on {named}: {why}")).about(named)
+    }
+
+    /// 409: the usual lost race.
+    pub fn modified(named: Named<'_>) -> ApiError {
+        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        ApiError::conflict(named, why)
+    }
+
+    /// 409: fields that other managers own.
+    pub fn apply_conflict(message: String, causes: Vec<Value>) -> ApiError {
+        let mut error = ApiError::new(409, "Conflict", message);
+        error.0.details.insert("causes".into(), causes.into());
+        error
+    }
+
+    /// 422: the object breaks the rules of its kind; `named.what` is the kind.
+    pub fn invalid(named: Named<'_>, errors: &[FieldError]) -> ApiError {
+        let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let text = if lines.len() == 1 { lines.concat() } else { format!("[{}]", lines.join(", ")) };
+        let mut error = ApiError::new(422, "Invalid", format!("{named} is invalid: {text}")).about(named);
+        let causes: Vec<Value> = errors
+            .iter()
+            .map(|error| json!({"reason": error.reason(), "message": error.body, "field": error.field}))
+            .collect();
+        error.0.details.insert("causes".into(), causes.into());
+        error
+    }
+
+    /// 422: a patch that cannot be carried out.
+    pub fn unprocessable(message: impl Into<String>) -> ApiError {
+        ApiError::new(422, "Invalid", message)
+    }
+
+    /// 422: a patch that does not fit its object.
+    pub fn patch_rejected(why: &str) -> ApiError {
+        let message = "the server rejected our request due to an error in our request";
+        let mut error = ApiError::new(422, "Invalid", message);
+        error.0.details.insert("causes".into(), json!([{"reason": "UnexpectedServerResponse", "message": why}]));
+        error
+    }
+
+    /// 413: a patch with too many operations.
+    pub fn patch_too_large(message: String) -> ApiError {
+        ApiError::new(413, "RequestEntityTooLarge", message)
+    }
+
+    /// 500: an applied configuration that does not fit its type.
+    pub fn untyped(message: String) -> ApiError {
+        ApiError::new(500, "", message)
+    }
+
+    /// 400: the request makes no sense.
+    pub fn bad_request(message: impl Into<String>) -> ApiError {
+        ApiError::new(400, "BadRequest", message)
+    }
+
+    /// 401: who is asking?
+    pub fn unauthorized() -> ApiError {
+        ApiError::new(401, "Unauthorized", "Unauthorized")
+    }
+
+    /// 403: not allowed.
+    pub fn forbidden(named: Named<'_>, why: &str) -> ApiError {
+        let subject = if named.name.is_empty() {
+            match named.group {
+                "" => named.what.to_owned(),
+                group => format!("{}.{group}", named.what),
+            }
+        } else {
+            named.to_string()
+        };
+        ApiError::new(403, "Forbidden", format!("{subject} is forbidden: {why}")).about(named)
+    }
+
+    /// 403: nothing may be made in a namespace that is going away.
+    pub fn terminating(named: Named<'_>, namespace: &str) -> ApiError {
+        let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let mut error = ApiError::forbidden(named, &why);
+        let cause = json!({"reason": "NamespaceTerminating",
+            "message": format!("namespace {namespace} is being terminated"), "field": "metadata.namespace"});
+        error.0.details.insert("causes".into(), json!([cause]));
+        error
+    }
+
+    /// 405: no such verb here.
+    pub fn method_not_allowed() -> ApiError {
+        let message = "the server does not allow this method on the requested resource";
+        ApiError::new(405, "MethodNotAllowed", message)
+    }
+
+    /// 406: no format that the client would take.
+    pub fn not_acceptable() -> ApiError {
+        let message = "only the following media types are accepted: application/json, application/yaml";
+        ApiError::new(406, "NotAcceptable", message)
+    }
+
+    /// 410: the wanted revision is forgotten.
+    pub fn expired(message: impl Into<String>) -> ApiError {
+        ApiError::new(410, "Expired", message)
+    }
+
+    /// 410: a continue token from a revision that is forgotten, with a token to go on inconsistently.
+    pub fn expired_continue(fresh: &str) -> ApiError {
+        let message = "The provided continue parameter is too old to display a consistent list result. You can start \
+                       a new list without the continue parameter, or use the continue token in this response to \
+                       retrieve the remainder of the results. Continuing with the provided token results in an \
+                       inconsistent list - objects that were created, modified, or deleted between the time the \
+                       first chunk was returned and now may show up in the list.";
+        let mut error = ApiError::new(410, "Expired", message);
+        error.0.details.insert("\u{0}continue".into(), fresh.into());
+        error
+    }
+
+    /// 413: too much to read.
+    pub fn too_large(limit: usize) -> ApiError {
+        let message = format!("Request entity is too large: limit is {limit}");
+        ApiError::new(413, "RequestEntityTooLarge", message)
+    }
+
+    /// 415: not a format we read.
+    pub fn unsupported_media_type(given: &str, accepted: &str) -> ApiError {
+        let message = format!(
+            "the body of the request was in an unknown format ({given}) - accepted media types include: {accepted}"
+        );
+        ApiError::new(415, "UnsupportedMediaType", message)
+    }
+
+    /// 429: an eviction that a budget forbids for now.
+    pub fn too_many_requests(message: impl Into<String>) -> ApiError {
+        ApiError::new(429, "TooManyRequests", message)
+    }
+
+    /// 500: our fault.
+    pub fn internal(message: impl fmt::Display) -> ApiError {
+        ApiError::new(500, "InternalError", format!("Internal error occurred: {message}"))
+    }
+
+    /// 503: not now.
+    pub fn unavailable(message: impl Into<String>) -> ApiError {
+        ApiError::new(503, "ServiceUnavailable", message)
+    }
+
+    /// 504: a revision from the future that did not come in time.
+    pub fn too_new(wanted: u64, current: u64) -> ApiError {
+        let message = format!("Timeout: Too large resource version: {wanted}, current: {current}");
+        let mut error = ApiError::new(504, "Timeout", message);
+        let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
+        error.0.details.insert("causes".into(), json!([cause]));
+        error.0.details.insert("retryAfterSeconds".into(), 1.into());
+        error
+    }
+
+    /// The HTTP status.
+    pub fn code(&self) -> u16 {
+        self.0.code
+    }
+
+    /// The machine-readable reason.
+    pub fn reason(&self) -> &'static str {
+        self.0.reason
+    }
+
+    /// Whether this is the usual lost race, worth another try.
+    pub fn is_conflict(&self) -> bool {
+        self.0.reason == "Conflict"
+    }
+
+    /// Whether the object was simply not there.
+    pub fn is_not_found(&self) -> bool {
+        self.0.code == 404
+    }
+
+    /// The `Status` object.
+    pub fn status(&self) -> Value {
+        let Inner { code, reason, message, details } = &*self.0;
+        let mut details = details.clone();
+        let fresh = details.remove("\u{0}continue");
+        let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": message, "reason": reason, "code": code});
+        if let Some(fresh) = fresh {
+            status["metadata"]["continue"] = fresh;
+        }
+        if !details.is_empty() {
+            status["details"] = details.into();
+        }
+        status
+    }
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl std::error::Error for ApiError {}
+
+impl From<crate::store::Broken> for ApiError {
+    fn from(broken: crate::store::Broken) -> ApiError {
+        ApiError::internal(broken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_the_resource_as_the_real_server_does() {
+        let check = |error: ApiError, expect: &str| assert_eq!(error.to_string(), expect);
+        let pod = Named { group: "", what: "pods", name: "a" };
+        check(ApiError::not_found(pod), r#"pods "a" not found"#);
+        check(ApiError::already_exists(Named { group: "ray.io", ..pod }), r#"pods.ray.io "a" already exists"#);
+        let field = FieldError::required("spec.a", "");
+        let kind = Named { what: "Pod", ..pod };
+        check(ApiError::invalid(kind, &[field.clone()]), r#"Pod "a" is invalid: spec.a: Required value"#);
+        check(
+            ApiError::invalid(kind, &[field.clone(), field]),
+            r#"Pod "a" is invalid: [spec.a: Required value, spec.a: Required value]"#,
+        );
+    }
+}

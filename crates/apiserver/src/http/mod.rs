@@ -1,0 +1,281 @@
+//! HTTP: from requests to the verbs and back.
+//!
+//! Kubernetes' paths follow one pattern for all kinds, and kinds come and go, so there is a single handler
+//! that takes the path apart instead of a route per kind.
+
+mod negotiate;
+mod path;
+mod read;
+mod respond;
+mod stream;
+mod watch;
+mod write;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use http::{Method, StatusCode, header};
+use tokio_util::sync::CancellationToken;
+
+use crate::audit::Audit;
+use crate::auth::{Attributes, User};
+use crate::discovery;
+use crate::error::ApiError;
+use crate::openapi;
+use crate::ops::{Cluster, Target};
+use crate::registry::Resource;
+use path::{Place, Query, Route};
+
+/// The largest body that is read.
+pub(crate) const BODY_LIMIT: usize = 3 << 20;
+
+/// What the handler needs.
+#[derive(Clone)]
+pub(crate) struct Front {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) stop: CancellationToken,
+    pub(crate) audit: Option<Arc<Audit>>,
+}
+
+/// The whole API as a router. Requests without a `User` extension must bring credentials.
+pub(crate) fn router(front: Front) -> Router {
+    Router::new().fallback(handle).with_state(front)
+}
+
+async fn handle(State(front): State<Front>, request: Request) -> Response {
+    let begun = front.cluster.clock.now();
+    let (method, uri) = (request.method().clone(), request.uri().clone());
+    let user = identify(&front.cluster, &request);
+    let response = match &user {
+        Ok(user) => answer(&front, request, user).await,
+        Err(error) => Err(error.clone()),
+    };
+    let response = response.unwrap_or_else(|error| respond::failure(&error));
+    if let Some(audit) = &front.audit {
+        let user = user.unwrap_or_else(|_| User::anonymous());
+        audit.record(&user, &method, &uri, response.status(), begun);
+    }
+    response
+}
+
+/// Who sent a request.
+fn identify(cluster: &Cluster, request: &Request) -> Result<User, ApiError> {
+    if let Some(user) = request.extensions().get::<User>() {
+        return Ok(user.clone());
+    }
+    let token = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let token = token.and_then(|value| value.strip_prefix("Bearer "));
+    match token {
+        Some(token) => cluster.authority.user_of_token(token.trim(), cluster).ok_or_else(ApiError::unauthorized),
+        None if cluster.authority.authenticate => Ok(User::anonymous()),
+        None => Ok(User::admin()),
+    }
+}
+
+async fn answer(front: &Front, request: Request, user: &User) -> Result<Response, ApiError> {
+    let cluster = &front.cluster;
+    let Some(route) = path::route(request.uri().path()) else {
+        return Err(ApiError::bad_request("the path is not properly escaped"));
+    };
+    let query = Query::parse(request.uri().query().unwrap_or(""));
+    match route {
+        Route::Plain(parts) => {
+            let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+            if !is_open(&parts) {
+                require(cluster, user, &plain_attributes(&request))?;
+            }
+            plain(cluster, &request, &parts)
+        }
+        Route::Resource(place) => {
+            let now = cluster.registry.now();
+            let Some(resource) = now.find(&place.group, &place.version, &place.resource).cloned() else {
+                require(cluster, user, &plain_attributes(&request))?;
+                return Ok(not_found());
+            };
+            if resource.namespaced != place.namespace.is_some() && (place.namespace.is_some() || place.name.is_some()) {
+                return Ok(not_found());
+            }
+            require(cluster, user, &attributes(&request, &place, &query))?;
+            resource_request(front, request, &resource, place, query, user).await
+        }
+    }
+}
+
+/// Discovery and health are for everybody.
+fn is_open(parts: &[&str]) -> bool {
+    matches!(parts, ["" | "version" | "healthz" | "livez" | "readyz" | "api" | "apis" | "openapi", ..])
+}
+
+fn require(cluster: &Cluster, user: &User, asked: &Attributes) -> Result<(), ApiError> {
+    let anonymous = user.groups.iter().any(|group| group == "system:unauthenticated");
+    if anonymous && cluster.authority.authenticate {
+        return Err(ApiError::unauthorized());
+    }
+    cluster.authority.allows(user, asked, cluster).map(|_| ()).map_err(|_| {
+        let named = crate::error::Named { group: &asked.group, what: &asked.resource, name: &asked.name };
+        let place = match asked.namespace.as_str() {
+            "" => "at the cluster scope".to_owned(),
+            namespace => format!("in the namespace {namespace:?}"),
+        };
+        let what = match asked.subresource.as_str() {
+            "" => asked.resource.clone(),
+            below => format!("{}/{below}", asked.resource),
+        };
+        ApiError::forbidden(
+            named,
+            &format!(
+                "User {:?} cannot {} resource {what:?} in API group {:?} {place}",
+                user.name, asked.verb, asked.group
+            ),
+        )
+    })
+}
+
+fn plain_attributes(request: &Request) -> Attributes {
+    Attributes {
+        verb: request.method().as_str().to_lowercase(),
+        path: request.uri().path().to_owned(),
+        ..Attributes::default()
+    }
+}
+
+fn attributes(request: &Request, place: &Place, query: &Query) -> Attributes {
+    let named = place.name.is_some();
+    let verb = match *request.method() {
+        Method::GET | Method::HEAD if query.flag("watch") => "watch",
+        Method::GET | Method::HEAD if named => "get",
+        Method::GET | Method::HEAD => "list",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE if named => "delete",
+        Method::DELETE => "deletecollection",
+        _ => "",
+    };
+    Attributes {
+        verb: verb.into(),
+        group: place.group.clone(),
+        resource: place.resource.clone(),
+        subresource: place.subresource.clone().unwrap_or_default(),
+        namespace: place.namespace.clone().unwrap_or_default(),
+        name: place.name.clone().unwrap_or_default(),
+        path: String::new(),
+    }
+}
+
+/// Paths that are no resources.
+fn plain(cluster: &Cluster, request: &Request, parts: &[&str]) -> Result<Response, ApiError> {
+    if request.method() != Method::GET && request.method() != Method::HEAD {
+        return Err(ApiError::method_not_allowed());
+    }
+    let now = cluster.registry.now();
+    let headers = request.headers();
+    let aggregated = negotiate::aggregated(headers);
+    let value = match (parts, aggregated) {
+        (["api"], Some(version)) => return Ok(aggregate(&discovery::aggregated(&now, true, version), version)),
+        (["apis"], Some(version)) => return Ok(aggregate(&discovery::aggregated(&now, false, version), version)),
+        (["api"], None) => Some(discovery::core_versions()),
+        (["apis"], None) => Some(discovery::groups(&now)),
+        (["api", "v1"], _) => discovery::resources(&now, "", "v1"),
+        (["apis", group], _) => discovery::group(&now, group),
+        (["apis", group, version], _) => discovery::resources(&now, group, version),
+        (["version"], _) => Some(discovery::version()),
+        (["healthz" | "livez" | "readyz", ..], _) => {
+            return Ok(respond::raw(StatusCode::OK, "text/plain; charset=utf-8", "ok".into()));
+        }
+        (["openapi", "v3"], _) => Some(openapi::root(&now)),
+        (["openapi", "v3", rest @ ..], _) => openapi::document(&now, rest),
+        (["openapi", "v2"], _) => Some(openapi::version_two(&now)),
+        ([""], _) => Some(discovery::root(&now)),
+        _ => None,
+    };
+    match value {
+        Some(value) => Ok(respond::value(StatusCode::OK, negotiate::accepted(headers).unwrap_or(JSON), &value)),
+        None => Ok(not_found()),
+    }
+}
+
+const JSON: negotiate::Accepted =
+    negotiate::Accepted { view: negotiate::View::Object, format: negotiate::Format::Json };
+
+fn aggregate(value: &serde_json::Value, version: &'static str) -> Response {
+    let kind = match version {
+        "v2" => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+        _ => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+    };
+    respond::raw(StatusCode::OK, kind, serde_json::to_vec(value).unwrap_or_default().into())
+}
+
+/// What the real server says to a path it does not know.
+fn not_found() -> Response {
+    respond::raw(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n".into())
+}
+
+async fn resource_request(
+    front: &Front,
+    request: Request<Body>,
+    resource: &Arc<Resource>,
+    place: Place,
+    query: Query,
+    user: &User,
+) -> Result<Response, ApiError> {
+    let cluster = &front.cluster;
+    let method = request.method().clone();
+    if place.name.is_some() && place.subresource.is_none() && !resource.is_stored() {
+        return Ok(not_found());
+    }
+    let accepted = negotiate::accepted(request.headers());
+    let namespace = place.namespace.as_deref().unwrap_or("");
+    let reading = method == Method::GET || method == Method::HEAD;
+    let Some(name) = place.name.as_deref() else {
+        return match method {
+            _ if reading && !resource.is_stored() => Err(ApiError::method_not_allowed()),
+            _ if reading && query.flag("watch") => {
+                watch::watch(cluster, resource, &place, &query, accepted?, front.stop.clone()).await
+            }
+            _ if reading => read::list(cluster, resource, &place, &query, accepted?).await,
+            Method::POST if resource.namespaced && place.namespace.is_none() => Err(ApiError::method_not_allowed()),
+            Method::POST => write::create(cluster, resource, namespace, request, &query, accepted?, user).await,
+            Method::DELETE if resource.verbs().contains(&"deletecollection") => {
+                write::delete_collection(cluster, resource, &place, request, &query).await
+            }
+            _ => Err(ApiError::method_not_allowed()),
+        };
+    };
+    let target = Target { resource, namespace, name };
+    if let Some(subresource) = place.subresource.as_deref() {
+        let Some(known) = resource.subresources().into_iter().find(|known| known.name == subresource) else {
+            return Ok(not_found());
+        };
+        let verb = match method {
+            _ if reading => "get",
+            Method::POST => "create",
+            Method::PUT => "update",
+            Method::PATCH => "patch",
+            Method::DELETE => "delete",
+            _ => "",
+        };
+        if !known.verbs.contains(&verb) {
+            return Err(ApiError::method_not_allowed());
+        }
+        return match subresource {
+            "log" | "exec" | "attach" | "portforward" | "proxy" => {
+                stream::serve(cluster, target, subresource, &place, request, &query).await
+            }
+            _ => write::subresource(cluster, target, subresource, request, &query).await,
+        };
+    }
+    match method {
+        _ if reading && query.flag("watch") => {
+            watch::watch(cluster, resource, &place, &query, accepted?, front.stop.clone()).await
+        }
+        _ if reading => read::get(cluster, target, accepted?).await,
+        Method::PUT => write::update(cluster, target, None, request, &query).await,
+        Method::PATCH => write::patch(cluster, target, None, request, &query).await,
+        Method::DELETE => write::delete(cluster, target, request, &query).await,
+        _ => Err(ApiError::method_not_allowed()),
+    }
+}

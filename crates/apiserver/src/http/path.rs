@@ -1,0 +1,165 @@
+//! What a request's path and query mean.
+
+use std::collections::HashMap;
+
+/// A path, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    /// A resource, a collection, or something below an object.
+    Resource(Place),
+    /// Anything else: discovery, health, OpenAPI.
+    Plain(Vec<String>),
+}
+
+/// The place of a resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) group: String,
+    pub(super) version: String,
+    pub(super) namespace: Option<String>,
+    pub(super) resource: String,
+    pub(super) name: Option<String>,
+    pub(super) subresource: Option<String>,
+    /// What follows the subresource; only proxies use it.
+    pub(super) rest: Vec<String>,
+}
+
+/// Reads a path; `None` if an escape is broken.
+pub(super) fn route(path: &str) -> Option<Route> {
+    let parts: Vec<String> =
+        path.trim_matches('/').split('/').map(|part| decode(part, false)).collect::<Option<_>>()?;
+    let text: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let (group, version, tail) = match text.as_slice() {
+        ["api", version, tail @ ..] if !tail.is_empty() => ("", *version, tail),
+        ["apis", group, version, tail @ ..] if !tail.is_empty() => (*group, *version, tail),
+        _ => return Some(Route::Plain(parts)),
+    };
+    let mut place = Place { group: group.into(), version: version.into(), ..Place::default() };
+    let own = |text: &str| Some(text.to_owned());
+    let tail = match tail {
+        ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => tail,
+        ["namespaces", namespace, rest @ ..] if !rest.is_empty() => {
+            place.namespace = own(namespace);
+            rest
+        }
+        tail => tail,
+    };
+    match tail {
+        [resource] => place.resource = (*resource).into(),
+        [resource, name] => {
+            (place.resource, place.name) = ((*resource).into(), own(name));
+        }
+        [resource, name, subresource, rest @ ..] => {
+            (place.resource, place.name, place.subresource) = ((*resource).into(), own(name), own(subresource));
+            place.rest = rest.iter().map(|part| (*part).to_owned()).collect();
+        }
+        [] => return Some(Route::Plain(parts)),
+    }
+    Some(Route::Resource(place))
+}
+
+/// The parameters of a request.
+#[derive(Debug, Default)]
+pub(super) struct Query {
+    first: HashMap<String, String>,
+    all: Vec<(String, String)>,
+}
+
+impl Query {
+    pub(super) fn parse(text: &str) -> Query {
+        let mut query = Query::default();
+        for pair in text.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            if let (Some(key), Some(value)) = (decode(key, true), decode(value, true)) {
+                query.first.entry(key.clone()).or_insert_with(|| value.clone());
+                query.all.push((key, value));
+            }
+        }
+        query
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&str> {
+        self.first.get(key).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    pub(super) fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.all.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    /// A flag, as Go reads it.
+    pub(super) fn flag(&self, key: &str) -> bool {
+        match self.first.get(key).map(String::as_str) {
+            Some("1" | "t" | "T" | "true" | "TRUE" | "True") => true,
+            Some("") => true,
+            _ => false,
+        }
+    }
+
+    pub(super) fn number(&self, key: &str) -> Option<i64> {
+        self.get(key)?.parse().ok()
+    }
+}
+
+fn decode(text: &str, plus: bool) -> Option<String> {
+    if !text.contains('%') && !(plus && text.contains('+')) {
+        return Some(text.to_owned());
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digit = |byte: u8| char::from(byte).to_digit(16);
+                let (high, low) = (digit(rest.next()?)?, digit(rest.next()?)?);
+                (high * 16 + low) as u8
+            }
+            b'+' if plus => b' ',
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(path: &str, expect: (&str, &str, Option<&str>, &str, Option<&str>, Option<&str>)) {
+        let Some(Route::Resource(place)) = route(path) else { panic!("{path} is no resource") };
+        let got = (
+            place.group.as_str(),
+            place.version.as_str(),
+            place.namespace.as_deref(),
+            place.resource.as_str(),
+            place.name.as_deref(),
+            place.subresource.as_deref(),
+        );
+        assert_eq!(got, expect, "{path}");
+    }
+
+    #[test]
+    fn paths_are_taken_apart() {
+        check("/api/v1/pods", ("", "v1", None, "pods", None, None));
+        check("/api/v1/namespaces", ("", "v1", None, "namespaces", None, None));
+        check("/api/v1/namespaces/a", ("", "v1", None, "namespaces", Some("a"), None));
+        check("/api/v1/namespaces/a/status", ("", "v1", None, "namespaces", Some("a"), Some("status")));
+        check("/api/v1/namespaces/a/pods", ("", "v1", Some("a"), "pods", None, None));
+        check("/api/v1/namespaces/a/pods/b/log", ("", "v1", Some("a"), "pods", Some("b"), Some("log")));
+        check(
+            "/apis/ray.io/v1/namespaces/a/rayclusters/b",
+            ("ray.io", "v1", Some("a"), "rayclusters", Some("b"), None),
+        );
+        check("/apis/x.io/v1/clusterthings/b%3Ac", ("x.io", "v1", None, "clusterthings", Some("b:c"), None));
+        assert_eq!(route("/apis/x.io/v1"), Some(Route::Plain(vec!["apis".into(), "x.io".into(), "v1".into()])));
+        assert_eq!(route("/api/v1/pods/%zz"), None);
+    }
+
+    #[test]
+    fn queries_are_decoded() {
+        let query = Query::parse("labelSelector=a%3Db&command=x&command=y+z&watch=1&empty=");
+        assert_eq!(query.get("labelSelector"), Some("a=b"));
+        assert_eq!(query.all("command").collect::<Vec<_>>(), ["x", "y z"]);
+        assert!(query.flag("watch"));
+        assert_eq!(query.get("empty"), None);
+    }
+}

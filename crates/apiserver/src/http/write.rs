@@ -1,0 +1,320 @@
+//! Create, update, patch, delete.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde_json::{Value, json};
+
+use super::negotiate::{self, Accepted};
+use super::path::{Place, Query};
+use super::{BODY_LIMIT, read, respond};
+use crate::auth::User;
+use crate::error::ApiError;
+use crate::ops::{
+    self, Cluster, DeleteOptions, FieldValidation, PatchKind, Propagation, Target, WriteOptions, Written,
+};
+use crate::registry::Resource;
+
+pub(super) async fn create(
+    cluster: &Cluster,
+    resource: &Arc<Resource>,
+    namespace: &str,
+    request: Request,
+    query: &Query,
+    accepted: Accepted,
+    user: &User,
+) -> Result<Response, ApiError> {
+    let options = options(request.headers(), query, false)?;
+    let body = object_body(request).await?;
+    if !resource.is_stored() {
+        let answer = match &*resource.plural {
+            "bindings" => {
+                let name = body["metadata"]["name"].as_str().unwrap_or("").to_owned();
+                let pods = cluster.registry.builtin("", "pods");
+                bind(cluster, Target { resource: &pods, namespace, name: &name }, &body).await?
+            }
+            _ => cluster.review(resource, namespace, body, user)?,
+        };
+        return Ok(respond::value(StatusCode::CREATED, accepted, &answer));
+    }
+    let written = cluster.create(resource, namespace, body, &options)?;
+    finish(cluster, resource, written, accepted).await
+}
+
+pub(super) async fn update(
+    cluster: &Cluster,
+    target: Target<'_>,
+    subresource: Option<&str>,
+    request: Request,
+    query: &Query,
+) -> Result<Response, ApiError> {
+    let accepted = negotiate::accepted(request.headers())?;
+    let options = options(request.headers(), query, false)?;
+    let body = object_body(request).await?;
+    let written = cluster.update(target, subresource, body, &options)?;
+    finish(cluster, target.resource, written, accepted).await
+}
+
+pub(super) async fn patch(
+    cluster: &Cluster,
+    target: Target<'_>,
+    subresource: Option<&str>,
+    request: Request,
+    query: &Query,
+) -> Result<Response, ApiError> {
+    let accepted = negotiate::accepted(request.headers())?;
+    let (kind, options, body) = patch_body(target.resource, request, query).await?;
+    let written = cluster.patch(target, subresource, kind, &body, &options)?;
+    finish(cluster, target.resource, written, accepted).await
+}
+
+async fn patch_body(
+    resource: &Resource,
+    request: Request,
+    query: &Query,
+) -> Result<(PatchKind, WriteOptions, Value), ApiError> {
+    let given = content_type(request.headers());
+    let Some(kind) = PatchKind::of(&given) else {
+        let known = match resource.custom() {
+            Some(_) => "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            None => {
+                "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml"
+            }
+        };
+        return Err(ApiError::unsupported_media_type(&given, known));
+    };
+    let options = options(request.headers(), query, kind == PatchKind::Apply)?;
+    let bytes = read_body(request).await?;
+    let body = match kind {
+        PatchKind::Apply => parse_yaml(&bytes)?,
+        _ => parse_json(&bytes)?,
+    };
+    Ok((kind, options, body))
+}
+
+pub(super) async fn delete(
+    cluster: &Cluster,
+    target: Target<'_>,
+    request: Request,
+    query: &Query,
+) -> Result<Response, ApiError> {
+    let accepted = negotiate::accepted(request.headers())?;
+    let options = delete_options(request, query).await?;
+    let deleted = cluster.delete(target, &options)?;
+    cluster.store.settled(if options.dry_run { 0 } else { deleted.entry.revision }).await?;
+    let returned = target.resource.builtin().is_some_and(|builtin| builtin.returns_deleted);
+    if deleted.gone && !returned {
+        let uid = deleted.entry.value()["metadata"]["uid"].as_str().unwrap_or("").to_owned();
+        return Ok(respond::value(StatusCode::OK, accepted, &ops::success(target, &uid)));
+    }
+    Ok(respond::object(StatusCode::OK, target.resource, &deleted.entry, accepted, cluster.clock.now()))
+}
+
+pub(super) async fn delete_collection(
+    cluster: &Cluster,
+    resource: &Arc<Resource>,
+    place: &Place,
+    request: Request,
+    query: &Query,
+) -> Result<Response, ApiError> {
+    let accepted = negotiate::accepted(request.headers())?;
+    let selection = read::selection(resource, place, query)?;
+    let options = delete_options(request, query).await?;
+    let entries = cluster.delete_collection(resource, &selection, &options)?;
+    let revision = entries.iter().map(|entry| entry.revision).max().unwrap_or_else(|| cluster.store.visible());
+    cluster.store.settled(if options.dry_run { 0 } else { revision }).await?;
+    let meta = respond::ListMeta { revision, next: None, remaining: None };
+    Ok(respond::list(resource, entries, &meta, accepted, cluster.clock.now()))
+}
+
+/// Status, scale and the other paths below an object that are no streams.
+pub(super) async fn subresource(
+    cluster: &Cluster,
+    target: Target<'_>,
+    subresource: &str,
+    request: Request,
+    query: &Query,
+) -> Result<Response, ApiError> {
+    let accepted = negotiate::accepted(request.headers())?;
+    let method = request.method().clone();
+    let reading = method == http::Method::GET || method == http::Method::HEAD;
+    match subresource {
+        "scale" if reading => {
+            let scale = cluster.scale(target)?;
+            Ok(respond::value(StatusCode::OK, accepted, &scale))
+        }
+        "scale" if method == http::Method::PUT => {
+            let options = options(request.headers(), query, false)?;
+            let body = object_body(request).await?;
+            let scale = cluster.rescale(target, &options, |_| Ok(body.clone()))?;
+            settle(cluster, &scale).await?;
+            Ok(respond::value(StatusCode::OK, accepted, &scale))
+        }
+        "scale" => {
+            let (kind, options, patch) = patch_body(target.resource, request, query).await?;
+            let scale =
+                cluster.rescale(target, &options, |old| kind.run(old, &patch, crate::schema::TypeRef::unknown()))?;
+            settle(cluster, &scale).await?;
+            Ok(respond::value(StatusCode::OK, accepted, &scale))
+        }
+        "eviction" => {
+            let body = object_body(request).await?;
+            cluster.evict(target, &body)?;
+            cluster.store.settled(cluster.store.revision()).await?;
+            let success =
+                json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+            Ok(respond::value(StatusCode::CREATED, accepted, &success))
+        }
+        "binding" => {
+            let body = object_body(request).await?;
+            let answer = bind(cluster, target, &body).await?;
+            Ok(respond::value(StatusCode::CREATED, accepted, &answer))
+        }
+        "token" => {
+            let mut body = object_body(request).await?;
+            let account = cluster.get(target)?.value();
+            let (token, end) = cluster.authority.issue(&account, &body, &cluster.clock);
+            if !body.is_object() {
+                body = json!({});
+            }
+            body["apiVersion"] = "authentication.k8s.io/v1".into();
+            body["kind"] = "TokenRequest".into();
+            body["metadata"] = json!({"name": target.name, "namespace": target.namespace});
+            body["status"] = json!({"token": token, "expirationTimestamp": crate::clock::seconds(end)});
+            Ok(respond::value(StatusCode::CREATED, accepted, &body))
+        }
+        _ if reading => read::get(cluster, target, accepted).await,
+        other if method == http::Method::PUT => update(cluster, target, Some(other), request, query).await,
+        other => patch(cluster, target, Some(other), request, query).await,
+    }
+}
+
+async fn bind(cluster: &Cluster, target: Target<'_>, body: &Value) -> Result<Value, ApiError> {
+    let written = cluster.bind(target, body)?;
+    cluster.store.settled(written.entry.revision).await?;
+    Ok(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}))
+}
+
+async fn settle(cluster: &Cluster, value: &Value) -> Result<(), ApiError> {
+    let revision = value["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0);
+    Ok(cluster.store.settled(revision).await?)
+}
+
+/// Waits for the disk and answers with the object.
+async fn finish(
+    cluster: &Cluster,
+    resource: &Resource,
+    written: Written,
+    accepted: Accepted,
+) -> Result<Response, ApiError> {
+    cluster.store.settled(written.entry.revision).await?;
+    let status = if written.created { StatusCode::CREATED } else { StatusCode::OK };
+    let mut response = respond::object(status, resource, &written.entry, accepted, cluster.clock.now());
+    for warning in &written.warnings {
+        let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+    Ok(response)
+}
+
+fn options(headers: &HeaderMap, query: &Query, apply: bool) -> Result<WriteOptions, ApiError> {
+    let validation = match query.get("fieldValidation") {
+        None | Some("Warn") => FieldValidation::Warn,
+        Some("Ignore") => FieldValidation::Ignore,
+        Some("Strict") => FieldValidation::Strict,
+        Some(other) => {
+            return Err(ApiError::unprocessable(format!(
+                "CreateOptions.meta.k8s.io \"\" is invalid: fieldValidation: Unsupported value: {other:?}: supported values: \"\", \"Ignore\", \"Strict\", \"Warn\""
+            )));
+        }
+    };
+    let dry_run = query.all("dryRun").any(|stage| stage == "All");
+    if let Some(other) = query.all("dryRun").find(|stage| !stage.is_empty() && *stage != "All") {
+        return Err(ApiError::unprocessable(format!(
+            "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"{other}\"]: supported values: \"All\""
+        )));
+    }
+    let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
+    let manager = match query.get("fieldManager") {
+        Some(manager) => manager,
+        None if apply => {
+            return Err(ApiError::unprocessable(
+                "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch",
+            ));
+        }
+        None => agent.and_then(|agent| agent.split('/').next()).unwrap_or("unknown"),
+    };
+    if query.get("force").is_some() && !apply {
+        return Err(ApiError::unprocessable(
+            "PatchOptions.meta.k8s.io \"\" is invalid: force: Forbidden: may not be specified for non-apply patch",
+        ));
+    }
+    Ok(WriteOptions { dry_run, validation, manager: manager.to_owned(), force: query.flag("force") })
+}
+
+async fn delete_options(request: Request, query: &Query) -> Result<DeleteOptions, ApiError> {
+    let yaml = content_type(request.headers()) == "application/yaml";
+    let bytes = read_body(request).await?;
+    let body = match (bytes.is_empty(), yaml) {
+        (true, _) => Value::Null,
+        (false, true) => parse_yaml(&bytes)?,
+        (false, false) => parse_json(&bytes)?,
+    };
+    let mut options = DeleteOptions::parse(&body)?;
+    if let Some(seconds) = query.number("gracePeriodSeconds") {
+        options.grace_seconds = Some(seconds);
+    }
+    if let Some(policy) = query.get("propagationPolicy") {
+        options.propagation = Some(Propagation::parse(policy)?);
+    } else if query.get("orphanDependents").is_some() {
+        let orphan = query.flag("orphanDependents");
+        options.propagation = Some(if orphan { Propagation::Orphan } else { Propagation::Background });
+    }
+    options.dry_run |= query.all("dryRun").any(|stage| stage == "All");
+    Ok(options)
+}
+
+fn content_type(headers: &HeaderMap) -> String {
+    let text = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    text.split(';').next().unwrap_or("").trim().to_lowercase()
+}
+
+async fn object_body(request: Request) -> Result<Value, ApiError> {
+    let given = content_type(request.headers());
+    let bytes = read_body(request).await?;
+    match given.as_str() {
+        "" | "application/json" | "text/plain" | "application/x-www-form-urlencoded" => parse_json(&bytes),
+        "application/yaml" => parse_yaml(&bytes),
+        other => Err(ApiError::unsupported_media_type(other, "application/json, application/yaml")),
+    }
+}
+
+async fn read_body(request: Request<Body>) -> Result<Bytes, ApiError> {
+    match Limited::new(request.into_body(), BODY_LIMIT).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(ApiError::too_large(BODY_LIMIT)),
+        Err(error) => Err(ApiError::bad_request(format!("the body could not be read: {error}"))),
+    }
+}
+
+fn parse_json(bytes: &[u8]) -> Result<Value, ApiError> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        ApiError::bad_request(format!("the object provided is unrecognized: couldn't parse JSON: {error}"))
+    })
+}
+
+fn parse_yaml(bytes: &[u8]) -> Result<Value, ApiError> {
+    let text = std::str::from_utf8(bytes).map_err(|_| ApiError::bad_request("error decoding YAML: not UTF-8"))?;
+    // Most clients send JSON as YAML, which it is; the JSON parser is much faster.
+    if let Ok(value) = serde_json::from_str(text) {
+        return Ok(value);
+    }
+    serde_saphyr::from_str(text).map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))
+}

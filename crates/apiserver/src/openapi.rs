@@ -1,0 +1,299 @@
+//! OpenAPI: the shapes of all kinds, for `kubectl explain`, `apply` and validation.
+//!
+//! Documents are made when asked for and not kept: they are large, and asked for rarely. The patch operations
+//! do not offer strategic merge, so that kubectl takes merge keys from its own types instead of from here.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use crate::registry::{Resource, Snapshot, shape};
+
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
+
+/// `/openapi/v3`: which documents there are. The hash changes when a document does.
+pub(crate) fn root(now: &Snapshot) -> Value {
+    let mut paths = Map::new();
+    for resource in &now.resources {
+        let name = document_name(resource);
+        if paths.contains_key(&name) {
+            continue;
+        }
+        let mut hasher = std::hash::DefaultHasher::new();
+        for one in members(now, &resource.group, &resource.version) {
+            one.kind.hash(&mut hasher);
+            if let Some(custom) = one.custom() {
+                custom.open_api.to_string().hash(&mut hasher);
+                custom.status.hash(&mut hasher);
+            }
+        }
+        let url = format!("/openapi/v3/{name}?hash={:016X}", hasher.finish());
+        paths.insert(name, json!({"serverRelativeURL": url}));
+    }
+    json!({"paths": paths})
+}
+
+/// `/openapi/v3/{api/v1,apis/group/version}`.
+pub(crate) fn document(now: &Snapshot, path: &[&str]) -> Option<Value> {
+    let (group, version) = match path {
+        ["api", version] => ("", *version),
+        ["apis", group, version] => (*group, *version),
+        _ => return None,
+    };
+    let members: Vec<&Arc<Resource>> = members(now, group, version).collect();
+    if members.is_empty() {
+        return None;
+    }
+    let mut paths = Map::new();
+    for resource in &members {
+        add_paths(resource, &mut paths);
+    }
+    Some(json!({
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes", "version": "v1.34.4"},
+        "paths": paths,
+        "components": {"schemas": schemas(&members)},
+    }))
+}
+
+/// `/openapi/v2` in JSON: the definitions only.
+pub(crate) fn version_two(now: &Snapshot) -> Value {
+    let all: Vec<&Arc<Resource>> = now.resources.iter().collect();
+    let text = Value::Object(schemas(&all)).to_string().replace("#/components/schemas/", "#/definitions/");
+    let definitions: Value = serde_json::from_str(&text).unwrap_or_default();
+    json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.34.4"}, "paths": {}, "definitions": definitions})
+}
+
+fn members<'a>(now: &'a Snapshot, group: &'a str, version: &'a str) -> impl Iterator<Item = &'a Arc<Resource>> {
+    now.resources.iter().filter(move |resource| *resource.group == *group && *resource.version == *version)
+}
+
+fn document_name(resource: &Resource) -> String {
+    match resource.group.is_empty() {
+        true => format!("api/{}", resource.version),
+        false => format!("apis/{}/{}", resource.group, resource.version),
+    }
+}
+
+fn schemas(members: &[&Arc<Resource>]) -> Map<String, Value> {
+    let mut generator = shape::settings().into_generator();
+    generator.subschema_for::<k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta>();
+    generator.subschema_for::<k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta>();
+    generator.subschema_for::<k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions>();
+    for builtin in members.iter().filter_map(|resource| resource.builtin()) {
+        (builtin.describe)(&mut generator);
+    }
+    let mut schemas: Map<String, Value> = generator.take_definitions(false).into_iter().collect();
+    for schema in schemas.values_mut() {
+        wrap_references(schema);
+    }
+    for resource in members {
+        let name = definition_name(resource);
+        if let Some(custom) = resource.custom() {
+            schemas.insert(name.clone(), custom_schema(&custom.open_api));
+        }
+        if let Some(schema) = schemas.get_mut(&name) {
+            schema["x-kubernetes-group-version-kind"] = json!([kind_of(resource)]);
+        }
+        schemas.insert(format!("{name}List"), json!({
+            "description": format!("{} is a list of {}", resource.list_kind, resource.kind),
+            "type": "object",
+            "required": ["items"],
+            "properties": {
+                "apiVersion": {"type": "string"},
+                "kind": {"type": "string"},
+                "metadata": {"$ref": format!("#/components/schemas/{LIST_META}")},
+                "items": {"type": "array", "items": {"$ref": format!("#/components/schemas/{name}")}},
+            },
+            "x-kubernetes-group-version-kind": [{"group": &*resource.group, "version": &*resource.version, "kind": &*resource.list_kind}],
+        }));
+    }
+    schemas
+}
+
+fn custom_schema(schema: &Value) -> Value {
+    let mut schema = if schema.is_object() { schema.clone() } else { json!({"type": "object"}) };
+    let properties = &mut schema["properties"];
+    if !properties.is_object() {
+        *properties = json!({});
+    }
+    properties["metadata"] = json!({
+        "description": "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata",
+        "allOf": [{"$ref": format!("#/components/schemas/{OBJECT_META}")}],
+    });
+    for key in ["apiVersion", "kind"] {
+        if properties[key].is_null() {
+            properties[key] = json!({"type": "string"});
+        }
+    }
+    schema
+}
+
+/// OpenAPI 3.0 ignores what stands beside a reference, unless the reference is wrapped.
+fn wrap_references(schema: &mut Value) {
+    match schema {
+        Value::Object(map) => {
+            // A property may be called `$ref` too; only a text is a reference.
+            if map.len() > 1
+                && map.get("$ref").is_some_and(Value::is_string)
+                && let Some(reference) = map.remove("$ref")
+            {
+                map.insert("allOf".into(), json!([{"$ref": reference}]));
+            }
+            for (key, value) in map.iter_mut() {
+                if key != "allOf" {
+                    wrap_references(value);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(wrap_references),
+        _ => {}
+    }
+}
+
+/// The name of a kind's schema: `io.k8s.api.core.v1.Pod`, or the reversed group for custom kinds.
+fn definition_name(resource: &Resource) -> String {
+    match resource.builtin() {
+        Some(builtin) => (builtin.definition)().into_owned(),
+        None => {
+            let mut parts: Vec<&str> = resource.group.split('.').collect();
+            parts.reverse();
+            format!("{}.{}.{}", parts.join("."), resource.version, resource.kind)
+        }
+    }
+}
+
+fn kind_of(resource: &Resource) -> Value {
+    json!({"group": &*resource.group, "version": &*resource.version, "kind": &*resource.kind})
+}
+
+fn add_paths(resource: &Resource, paths: &mut Map<String, Value>) {
+    let prefix = match resource.group.is_empty() {
+        true => format!("/api/{}", resource.version),
+        false => format!("/apis/{}/{}", resource.group, resource.version),
+    };
+    let verbs = resource.verbs();
+    let collection = match resource.namespaced {
+        true => format!("{prefix}/namespaces/{{namespace}}/{}", resource.plural),
+        false => format!("{prefix}/{}", resource.plural),
+    };
+    let operations = |known: &[(&str, &str, &str)]| {
+        let known = known.iter().filter(|(_, verb, _)| verbs.contains(verb));
+        let made = known.map(|(method, _, action)| ((*method).to_owned(), operation(resource, action)));
+        made.collect::<Map<String, Value>>()
+    };
+    if resource.namespaced && verbs.contains(&"list") {
+        let all = operations(&[("get", "list", "list")]);
+        paths.insert(format!("{prefix}/{}", resource.plural), all.into());
+    }
+    let many = operations(&[
+        ("get", "list", "list"),
+        ("post", "create", "post"),
+        ("delete", "deletecollection", "deletecollection"),
+    ]);
+    let mut many = many;
+    many.insert("parameters".into(), path_parameters(resource, false));
+    paths.insert(collection.clone(), many.into());
+    if resource.is_stored() {
+        let mut one = operations(&[
+            ("get", "get", "get"),
+            ("put", "update", "put"),
+            ("patch", "patch", "patch"),
+            ("delete", "delete", "delete"),
+        ]);
+        one.insert("parameters".into(), path_parameters(resource, true));
+        paths.insert(format!("{collection}/{{name}}"), one.into());
+    }
+}
+
+fn path_parameters(resource: &Resource, named: bool) -> Value {
+    let parameter = |name: &str| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string", "uniqueItems": true}});
+    let mut parameters = Vec::new();
+    if named {
+        parameters.push(parameter("name"));
+    }
+    if resource.namespaced {
+        parameters.push(parameter("namespace"));
+    }
+    parameters.into()
+}
+
+fn operation(resource: &Resource, action: &str) -> Value {
+    let reference = format!("#/components/schemas/{}", definition_name(resource));
+    let parameter =
+        |name: &str, kind: &str| json!({"name": name, "in": "query", "schema": {"type": kind, "uniqueItems": true}});
+    let mut parameters = Vec::new();
+    if matches!(action, "post" | "put" | "patch") {
+        parameters.extend([
+            parameter("dryRun", "string"),
+            parameter("fieldManager", "string"),
+            parameter("fieldValidation", "string"),
+        ]);
+    }
+    if action == "patch" {
+        parameters.push(parameter("force", "boolean"));
+    }
+    if action.starts_with("delete") {
+        parameters.extend([
+            parameter("dryRun", "string"),
+            parameter("gracePeriodSeconds", "integer"),
+            parameter("propagationPolicy", "string"),
+        ]);
+    }
+    if action == "list" {
+        let names = ["labelSelector", "fieldSelector", "continue", "resourceVersion", "resourceVersionMatch"];
+        parameters.extend(names.map(|name| parameter(name, "string")));
+        parameters.extend([
+            parameter("limit", "integer"),
+            parameter("watch", "boolean"),
+            parameter("timeoutSeconds", "integer"),
+        ]);
+    }
+    let schema = match action {
+        "list" => json!({"$ref": format!("{reference}List")}),
+        _ => json!({"$ref": reference}),
+    };
+    let mut operation = json!({
+        "description": format!("{action} {}", resource.kind),
+        "parameters": parameters,
+        "responses": {"200": {"description": "OK", "content": {"application/json": {"schema": schema}}}},
+        "x-kubernetes-action": action,
+        "x-kubernetes-group-version-kind": kind_of(resource),
+    });
+    match action {
+        "post" | "put" => {
+            operation["requestBody"] = json!({"required": true, "content": {"*/*": {"schema": {"$ref": reference}}}})
+        }
+        "patch" => {
+            let patch = json!({"schema": {"type": "object"}});
+            operation["requestBody"] = json!({"required": true, "content": {
+                "application/apply-patch+yaml": patch, "application/json-patch+json": patch, "application/merge-patch+json": patch}});
+        }
+        _ => {}
+    }
+    operation
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::Registry;
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        let now = Registry::default().now();
+        let root = root(&now);
+        for path in root["paths"].as_object().expect("paths").keys() {
+            let parts: Vec<&str> = path.split('/').collect();
+            let document = document(&now, &parts).expect("a document");
+            let schemas = document["components"]["schemas"].as_object().expect("schemas");
+            let text = document.to_string();
+            for reference in text.split("#/components/schemas/").skip(1) {
+                let name = reference.split('"').next().expect("a name");
+                assert!(schemas.contains_key(name), "{path}: {name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Create.
+
+use serde_json::Value;
+
+use super::{Cluster, WriteOptions, Written, body, unsaved};
+use crate::error::ApiError;
+use crate::names;
+use crate::registry::Resource;
+use crate::store::{ObjectKey, Refused, Write};
+
+/// How often another suffix is tried before giving up on a name.
+const NAME_TRIES: usize = 8;
+/// `generateName` is cut so that the whole name fits into a label.
+const GENERATED_BASE: usize = 58;
+
+impl Cluster {
+    /// Makes a new object; the namespace comes from the path.
+    pub fn create(
+        &self,
+        resource: &std::sync::Arc<Resource>,
+        namespace: &str,
+        mut value: Value,
+        options: &WriteOptions,
+    ) -> Result<Written, ApiError> {
+        let warnings = body::normalise(resource, &mut value, options.validation)?;
+        let generated = self.begin(resource, namespace, &mut value)?;
+        self.finish_create(resource, namespace, value, generated.as_deref(), warnings, options)
+    }
+
+    /// Commits a body that is already in stored form; `generated` is the base of a name to draw.
+    pub(super) fn finish_create(
+        &self,
+        resource: &std::sync::Arc<Resource>,
+        namespace: &str,
+        mut value: Value,
+        generated: Option<&str>,
+        warnings: Vec<String>,
+        options: &WriteOptions,
+    ) -> Result<Written, ApiError> {
+        self.admit_create(resource, namespace, &mut value)?;
+        for _ in 0..NAME_TRIES {
+            if let Some(base) = generated {
+                let cut =
+                    (0..=base.len().min(GENERATED_BASE)).rev().find(|end| base.is_char_boundary(*end)).unwrap_or(0);
+                value["metadata"]["name"] = format!("{}{}", &base[..cut], self.clock.suffix(5)).into();
+            }
+            let mut object = value.clone();
+            if let Some(builtin) = resource.builtin() {
+                (builtin.create)(&mut object);
+                (builtin.default)(&mut object);
+            }
+            self.check(resource, &object, None)?;
+            let name = object["metadata"]["name"].as_str().unwrap_or("").to_owned();
+            let key = ObjectKey::new(namespace, &name);
+            let claim = self.service_ips.claim(resource, &mut object, None, self)?;
+            if options.dry_run {
+                if self.store.get(&resource.table, &key).is_some() {
+                    return Err(ApiError::already_exists(resource.named(&name)));
+                }
+                return Ok(Written { entry: unsaved(key, object, None), created: true, warnings });
+            }
+            match self.store.commit(&resource.table, key, Write::Create(object)) {
+                Ok(entry) => {
+                    claim.keep();
+                    return Ok(Written { entry, created: true, warnings });
+                }
+                Err(Refused::Exists) if generated.is_some() => {}
+                Err(_) => return Err(ApiError::already_exists(resource.named(&name))),
+            }
+        }
+        let name = value["metadata"]["name"].as_str().unwrap_or("");
+        Err(ApiError::already_exists(resource.named(name)))
+    }
+
+    /// Sets what only the server decides about a new object; returns the base of a name to draw.
+    pub(super) fn begin(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        value: &mut Value,
+    ) -> Result<Option<String>, ApiError> {
+        let has_status = resource.has_status();
+        let metadata = &mut value["metadata"];
+        if !metadata["resourceVersion"].as_str().unwrap_or("").is_empty() {
+            return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+        }
+        let given = metadata["namespace"].as_str().unwrap_or("");
+        if resource.namespaced && !given.is_empty() && given != namespace {
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        if let Some(metadata) = metadata.as_object_mut() {
+            for key in [
+                "resourceVersion",
+                "selfLink",
+                "deletionTimestamp",
+                "deletionGracePeriodSeconds",
+                "generation",
+                "namespace",
+            ] {
+                metadata.remove(key);
+            }
+            if resource.namespaced {
+                metadata.insert("namespace".into(), namespace.into());
+            }
+            metadata.insert("uid".into(), self.clock.uid().into());
+            metadata.insert("creationTimestamp".into(), self.clock.stamp().into());
+            if resource.counts_generation() {
+                metadata.insert("generation".into(), 1.into());
+            }
+        }
+        if has_status
+            && resource.custom().is_some()
+            && let Some(object) = value.as_object_mut()
+        {
+            object.remove("status");
+        }
+        let metadata = &value["metadata"];
+        let unnamed = metadata["name"].as_str().unwrap_or("").is_empty();
+        let base = metadata["generateName"].as_str().filter(|base| unnamed && !base.is_empty());
+        Ok(base.map(str::to_owned))
+    }
+
+    /// Says what is wrong with an object about to be stored.
+    pub(super) fn check(&self, resource: &Resource, new: &Value, old: Option<&Value>) -> Result<(), ApiError> {
+        let mut errors = Vec::new();
+        names::check_metadata(&new["metadata"], resource.name_rule(), resource.namespaced, &mut errors);
+        match &resource.behaviour {
+            crate::registry::Behaviour::Builtin(builtin) => (builtin.check)(new, old, &mut errors),
+            crate::registry::Behaviour::Custom(custom) => {
+                if let Some(schema) = &custom.schema {
+                    errors.extend(schema.validate(new, old));
+                }
+            }
+        }
+        if errors.is_empty() {
+            return Ok(());
+        }
+        let name = new["metadata"]["name"].as_str().unwrap_or("");
+        Err(ApiError::invalid(resource.kind_named(name), &errors))
+    }
+}

@@ -1,0 +1,246 @@
+//! Delete: one object or a collection; at once, or in steps that others must finish.
+//!
+//! An object with finalizers, or a pod on a node, is only marked. It goes when the last finalizer is removed,
+//! or when the node says that the pod has stopped.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{Cluster, Target, unsaved};
+use crate::clock::seconds;
+use crate::error::ApiError;
+use crate::registry::Resource;
+use crate::selector::Selection;
+use crate::store::{Entry, Refused, Span, Write};
+
+/// What happens to the objects that an object owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    /// They go after it.
+    Background,
+    /// They go before it.
+    Foreground,
+    /// They stay.
+    Orphan,
+}
+
+/// What a client says about a deletion.
+#[derive(Clone, Debug, Default)]
+pub struct DeleteOptions {
+    /// How long a pod may take; its own wish if nothing is said.
+    pub grace_seconds: Option<i64>,
+    /// The uid that is meant.
+    pub uid: Option<String>,
+    /// The version that is meant.
+    pub resource_version: Option<String>,
+    /// What happens to dependents.
+    pub propagation: Option<Propagation>,
+    /// Do everything but delete.
+    pub dry_run: bool,
+}
+
+/// What a deletion did.
+#[derive(Debug)]
+pub struct Deleted {
+    /// The object, as it is or as it was.
+    pub entry: Arc<Entry>,
+    /// Whether it is gone.
+    pub gone: bool,
+}
+
+impl DeleteOptions {
+    /// Reads a `DeleteOptions` body.
+    pub fn parse(body: &Value) -> Result<DeleteOptions, ApiError> {
+        let mut options = DeleteOptions::default();
+        if body.is_null() {
+            return Ok(options);
+        }
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        options.grace_seconds = body["gracePeriodSeconds"].as_i64();
+        options.uid = text(&body["preconditions"]["uid"]);
+        options.resource_version = text(&body["preconditions"]["resourceVersion"]);
+        options.dry_run = body["dryRun"].as_array().is_some_and(|stages| stages.iter().any(|stage| stage == "All"));
+        if let Some(name) = body["propagationPolicy"].as_str() {
+            options.propagation = Some(Propagation::parse(name)?);
+        } else if let Some(orphan) = body["orphanDependents"].as_bool() {
+            options.propagation = Some(if orphan { Propagation::Orphan } else { Propagation::Background });
+        }
+        Ok(options)
+    }
+}
+
+impl Propagation {
+    /// Reads a policy by its name.
+    pub fn parse(name: &str) -> Result<Propagation, ApiError> {
+        match name {
+            "Background" => Ok(Propagation::Background),
+            "Foreground" => Ok(Propagation::Foreground),
+            "Orphan" => Ok(Propagation::Orphan),
+            other => Err(ApiError::unprocessable(format!(
+                "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: {other:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
+            ))),
+        }
+    }
+}
+
+impl Cluster {
+    /// Deletes one object, or marks it for deletion.
+    pub fn delete(&self, target: Target<'_>, options: &DeleteOptions) -> Result<Deleted, ApiError> {
+        loop {
+            let entry = self.get(target)?;
+            let old = entry.value();
+            check_preconditions(target, &entry, &old, options)?;
+            let mut new = old.clone();
+            let gone = self.mark(target.resource, &mut new, options);
+            if options.dry_run {
+                return Ok(Deleted { entry: unsaved(target.key(), new, Some(entry.revision)), gone });
+            }
+            if gone {
+                match self.remove(target, entry.revision, new) {
+                    Ok(entry) => return Ok(Deleted { entry, gone }),
+                    Err(error) if error.is_conflict() => continue,
+                    Err(error) => return Err(error),
+                }
+            }
+            if new == old {
+                return Ok(Deleted { entry, gone });
+            }
+            match self.store.commit(&target.resource.table, target.key(), Write::Update(entry.revision, new)) {
+                Ok(entry) => return Ok(Deleted { entry, gone }),
+                Err(Refused::Conflict) => {}
+                Err(_) => return Err(target.not_found()),
+            }
+        }
+    }
+
+    /// Deletes what a selection means, in one namespace or in all.
+    pub fn delete_collection(
+        &self,
+        resource: &Arc<Resource>,
+        selection: &Selection,
+        options: &DeleteOptions,
+    ) -> Result<Vec<Arc<Entry>>, ApiError> {
+        let span = Span { namespace: selection.namespace.as_deref(), ..Span::default() };
+        let page = self.store.list(&resource.table, &span, |entry| selection.matches(entry));
+        let mut deleted = Vec::new();
+        for entry in page.map(|page| page.entries).unwrap_or_default() {
+            let target = Target { resource, namespace: &entry.key.namespace, name: &entry.key.name };
+            match self.delete(target, options) {
+                Ok(done) => deleted.push(done.entry),
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(deleted)
+    }
+
+    /// Changes an object into one that is being deleted; true if it can go at once.
+    fn mark(&self, resource: &Resource, value: &mut Value, options: &DeleteOptions) -> bool {
+        let grace = grace(resource, value, options);
+        set_finalizers(resource, value, options.propagation);
+        let is_namespace = &*resource.table == "namespaces";
+        let metadata = &value["metadata"];
+        let held = metadata["finalizers"].as_array().is_some_and(|list| !list.is_empty())
+            || (is_namespace && value["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty()));
+        if is_namespace && held {
+            value["status"]["phase"] = "Terminating".into();
+        }
+        let metadata = &mut value["metadata"];
+        let before = metadata["deletionGracePeriodSeconds"].as_i64();
+        let marked = metadata["deletionTimestamp"].is_string();
+        if marked {
+            // A second deletion can only hurry the first.
+            if before.is_none_or(|before| grace < before) {
+                self.stamp(metadata, grace);
+            }
+        } else if held || grace > 0 {
+            self.stamp(metadata, grace);
+            if let Some(generation) = metadata["generation"].as_i64().filter(|generation| *generation > 0) {
+                metadata["generation"] = (generation + 1).into();
+            }
+        }
+        let wait = metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+        !held && (grace == 0 || wait == 0)
+    }
+
+    fn stamp(&self, metadata: &mut Value, grace: i64) {
+        let end = self.clock.now() + jiff::SignedDuration::from_secs(grace);
+        metadata["deletionTimestamp"] = seconds(end).into();
+        metadata["deletionGracePeriodSeconds"] = grace.into();
+    }
+}
+
+/// How long an object may take to end: only pods on a node take any time.
+fn grace(resource: &Resource, value: &Value, options: &DeleteOptions) -> i64 {
+    if &*resource.table != "pods" {
+        return 0;
+    }
+    let placed = value["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty());
+    let over = matches!(value["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    if !placed || over {
+        return 0;
+    }
+    let wish = value["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(30);
+    options.grace_seconds.unwrap_or(wish).max(0)
+}
+
+fn set_finalizers(resource: &Resource, value: &mut Value, propagation: Option<Propagation>) {
+    let list = value["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    let has = |name: &str| list.iter().any(|finalizer| finalizer == name);
+    let default = match resource.builtin().is_some_and(|builtin| builtin.orphans_by_default) {
+        true => Propagation::Orphan,
+        false => Propagation::Background,
+    };
+    let wanted = propagation.unwrap_or_else(|| match (has("orphan"), has("foregroundDeletion")) {
+        (true, _) => Propagation::Orphan,
+        (_, true) => Propagation::Foreground,
+        _ => default,
+    });
+    let mut kept: Vec<Value> =
+        list.iter().filter(|finalizer| *finalizer != "orphan" && *finalizer != "foregroundDeletion").cloned().collect();
+    match wanted {
+        Propagation::Background => {}
+        Propagation::Foreground => kept.push("foregroundDeletion".into()),
+        Propagation::Orphan => kept.push("orphan".into()),
+    }
+    match (kept.is_empty(), value["metadata"].as_object_mut()) {
+        (true, Some(metadata)) => {
+            metadata.remove("finalizers");
+        }
+        (false, Some(metadata)) => {
+            metadata.insert("finalizers".into(), kept.into());
+        }
+        (_, None) => {}
+    }
+}
+
+fn check_preconditions(
+    target: Target<'_>,
+    entry: &Entry,
+    old: &Value,
+    options: &DeleteOptions,
+) -> Result<(), ApiError> {
+    let uid = old["metadata"]["uid"].as_str().unwrap_or("");
+    if let Some(wanted) = options.uid.as_deref().filter(|wanted| *wanted != uid) {
+        let why = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid}");
+        return Err(ApiError::conflict(target.resource.named(target.name), &why));
+    }
+    let revision = entry.revision.to_string();
+    if let Some(wanted) = options.resource_version.as_deref().filter(|wanted| *wanted != revision) {
+        let why = format!(
+            "Precondition failed: ResourceVersion in precondition: {wanted}, ResourceVersion in object meta: {revision}"
+        );
+        return Err(ApiError::conflict(target.resource.named(target.name), &why));
+    }
+    Ok(())
+}
+
+/// The `Status` that tells of an object that is gone.
+pub fn success(target: Target<'_>, uid: &str) -> Value {
+    let mut details = json!({"name": target.name, "kind": &*target.resource.plural, "uid": uid});
+    if !target.resource.group.is_empty() {
+        details["group"] = (*target.resource.group).into();
+    }
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+}

@@ -1,0 +1,72 @@
+//! Eviction and binding: a pod is asked to go, or told where to run.
+
+use serde_json::{Value, json};
+
+use super::{Cluster, DeleteOptions, Target, WriteOptions, Written};
+use crate::error::ApiError;
+use crate::selector::{LabelRule, labels_match};
+use crate::store::Span;
+
+impl Cluster {
+    /// Deletes a pod unless a disruption budget forbids it for now.
+    pub fn evict(&self, target: Target<'_>, body: &Value) -> Result<(), ApiError> {
+        let pod = self.get(target)?;
+        let span = Span { namespace: Some(target.namespace), ..Span::default() };
+        let budgets = self.store.list("poddisruptionbudgets.policy", &span, |_| true);
+        for budget in budgets.map(|page| page.entries).unwrap_or_default() {
+            let value = budget.value();
+            let rules = LabelRule::from_object(&value["spec"]["selector"]);
+            let allowed = value["status"]["disruptionsAllowed"].as_i64().unwrap_or(0);
+            if !rules.is_empty() && labels_match(&rules, &pod) && allowed <= 0 {
+                return Err(ApiError::too_many_requests(
+                    "Cannot evict pod as it would violate the pod's disruption budget.",
+                ));
+            }
+        }
+        let options = DeleteOptions::parse(&body["deleteOptions"])?;
+        self.delete(target, &options).map(|_| ())
+    }
+
+    /// Places a pod on a node.
+    pub fn bind(&self, target: Target<'_>, body: &Value) -> Result<Written, ApiError> {
+        let node = body["target"]["name"].as_str().unwrap_or("").to_owned();
+        if node.is_empty() {
+            return Err(ApiError::bad_request("a binding names its node in target.name"));
+        }
+        let now = self.clock.stamp();
+        loop {
+            let entry = self.get(target)?;
+            let mut pod = entry.value();
+            if let Some(other) = pod["spec"]["nodeName"].as_str().filter(|other| !other.is_empty()) {
+                let why = format!("pod {} is already assigned to node {other:?}", target.name);
+                return Err(ApiError::conflict(target.resource.named(target.name), &why));
+            }
+            pod["spec"]["nodeName"] = node.as_str().into();
+            let mut conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.retain(|condition| condition["type"] != "PodScheduled");
+            conditions.push(
+                json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now}),
+            );
+            pod["status"]["conditions"] = conditions.into();
+            let write = crate::store::Write::Update(entry.revision, pod);
+            match self.store.commit(&target.resource.table, target.key(), write) {
+                Ok(entry) => return Ok(Written { entry, created: true, warnings: Vec::new() }),
+                Err(crate::store::Refused::Conflict) => {}
+                Err(_) => return Err(target.not_found()),
+            }
+        }
+    }
+
+    /// Writes an object as one of the server's own controllers does: as it is, if nobody was faster.
+    pub(crate) fn modify_status(
+        &self,
+        target: Target<'_>,
+        mut change: impl FnMut(&mut Value),
+    ) -> Result<Written, ApiError> {
+        self.modify(target, Some("status"), &WriteOptions::default(), |old| {
+            let mut new = old.clone();
+            change(&mut new);
+            Ok(new)
+        })
+    }
+}

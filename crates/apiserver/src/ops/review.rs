@@ -1,0 +1,73 @@
+//! Questions that are answered and not stored: who is this, and may they?
+
+use serde_json::{Value, json};
+
+use super::Cluster;
+use crate::auth::{Attributes, User};
+use crate::error::ApiError;
+use crate::registry::Resource;
+
+impl Cluster {
+    /// Answers a review that `user` asks.
+    pub fn review(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        mut body: Value,
+        user: &User,
+    ) -> Result<Value, ApiError> {
+        if !body.is_object() {
+            return Err(ApiError::bad_request("the body must be an object"));
+        }
+        body["apiVersion"] = (*resource.api_version).into();
+        body["kind"] = (*resource.kind).into();
+        if !body["metadata"].is_object() {
+            body["metadata"] = json!({});
+        }
+        let spec = &body["spec"];
+        body["status"] = match &*resource.kind {
+            "SelfSubjectReview" => json!({"userInfo": user.to_value()}),
+            "TokenReview" => match self.authority.user_of_token(spec["token"].as_str().unwrap_or(""), self) {
+                Some(found) => json!({"authenticated": true, "user": found.to_value(), "audiences": spec["audiences"]}),
+                None => json!({"user": {}, "error": "[invalid bearer token]"}),
+            },
+            "SelfSubjectRulesReview" => self.authority.rules_of(user, namespace_of(spec, namespace), self),
+            "SelfSubjectAccessReview" => self.access(spec, user, namespace),
+            _ => {
+                let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
+                let groups = spec["groups"].as_array().into_iter().flatten().map(text).collect();
+                let asked = User { name: text(&spec["user"]), uid: text(&spec["uid"]), groups };
+                self.access(spec, &asked, namespace)
+            }
+        };
+        Ok(body)
+    }
+
+    fn access(&self, spec: &Value, user: &User, namespace: &str) -> Value {
+        let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
+        let asked = &spec["resourceAttributes"];
+        let attributes = if asked.is_object() {
+            let given = text(&asked["namespace"]);
+            Attributes {
+                verb: text(&asked["verb"]),
+                group: text(&asked["group"]),
+                resource: text(&asked["resource"]),
+                subresource: text(&asked["subresource"]),
+                namespace: if namespace.is_empty() { given } else { namespace.to_owned() },
+                name: text(&asked["name"]),
+                path: String::new(),
+            }
+        } else {
+            let asked = &spec["nonResourceAttributes"];
+            Attributes { verb: text(&asked["verb"]), path: text(&asked["path"]), ..Attributes::default() }
+        };
+        match self.authority.allows(user, &attributes, self) {
+            Ok(reason) => json!({"allowed": true, "reason": reason}),
+            Err(reason) => json!({"allowed": false, "reason": reason}),
+        }
+    }
+}
+
+fn namespace_of<'a>(spec: &'a Value, fallback: &'a str) -> &'a str {
+    spec["namespace"].as_str().unwrap_or(fallback)
+}

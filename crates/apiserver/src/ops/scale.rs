@@ -1,0 +1,95 @@
+//! The scale subresource: one number of an object, as a small object of its own.
+
+use serde_json::{Value, json};
+
+use super::{Cluster, Target, WriteOptions};
+use crate::error::ApiError;
+use crate::registry::{Resource, ScalePaths};
+
+impl Cluster {
+    /// The scale of an object.
+    pub fn scale(&self, target: Target<'_>) -> Result<Value, ApiError> {
+        let entry = self.get(target)?;
+        scale_of(target.resource, &entry.value())
+    }
+
+    /// Writes the number of a scale into its object; `change` turns the old scale into the new.
+    pub fn rescale(
+        &self,
+        target: Target<'_>,
+        options: &WriteOptions,
+        change: impl Fn(Value) -> Result<Value, ApiError>,
+    ) -> Result<Value, ApiError> {
+        let paths = paths(target.resource).ok_or_else(ApiError::no_such_path)?;
+        let written = self.modify(target, None, options, |object| {
+            let scale = change(scale_of(target.resource, object)?)?;
+            let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
+            let mut new = object.clone();
+            set(&mut new, &paths.replicas, replicas.into());
+            if let Some(metadata) = new["metadata"].as_object_mut() {
+                match scale["metadata"]["resourceVersion"].as_str() {
+                    Some(version) => metadata.insert("resourceVersion".into(), version.into()),
+                    None => metadata.remove("resourceVersion"),
+                };
+            }
+            Ok(new)
+        })?;
+        scale_of(target.resource, &written.entry.value())
+    }
+}
+
+fn set(object: &mut Value, pointer: &str, value: Value) {
+    let mut place = object;
+    for key in pointer.trim_start_matches('/').split('/') {
+        if !place.is_object() {
+            *place = json!({});
+        }
+        place = &mut place[key];
+    }
+    *place = value;
+}
+
+fn paths(resource: &Resource) -> Option<ScalePaths> {
+    match resource.custom() {
+        Some(custom) => custom.scale.clone(),
+        None => {
+            Some(ScalePaths { replicas: "/spec/replicas".into(), status: "/status/replicas".into(), selector: None })
+        }
+    }
+}
+
+fn scale_of(resource: &Resource, object: &Value) -> Result<Value, ApiError> {
+    let paths = paths(resource).ok_or_else(ApiError::no_such_path)?;
+    let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
+    let metadata = &object["metadata"];
+    let mut scale = json!({
+        "apiVersion": "autoscaling/v1",
+        "kind": "Scale",
+        "metadata": {},
+        "spec": {},
+        "status": {"replicas": number(&paths.status)},
+    });
+    if number(&paths.replicas) != 0 {
+        scale["spec"]["replicas"] = number(&paths.replicas).into();
+    }
+    for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if !metadata[key].is_null() {
+            scale["metadata"][key] = metadata[key].clone();
+        }
+    }
+    let selector = match &paths.selector {
+        Some(pointer) => object.pointer(pointer).and_then(Value::as_str).map(str::to_owned),
+        None => selector_text(&object["spec"]["selector"]),
+    };
+    if let Some(selector) = selector {
+        scale["status"]["selector"] = selector.into();
+    }
+    Ok(scale)
+}
+
+fn selector_text(selector: &Value) -> Option<String> {
+    let labels = selector["matchLabels"].as_object()?;
+    let terms: Vec<String> =
+        labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or(""))).collect();
+    Some(terms.join(","))
+}

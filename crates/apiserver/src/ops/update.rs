@@ -1,0 +1,333 @@
+//! Update: replacing an object, or the part of it that a subresource shows.
+
+use serde_json::{Value, json};
+
+use super::{Cluster, Target, WriteOptions, Written, body, patch, unsaved};
+use crate::error::ApiError;
+use crate::patch::apply::{Writer, track_update};
+use crate::registry::{Behaviour, Resource};
+use crate::schema::FieldError;
+use crate::store::{Entry, Refused, Write};
+
+impl Cluster {
+    /// Replaces an object (or its status) by a body.
+    pub fn update(
+        &self,
+        target: Target<'_>,
+        subresource: Option<&str>,
+        body: Value,
+        options: &WriteOptions,
+    ) -> Result<Written, ApiError> {
+        let named = body["metadata"]["name"].as_str().unwrap_or("");
+        if !named.is_empty() && named != target.name {
+            let message =
+                format!("the name of the object ({named}) does not match the name on the URL ({})", target.name);
+            return Err(ApiError::bad_request(message));
+        }
+        let unconditional = body["metadata"]["resourceVersion"].as_str().unwrap_or("").is_empty();
+        if unconditional && target.resource.custom().is_some() {
+            let error = FieldError::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
+            return Err(ApiError::invalid(target.resource.kind_named(target.name), &[error]));
+        }
+        self.modify(target, subresource, options, |_| Ok(body.clone()))
+    }
+
+    /// Reads, changes and writes an object until nobody interferes. The change sees the shown form.
+    ///
+    /// A change that carries a resourceVersion means exactly that version: then a lost race is an error.
+    pub(crate) fn modify(
+        &self,
+        target: Target<'_>,
+        subresource: Option<&str>,
+        options: &WriteOptions,
+        mut change: impl FnMut(&Value) -> Result<Value, ApiError>,
+    ) -> Result<Written, ApiError> {
+        loop {
+            let entry = self.get(target)?;
+            let old = entry.value();
+            let mut shown = old.clone();
+            target.resource.to_shown(&mut shown);
+            let new = change(&shown)?;
+            let wanted = new["metadata"]["resourceVersion"].as_str().unwrap_or("").to_owned();
+            let pinned = !wanted.is_empty() && wanted != entry.revision.to_string();
+            if pinned {
+                return Err(target.modified());
+            }
+            match self.replace(target, subresource, &entry, &old, new, options) {
+                Err(error) if error.is_conflict() && self.get(target)?.revision != entry.revision => {
+                    // A change that pins a version will find it gone on the next round and say so.
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Writes `new` in place of `old`, provided nobody was faster.
+    fn replace(
+        &self,
+        target: Target<'_>,
+        subresource: Option<&str>,
+        entry: &Entry,
+        old: &Value,
+        mut new: Value,
+        options: &WriteOptions,
+    ) -> Result<Written, ApiError> {
+        let resource = target.resource;
+        if !new["metadata"].is_object() && (new["metadata"].is_null() || new.get("metadata").is_none()) {
+            new["metadata"] = json!({});
+        }
+        let uid = new["metadata"]["uid"].as_str().unwrap_or("");
+        if !uid.is_empty() && old["metadata"]["uid"] != uid {
+            let why = format!(
+                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                old["metadata"]["uid"].as_str().unwrap_or("")
+            );
+            return Err(ApiError::conflict(resource.named(target.name), &why));
+        }
+        let warnings = body::normalise(resource, &mut new, options.validation)?;
+        carry_over(resource, subresource, old, &mut new);
+        check_metadata_update(resource, target.name, old, &new)?;
+        match (subresource, &resource.behaviour) {
+            (Some("status"), Behaviour::Custom(custom)) => {
+                let errors = custom.schema.as_ref().map_or_else(Vec::new, |schema| schema.validate_status(&new, old));
+                if !errors.is_empty() {
+                    return Err(ApiError::invalid(resource.kind_named(target.name), &errors));
+                }
+            }
+            (None, _) => self.check(resource, &new, Some(old))?,
+            _ => {}
+        }
+        let claim = self.service_ips.claim(resource, &mut new, Some(old), self)?;
+        count_generation(resource, old, &mut new);
+        self.track(resource, subresource, old, &mut new, options);
+        let same = without_revision(old) == without_revision(&new);
+        if ends(resource, &new) {
+            if options.dry_run {
+                return Ok(Written {
+                    entry: unsaved(target.key(), new, Some(entry.revision)),
+                    created: false,
+                    warnings,
+                });
+            }
+            let entry = self.remove(target, entry.revision, new)?;
+            return Ok(Written { entry, created: false, warnings });
+        }
+        if same {
+            let entry = self.get(target)?;
+            return Ok(Written { entry, created: false, warnings });
+        }
+        if options.dry_run {
+            return Ok(Written { entry: unsaved(target.key(), new, Some(entry.revision)), created: false, warnings });
+        }
+        match self.store.commit(&resource.table, target.key(), Write::Update(entry.revision, new)) {
+            Ok(entry) => {
+                claim.keep();
+                Ok(Written { entry, created: false, warnings })
+            }
+            Err(Refused::Missing) => Err(target.not_found()),
+            Err(_) => Err(target.modified()),
+        }
+    }
+
+    /// Keeps `managedFields` right, on objects where somebody has begun to apply.
+    fn track(
+        &self,
+        resource: &Resource,
+        subresource: Option<&str>,
+        old: &Value,
+        new: &mut Value,
+        options: &WriteOptions,
+    ) {
+        let tracked = old["metadata"]["managedFields"].is_array();
+        // An apply has already written its own entry.
+        if !tracked || new["metadata"]["managedFields"] != old["metadata"]["managedFields"] {
+            return;
+        }
+        let time = self.clock.stamp();
+        let writer = Writer {
+            manager: &options.manager,
+            api_version: &resource.api_version,
+            subresource: subresource.unwrap_or(""),
+            time: &time,
+            ignored: patch::ignored(resource, subresource),
+        };
+        track_update(Some(old), new, patch::type_of(resource), &writer);
+    }
+
+    /// Takes an object out of the store for good.
+    pub(super) fn remove(
+        &self,
+        target: Target<'_>,
+        revision: u64,
+        last: Value,
+    ) -> Result<std::sync::Arc<Entry>, ApiError> {
+        let freed = (&*target.resource.table == "services").then(|| last.clone());
+        match self.store.commit(&target.resource.table, target.key(), Write::Delete(revision, last)) {
+            Ok(entry) => {
+                if let Some(service) = freed {
+                    self.service_ips.note(&service, false);
+                }
+                Ok(entry)
+            }
+            Err(Refused::Missing) => Err(target.not_found()),
+            Err(_) => Err(target.modified()),
+        }
+    }
+}
+
+/// What an update may not touch is taken from the old object.
+fn carry_over(resource: &Resource, subresource: Option<&str>, old: &Value, new: &mut Value) {
+    let custom = resource.custom().is_some();
+    match subresource {
+        None => {
+            if resource.has_status() {
+                move_field(old, new, "status");
+            }
+            if &*resource.table == "namespaces" {
+                move_field(old, new, "spec");
+            }
+        }
+        Some("status") => {
+            let status = new["status"].take();
+            let managed = new["metadata"]["managedFields"].clone();
+            let metadata = new["metadata"].clone();
+            *new = old.clone();
+            if status.is_null() {
+                new.as_object_mut().map(|object| object.remove("status"));
+            } else {
+                new["status"] = status;
+            }
+            if custom {
+                if managed.is_array() {
+                    new["metadata"]["managedFields"] = managed;
+                }
+            } else {
+                // Built-in kinds let labels, annotations and finalizers through on this path.
+                let owners = old["metadata"]["ownerReferences"].clone();
+                new["metadata"] = metadata;
+                put(&mut new["metadata"], "ownerReferences", owners);
+            }
+        }
+        Some("resize") => {
+            let mut kept = old.clone();
+            for list in ["containers", "initContainers"] {
+                let wanted = new["spec"][list].as_array().cloned().unwrap_or_default();
+                for container in kept["spec"].get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+                    if let Some(found) = wanted.iter().find(|other| other["name"] == container["name"]) {
+                        container["resources"] = found["resources"].clone();
+                    }
+                }
+            }
+            *new = kept;
+        }
+        Some("ephemeralcontainers") => {
+            let added = new["spec"]["ephemeralContainers"].clone();
+            *new = old.clone();
+            put(&mut new["spec"], "ephemeralContainers", added);
+        }
+        Some("finalize") => {
+            let finalizers = new["spec"]["finalizers"].clone();
+            *new = old.clone();
+            put(&mut new["spec"], "finalizers", finalizers);
+        }
+        Some(_) => {}
+    }
+    let metadata = &old["metadata"];
+    for key in [
+        "uid",
+        "creationTimestamp",
+        "namespace",
+        "name",
+        "generateName",
+        "generation",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+    ] {
+        put(&mut new["metadata"], key, metadata[key].clone());
+    }
+    if new["metadata"]["managedFields"].is_null() {
+        put(&mut new["metadata"], "managedFields", metadata["managedFields"].clone());
+    } else if new["metadata"]["managedFields"].as_array().is_some_and(|fields| {
+        fields.is_empty() || (fields.len() == 1 && fields[0].as_object().is_some_and(serde_json::Map::is_empty))
+    }) {
+        put(&mut new["metadata"], "managedFields", Value::Null);
+    }
+    if let Some(metadata) = new["metadata"].as_object_mut() {
+        metadata.remove("resourceVersion");
+    }
+}
+
+fn move_field(old: &Value, new: &mut Value, key: &str) {
+    put(new, key, old[key].clone());
+}
+
+/// Sets a field, or removes it when there is nothing to set.
+fn put(object: &mut Value, key: &str, value: Value) {
+    match (value, object.as_object_mut()) {
+        (_, None) => {}
+        (Value::Null, Some(object)) => {
+            object.remove(key);
+        }
+        (value, Some(object)) => {
+            object.insert(key.into(), value);
+        }
+    }
+}
+
+fn check_metadata_update(resource: &Resource, name: &str, old: &Value, new: &Value) -> Result<(), ApiError> {
+    if !old["metadata"]["deletionTimestamp"].is_string() {
+        return Ok(());
+    }
+    let list = |value: &Value| value["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    let before = list(old);
+    let added: Vec<String> = list(new).iter().filter(|one| !before.contains(one)).map(ToString::to_string).collect();
+    if added.is_empty() {
+        return Ok(());
+    }
+    let why = format!(
+        "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+        added.join(", ")
+    );
+    Err(ApiError::invalid(resource.kind_named(name), &[FieldError::forbidden("metadata.finalizers", &why)]))
+}
+
+/// A new generation for every change of what the user wants.
+fn count_generation(resource: &Resource, old: &Value, new: &mut Value) {
+    if !resource.counts_generation() {
+        return;
+    }
+    let wanted = |value: &Value| {
+        let mut value = value.clone();
+        if let Some(object) = value.as_object_mut() {
+            object.remove("metadata");
+            object.remove("apiVersion");
+            if resource.has_status() || resource.builtin().is_some() {
+                object.remove("status");
+            }
+        }
+        value
+    };
+    if wanted(old) != wanted(new) {
+        let next = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
+        new["metadata"]["generation"] = next.into();
+    }
+}
+
+fn without_revision(value: &Value) -> Value {
+    let mut value = value.clone();
+    if let Some(metadata) = value["metadata"].as_object_mut() {
+        metadata.remove("resourceVersion");
+    }
+    value
+}
+
+/// Whether an object that is being deleted has nothing left to wait for.
+fn ends(resource: &Resource, value: &Value) -> bool {
+    let metadata = &value["metadata"];
+    let none = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
+    metadata["deletionTimestamp"].is_string()
+        && none(&metadata["finalizers"])
+        && metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
+        && (&*resource.table != "namespaces" || none(&value["spec"]["finalizers"]))
+}

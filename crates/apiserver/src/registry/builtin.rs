@@ -1,0 +1,421 @@
+//! The built-in kinds, as a table.
+
+use k8s_openapi::api::admissionregistration::v1 as admission;
+use k8s_openapi::api::apps::v1 as apps;
+use k8s_openapi::api::authentication::v1 as authentication;
+use k8s_openapi::api::authorization::v1 as authorization;
+use k8s_openapi::api::batch::v1 as batch;
+use k8s_openapi::api::coordination::v1 as coordination;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::discovery::v1 as discovery;
+use k8s_openapi::api::events::v1 as events;
+use k8s_openapi::api::networking::v1 as networking;
+use k8s_openapi::api::node::v1 as node;
+use k8s_openapi::api::policy::v1 as policy;
+use k8s_openapi::api::rbac::v1 as rbac;
+use k8s_openapi::api::scheduling::v1 as scheduling;
+use k8s_openapi::api::storage::v1 as storage;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions;
+use schemars::JsonSchema;
+use serde_json::Value;
+
+use super::defaults::{self, other, pod, service, workload};
+use super::rules;
+use super::shape::Describe;
+use crate::names::NameRule;
+use crate::schema::FieldError;
+
+/// What the server knows about a built-in kind.
+#[derive(Clone, Copy)]
+pub struct Builtin {
+    pub(super) group: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) plural: &'static str,
+    pub(super) singular: &'static str,
+    pub(super) short: &'static [&'static str],
+    pub(super) categories: &'static [&'static str],
+    pub(super) namespaced: bool,
+    pub(super) verbs: &'static [&'static str],
+    pub(super) subresources: &'static [Subresource],
+    /// The table of another kind whose objects this one shows.
+    pub(super) table: Option<&'static str>,
+    /// Counts changes of the spec in `metadata.generation`.
+    pub(crate) generation: bool,
+    pub(crate) name_rule: NameRule,
+    /// Dependents survive their owner unless the client says otherwise.
+    pub(crate) orphans_by_default: bool,
+    /// Deleting answers with the object, not with a `Status`.
+    pub(crate) returns_deleted: bool,
+    pub(crate) describe: Describe,
+    pub(crate) definition: fn() -> std::borrow::Cow<'static, str>,
+    /// Fills in what the client left out, on every write.
+    pub(crate) default: fn(&mut Value),
+    /// Sets what only the server may set on a new object.
+    pub(crate) create: fn(&mut Value),
+    /// Says what is wrong with an object, given the one that it replaces.
+    pub(crate) check: fn(&Value, Option<&Value>, &mut Vec<FieldError>),
+}
+
+/// A path below an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subresource {
+    /// The last part of the path.
+    pub name: &'static str,
+    /// Group, version and kind of what it takes and gives, where they differ from the object's.
+    pub kind: Option<(&'static str, &'static str, &'static str)>,
+    /// The verbs it knows.
+    pub verbs: &'static [&'static str],
+}
+
+const ALL: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const NO_COLLECTION: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
+const CREATE: &[&str] = &["create"];
+const READ_WRITE: &[&str] = &["get", "patch", "update"];
+const STREAM: &[&str] = &["create", "get"];
+const PROXY: &[&str] = &["create", "delete", "get", "patch", "update"];
+
+const STATUS: Subresource = Subresource { name: "status", kind: None, verbs: READ_WRITE };
+const SCALE: Subresource = Subresource { name: "scale", kind: Some(("autoscaling", "v1", "Scale")), verbs: READ_WRITE };
+
+const fn sub(name: &'static str, kind: &'static str, verbs: &'static [&'static str]) -> Subresource {
+    Subresource { name, kind: Some(("", "", kind)), verbs }
+}
+
+const fn kind<T: JsonSchema>(
+    group: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    singular: &'static str,
+) -> Builtin {
+    Builtin {
+        group,
+        kind,
+        plural,
+        singular,
+        short: &[],
+        categories: &[],
+        namespaced: true,
+        verbs: ALL,
+        subresources: &[],
+        table: None,
+        generation: false,
+        name_rule: NameRule::Subdomain,
+        orphans_by_default: false,
+        returns_deleted: false,
+        describe: |generator| generator.subschema_for::<T>(),
+        definition: T::schema_name,
+        default: defaults::none,
+        create: defaults::none,
+        check: rules::none,
+    }
+}
+
+impl Builtin {
+    const fn short(self, short: &'static [&'static str]) -> Builtin {
+        Builtin { short, ..self }
+    }
+    const fn in_all(self) -> Builtin {
+        Builtin { categories: &["all"], ..self }
+    }
+    const fn extension(self) -> Builtin {
+        Builtin { categories: &["api-extensions"], namespaced: false, ..self }
+    }
+    const fn cluster(self) -> Builtin {
+        Builtin { namespaced: false, ..self }
+    }
+    const fn create_only(self) -> Builtin {
+        Builtin { verbs: CREATE, ..self }
+    }
+    const fn subs(self, subresources: &'static [Subresource]) -> Builtin {
+        Builtin { subresources, ..self }
+    }
+    const fn counted(self) -> Builtin {
+        Builtin { generation: true, ..self }
+    }
+    const fn named(self, name_rule: NameRule) -> Builtin {
+        Builtin { name_rule, ..self }
+    }
+    const fn default(self, default: fn(&mut Value)) -> Builtin {
+        Builtin { default, ..self }
+    }
+    const fn create(self, create: fn(&mut Value)) -> Builtin {
+        Builtin { create, ..self }
+    }
+    const fn check(self, check: fn(&Value, Option<&Value>, &mut Vec<FieldError>)) -> Builtin {
+        Builtin { check, ..self }
+    }
+    const fn orphans(self) -> Builtin {
+        Builtin { orphans_by_default: true, ..self }
+    }
+    const fn returned(self) -> Builtin {
+        Builtin { returns_deleted: true, ..self }
+    }
+
+    /// Whether there is a subresource of this name.
+    pub(crate) fn has(&self, subresource: &str) -> bool {
+        self.subresources.iter().any(|known| known.name == subresource)
+    }
+}
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+const ADMISSION: &str = "admissionregistration.k8s.io";
+
+/// Every built-in kind, in the order in which discovery shows them. All are at `v1`.
+pub(super) static BUILTINS: &[Builtin] = &[
+    kind::<core::Binding>("", "Binding", "bindings", "binding").create_only(),
+    kind::<core::ConfigMap>("", "ConfigMap", "configmaps", "configmap").short(&["cm"]).check(rules::data),
+    kind::<core::Endpoints>("", "Endpoints", "endpoints", "endpoints").short(&["ep"]).default(service::endpoints),
+    kind::<core::Event>("", "Event", "events", "event").short(&["ev"]).default(other::event),
+    kind::<core::LimitRange>("", "LimitRange", "limitranges", "limitrange").short(&["limits"]),
+    Builtin { verbs: NO_COLLECTION, ..kind::<core::Namespace>("", "Namespace", "namespaces", "namespace") }
+        .short(&["ns"])
+        .cluster()
+        .subs(&[sub("finalize", "Namespace", &["update"]), STATUS])
+        .named(NameRule::Label)
+        .default(other::namespace)
+        .create(other::new_namespace),
+    kind::<core::Node>("", "Node", "nodes", "node")
+        .short(&["no"])
+        .cluster()
+        .subs(&[sub("proxy", "NodeProxyOptions", PROXY), STATUS])
+        .default(other::node),
+    kind::<core::PersistentVolumeClaim>("", "PersistentVolumeClaim", "persistentvolumeclaims", "persistentvolumeclaim")
+        .short(&["pvc"])
+        .subs(&[STATUS])
+        .default(other::claim)
+        .create(other::new_claim)
+        .check(rules::claim)
+        .returned(),
+    kind::<core::PersistentVolume>("", "PersistentVolume", "persistentvolumes", "persistentvolume")
+        .short(&["pv"])
+        .cluster()
+        .subs(&[STATUS])
+        .default(other::volume)
+        .returned(),
+    kind::<core::Pod>("", "Pod", "pods", "pod")
+        .short(&["po"])
+        .in_all()
+        .subs(&[
+            sub("attach", "PodAttachOptions", STREAM),
+            sub("binding", "Binding", CREATE),
+            sub("ephemeralcontainers", "Pod", READ_WRITE),
+            Subresource { name: "eviction", kind: Some(("policy", "v1", "Eviction")), verbs: CREATE },
+            sub("exec", "PodExecOptions", STREAM),
+            sub("log", "Pod", &["get"]),
+            sub("portforward", "PodPortForwardOptions", STREAM),
+            sub("proxy", "PodProxyOptions", PROXY),
+            sub("resize", "Pod", READ_WRITE),
+            STATUS,
+        ])
+        .counted()
+        .default(pod::pod)
+        .create(pod::new_status)
+        .check(rules::pod::pod)
+        .returned(),
+    kind::<core::PodTemplate>("", "PodTemplate", "podtemplates", "podtemplate")
+        .default(workload::pod_template)
+        .returned(),
+    kind::<core::ReplicationController>("", "ReplicationController", "replicationcontrollers", "replicationcontroller")
+        .short(&["rc"])
+        .in_all()
+        .subs(&[SCALE, STATUS])
+        .counted()
+        .default(workload::replica_set)
+        .orphans(),
+    kind::<core::ResourceQuota>("", "ResourceQuota", "resourcequotas", "resourcequota")
+        .short(&["quota"])
+        .subs(&[STATUS])
+        .default(defaults::empty_status)
+        .returned(),
+    kind::<core::Secret>("", "Secret", "secrets", "secret").default(other::secret).check(rules::data),
+    kind::<core::ServiceAccount>("", "ServiceAccount", "serviceaccounts", "serviceaccount")
+        .short(&["sa"])
+        .subs(&[Subresource {
+            name: "token",
+            kind: Some(("authentication.k8s.io", "v1", "TokenRequest")),
+            verbs: CREATE,
+        }])
+        .returned(),
+    kind::<core::Service>("", "Service", "services", "service")
+        .short(&["svc"])
+        .in_all()
+        .subs(&[sub("proxy", "ServiceProxyOptions", PROXY), STATUS])
+        .named(NameRule::Label1035)
+        .default(service::service)
+        .check(rules::service::service)
+        .returned(),
+    kind::<apps::ControllerRevision>("apps", "ControllerRevision", "controllerrevisions", "controllerrevision"),
+    kind::<apps::DaemonSet>("apps", "DaemonSet", "daemonsets", "daemonset")
+        .short(&["ds"])
+        .in_all()
+        .subs(&[STATUS])
+        .counted()
+        .default(workload::daemon_set)
+        .check(rules::workload::replicated),
+    kind::<apps::Deployment>("apps", "Deployment", "deployments", "deployment")
+        .short(&["deploy"])
+        .in_all()
+        .subs(&[SCALE, STATUS])
+        .counted()
+        .default(workload::deployment)
+        .check(rules::workload::replicated),
+    kind::<apps::ReplicaSet>("apps", "ReplicaSet", "replicasets", "replicaset")
+        .short(&["rs"])
+        .in_all()
+        .subs(&[SCALE, STATUS])
+        .counted()
+        .default(workload::replica_set)
+        .check(rules::workload::replicated),
+    kind::<apps::StatefulSet>("apps", "StatefulSet", "statefulsets", "statefulset")
+        .short(&["sts"])
+        .in_all()
+        .subs(&[SCALE, STATUS])
+        .counted()
+        .default(workload::stateful_set)
+        .check(rules::workload::replicated),
+    Builtin { table: Some("events"), ..kind::<events::Event>("events.k8s.io", "Event", "events", "event") }
+        .short(&["ev"])
+        .default(other::event),
+    kind::<authentication::SelfSubjectReview>(
+        "authentication.k8s.io",
+        "SelfSubjectReview",
+        "selfsubjectreviews",
+        "selfsubjectreview",
+    )
+    .cluster()
+    .create_only(),
+    kind::<authentication::TokenReview>("authentication.k8s.io", "TokenReview", "tokenreviews", "tokenreview")
+        .cluster()
+        .create_only(),
+    kind::<authorization::LocalSubjectAccessReview>(
+        "authorization.k8s.io",
+        "LocalSubjectAccessReview",
+        "localsubjectaccessreviews",
+        "localsubjectaccessreview",
+    )
+    .create_only(),
+    kind::<authorization::SelfSubjectAccessReview>(
+        "authorization.k8s.io",
+        "SelfSubjectAccessReview",
+        "selfsubjectaccessreviews",
+        "selfsubjectaccessreview",
+    )
+    .cluster()
+    .create_only(),
+    kind::<authorization::SelfSubjectRulesReview>(
+        "authorization.k8s.io",
+        "SelfSubjectRulesReview",
+        "selfsubjectrulesreviews",
+        "selfsubjectrulesreview",
+    )
+    .cluster()
+    .create_only(),
+    kind::<authorization::SubjectAccessReview>(
+        "authorization.k8s.io",
+        "SubjectAccessReview",
+        "subjectaccessreviews",
+        "subjectaccessreview",
+    )
+    .cluster()
+    .create_only(),
+    kind::<batch::CronJob>("batch", "CronJob", "cronjobs", "cronjob")
+        .short(&["cj"])
+        .in_all()
+        .subs(&[STATUS])
+        .counted()
+        .default(workload::cron_job),
+    kind::<batch::Job>("batch", "Job", "jobs", "job")
+        .in_all()
+        .subs(&[STATUS])
+        .counted()
+        .default(workload::job)
+        .create(workload::new_job)
+        .check(rules::workload::job)
+        .orphans(),
+    kind::<networking::IngressClass>("networking.k8s.io", "IngressClass", "ingressclasses", "ingressclass")
+        .cluster()
+        .counted(),
+    kind::<networking::Ingress>("networking.k8s.io", "Ingress", "ingresses", "ingress")
+        .short(&["ing"])
+        .subs(&[STATUS])
+        .counted()
+        .default(service::ingress)
+        .check(rules::ingress),
+    kind::<networking::NetworkPolicy>("networking.k8s.io", "NetworkPolicy", "networkpolicies", "networkpolicy")
+        .short(&["netpol"])
+        .counted()
+        .default(service::network_policy),
+    kind::<policy::PodDisruptionBudget>("policy", "PodDisruptionBudget", "poddisruptionbudgets", "poddisruptionbudget")
+        .short(&["pdb"])
+        .subs(&[STATUS])
+        .counted()
+        .default(other::disruption_budget)
+        .check(rules::disruption_budget),
+    kind::<rbac::ClusterRoleBinding>(RBAC, "ClusterRoleBinding", "clusterrolebindings", "clusterrolebinding")
+        .cluster()
+        .named(NameRule::Path)
+        .default(other::binding)
+        .check(rules::binding),
+    kind::<rbac::ClusterRole>(RBAC, "ClusterRole", "clusterroles", "clusterrole")
+        .cluster()
+        .named(NameRule::Path)
+        .default(other::role),
+    kind::<rbac::RoleBinding>(RBAC, "RoleBinding", "rolebindings", "rolebinding")
+        .named(NameRule::Path)
+        .default(other::binding)
+        .check(rules::binding),
+    kind::<rbac::Role>(RBAC, "Role", "roles", "role").named(NameRule::Path).default(other::role),
+    kind::<storage::CSIDriver>("storage.k8s.io", "CSIDriver", "csidrivers", "csidriver").cluster(),
+    kind::<storage::CSINode>("storage.k8s.io", "CSINode", "csinodes", "csinode").cluster(),
+    kind::<storage::StorageClass>("storage.k8s.io", "StorageClass", "storageclasses", "storageclass")
+        .short(&["sc"])
+        .cluster()
+        .default(other::storage_class),
+    kind::<storage::VolumeAttachment>("storage.k8s.io", "VolumeAttachment", "volumeattachments", "volumeattachment")
+        .cluster()
+        .subs(&[STATUS]),
+    kind::<admission::MutatingWebhookConfiguration>(
+        ADMISSION,
+        "MutatingWebhookConfiguration",
+        "mutatingwebhookconfigurations",
+        "mutatingwebhookconfiguration",
+    )
+    .extension()
+    .counted()
+    .default(other::webhooks),
+    kind::<admission::ValidatingWebhookConfiguration>(
+        ADMISSION,
+        "ValidatingWebhookConfiguration",
+        "validatingwebhookconfigurations",
+        "validatingwebhookconfiguration",
+    )
+    .extension()
+    .counted()
+    .default(other::webhooks),
+    kind::<apiextensions::CustomResourceDefinition>(
+        "apiextensions.k8s.io",
+        "CustomResourceDefinition",
+        "customresourcedefinitions",
+        "customresourcedefinition",
+    )
+    .short(&["crd", "crds"])
+    .extension()
+    .subs(&[STATUS])
+    .counted()
+    .default(other::definition)
+    .create(other::new_definition)
+    .check(super::custom::check),
+    kind::<scheduling::PriorityClass>("scheduling.k8s.io", "PriorityClass", "priorityclasses", "priorityclass")
+        .short(&["pc"])
+        .cluster()
+        .counted()
+        .default(other::priority_class)
+        .check(rules::priority_class),
+    kind::<coordination::Lease>("coordination.k8s.io", "Lease", "leases", "lease")
+        .default(other::lease)
+        .check(rules::lease),
+    kind::<node::RuntimeClass>("node.k8s.io", "RuntimeClass", "runtimeclasses", "runtimeclass").cluster(),
+    kind::<discovery::EndpointSlice>("discovery.k8s.io", "EndpointSlice", "endpointslices", "endpointslice")
+        .counted()
+        .default(service::endpoint_slice),
+];

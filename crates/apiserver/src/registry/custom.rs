@@ -1,0 +1,196 @@
+//! Kinds that users define: from a CustomResourceDefinition to something that can be served.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{Behaviour, Resource};
+use crate::schema::{FieldError, StructuralSchema};
+
+/// One served version of a custom kind.
+pub struct Custom {
+    /// The compiled schema; nothing is known without one.
+    pub schema: Option<StructuralSchema>,
+    /// The schema as written, for OpenAPI.
+    pub open_api: Value,
+    /// Unknown fields stay.
+    pub preserve_unknown: bool,
+    /// Status is written by itself.
+    pub status: bool,
+    /// Where a scale finds its numbers.
+    pub scale: Option<ScalePaths>,
+    /// What `kubectl get` shows.
+    pub columns: Value,
+    /// Fields beyond name and namespace that clients may select by, without the leading dot.
+    pub selectable: Vec<String>,
+    /// The version in which objects are stored.
+    pub storage_version: String,
+}
+
+/// JSON paths of a scale subresource, as pointers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScalePaths {
+    /// The wanted number.
+    pub replicas: String,
+    /// The observed number.
+    pub status: String,
+    /// The selector as text.
+    pub selector: Option<String>,
+}
+
+/// The resources that a definition serves; empty until its names are accepted.
+pub(super) fn resources(definition: &Value) -> Vec<Arc<Resource>> {
+    let spec = &definition["spec"];
+    let text = |value: &Value| -> Arc<str> { value.as_str().unwrap_or("").into() };
+    let names = &spec["names"];
+    let group = text(&spec["group"]);
+    let versions: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
+    let storage = versions.iter().find(|version| version["storage"] == true);
+    let storage_version = storage.map_or("", |version| version["name"].as_str().unwrap_or("")).to_owned();
+    let list = |value: &Value| value.as_array().into_iter().flatten().map(text).collect();
+    let served = versions.iter().filter(|version| version["served"] == true);
+    served
+        .map(|version| {
+            let name = text(&version["name"]);
+            Arc::new(Resource {
+                api_version: format!("{group}/{name}").into(),
+                table: format!("{}.{group}", text(&names["plural"])).into(),
+                group: group.clone(),
+                version: name,
+                kind: text(&names["kind"]),
+                list_kind: text(&names["listKind"]),
+                plural: text(&names["plural"]),
+                singular: text(&names["singular"]),
+                short_names: list(&names["shortNames"]),
+                categories: list(&names["categories"]),
+                namespaced: spec["scope"] == "Namespaced",
+                behaviour: Behaviour::Custom(custom(definition, version, &storage_version)),
+            })
+        })
+        .collect()
+}
+
+fn custom(definition: &Value, version: &Value, storage_version: &str) -> Custom {
+    let open_api = version["schema"]["openAPIV3Schema"].clone();
+    let compiled = StructuralSchema::compile(&open_api);
+    if let Err(faults) = &compiled {
+        let name = definition["metadata"]["name"].as_str().unwrap_or("");
+        tracing::warn!(definition = name, faults = faults.join("; "), "serving without a schema");
+    }
+    let pointer = |value: &Value| value.as_str().map(|path| path.replace('.', "/"));
+    let scale = &version["subresources"]["scale"];
+    let paths = pointer(&scale["specReplicasPath"]).zip(pointer(&scale["statusReplicasPath"]));
+    let selectable = version["selectableFields"].as_array().into_iter().flatten();
+    Custom {
+        schema: compiled.ok(),
+        preserve_unknown: definition["spec"]["preserveUnknownFields"] == true,
+        status: version["subresources"]["status"].is_object(),
+        scale: paths.map(|(replicas, status)| ScalePaths {
+            replicas,
+            status,
+            selector: pointer(&scale["labelSelectorPath"]),
+        }),
+        columns: version["additionalPrinterColumns"].clone(),
+        selectable: selectable
+            .filter_map(|field| field["jsonPath"].as_str())
+            .map(|path| path.trim_start_matches('.').to_owned())
+            .collect(),
+        storage_version: storage_version.to_owned(),
+        open_api,
+    }
+}
+
+/// What is wrong with a definition.
+pub(super) fn check(new: &Value, _old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let spec = &new["spec"];
+    let (group, plural) = (spec["group"].as_str().unwrap_or(""), spec["names"]["plural"].as_str().unwrap_or(""));
+    for (field, value) in [("spec.group", group), ("spec.names.plural", plural)] {
+        if value.is_empty() {
+            errors.push(FieldError::required(field, ""));
+        }
+    }
+    if spec["names"]["kind"].as_str().unwrap_or("").is_empty() {
+        errors.push(FieldError::required("spec.names.kind", ""));
+    }
+    let wanted = format!("{plural}.{group}");
+    if new["metadata"]["name"] != wanted.as_str() {
+        let why = "must be spec.names.plural+\".\"+spec.group";
+        errors.push(FieldError::invalid("metadata.name", &new["metadata"]["name"], why));
+    }
+    let scopes = ["Cluster", "Namespaced"];
+    if !scopes.contains(&spec["scope"].as_str().unwrap_or("")) {
+        match spec["scope"].as_str() {
+            None => errors.push(FieldError::required("spec.scope", "")),
+            Some(_) => errors.push(FieldError::not_supported("spec.scope", &spec["scope"], &scopes)),
+        }
+    }
+    let versions: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
+    if versions.is_empty() {
+        errors.push(FieldError::required("spec.versions", "must have at least one version"));
+    }
+    let stored = versions.iter().filter(|version| version["storage"] == true).count();
+    if stored != 1 && !versions.is_empty() {
+        let why = "must have exactly one version marked as storage version";
+        errors.push(FieldError::invalid("spec.versions", &spec["versions"], why));
+    }
+    for (index, version) in versions.iter().enumerate() {
+        let path = format!("spec.versions[{index}].schema.openAPIV3Schema");
+        match version["schema"]["openAPIV3Schema"].is_object() {
+            false => errors.push(FieldError::required(path, "schemas are required")),
+            true => {
+                if let Err(faults) = StructuralSchema::compile_at(&path, &version["schema"]["openAPIV3Schema"]) {
+                    errors.extend(faults);
+                }
+            }
+        }
+    }
+}
+
+/// The status of a definition whose names are accepted and which is served.
+pub(crate) fn established(definition: &Value, now: &str) -> Value {
+    let names = &definition["spec"]["names"];
+    let old = &definition["status"];
+    let condition = |kind: &str, reason: &str, message: &str| {
+        let known = old["conditions"].as_array().into_iter().flatten().find(|known| known["type"] == kind);
+        let since = known.filter(|known| known["status"] == "True").map(|known| known["lastTransitionTime"].clone());
+        json!({"type": kind, "status": "True", "reason": reason, "message": message,
+            "lastTransitionTime": since.unwrap_or_else(|| now.into())})
+    };
+    let mut stored: Vec<Value> = old["storedVersions"].as_array().cloned().unwrap_or_default();
+    for version in definition["spec"]["versions"].as_array().into_iter().flatten() {
+        if version["storage"] == true && !stored.contains(&version["name"]) {
+            stored.push(version["name"].clone());
+        }
+    }
+    json!({
+        "acceptedNames": names,
+        "conditions": [
+            condition("NamesAccepted", "NoConflicts", "no conflicts found"),
+            condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        ],
+        "storedVersions": stored,
+    })
+}
+
+/// Definitions already turned into resources, so that a new one does not compile the others again.
+#[derive(Default)]
+pub(super) struct Compiled {
+    by_name: HashMap<String, (Value, Vec<Arc<Resource>>)>,
+}
+
+impl Compiled {
+    /// The resources of all definitions, reusing those whose spec did not change.
+    pub(super) fn refresh(&mut self, definitions: &[Value]) -> Vec<Arc<Resource>> {
+        let mut old = std::mem::take(&mut self.by_name);
+        let mut all = Vec::new();
+        for definition in definitions {
+            let name = definition["metadata"]["name"].as_str().unwrap_or("").to_owned();
+            let known = old.remove(&name).filter(|(spec, _)| *spec == definition["spec"]);
+            let (spec, found) = known.unwrap_or_else(|| (definition["spec"].clone(), resources(definition)));
+            all.extend(found.iter().cloned());
+            self.by_name.insert(name, (spec, found));
+        }
+        all
+    }
+}

@@ -1,0 +1,47 @@
+//! The values that the API server fills in where a client said nothing.
+//!
+//! One file per family of kinds; each function is run on every write, so it must leave a complete object alone.
+
+pub(super) mod other;
+pub(super) mod pod;
+pub(super) mod service;
+pub(super) mod workload;
+
+use serde_json::{Map, Value, json};
+
+/// Sets a field that is absent.
+fn set(object: &mut Value, key: &str, value: impl Into<Value>) {
+    if let Some(map) = object.as_object_mut() {
+        map.entry(key).or_insert_with(|| value.into());
+    }
+}
+
+/// A field that must be an object: created if absent.
+fn object<'a>(parent: &'a mut Value, key: &str) -> &'a mut Value {
+    if !parent.is_object() {
+        *parent = Value::Object(Map::new());
+    }
+    let field = &mut parent[key];
+    if field.is_null() {
+        *field = json!({});
+    }
+    field
+}
+
+/// The items of a list field, if there are any.
+fn items<'a>(parent: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Value> {
+    parent.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+/// An object field, if it is there.
+fn field<'a>(parent: &'a mut Value, key: &str) -> Option<&'a mut Value> {
+    parent.get_mut(key).filter(|value| value.is_object())
+}
+
+/// Nothing to fill in.
+pub(super) fn none(_: &mut Value) {}
+
+/// A kind whose status is written even when empty.
+pub(super) fn empty_status(value: &mut Value) {
+    object(value, "status");
+}

@@ -1,0 +1,183 @@
+//! Defaults of the smaller kinds.
+
+use base64::Engine;
+use serde_json::{Value, json};
+
+use super::{items, object, set};
+
+pub(in crate::registry) fn secret(value: &mut Value) {
+    set(value, "type", "Opaque");
+    let Some(plain) = value.as_object_mut().and_then(|value| value.remove("stringData")) else { return };
+    let data = object(value, "data");
+    for (key, text) in plain.as_object().into_iter().flatten() {
+        let text = text.as_str().unwrap_or("");
+        data[key.as_str()] = base64::engine::general_purpose::STANDARD.encode(text).into();
+    }
+}
+
+pub(in crate::registry) fn namespace(value: &mut Value) {
+    let name = value["metadata"]["name"].as_str().unwrap_or("").to_owned();
+    if !name.is_empty() {
+        object(object(value, "metadata"), "labels")["kubernetes.io/metadata.name"] = name.into();
+    }
+    object(value, "spec");
+    set(object(value, "status"), "phase", "Active");
+}
+
+pub(in crate::registry) fn new_namespace(value: &mut Value) {
+    value["spec"]["finalizers"] = json!(["kubernetes"]);
+    value["status"] = json!({"phase": "Active"});
+}
+
+pub(in crate::registry) fn node(value: &mut Value) {
+    object(value, "spec");
+    let status = object(value, "status");
+    if status["allocatable"].is_null() && status["capacity"].is_object() {
+        status["allocatable"] = status["capacity"].clone();
+    }
+    object(object(status, "daemonEndpoints"), "kubeletEndpoint");
+    let info = object(status, "nodeInfo");
+    for key in [
+        "architecture",
+        "bootID",
+        "containerRuntimeVersion",
+        "kernelVersion",
+        "kubeProxyVersion",
+        "kubeletVersion",
+        "machineID",
+        "operatingSystem",
+        "osImage",
+        "systemUUID",
+    ] {
+        set(info, key, "");
+    }
+    if let Some(endpoint) = status.pointer_mut("/daemonEndpoints/kubeletEndpoint") {
+        set(endpoint, "Port", 0);
+    }
+}
+
+pub(in crate::registry) fn claim(value: &mut Value) {
+    let spec = object(value, "spec");
+    set(spec, "volumeMode", "Filesystem");
+    object(spec, "resources");
+    set(object(value, "status"), "phase", "Pending");
+}
+
+/// A claim in use is not to vanish under its pods.
+pub(in crate::registry) fn new_claim(value: &mut Value) {
+    value["status"] = json!({"phase": "Pending"});
+    let metadata = object(value, "metadata");
+    if metadata["finalizers"].is_null() {
+        metadata["finalizers"] = json!([]);
+    }
+    if let Some(finalizers) = metadata["finalizers"].as_array_mut()
+        && !finalizers.iter().any(|finalizer| finalizer == "kubernetes.io/pvc-protection")
+    {
+        finalizers.push("kubernetes.io/pvc-protection".into());
+    }
+}
+
+pub(in crate::registry) fn volume(value: &mut Value) {
+    let spec = object(value, "spec");
+    set(spec, "persistentVolumeReclaimPolicy", "Retain");
+    set(spec, "volumeMode", "Filesystem");
+    if let Some(path) = super::field(spec, "hostPath") {
+        set(path, "type", "");
+    }
+    set(object(value, "status"), "phase", "Pending");
+}
+
+pub(in crate::registry) fn storage_class(value: &mut Value) {
+    set(value, "reclaimPolicy", "Delete");
+    set(value, "volumeBindingMode", "Immediate");
+}
+
+pub(in crate::registry) fn disruption_budget(value: &mut Value) {
+    let status = object(value, "status");
+    for key in ["currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"] {
+        set(status, key, 0);
+    }
+}
+
+pub(in crate::registry) fn priority_class(value: &mut Value) {
+    set(value, "value", 0);
+    set(value, "preemptionPolicy", "PreemptLowerPriority");
+}
+
+pub(in crate::registry) fn binding(value: &mut Value) {
+    if value["roleRef"].is_object() {
+        set(&mut value["roleRef"], "apiGroup", "rbac.authorization.k8s.io");
+        if value["roleRef"]["apiGroup"] == "" {
+            value["roleRef"]["apiGroup"] = "rbac.authorization.k8s.io".into();
+        }
+    }
+    for subject in items(value, "subjects") {
+        if matches!(subject["kind"].as_str(), Some("User" | "Group")) {
+            set(subject, "apiGroup", "rbac.authorization.k8s.io");
+        }
+    }
+}
+
+pub(in crate::registry) fn lease(value: &mut Value) {
+    object(value, "spec");
+}
+
+pub(in crate::registry) fn role(value: &mut Value) {
+    set(value, "rules", Value::Null);
+}
+
+pub(in crate::registry) fn event(value: &mut Value) {
+    object(value, "involvedObject");
+    object(value, "source");
+    set(value, "reportingComponent", "");
+    set(value, "reportingInstance", "");
+    set(value, "firstTimestamp", Value::Null);
+    set(value, "lastTimestamp", Value::Null);
+    set(value, "eventTime", Value::Null);
+}
+
+pub(in crate::registry) fn webhooks(value: &mut Value) {
+    let mutating = value["kind"] == "MutatingWebhookConfiguration";
+    for hook in items(value, "webhooks") {
+        set(hook, "failurePolicy", "Fail");
+        set(hook, "matchPolicy", "Equivalent");
+        set(hook, "namespaceSelector", json!({}));
+        set(hook, "objectSelector", json!({}));
+        set(hook, "timeoutSeconds", 10);
+        if mutating {
+            set(hook, "reinvocationPolicy", "Never");
+        }
+        if let Some(service) = super::field(hook, "clientConfig").and_then(|client| super::field(client, "service")) {
+            set(service, "port", 443);
+        }
+        for rule in items(hook, "rules") {
+            set(rule, "scope", "*");
+        }
+    }
+}
+
+/// A definition's names and versions, completed as far as they follow from the others.
+pub(in crate::registry) fn definition(value: &mut Value) {
+    let spec = object(value, "spec");
+    let names = object(spec, "names");
+    let kind = names["kind"].as_str().unwrap_or("").to_owned();
+    if !kind.is_empty() {
+        set(names, "singular", kind.to_lowercase());
+        set(names, "listKind", format!("{kind}List"));
+    }
+    set(object(spec, "conversion"), "strategy", "None");
+}
+
+/// What a new definition says before it has been looked at.
+pub(in crate::registry) fn new_definition(value: &mut Value) {
+    let stored: Vec<Value> = value["spec"]["versions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|version| version["storage"] == true)
+        .map(|version| version["name"].clone())
+        .collect();
+    value["status"] = json!({"conditions": [], "acceptedNames": {"kind": "", "plural": ""}, "storedVersions": stored});
+    // The objects go before their definition does.
+    value["metadata"]["finalizers"] = json!(["customresourcecleanup.apiextensions.k8s.io"]);
+}

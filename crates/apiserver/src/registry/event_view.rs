@@ -1,0 +1,56 @@
+//! Events are one set of objects with two faces: `v1` and `events.k8s.io/v1`.
+//!
+//! They are stored in the form of `v1`; the other face has the same fields under other names.
+
+use serde_json::Value;
+
+/// Field names in `v1`, and in `events.k8s.io/v1`.
+const NAMES: &[(&str, &str)] = &[
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reportingComponent", "reportingController"),
+];
+
+/// From `events.k8s.io/v1` to the stored form.
+pub(super) fn to_stored(value: &mut Value) {
+    rename(value, |(stored, shown)| (*shown, *stored));
+    value["apiVersion"] = "v1".into();
+}
+
+/// From the stored form to `events.k8s.io/v1`.
+pub(super) fn to_shown(value: &mut Value) {
+    rename(value, |(stored, shown)| (*stored, *shown));
+    value["apiVersion"] = "events.k8s.io/v1".into();
+}
+
+fn rename(value: &mut Value, names: impl Fn(&(&'static str, &'static str)) -> (&'static str, &'static str)) {
+    let Some(object) = value.as_object_mut() else { return };
+    for (from, to) in NAMES.iter().map(names) {
+        if let Some(found) = object.remove(from) {
+            object.insert(to.into(), found);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn both_faces_show_the_same_event() {
+        let shown =
+            json!({"apiVersion": "events.k8s.io/v1", "note": "hello", "regarding": {"name": "a"}, "reason": "R"});
+        let mut value = shown.clone();
+        to_stored(&mut value);
+        assert_eq!(value["message"], "hello");
+        assert_eq!(value["involvedObject"]["name"], "a");
+        to_shown(&mut value);
+        assert_eq!(value, shown);
+    }
+}

@@ -1,0 +1,321 @@
+//! Which kinds there are, and how each one behaves.
+//!
+//! Built-in kinds are a static table; custom kinds come and go with their definitions. Requests look a
+//! resource up once and then hold it, so a definition that changes meanwhile does no harm.
+
+mod builtin;
+mod custom;
+mod defaults;
+mod event_view;
+mod rules;
+pub(crate) mod shape;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use serde_json::Value;
+
+pub use builtin::{Builtin, Subresource};
+pub(crate) use custom::established;
+pub use custom::{Custom, ScalePaths};
+pub(crate) use defaults::pod::admit as admit_pod;
+
+use crate::error::{ApiError, Named};
+use crate::names::NameRule;
+
+/// One kind at one version.
+pub struct Resource {
+    /// The API group; empty for the core group.
+    pub group: Arc<str>,
+    /// The version, e.g. `v1`.
+    pub version: Arc<str>,
+    /// Group and version as objects carry them.
+    pub api_version: Arc<str>,
+    /// The kind, e.g. `Pod`.
+    pub kind: Arc<str>,
+    /// The kind of a list.
+    pub list_kind: Arc<str>,
+    /// The name in paths, e.g. `pods`.
+    pub plural: Arc<str>,
+    /// The name of one.
+    pub singular: Arc<str>,
+    /// What people type instead.
+    pub short_names: Vec<Arc<str>>,
+    /// Names for several kinds at once, e.g. `all`.
+    pub categories: Vec<Arc<str>>,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// Where the objects are stored; versions of a kind share it.
+    pub table: Arc<str>,
+    /// What is particular about this kind.
+    pub behaviour: Behaviour,
+}
+
+/// What is particular about a kind.
+pub enum Behaviour {
+    /// One of the table.
+    Builtin(&'static Builtin),
+    /// Defined by a user.
+    Custom(Custom),
+}
+
+const CUSTOM_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+
+impl Resource {
+    /// This kind's object in error messages that speak of resources.
+    pub fn named<'a>(&'a self, name: &'a str) -> Named<'a> {
+        Named { group: &self.group, what: &self.plural, name }
+    }
+
+    /// This kind's object in error messages that speak of kinds.
+    pub fn kind_named<'a>(&'a self, name: &'a str) -> Named<'a> {
+        Named { group: &self.group, what: &self.kind, name }
+    }
+
+    /// The built-in part, if it is one.
+    pub fn builtin(&self) -> Option<&'static Builtin> {
+        match &self.behaviour {
+            Behaviour::Builtin(builtin) => Some(builtin),
+            Behaviour::Custom(_) => None,
+        }
+    }
+
+    /// The custom part, if it is one.
+    pub fn custom(&self) -> Option<&Custom> {
+        match &self.behaviour {
+            Behaviour::Builtin(_) => None,
+            Behaviour::Custom(custom) => Some(custom),
+        }
+    }
+
+    /// The verbs it knows.
+    pub fn verbs(&self) -> &'static [&'static str] {
+        self.builtin().map_or(CUSTOM_VERBS, |builtin| builtin.verbs)
+    }
+
+    /// Whether objects of this kind are kept at all; reviews are only answered.
+    pub fn is_stored(&self) -> bool {
+        self.verbs().contains(&"get")
+    }
+
+    /// The paths below an object.
+    pub fn subresources(&self) -> Vec<Subresource> {
+        match &self.behaviour {
+            Behaviour::Builtin(builtin) => builtin.subresources.to_vec(),
+            Behaviour::Custom(custom) => {
+                let verbs = &["get", "patch", "update"];
+                let status = Subresource { name: "status", kind: None, verbs };
+                let scale = Subresource { name: "scale", kind: Some(("autoscaling", "v1", "Scale")), verbs };
+                let known = [custom.status.then_some(status), custom.scale.is_some().then_some(scale)];
+                known.into_iter().flatten().collect()
+            }
+        }
+    }
+
+    /// Whether status is written by itself.
+    pub fn has_status(&self) -> bool {
+        match &self.behaviour {
+            Behaviour::Builtin(builtin) => builtin.has("status"),
+            Behaviour::Custom(custom) => custom.status,
+        }
+    }
+
+    /// Whether a change of the spec counts up `metadata.generation`.
+    pub fn counts_generation(&self) -> bool {
+        self.builtin().is_none_or(|builtin| builtin.generation)
+    }
+
+    /// Which names its objects may have.
+    pub fn name_rule(&self) -> NameRule {
+        self.builtin().map_or(NameRule::Subdomain, |builtin| builtin.name_rule)
+    }
+
+    /// Whether stored JSON can be sent as it is.
+    pub fn shows_stored_form(&self) -> bool {
+        match &self.behaviour {
+            Behaviour::Builtin(_) => *self.group != *"events.k8s.io",
+            Behaviour::Custom(custom) => custom.storage_version == *self.version,
+        }
+    }
+
+    /// Turns a body at this version into the stored form.
+    pub fn to_stored(&self, value: &mut Value) {
+        match &self.behaviour {
+            Behaviour::Builtin(_) if *self.group == *"events.k8s.io" => event_view::to_stored(value),
+            Behaviour::Builtin(_) => {}
+            Behaviour::Custom(custom) => {
+                value["apiVersion"] = format!("{}/{}", self.group, custom.storage_version).into()
+            }
+        }
+    }
+
+    /// Turns the stored form into this version.
+    pub fn to_shown(&self, value: &mut Value) {
+        match &self.behaviour {
+            Behaviour::Builtin(_) if *self.group == *"events.k8s.io" => event_view::to_shown(value),
+            Behaviour::Builtin(_) => {}
+            Behaviour::Custom(_) => value["apiVersion"] = (*self.api_version).into(),
+        }
+    }
+
+    /// Refuses field selectors on fields that this kind does not offer.
+    pub fn check_selectable(&self, path: &str) -> Result<(), ApiError> {
+        let always = ["metadata.name", "metadata.namespace"];
+        let known = match &self.behaviour {
+            Behaviour::Custom(custom) => custom.selectable.iter().any(|field| field == path),
+            Behaviour::Builtin(builtin) => match builtin.plural {
+                "pods" => [
+                    "spec.nodeName",
+                    "spec.restartPolicy",
+                    "spec.schedulerName",
+                    "spec.serviceAccountName",
+                    "spec.hostNetwork",
+                    "status.phase",
+                    "status.podIP",
+                    "status.nominatedNodeName",
+                ]
+                .contains(&path),
+                "events" => {
+                    path.starts_with("involvedObject.")
+                        || path.starts_with("regarding.")
+                        || ["reason", "reportingComponent", "source", "type"].contains(&path)
+                }
+                "namespaces" => path == "status.phase",
+                "nodes" => path == "spec.unschedulable",
+                "secrets" => path == "type",
+                "services" => ["spec.clusterIP", "spec.type"].contains(&path),
+                "jobs" => path == "status.successful",
+                "replicasets" | "replicationcontrollers" => path == "status.replicas",
+                _ => false,
+            },
+        };
+        match known || always.contains(&path) {
+            true => Ok(()),
+            false => Err(ApiError::bad_request(format!("field label not supported: {path}"))),
+        }
+    }
+}
+
+/// All kinds that are served now.
+pub struct Registry {
+    snapshot: RwLock<Arc<Snapshot>>,
+    compiled: Mutex<custom::Compiled>,
+    defined: tokio::sync::watch::Sender<u64>,
+}
+
+/// The kinds at one moment.
+pub struct Snapshot {
+    /// In the order of discovery.
+    pub resources: Vec<Arc<Resource>>,
+    by_path: HashMap<(Arc<str>, Arc<str>, Arc<str>), Arc<Resource>>,
+}
+
+impl Snapshot {
+    fn new(resources: Vec<Arc<Resource>>) -> Snapshot {
+        let key =
+            |resource: &Arc<Resource>| (resource.group.clone(), resource.version.clone(), resource.plural.clone());
+        let by_path = resources.iter().map(|resource| (key(resource), resource.clone())).collect();
+        Snapshot { resources, by_path }
+    }
+
+    /// The resource at a path.
+    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
+        self.by_path.get(&(group.into(), version.into(), plural.into()))
+    }
+
+    /// The resource of a kind, as owner references name it.
+    pub fn find_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<Resource>> {
+        self.resources.iter().find(|resource| *resource.api_version == *api_version && *resource.kind == *kind)
+    }
+
+    /// Some resource whose objects are in a table.
+    pub fn find_table(&self, table: &str) -> Option<&Arc<Resource>> {
+        self.resources.iter().find(|resource| *resource.table == *table && resource.shows_stored_form())
+    }
+
+    /// One resource per table: what a namespace may contain.
+    pub fn tables(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.resources.iter().filter(|resource| resource.is_stored() && resource.shows_stored_form())
+    }
+}
+
+impl Default for Registry {
+    fn default() -> Registry {
+        Registry {
+            snapshot: RwLock::new(Arc::new(Snapshot::new(builtins()))),
+            compiled: Mutex::default(),
+            defined: tokio::sync::watch::Sender::new(0),
+        }
+    }
+}
+
+impl Registry {
+    /// The kinds now.
+    pub fn now(&self) -> Arc<Snapshot> {
+        self.snapshot.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Serves exactly these definitions beside the built-in kinds.
+    pub fn define(&self, definitions: &[Value]) {
+        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut resources = builtins();
+        resources.extend(compiled.refresh(definitions));
+        *self.snapshot.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Snapshot::new(resources));
+        self.defined.send_modify(|count| *count += 1);
+    }
+
+    /// Tells when the kinds change.
+    pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.defined.subscribe()
+    }
+
+    /// A built-in resource that is known to exist.
+    pub fn builtin(&self, group: &str, plural: &str) -> Arc<Resource> {
+        let now = self.now();
+        match now.find(group, "v1", plural) {
+            Some(resource) => resource.clone(),
+            None => unreachable!("{plural}.{group} is in the table of built-in kinds"),
+        }
+    }
+}
+
+fn builtins() -> Vec<Arc<Resource>> {
+    builtin::BUILTINS
+        .iter()
+        .map(|builtin| {
+            let group = builtin.group;
+            let table = match group {
+                "" => builtin.plural.to_owned(),
+                group => format!("{}.{group}", builtin.plural),
+            };
+            Arc::new(Resource {
+                group: group.into(),
+                version: "v1".into(),
+                api_version: if group.is_empty() { "v1".into() } else { format!("{group}/v1").into() },
+                kind: builtin.kind.into(),
+                list_kind: format!("{}List", builtin.kind).into(),
+                plural: builtin.plural.into(),
+                singular: builtin.singular.into(),
+                short_names: builtin.short.iter().map(|name| (*name).into()).collect(),
+                categories: builtin.categories.iter().map(|name| (*name).into()).collect(),
+                namespaced: builtin.namespaced,
+                table: builtin.table.map_or_else(|| table.into(), Into::into),
+                behaviour: Behaviour::Builtin(builtin),
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_in_kinds_are_found() {
+        let registry = Registry::default();
+        assert_eq!(&*registry.builtin("", "pods").kind, "Pod");
+        assert_eq!(&*registry.builtin("events.k8s.io", "events").table, "events");
+        assert!(registry.now().find("", "v1", "nonsense").is_none());
+        assert_eq!(registry.now().tables().filter(|resource| &*resource.table == "events").count(), 1);
+    }
+}

@@ -1,0 +1,131 @@
+//! What the built-in kinds refuse, as far as clients rely on being told.
+//!
+//! The real server checks far more. These are the checks whose absence would let a broken object in, or
+//! whose message people and programs look for.
+
+pub(super) mod pod;
+pub(super) mod service;
+pub(super) mod workload;
+
+use serde_json::Value;
+
+use crate::schema::FieldError;
+
+/// Nothing to check beyond the shape.
+pub(super) fn none(_: &Value, _: Option<&Value>, _: &mut Vec<FieldError>) {}
+
+/// A field that may not change once set.
+fn immutable(new: &Value, old: Option<&Value>, pointer: &str, errors: &mut Vec<FieldError>) {
+    let Some(old) = old else { return };
+    let (new, old) = (new.pointer(pointer).unwrap_or(&Value::Null), old.pointer(pointer).unwrap_or(&Value::Null));
+    if new != old {
+        let field = pointer.trim_start_matches('/').replace('/', ".");
+        errors.push(FieldError::invalid(field, new, "field is immutable"));
+    }
+}
+
+/// ConfigMaps and Secrets: keys are file names; an immutable one stays as it is.
+pub(super) fn data(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    for list in ["data", "binaryData"] {
+        for key in new[list].as_object().into_iter().flatten().map(|(key, _)| key) {
+            let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+            if key.is_empty() || key.len() > 253 || !key.bytes().all(fine) {
+                let why = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. \
+                           'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+                errors.push(FieldError::invalid(format!("{list}[{key}]"), &key.as_str().into(), why));
+            }
+        }
+    }
+    let Some(old) = old else { return };
+    if old["immutable"] == true {
+        for list in ["immutable", "data", "binaryData"] {
+            if new[list] != old[list] {
+                let why = "field is immutable when `immutable` is set";
+                errors.push(FieldError::forbidden(list, why));
+            }
+        }
+    }
+    if old["type"] != new["type"] {
+        errors.push(FieldError::invalid("type", &new["type"], "field is immutable"));
+    }
+}
+
+/// Role bindings: the role that they bind cannot be exchanged.
+pub(super) fn binding(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    if old.is_some_and(|old| old["roleRef"] != new["roleRef"]) {
+        errors.push(FieldError::invalid("roleRef", &new["roleRef"], "cannot change roleRef"));
+    }
+    for key in ["kind", "name"] {
+        if new["roleRef"][key].as_str().unwrap_or("").is_empty() {
+            errors.push(FieldError::required(format!("roleRef.{key}"), ""));
+        }
+    }
+}
+
+/// Claims: what was asked for stays, save for more storage.
+pub(super) fn claim(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    if new["spec"]["accessModes"].as_array().is_none_or(Vec::is_empty) {
+        errors.push(FieldError::required("spec.accessModes", "at least 1 access mode is required"));
+    }
+    if new["spec"]["resources"]["requests"]["storage"].is_null() {
+        errors.push(FieldError::required("spec.resources[storage]", ""));
+    }
+    let Some(old) = old else { return };
+    let frozen = |value: &Value| {
+        let mut spec = value["spec"].clone();
+        for key in ["resources", "volumeName", "storageClassName", "volumeAttributesClassName"] {
+            spec.as_object_mut().map(|spec| spec.remove(key));
+        }
+        spec
+    };
+    if frozen(new) != frozen(old) {
+        let why =
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+        errors.push(FieldError::forbidden("spec", why));
+    }
+}
+
+/// Namespaces, leases and others that only promise sane numbers.
+pub(super) fn lease(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let seconds = &new["spec"]["leaseDurationSeconds"];
+    if seconds.as_i64().is_some_and(|seconds| seconds <= 0) {
+        errors.push(FieldError::invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"));
+    }
+}
+
+/// Budgets name a minimum or a maximum, not both.
+pub(super) fn disruption_budget(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
+    if !new["spec"]["minAvailable"].is_null() && !new["spec"]["maxUnavailable"].is_null() {
+        let why = "minAvailable and maxUnavailable cannot be both set";
+        errors.push(FieldError::invalid("spec", &new["spec"], why));
+    }
+}
+
+/// Priorities cannot change, and the highest are the system's.
+pub(super) fn priority_class(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    if old.is_some_and(|old| old["value"] != new["value"]) {
+        errors.push(FieldError::forbidden("value", "may not be changed in an update."));
+    }
+    let name = new["metadata"]["name"].as_str().unwrap_or("");
+    if new["value"].as_i64().is_some_and(|value| value > 1_000_000_000) && !name.starts_with("system-") {
+        let why = "maximum allowed value of a user defined priority is 1000000000";
+        errors.push(FieldError::forbidden("value", why));
+    }
+}
+
+/// Ingresses lead somewhere, and say how their paths are meant.
+pub(super) fn ingress(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let spec = &new["spec"];
+    if spec["defaultBackend"].is_null() && spec["rules"].as_array().is_none_or(Vec::is_empty) {
+        let why = "either `defaultBackend` or `rules` must be specified";
+        errors.push(FieldError::invalid("spec", spec, why));
+    }
+    for (index, rule) in spec["rules"].as_array().into_iter().flatten().enumerate() {
+        for (number, path) in rule["http"]["paths"].as_array().into_iter().flatten().enumerate() {
+            if path["pathType"].as_str().unwrap_or("").is_empty() {
+                let field = format!("spec.rules[{index}].http.paths[{number}].pathType");
+                errors.push(FieldError::required(field, "pathType must be specified"));
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What a pod, or a pod template, must look like.
+
+use serde_json::{Value, json};
+
+use crate::names;
+use crate::quantity::Quantity;
+use crate::schema::FieldError;
+
+/// A whole pod, new or changed.
+pub(in crate::registry) fn pod(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    spec(&new["spec"], "spec", errors);
+    if let Some(old) = old {
+        unchanged(new, old, errors);
+    }
+}
+
+/// The spec of a pod or template at a path.
+pub(super) fn spec(spec: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let volumes: Vec<&str> =
+        spec["volumes"].as_array().into_iter().flatten().filter_map(|volume| volume["name"].as_str()).collect();
+    for (index, name) in volumes.iter().enumerate() {
+        let field = format!("{path}.volumes[{index}].name");
+        if volumes[..index].contains(name) {
+            errors.push(FieldError::duplicate(field, &json!(name)));
+        } else if let Some(why) = names::label(name) {
+            errors.push(FieldError::invalid(field, &json!(name), &why));
+        }
+    }
+    if spec["containers"].as_array().is_none_or(Vec::is_empty) {
+        errors.push(FieldError::required(format!("{path}.containers"), ""));
+    }
+    let mut seen: Vec<String> = Vec::new();
+    for list in ["initContainers", "containers"] {
+        for (index, container) in spec[list].as_array().into_iter().flatten().enumerate() {
+            self::container(container, &format!("{path}.{list}[{index}]"), &volumes, &mut seen, errors);
+        }
+    }
+    let supported = ["Always", "OnFailure", "Never"];
+    if !supported.contains(&spec["restartPolicy"].as_str().unwrap_or("")) {
+        errors.push(FieldError::not_supported(format!("{path}.restartPolicy"), &spec["restartPolicy"], &supported));
+    }
+    let supported = ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];
+    if !supported.contains(&spec["dnsPolicy"].as_str().unwrap_or("")) {
+        errors.push(FieldError::not_supported(format!("{path}.dnsPolicy"), &spec["dnsPolicy"], &supported));
+    }
+    if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0) {
+        let field = format!("{path}.terminationGracePeriodSeconds");
+        let why = "must be greater than or equal to 0";
+        errors.push(FieldError::invalid(field, &spec["terminationGracePeriodSeconds"], why));
+    }
+}
+
+fn container(container: &Value, path: &str, volumes: &[&str], seen: &mut Vec<String>, errors: &mut Vec<FieldError>) {
+    let name = container["name"].as_str().unwrap_or("");
+    if name.is_empty() {
+        errors.push(FieldError::required(format!("{path}.name"), ""));
+    } else if let Some(why) = names::label(name) {
+        errors.push(FieldError::invalid(format!("{path}.name"), &container["name"], &why));
+    } else if seen.iter().any(|other| other == name) {
+        errors.push(FieldError::duplicate(format!("{path}.name"), &container["name"]));
+    }
+    seen.push(name.to_owned());
+    let image = container["image"].as_str().unwrap_or("");
+    if image.is_empty() {
+        errors.push(FieldError::required(format!("{path}.image"), ""));
+    } else if image.trim() != image {
+        let why = "must not have leading or trailing whitespace";
+        errors.push(FieldError::invalid(format!("{path}.image"), &container["image"], why));
+    }
+    let policies = ["Always", "IfNotPresent", "Never"];
+    if !policies.contains(&container["imagePullPolicy"].as_str().unwrap_or("")) {
+        let field = format!("{path}.imagePullPolicy");
+        errors.push(FieldError::not_supported(field, &container["imagePullPolicy"], &policies));
+    }
+    for (index, port) in container["ports"].as_array().into_iter().flatten().enumerate() {
+        let number = port["containerPort"].as_i64().unwrap_or(0);
+        let field = format!("{path}.ports[{index}].containerPort");
+        if number == 0 {
+            errors.push(FieldError::required(field, ""));
+        } else if !(1..=65535).contains(&number) {
+            errors.push(FieldError::invalid(field, &number.into(), "must be between 1 and 65535, inclusive"));
+        }
+    }
+    for (index, variable) in container["env"].as_array().into_iter().flatten().enumerate() {
+        if variable["name"].as_str().unwrap_or("").is_empty() {
+            errors.push(FieldError::required(format!("{path}.env[{index}].name"), ""));
+        }
+    }
+    for (index, mount) in container["volumeMounts"].as_array().into_iter().flatten().enumerate() {
+        let field = format!("{path}.volumeMounts[{index}]");
+        let name = mount["name"].as_str().unwrap_or("");
+        if name.is_empty() {
+            errors.push(FieldError::required(format!("{field}.name"), ""));
+        } else if !volumes.contains(&name) {
+            errors.push(FieldError::not_found(format!("{field}.name"), &mount["name"]));
+        }
+        if mount["mountPath"].as_str().unwrap_or("").is_empty() {
+            errors.push(FieldError::required(format!("{field}.mountPath"), ""));
+        }
+    }
+    resources(&container["resources"], &format!("{path}.resources"), errors);
+}
+
+fn resources(resources: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let parse = |value: &Value| value.as_str().and_then(Quantity::parse);
+    for list in ["limits", "requests"] {
+        for (name, value) in resources[list].as_object().into_iter().flatten() {
+            if parse(value).is_some_and(|quantity| quantity.is_negative()) {
+                let why = "must be greater than or equal to 0";
+                errors.push(FieldError::invalid(format!("{path}.{list}[{name}]"), value, why));
+            }
+        }
+    }
+    for (name, request) in resources["requests"].as_object().into_iter().flatten() {
+        let limit = &resources["limits"][name.as_str()];
+        if let (Some(asked), Some(most)) = (parse(request), parse(limit))
+            && asked > most
+        {
+            let why = format!("must be less than or equal to {name} limit of {}", most.canonical());
+            errors.push(FieldError::invalid(format!("{path}.requests"), request, &why));
+        }
+    }
+}
+
+/// A pod's spec is settled at creation, but for images, deadlines, tolerations and gates.
+fn unchanged(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let frozen = |pod: &Value| {
+        let mut spec = pod["spec"].clone();
+        for list in ["containers", "initContainers"] {
+            for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+                container.as_object_mut().map(|container| container.remove("image"));
+            }
+        }
+        for key in ["activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"] {
+            spec.as_object_mut().map(|spec| spec.remove(key));
+        }
+        if pod["spec"]["schedulingGates"].is_array() {
+            for key in ["nodeSelector", "affinity"] {
+                spec.as_object_mut().map(|spec| spec.remove(key));
+            }
+        }
+        spec
+    };
+    if frozen(new) != frozen(old) {
+        let why = "pod updates may not change fields other than `spec.containers[*].image`,\
+                   `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to \
+                   existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \
+                   previously negative)";
+        errors.push(FieldError::forbidden("spec", why));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broken_pods_are_refused() {
+        let check = |container: Value, expect: &str| {
+            let pod = json!({"spec": {"containers": [container], "restartPolicy": "Always", "dnsPolicy": "Default"}});
+            let mut errors = Vec::new();
+            super::pod(&pod, None, &mut errors);
+            assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "), expect);
+        };
+        let good = json!({"name": "a", "image": "b", "imagePullPolicy": "Always"});
+        let with = |key: &str, value: Value| {
+            let mut container = good.clone();
+            container[key] = value;
+            container
+        };
+        check(good.clone(), "");
+        check(with("image", json!("")), "spec.containers[0].image: Required value");
+        check(
+            with("volumeMounts", json!([{"name": "v", "mountPath": "/v"}])),
+            r#"spec.containers[0].volumeMounts[0].name: Not found: "v""#,
+        );
+        check(
+            with("resources", json!({"limits": {"cpu": "1"}, "requests": {"cpu": "2"}})),
+            r#"spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1"#,
+        );
+    }
+}

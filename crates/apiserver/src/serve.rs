@@ -1,0 +1,96 @@
+//! Listeners: accepting connections, TLS, and who is at the other end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+use crate::auth::{User, user_of_certificate};
+use crate::http::{Front, router};
+
+/// How long a connection may take to say who it is, and how long a stop waits for requests in progress.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Accepts connections until told to stop.
+pub(crate) async fn run(listener: TcpListener, tls: Option<Arc<rustls::ServerConfig>>, front: Front) {
+    let acceptor = tls.map(tokio_rustls::TlsAcceptor::from);
+    let stop = front.stop.clone();
+    let router = router(front);
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next(), if !connections.is_empty() => continue,
+            () = stop.cancelled() => break,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Usually too many open files: wait for some to close rather than spin.
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        connections.spawn(connection(stream, acceptor.clone(), router.clone(), stop.clone()));
+    }
+    let ended = async { while connections.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(FAREWELL, ended).await;
+}
+
+async fn connection(
+    stream: TcpStream,
+    acceptor: Option<tokio_rustls::TlsAcceptor>,
+    router: axum::Router,
+    stop: CancellationToken,
+) {
+    let _ = stream.set_nodelay(true);
+    let Some(acceptor) = acceptor else {
+        return talk(TokioIo::new(stream), router, None, stop).await;
+    };
+    let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
+        Err(_) => return tracing::debug!("TLS handshake took too long"),
+    };
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let user = certificate.and_then(|certificate| user_of_certificate(certificate));
+    talk(TokioIo::new(stream), router, user, stop).await;
+}
+
+async fn talk<I>(io: I, router: axum::Router, user: Option<User>, stop: CancellationToken)
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+{
+    let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
+        let mut request = request.map(Body::new);
+        // A token says more precisely who is calling than the connection does.
+        if let Some(user) = user.as_ref().filter(|_| !request.headers().contains_key(http::header::AUTHORIZATION)) {
+            request.extensions_mut().insert(user.clone());
+        }
+        router.clone().oneshot(request)
+    });
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(30));
+    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(1000);
+    let connection = builder.serve_connection_with_upgrades(io, service);
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(error = %error, "connection ended");
+    }
+}

@@ -1,0 +1,73 @@
+//! `manta apiserver`: the embedded API server by itself.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use manta_apiserver::{Options, Server, tls};
+
+/// Serves a Kubernetes API on this machine, without nodes.
+///
+/// Writes a kubeconfig once it answers, and runs until it gets SIGINT or SIGTERM.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Keep objects and keys in this directory; without it everything is forgotten at the end.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Listen on this port; 0 takes a free one.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    port: u16,
+    /// Listen on this address.
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_name = "IP")]
+    address: IpAddr,
+    /// Write the kubeconfig here.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: PathBuf,
+    /// Let roles decide who may do what; otherwise whoever is known may do everything.
+    #[arg(long)]
+    rbac: bool,
+    /// Give pods a service account and its token, as a full cluster does.
+    #[arg(long)]
+    service_account_admission: bool,
+    /// Bind claims to folders below this directory.
+    #[arg(long, value_name = "DIR")]
+    volumes: Option<PathBuf>,
+    /// Append one line of JSON per request to this file.
+    #[arg(long, value_name = "FILE")]
+    audit_log: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::INFO).init();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(serve(args))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn serve(args: Args) -> anyhow::Result<()> {
+    let address = SocketAddr::new(args.address, args.port);
+    let listener = TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
+    let options = Options {
+        data: args.data,
+        rbac: args.rbac,
+        audit_log: args.audit_log,
+        names: vec![args.address.to_string()],
+        admit_service_accounts: args.service_account_admission,
+        volumes: args.volumes,
+        ..Options::default()
+    };
+    let server = Server::start(options).await?;
+    let address = server.listen(listener)?;
+    let url = format!("https://{address}");
+    tls::write_secret(&args.kubeconfig, &server.kubeconfig(&url))
+        .with_context(|| format!("cannot write the kubeconfig {}", args.kubeconfig.display()))?;
+    tracing::info!(%url, kubeconfig = %args.kubeconfig.display(), "serving");
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        ended = tokio::signal::ctrl_c() => ended?,
+        _ = terminate.recv() => {}
+    }
+    server.stop().await;
+    Ok(())
+}
