@@ -210,6 +210,8 @@ struct Parts<'a> {
     /// Digits after the point.
     fraction: &'a str,
     suffix: &'a str,
+    /// Whether there is any digit at all.
+    given: bool,
 }
 
 impl<'a> Parts<'a> {
@@ -227,11 +229,23 @@ impl<'a> Parts<'a> {
         if !exponent.bytes().all(|b| b.is_ascii_digit()) {
             return Err(QuantityError::Format);
         }
-        Ok(Self { negative, whole, fraction, suffix })
+        let number = &text[..text.len() - suffix.len()];
+        let given = number.bytes().any(|b| b.is_ascii_digit());
+        Ok(Self { negative, whole, fraction, suffix, given })
     }
 
     fn digits(&self) -> usize {
         self.whole.len() + self.fraction.len()
+    }
+
+    /// Whether the digits, point aside, end in three zeros.
+    fn ends_in_thousands(&self) -> bool {
+        self.whole.bytes().chain(self.fraction.bytes()).rev().take(3).filter(|digit| *digit == b'0').count() == 3
+    }
+
+    /// A suffix alone counts as zero where Go computes with machine integers, but not beyond.
+    fn need_digits(&self) -> Result<(), QuantityError> {
+        if self.given { Ok(()) } else { Err(QuantityError::Number) }
     }
 
     /// All digits as one number; digits beyond what 128 bits hold are rounded up into an exponent.
@@ -281,14 +295,12 @@ fn parse_decimal(text: &str, parts: &Parts<'_>, suffix: i32, format: Format) -> 
     if exponent < NANO {
         coefficient = round_away(coefficient, NANO.abs_diff(exponent)).0;
         exponent = NANO;
-    } else if parts.digits() <= FAST_DIGITS && exponent % 3 == 0 {
+    } else if parts.digits() <= FAST_DIGITS {
         // Go takes such a text for canonical, although `2.500` is not.
-        let digits = if parts.fraction.is_empty() { parts.whole } else { parts.fraction };
-        let ends_in_thousands = digits.ends_with("000");
-        if !ends_in_thousands && !parts.whole.starts_with('0') {
-            return Ok(signed(parts, coefficient, exponent, format, Some(text)));
-        }
+        let canonical = exponent % 3 == 0 && !parts.ends_in_thousands() && !parts.whole.starts_with('0');
+        return Ok(signed(parts, coefficient, exponent, format, canonical.then_some(text)));
     }
+    parts.need_digits()?;
     Ok(signed(parts, coefficient, exponent, format, None))
 }
 
@@ -301,9 +313,11 @@ fn parse_binary(text: &str, parts: &Parts<'_>, power: u32) -> Result<Quantity, Q
         text: None,
     };
     let few_digits = parts.digits() + (power as usize * 3 / 10) < 15;
-    if parts.fraction.is_empty() && few_digits && coefficient & 7 != 0 {
-        return Ok(signed(parts, amount.coefficient, exponent, Format::BinarySi, Some(text)));
+    if parts.fraction.is_empty() && few_digits {
+        let canonical = coefficient & 7 != 0;
+        return Ok(signed(parts, amount.coefficient, exponent, Format::BinarySi, canonical.then_some(text)));
     }
+    parts.need_digits()?;
     if exponent < NANO {
         amount = Quantity {
             coefficient: round_away(amount.coefficient, NANO.abs_diff(exponent)).0,
@@ -406,6 +420,8 @@ mod tests {
         check("12300.000m", "12300m");
         check("1e+3", "1e+3");
         check("0Gi", "0");
+        check("89000.0e-2", "890");
+        check("+10.00E2", "1e3");
     }
 
     #[test]
@@ -422,6 +438,8 @@ mod tests {
         check("1mm", QuantityError::Suffix);
         check("1e", QuantityError::Suffix);
         check("1é", QuantityError::Format);
+        check("Pi", QuantityError::Number);
+        check("-Ei", QuantityError::Number);
     }
 
     #[test]
