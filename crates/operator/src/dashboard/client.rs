@@ -1,0 +1,206 @@
+//! One request to a dashboard: the way there, the token, and the time it may take.
+
+use crate::stores::lock;
+use http::Method;
+use http_body_util::BodyExt;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use manta_logic::job::dashboard::Target;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long a request may take, from the first byte to the last.
+const DIRECT: Duration = Duration::from_secs(2);
+const THROUGH_PROXY: Duration = Duration::from_secs(10);
+/// For how long a token is believed without looking.
+const TOKEN_LIFE: Duration = Duration::from_secs(60);
+/// Longer answers are cut: no job info is near this.
+const LONGEST_ANSWER: usize = 4 << 20;
+/// The key of the token in its Secret.
+const TOKEN_KEY: &str = "auth_token";
+const TOKEN_HEADER: &str = "x-ray-authorization";
+
+/// How dashboards are reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Route {
+    /// By the name of the head Service.
+    #[default]
+    Direct,
+    /// Through the API server (`--use-kubernetes-proxy`).
+    ApiServerProxy,
+}
+
+/// Talks to all dashboards.
+#[derive(Clone)]
+pub struct Client {
+    kube: kube::Client,
+    http: reqwest::Client,
+    route: Route,
+    tokens: Arc<Mutex<HashMap<(String, String), (Instant, String)>>>,
+}
+
+/// A whole answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    pub status: u16,
+    pub body: String,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum NoAnswer {
+    #[error("failed to get auth secret {namespace}/{secret}: {error}")]
+    Secret { namespace: String, secret: String, error: String },
+    #[error("auth token key '\"auth_token\"' not found in secret {namespace}/{secret}")]
+    NoToken { namespace: String, secret: String },
+    #[error("no answer within {} s", .0.as_secs())]
+    TimeOut(Duration),
+    #[error("{0}")]
+    Connection(String),
+}
+
+impl Client {
+    /// A client that takes this way to every dashboard.
+    pub fn new(kube: kube::Client, route: Route) -> Self {
+        let http = reqwest::Client::builder()
+            .pool_max_idle_per_host(1)
+            .pool_idle_timeout(Duration::from_secs(30))
+            .build()
+            .unwrap_or_default();
+        Self { kube, http, route, tokens: Arc::default() }
+    }
+
+    /// Sends a request and waits for the whole answer.
+    pub async fn send(
+        &self,
+        target: &Target,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Answered, NoAnswer> {
+        let limit = match self.route {
+            Route::Direct => DIRECT,
+            Route::ApiServerProxy => THROUGH_PROXY,
+        };
+        let answer = async {
+            let token = self.token(target).await?;
+            let answered = match self.route {
+                Route::Direct => self.send_direct(target, method, path, body, token.as_deref()).await,
+                Route::ApiServerProxy => self.send_through_proxy(target, method, path, body, token.as_deref()).await,
+            }?;
+            if answered.status == 401 || answered.status == 403 {
+                // It may have been changed: look again next time.
+                self.forget_token(target);
+            }
+            Ok(answered)
+        };
+        tokio::time::timeout(limit, answer).await.unwrap_or(Err(NoAnswer::TimeOut(limit)))
+    }
+
+    async fn send_direct(
+        &self,
+        target: &Target,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        token: Option<&str>,
+    ) -> Result<Answered, NoAnswer> {
+        let base = if target.address.starts_with("http://") { "" } else { "http://" };
+        let mut request = self.http.request(method.clone(), format!("{base}{}{path}", target.address));
+        if let Some(token) = token {
+            request = request.header(TOKEN_HEADER, format!("Bearer {token}"));
+        }
+        if method != Method::GET {
+            request = request.header(http::header::CONTENT_TYPE, "application/json");
+        }
+        if let Some(body) = body {
+            request = request.body(body.to_string());
+        }
+        let failed = |error: reqwest::Error| NoAnswer::Connection(chain(&error));
+        let mut response = request.send().await.map_err(failed)?;
+        let status = response.status().as_u16();
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(failed)? {
+            if bytes.len() + chunk.len() > LONGEST_ANSWER {
+                break;
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(Answered { status, body: String::from_utf8_lossy(&bytes).into_owned() })
+    }
+
+    async fn send_through_proxy(
+        &self,
+        target: &Target,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        token: Option<&str>,
+    ) -> Result<Answered, NoAnswer> {
+        let uri = format!(
+            "/api/v1/namespaces/{}/services/{}:dashboard/proxy{path}",
+            target.namespace, target.service
+        );
+        let failed = |error: &dyn std::error::Error| NoAnswer::Connection(chain(error));
+        let mut request = http::Request::builder().method(method).uri(uri);
+        if let Some(token) = token {
+            request = request.header(TOKEN_HEADER, format!("Bearer {token}"));
+        }
+        let bytes = body.map(Value::to_string).unwrap_or_default().into_bytes();
+        let request = request
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(kube::client::Body::from(bytes))
+            .map_err(|error| failed(&error))?;
+        let response = self.kube.send(request).await.map_err(|error| failed(&error))?;
+        let status = response.status().as_u16();
+        let limited = http_body_util::Limited::new(response.into_body(), LONGEST_ANSWER);
+        let bytes = limited.collect().await.map_err(|error| failed(error.as_ref()))?.to_bytes();
+        Ok(Answered { status, body: String::from_utf8_lossy(&bytes).into_owned() })
+    }
+
+    /// The token that the cluster asks for, read when it is needed.
+    async fn token(&self, target: &Target) -> Result<Option<String>, NoAnswer> {
+        let Some(secret) = target.token_secret.clone() else { return Ok(None) };
+        let key = (target.namespace.clone(), secret.clone());
+        if let Some((read, token)) = lock(&self.tokens).get(&key)
+            && read.elapsed() < TOKEN_LIFE
+        {
+            return Ok(Some(token.clone()));
+        }
+        let namespace = target.namespace.clone();
+        let found = Api::<Secret>::namespaced(self.kube.clone(), &namespace).get(&secret).await;
+        let found = found.map_err(|error| NoAnswer::Secret {
+            namespace: namespace.clone(),
+            secret: secret.clone(),
+            error: crate::act::text(&error),
+        })?;
+        let token = found.data.and_then(|mut data| data.remove(TOKEN_KEY));
+        let token = token.and_then(|bytes| String::from_utf8(bytes.0).ok()).ok_or(NoAnswer::NoToken { namespace, secret })?;
+        lock(&self.tokens).insert(key, (Instant::now(), token.clone()));
+        Ok(Some(token))
+    }
+
+    fn forget_token(&self, target: &Target) {
+        if let Some(secret) = &target.token_secret {
+            lock(&self.tokens).remove(&(target.namespace.clone(), secret.clone()));
+        }
+    }
+}
+
+/// An error with its causes, which often say more than it does.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        cause = error.source();
+    }
+    text
+}
