@@ -1,5 +1,6 @@
 //! Flags, environment and feature gates of the operator, read once into [`Settings`].
 
+use crate::dashboard::Route;
 use crate::run::Settings;
 use manta_logic::config::{Config, FeatureGates};
 use std::time::Duration;
@@ -11,6 +12,8 @@ pub struct Flags {
     pub feature_gates: String,
     /// `--watch-namespace`.
     pub watch_namespace: String,
+    /// `--use-kubernetes-proxy`.
+    pub use_kubernetes_proxy: bool,
 }
 
 /// Why the operator cannot start.
@@ -40,6 +43,7 @@ impl Flags {
                 .map(str::to_owned)
                 .collect(),
             host: env("HOSTNAME").unwrap_or_else(|| "manta".to_owned()),
+            dashboard_route: if self.use_kubernetes_proxy { Route::ApiServerProxy } else { Route::Direct },
         })
     }
 }

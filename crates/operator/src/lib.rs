@@ -9,6 +9,7 @@
 pub mod act;
 pub mod args;
 pub mod controllers;
+pub mod dashboard;
 pub mod events;
 mod in_flight;
 mod look_up;

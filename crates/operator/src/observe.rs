@@ -8,8 +8,9 @@ use manta_logic::action::{Kind, Target};
 use manta_logic::build::cluster_facts as facts;
 use manta_logic::cluster::{LookedUp, Observed};
 use manta_logic::config::Config;
-use manta_logic::labels::{NODE_TYPE, REDIS_CLEANUP};
-use manta_logic::view::MetaView;
+use manta_logic::labels::{HEAD, NODE_TYPE, REDIS_CLEANUP};
+use manta_logic::view::{MetaView, PodView};
+use manta_logic::{job, names};
 use std::collections::BTreeMap;
 
 /// What is known, or why nothing can be decided.
@@ -51,6 +52,53 @@ pub(crate) fn cluster(op: &Operator, target: &Target, looked_up: BTreeMap<Target
         in_flight,
         seed: token::seed(),
         cluster,
+    }))
+}
+
+/// What is known about a RayJob, or why nothing can be decided.
+pub(crate) enum JobObservation {
+    Gone,
+    /// A watch is not complete yet.
+    Waiting,
+    /// The caches do not show yet what was written for this object.
+    InFlight,
+    Ready(Box<job::Observed>),
+}
+
+/// Gathers what is known about a RayJob.
+pub(crate) fn job(op: &Operator, target: &Target) -> JobObservation {
+    let stores = &op.stores;
+    let Some(job) = stores.jobs.get(target, &target.name) else { return JobObservation::Gone };
+    let mut synced = stores.clusters.is_synced_for(target);
+    synced &= stores.pods.is_synced_for(target);
+    synced &= stores.kube_services.is_synced_for(target);
+    synced &= stores.kube_jobs.is_synced_for(target);
+    if !synced {
+        return JobObservation::Waiting;
+    }
+    let in_flight = op.in_flight.of(target, |written| shown(op, target, written));
+    if !in_flight.creating.is_empty() || !in_flight.deleting.is_empty() {
+        return JobObservation::InFlight;
+    }
+    let name = job.status.as_ref().and_then(|status| status.ray_cluster_name.clone()).unwrap_or_default();
+    let owner = Target::new(Kind::RayCluster, &target.namespace, &name);
+    let cluster = stores.clusters.get(&owner, &name);
+    let head_service = cluster.as_ref().map(|cluster| names::head_service(&name, &cluster.spec));
+    let is_head = |pod: &&std::sync::Arc<PodView>| pod.metadata.label(NODE_TYPE) == Some(HEAD);
+    JobObservation::Ready(Box::new(job::Observed {
+        cluster_head_service: head_service
+            .and_then(|service| stores.kube_services.get(&owner, &service))
+            .map(|service| (*service).clone()),
+        head_service: stores
+            .kube_services
+            .get(target, &names::owner_head_service(&target.name))
+            .map(|service| (*service).clone()),
+        submitter: stores.kube_jobs.get(target, &target.name).map(|job| (*job).clone()),
+        head_pods: stores.pods.of(&owner).iter().filter(is_head).map(|pod| (**pod).clone()).collect(),
+        dashboard: op.ray_jobs.known(target).unwrap_or_default(),
+        seed: token::seed(),
+        cluster: cluster.map(|cluster| (*cluster).clone()),
+        job: (*job).clone(),
     }))
 }
 

@@ -2,6 +2,8 @@
 
 use crate::act::Actor;
 use crate::controllers;
+use crate::dashboard::poller::Pollers;
+use crate::dashboard::{self, Route};
 use crate::events::Publisher;
 use crate::in_flight::InFlightWrites;
 use crate::look_up::Memory;
@@ -11,6 +13,7 @@ use crate::watches::Watches;
 use kube::Client;
 use manta_logic::action::{Kind, Target};
 use manta_logic::config::Config;
+use manta_logic::job::dashboard::Watch;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -24,6 +27,8 @@ pub struct Settings {
     pub watch_namespaces: Vec<String>,
     /// Our name in events.
     pub host: String,
+    /// The way to Ray's dashboards.
+    pub dashboard_route: Route,
 }
 
 /// Everything that a pass needs.
@@ -37,6 +42,8 @@ pub struct Operator {
     pub(crate) memory: Arc<Memory>,
     pub(crate) actor: Actor,
     pub(crate) publisher: Publisher,
+    /// The Ray jobs that are followed.
+    pub(crate) ray_jobs: Pollers<Watch>,
 }
 
 /// Runs until told to stop; passes in hand are finished.
@@ -56,7 +63,9 @@ pub async fn run(client: Client, settings: Settings, stop: CancellationToken) {
         stop.clone(),
     );
     watches.start(settings.config.gates.ray_cron_job);
+    let dashboards = dashboard::Client::new(client.clone(), settings.dashboard_route);
     let op = Arc::new(Operator {
+        ray_jobs: Pollers::new(dashboards, Arc::clone(&queue), tasks.clone(), stop.clone()),
         actor: Actor::new(client.clone(), Arc::clone(&in_flight), Arc::clone(&memory), publisher.clone()),
         client,
         config: settings.config,
@@ -92,6 +101,8 @@ pub async fn run(client: Client, settings: Settings, stop: CancellationToken) {
 async fn pass(op: &Operator, target: &Target) -> Next {
     match target.kind {
         Kind::RayCluster => controllers::cluster::reconcile(op, target).await,
+        Kind::RayJob => controllers::job::reconcile(op, target).await,
+        Kind::RayCronJob => controllers::cronjob::reconcile(op, target).await,
         _ => Next::Rest,
     }
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-/// Runs the operator: reconciles RayClusters until it is told to stop.
+/// Runs the operator: reconciles RayClusters, RayJobs and RayCronJobs until it is told to stop.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Kubeconfig file; otherwise KUBECONFIG, the Pod's own account, or ~/.kube/config
@@ -20,6 +20,9 @@ pub(crate) struct Args {
     /// Feature gates, as Name=true,Name=false
     #[arg(long, default_value = "", value_name = "GATES")]
     feature_gates: String,
+    /// Reach Ray's dashboards through the API server's proxy instead of directly
+    #[arg(long)]
+    use_kubernetes_proxy: bool,
     /// Log format: json or console
     #[arg(long, default_value = "json", value_parser = ["json", "console"])]
     log_stdout_encoder: String,
@@ -27,7 +30,11 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     start_logging(&args.log_stdout_encoder);
-    let flags = Flags { feature_gates: args.feature_gates, watch_namespace: args.watch_namespace };
+    let flags = Flags {
+        feature_gates: args.feature_gates,
+        watch_namespace: args.watch_namespace,
+        use_kubernetes_proxy: args.use_kubernetes_proxy,
+    };
     let mut settings = flags.settings(|name| std::env::var(name).ok())?;
     // Two threads: one busy decoding a long list must not keep the other from answering.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

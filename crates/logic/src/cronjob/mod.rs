@@ -6,7 +6,6 @@ pub mod missed;
 mod observed;
 mod plan;
 pub mod schedule;
-mod validity;
 
 pub use observed::Observed;
 pub use plan::{Plan, plan, settle};

@@ -5,15 +5,13 @@
 
 use super::missed::{self, Missed, due};
 use super::observed::Observed;
-use super::schedule::Schedule;
-use super::validity;
 use crate::action::{Accept, Action, Event, Kind, Outcome, Stage, Target, Todo, Wake};
 use crate::build::owner::controller_reference;
 use crate::config::Config;
 use crate::go_shape;
 use crate::labels::{self, annotation};
+use crate::validate::ValidCronJob;
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use manta_api::{API_VERSION, RayCronJob, RayCronJobStatus, RayJob};
 use serde_json::{Value, json};
@@ -37,13 +35,11 @@ pub fn plan(seen: &Observed, now: Timestamp, config: &Config) -> Plan {
     if cron_job.metadata.deletion_timestamp.is_some() {
         return rest;
     }
-    let (schedule, zone) = match read(seen, config) {
-        Ok(read) => read,
-        Err(message) => {
-            let note = format!("{}/{}: {message}", seen.namespace(), seen.name());
-            return Plan { events: vec![Event::warning("InvalidRayCronJobSpec", "Validate", note)], ..rest };
-        }
+    let valid = match ValidCronJob::check(cron_job, config) {
+        Ok(valid) => valid,
+        Err(invalid) => return Plan { events: vec![invalid.event(seen.namespace(), seen.name())], ..rest },
     };
+    let (schedule, zone) = (&valid.schedule, valid.zone.as_ref().unwrap_or(&seen.local_zone));
     if cron_job.spec.suspend == Some(true) {
         let note = "RayCronJob suspended, no new RayJobs will be created";
         return Plan { events: vec![Event::normal("SuspendedRayCronJob", "Suspend", note)], ..rest };
@@ -54,8 +50,8 @@ pub fn plan(seen: &Observed, now: Timestamp, config: &Config) -> Plan {
     };
     let annotations = cron_job.metadata.annotations.as_ref();
     let missed = Missed::read(annotations.and_then(|map| map.get(missed::ANNOTATION)).map(String::as_str));
-    let due = due(&schedule, base, now, &zone, missed);
-    let next = schedule.next_after(due.settled.unwrap_or(base), &zone);
+    let due = due(schedule, base, now, zone, missed);
+    let next = schedule.next_after(due.settled.unwrap_or(base), zone);
     Plan {
         stages: due.run.map(|run| start(seen, run)).into_iter().collect(),
         status: due.settled.map(|settled| RayCronJobStatus { last_schedule_time: Some(Time(settled)) }),
@@ -68,17 +64,6 @@ pub fn plan(seen: &Observed, now: Timestamp, config: &Config) -> Plan {
 /// The status to write after a plan has been carried out: none if the RayJob could not be made.
 pub fn settle(plan: &Plan, outcome: &Outcome) -> Option<RayCronJobStatus> {
     plan.status.clone().filter(|_| outcome.failure.is_none())
-}
-
-fn read(seen: &Observed, config: &Config) -> Result<(Schedule, TimeZone), String> {
-    validity::check(&seen.cron_job, &config.gates)?;
-    let spec = &seen.cron_job.spec;
-    let schedule = Schedule::parse(&spec.schedule).map_err(|error| format!("invalid cron schedule: {error}"))?;
-    let zone = match spec.time_zone.as_deref() {
-        None | Some("Local") => seen.local_zone.clone(),
-        Some(name) => TimeZone::get(name).map_err(|_| format!("invalid time zone: unknown time zone {name}"))?,
-    };
-    Ok((schedule, zone))
 }
 
 fn start(seen: &Observed, run: Timestamp) -> Stage {

@@ -32,7 +32,6 @@ mod submitter_state;
 mod suspend;
 #[cfg(test)]
 pub(crate) mod tests;
-mod validity;
 
 pub use mode::Mode;
 pub use observed::Observed;

@@ -6,10 +6,11 @@ use super::mode::Mode;
 use super::observed::Observed;
 use super::phase::{Phase, deployment, reason};
 use super::status::{Draft, text, time};
-use super::{deletion_rules, finalize, initializing, running, start, suspend, validity};
+use super::{deletion_rules, finalize, initializing, running, start, suspend};
 use crate::action::{Event, Stage, Todo, Wake};
 use crate::config::Config;
 use crate::labels;
+use crate::validate::ValidJob;
 use jiff::Timestamp;
 use manta_api::RayJobStatus;
 
@@ -59,8 +60,8 @@ fn decide(pass: &mut Pass<'_>) {
         finalize::plan(pass);
         return;
     }
-    if let Err(invalid) = validity::check(&pass.seen.job, &pass.config.gates) {
-        pass.refuse(invalid.event_reason, invalid.message);
+    if let Err(invalid) = ValidJob::check(&pass.seen.job, pass.config) {
+        pass.refuse(invalid.reason, invalid.text);
         return;
     }
     let mode = match mode {

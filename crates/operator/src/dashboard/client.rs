@@ -140,10 +140,7 @@ impl Client {
         body: Option<&Value>,
         token: Option<&str>,
     ) -> Result<Answered, NoAnswer> {
-        let uri = format!(
-            "/api/v1/namespaces/{}/services/{}:dashboard/proxy{path}",
-            target.namespace, target.service
-        );
+        let uri = format!("/api/v1/namespaces/{}/services/{}:dashboard/proxy{path}", target.namespace, target.service);
         let failed = |error: &dyn std::error::Error| NoAnswer::Connection(chain(error));
         let mut request = http::Request::builder().method(method).uri(uri);
         if let Some(token) = token {
@@ -178,7 +175,8 @@ impl Client {
             error: crate::act::text(&error),
         })?;
         let token = found.data.and_then(|mut data| data.remove(TOKEN_KEY));
-        let token = token.and_then(|bytes| String::from_utf8(bytes.0).ok()).ok_or(NoAnswer::NoToken { namespace, secret })?;
+        let token =
+            token.and_then(|bytes| String::from_utf8(bytes.0).ok()).ok_or(NoAnswer::NoToken { namespace, secret })?;
         lock(&self.tokens).insert(key, (Instant::now(), token.clone()));
         Ok(Some(token))
     }

@@ -132,52 +132,47 @@ impl Subject for Watch {
 
     async fn ask(&self, client: &Client, known: Dashboard) -> Round<Dashboard> {
         match &self.ask {
-            Ask::Stop => self.stop(client, known).await,
-            Ask::Info => self.follow(client, known, None).await,
-            Ask::InfoOrSubmit(body) => self.follow(client, known, Some(body)).await,
+            Ask::Stop => try_to_stop(self, client, known).await,
+            Ask::Info => follow(self, client, known, None).await,
+            Ask::InfoOrSubmit(body) => follow(self, client, known, Some(body)).await,
         }
     }
 }
 
-trait Follow {
-    async fn follow(&self, client: &Client, known: Dashboard, submission: Option<&Value>) -> Round<Dashboard>;
-    async fn stop(&self, client: &Client, known: Dashboard) -> Round<Dashboard>;
-}
-
-impl Follow for Watch {
-    async fn follow(&self, client: &Client, mut known: Dashboard, submission: Option<&Value>) -> Round<Dashboard> {
-        let mut found = info(client, &self.target, &self.job_id).await;
-        if let (Err(JobError::NotFound(_)), Some(body)) = (&found, submission) {
-            found = match submit(client, &self.target, body).await {
-                // Somebody was faster, or the answer to an earlier try was lost.
-                Ok(_) | Err(JobError::IdTaken(_)) => info(client, &self.target, &self.job_id).await,
-                Err(error) => Err(error),
-            };
-        }
-        let answer = match found {
-            Ok(info) => Answer::Info(info),
-            Err(JobError::NotFound(_)) => Answer::NotFound,
-            Err(error) => Answer::Failed(error.to_string()),
+async fn follow(watch: &Watch, client: &Client, mut known: Dashboard, submission: Option<&Value>) -> Round<Dashboard> {
+    let mut found = info(client, &watch.target, &watch.job_id).await;
+    if let (Err(JobError::NotFound(_)), Some(body)) = (&found, submission) {
+        found = match submit(client, &watch.target, body).await {
+            // Somebody was faster, or the answer to an earlier try was lost.
+            Ok(_) | Err(JobError::IdTaken(_)) => info(client, &watch.target, &watch.job_id).await,
+            Err(error) => Err(error),
         };
-        let reached = !matches!(answer, Answer::Failed(_));
-        let news = known.heard.as_ref().is_none_or(|heard| heard.answer != answer);
-        known.heard = Some(Heard { job_id: self.job_id.clone(), at: Timestamp::now(), answer });
-        Round { known, reached, news, over: false }
     }
+    let answer = match found {
+        Ok(info) => Answer::Info(info),
+        Err(JobError::NotFound(_)) => Answer::NotFound,
+        Err(error) => Answer::Failed(error.to_string()),
+    };
+    let reached = !matches!(answer, Answer::Failed(_));
+    let news = known.heard.as_ref().is_none_or(|heard| heard.answer != answer);
+    if let (Answer::Failed(error), true) = (&answer, news) {
+        tracing::info!(job = watch.job_id, address = watch.target.address, error, "a dashboard gave no answer");
+    }
+    known.heard = Some(Heard { job_id: watch.job_id.clone(), at: Timestamp::now(), answer });
+    Round { known, reached, news, over: false }
+}
 
-    async fn stop(&self, client: &Client, mut known: Dashboard) -> Round<Dashboard> {
-        match stop(client, &self.target, &self.job_id).await {
-            Ok(()) => {
-                known.stop = Some(Stop::Done);
-                Round { known, reached: true, news: true, over: true }
-            }
-            Err(error) => {
-                tracing::info!(job = self.job_id, error = %error, "a Ray job could not be stopped");
-                let since = Timestamp::now();
-                let news = known.stop.is_none();
-                known.stop.get_or_insert(Stop::Failed { since });
-                Round { known, reached: false, news, over: false }
-            }
+async fn try_to_stop(watch: &Watch, client: &Client, mut known: Dashboard) -> Round<Dashboard> {
+    match stop(client, &watch.target, &watch.job_id).await {
+        Ok(()) => {
+            known.stop = Some(Stop::Done);
+            Round { known, reached: true, news: true, over: true }
+        }
+        Err(error) => {
+            tracing::info!(job = watch.job_id, error = %error, "a Ray job could not be stopped");
+            let news = known.stop.is_none();
+            known.stop.get_or_insert(Stop::Failed { since: Timestamp::now() });
+            Round { known, reached: false, news, over: false }
         }
     }
 }

@@ -75,6 +75,8 @@ struct Entry<S: Subject> {
     known: S::Known,
     /// When the last answer came.
     heard: Option<Timestamp>,
+    /// Something changed that cannot wait for the next round.
+    urgent: bool,
     changed: Arc<Notify>,
     cancel: CancellationToken,
 }
@@ -101,11 +103,10 @@ impl<S: Subject> Pollers<S> {
         if let Some(entry) = entries.get_mut(owner)
             && entry.subject.is_about_the_same(&subject)
         {
-            let older = |limit: Timestamp| entry.heard.is_none_or(|heard| heard < limit);
-            let wake = subject.is_urgent(&entry.subject)
-                || subject.fresher_than() != entry.subject.fresher_than() && subject.fresher_than().is_some_and(older);
+            entry.urgent |= subject.is_urgent(&entry.subject);
+            let changed = entry.urgent || subject.fresher_than() != entry.subject.fresher_than();
             entry.subject = subject;
-            if wake {
+            if changed {
                 entry.changed.notify_one();
             }
             return;
@@ -116,6 +117,7 @@ impl<S: Subject> Pollers<S> {
             subject,
             known: S::start(Timestamp::now()),
             heard: None,
+            urgent: false,
             changed: Arc::clone(&changed),
             cancel: cancel.clone(),
         };
@@ -139,6 +141,7 @@ impl<S: Subject> Pollers<S> {
     }
 
     /// How many objects are followed.
+    #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         lock(&self.entries).len()
     }
@@ -169,7 +172,7 @@ impl<S: Subject> Task<S> {
             let over = round.over;
             self.note(round);
             if over {
-                changed.notified().await;
+                self.moment_to_ask(changed).await;
                 continue;
             }
             tokio::select! {
@@ -180,8 +183,9 @@ impl<S: Subject> Task<S> {
     }
 
     fn current(&self) -> Option<(S, S::Known)> {
-        let entries = lock(&self.entries);
-        let entry = entries.get(&self.owner).filter(|_| !self.cancel.is_cancelled())?;
+        let mut entries = lock(&self.entries);
+        let entry = entries.get_mut(&self.owner).filter(|_| !self.cancel.is_cancelled())?;
+        entry.urgent = false;
         Some((entry.subject.clone(), entry.known.clone()))
     }
 
@@ -200,27 +204,27 @@ impl<S: Subject> Task<S> {
     /// Waits for a change that cannot wait, or for the moment that the next answer has to be younger than.
     async fn moment_to_ask(&self, changed: &Notify) {
         loop {
-            let wait = {
-                let entries = lock(&self.entries);
-                let entry = entries.get(&self.owner);
-                let heard = entry.and_then(|entry| entry.heard);
-                let limit = entry.and_then(|entry| entry.subject.fresher_than());
-                let limit = limit.filter(|limit| heard.is_none_or(|heard| heard < *limit));
-                limit.map(|limit| Duration::try_from(limit.duration_since(Timestamp::now())).unwrap_or_default())
-            };
-            match wait {
-                Some(wait) => {
-                    tokio::select! {
-                        () = tokio::time::sleep(wait) => return,
-                        () = changed.notified() => {}
-                    }
-                }
-                None => {
-                    changed.notified().await;
-                    return;
-                }
+            match self.time_to_ask() {
+                Some(wait) if wait.is_zero() => return,
+                Some(wait) => tokio::select! {
+                    () = tokio::time::sleep(wait) => {}
+                    () = changed.notified() => {}
+                },
+                None => changed.notified().await,
             }
         }
+    }
+
+    /// How long until somebody needs a fresh answer, if anybody does.
+    fn time_to_ask(&self) -> Option<Duration> {
+        let entries = lock(&self.entries);
+        let entry = entries.get(&self.owner)?;
+        if entry.urgent {
+            return Some(Duration::ZERO);
+        }
+        let limit = entry.subject.fresher_than()?;
+        let needed = entry.heard.is_none_or(|heard| heard < limit);
+        needed.then(|| Duration::try_from(limit.duration_since(Timestamp::now())).unwrap_or_default())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::action::{EventKind, Failure};
+use jiff::tz::TimeZone;
 
 fn time(text: &str) -> Timestamp {
     text.parse().unwrap()

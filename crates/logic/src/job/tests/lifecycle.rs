@@ -518,3 +518,59 @@ fn editing_the_cluster_spec_waits_for_the_next_attempt() {
     assert!(!world.pass());
     assert_eq!(world.seen.cluster.as_ref().unwrap().spec.ray_version.as_deref(), Some("2.53.0"));
 }
+
+#[test]
+fn edge_3_an_invalid_spec_is_told_and_can_be_corrected_in_every_phase() {
+    let invalid = |world: &mut World| world.seen.job.spec.runtime_env_yaml = Some("invalid_yaml_string".into());
+    let valid = |world: &mut World| world.seen.job.spec.runtime_env_yaml = None;
+    let mut finished = World::running(Mode::Http);
+    finished.says("SUCCEEDED");
+    let mut starting = World::new(Mode::Http);
+    starting.settle();
+    for (mut world, phase) in [
+        (World::new(Mode::Http), "Initializing"),
+        (starting, "Initializing"),
+        (World::running(Mode::Http), "Running"),
+        (finished, "Complete"),
+    ] {
+        invalid(&mut world);
+        world.settle();
+        assert_eq!((world.phase().as_str(), world.reason().as_str()), ("ValidationFailed", "ValidationFailed"));
+        assert!(world.message().starts_with("failed to unmarshal RuntimeEnvYAML: invalid_yaml_string: "));
+        let event = world.events.last().unwrap();
+        assert!(event.starts_with("Warning InvalidRayJobSpec: default/train: failed to unmarshal"), "{event}");
+        assert!(world.deleted.is_empty());
+        valid(&mut world);
+        world.settle();
+        assert_eq!(
+            (world.phase().as_str(), world.reason().as_str(), world.message().contains("unmarshal")),
+            (phase, "", false)
+        );
+    }
+}
+
+#[test]
+fn edge_8_a_status_that_does_not_fit_the_mode_is_told_and_left() {
+    let mut world = World::running(Mode::Http);
+    world.seen.job.status.as_mut().unwrap().job_deployment_status = Some("Waiting".into());
+    world.pass();
+    assert_eq!(world.phase(), "ValidationFailed");
+    assert!(world.events.last().unwrap().starts_with("Warning InvalidRayJobStatus: "));
+    world.settle();
+    assert_eq!(world.phase(), "Running");
+}
+
+#[test]
+fn edge_9_long_names_get_clusters() {
+    let mut job = super::fixture::job(&"j".repeat(47));
+    job.spec.submission_mode = Some("HTTPMode".into());
+    let mut world = World::of(job);
+    world.settle();
+    assert_eq!(world.status().ray_cluster_name.unwrap().len(), 53);
+    assert!(world.seen.cluster.is_some());
+    for bad in ["j".repeat(48), "1".repeat(47)] {
+        let mut world = World::of(super::fixture::job(&bad));
+        world.settle();
+        assert_eq!(world.phase(), "ValidationFailed", "{bad}");
+    }
+}

@@ -96,7 +96,8 @@ proptest! {
         steps in prop::collection::vec(any_step(), 0..25),
     ) {
         let mut world = World::new(mode).spec(|spec| {
-            spec.backoff_limit = Some(limit);
+            // InteractiveMode and retries exclude each other.
+            spec.backoff_limit = Some(if mode == Mode::Interactive { 0 } else { limit });
             spec.shutdown_after_job_finishes = Some(true);
         });
         world.settle();

@@ -130,3 +130,17 @@ fn what_belongs_to_others_is_not_deleted() {
     assert_eq!(world.phase(), "Suspended");
     assert!(world.deleted.is_empty(), "{:?}", world.deleted);
 }
+
+#[test]
+fn a_job_with_deletion_rules_can_be_suspended() {
+    let mut world = World::new(Mode::Http).spec(|spec| {
+        let rules = serde_json::json!({
+            "deletionRules": [{"policy": "DeleteCluster", "condition": {"jobStatus": "SUCCEEDED", "ttlSeconds": 0}}],
+        });
+        spec.deletion_strategy = Some(serde_json::from_value(rules).unwrap());
+    });
+    world = world.run();
+    world.seen.job.spec.suspend = Some(true);
+    world.settle();
+    assert_eq!(world.phase(), "Suspended");
+}

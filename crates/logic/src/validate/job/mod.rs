@@ -71,7 +71,12 @@ pub fn validate_job_spec(
     let shutdown = spec.shutdown_after_job_finishes == Some(true);
     let suspend = spec.suspend == Some(true);
     let ttl = spec.ttl_seconds_after_finished.unwrap_or_default();
-    refuse(suspend && !shutdown, || {
+    // KubeRay asks for shutdownAfterJobFinishes, which deletion rules exclude; these say themselves what goes.
+    let has_rules = spec
+        .deletion_strategy
+        .as_ref()
+        .is_some_and(|strategy| strategy.deletion_rules.as_ref().is_some_and(|rules| !rules.is_empty()));
+    refuse(suspend && !shutdown && !has_rules, || {
         format!("{SPEC} a RayJob with shutdownAfterJobFinishes set to false is not allowed to be suspended")
     })?;
     refuse(ttl < 0, || format!("{SPEC} TTLSecondsAfterFinished must be a non-negative integer"))?;

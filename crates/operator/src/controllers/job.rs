@@ -1,0 +1,68 @@
+//! One pass over one RayJob.
+
+use crate::events::Regarding;
+use crate::observe::{self, JobObservation};
+use crate::queue::Next;
+use crate::run::Operator;
+use crate::status_writer::{self, StatusWrite};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use manta_api::{API_VERSION, RayJob};
+use manta_logic::action::{Target, Wake};
+use manta_logic::job::{self, Observed, Plan};
+use std::time::Duration;
+use tracing::debug;
+
+const CONTROLLER: &str = "rayjob-controller";
+
+/// Looks at a RayJob and does what is to be done. The dashboard is never waited for.
+pub(crate) async fn reconcile(op: &Operator, target: &Target) -> Next {
+    let seen = match observe::job(op, target) {
+        JobObservation::Ready(seen) => seen,
+        JobObservation::Waiting => return Next::Rest,
+        // What was just written is on its way back: deciding without it would write it twice.
+        JobObservation::InFlight => return op.in_flight.expiry(target).map_or(Next::Rest, Next::After),
+        JobObservation::Gone => {
+            op.in_flight.forget(target);
+            op.ray_jobs.follow(target, None);
+            return Next::Rest;
+        }
+    };
+    let now = Timestamp::now();
+    let plan = job::plan(&seen, now, &op.config);
+    carry_out(op, target, &seen, &plan, now).await
+}
+
+async fn carry_out(op: &Operator, target: &Target, seen: &Observed, plan: &Plan, now: Timestamp) -> Next {
+    op.ray_jobs.follow(target, plan.dashboard.clone());
+    if let Some(waiting) = &plan.waiting {
+        debug!(name = target.name, namespace = target.namespace, waiting, "waiting");
+    }
+    let regarding = Regarding { reference: reference(&seen.job), controller: CONTROLLER };
+    op.publisher.publish(&regarding, plan.events.clone());
+    let outcome = op.actor.act(target, &regarding, &plan.stages).await;
+    let mut failed = outcome.failure.is_some();
+    if let Some(status) = job::settle(plan, &outcome) {
+        let version = seen.job.metadata.resource_version.as_deref();
+        failed |= status_writer::write(&op.client, target, version, &status).await == StatusWrite::Failed;
+    }
+    match plan.wake {
+        _ if failed => Next::BackOff,
+        Wake::BackOff => Next::BackOff,
+        Wake::At(at) => Next::After(Duration::try_from(at.duration_since(now)).unwrap_or_default()),
+        Wake::OnChange => Next::Rest,
+    }
+}
+
+fn reference(job: &RayJob) -> ObjectReference {
+    let meta = &job.metadata;
+    ObjectReference {
+        api_version: Some(API_VERSION.to_owned()),
+        kind: Some(RayJob::KIND.to_owned()),
+        name: meta.name.clone(),
+        namespace: meta.namespace.clone(),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+        field_path: None,
+    }
+}
