@@ -7,6 +7,21 @@ use manta_api::{RayClusterSpec, RayJobSpec, RayServiceSpec};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+/// Fields of a RayJob that are no pointers in Go: their empty values are not printed.
+const LEFT_OUT_WHEN_EMPTY: [&str; 11] = [
+    "metadata",
+    "clusterSelector",
+    "entrypoint",
+    "runtimeEnvYAML",
+    "jobId",
+    "submissionMode",
+    "entrypointResources",
+    "entrypointNumCpus",
+    "entrypointNumGpus",
+    "shutdownAfterJobFinishes",
+    "suspend",
+];
+
 /// A RayCluster's spec.
 pub fn cluster_spec(spec: &RayClusterSpec) -> Value {
     let mut value = plain(spec);
@@ -19,6 +34,11 @@ pub fn job_spec(spec: &RayJobSpec) -> Value {
     let mut value = plain(spec);
     at(&mut value, "rayClusterSpec", shape_cluster);
     at(&mut value, "submitterPodTemplate", shape_template);
+    for key in LEFT_OUT_WHEN_EMPTY {
+        if value.get(key).is_some_and(is_empty) {
+            value.as_object_mut().map(|fields| fields.remove(key));
+        }
+    }
     value
 }
 
@@ -84,6 +104,16 @@ fn shape_resource_reference(holder: &mut Value) {
     at(holder, "resourceFieldRef", |reference| insert(reference, "divisor", json!("0")));
 }
 
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Bool(set) => !set,
+        Value::String(text) => text.is_empty(),
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Null | Value::Array(_) => false,
+    }
+}
+
 fn at(value: &mut Value, key: &str, shape: impl FnOnce(&mut Value)) {
     if let Some(inner) = value.get_mut(key).filter(|inner| inner.is_object()) {
         shape(inner);
@@ -119,6 +149,9 @@ mod tests {
                 "workerGroupSpecs": [{"groupName": "a", "template": {"spec": {"containers": []}}}],
             },
             "submitterPodTemplate": {"spec": {"containers": [{"name": "mine", "resources": {"limits": {"cpu": "1"}}}]}},
+            "shutdownAfterJobFinishes": false,
+            "jobId": "",
+            "suspend": true,
         }))
         .unwrap();
         assert_eq!(
@@ -133,6 +166,7 @@ mod tests {
                         {"groupName": "a", "scaleStrategy": {}, "template": {"metadata": {}, "spec": {"containers": []}}},
                     ],
                 },
+                "suspend": true,
                 "submitterPodTemplate": {
                     "metadata": {},
                     "spec": {"containers": [{"name": "mine", "resources": {"limits": {"cpu": "1"}}}]},

@@ -12,7 +12,7 @@ use crate::go_shape;
 use crate::labels::finalizer;
 use crate::names::Suffixes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub(super) fn plan(pass: &mut Pass<'_>, mode: Mode) {
     let seen = pass.seen;
@@ -42,10 +42,17 @@ pub(super) fn plan(pass: &mut Pass<'_>, mode: Mode) {
 fn add_finalizer(pass: &mut Pass<'_>, mut finalizers: Vec<String>) {
     let seen = pass.seen;
     finalizers.push(finalizer::RAY_JOB.to_owned());
-    // KubeRay writes the whole object here, which leaves Go's empty structs in the spec.
+    // KubeRay writes the whole object here, which leaves Go's empty structs in the spec and drops empty values.
+    let mut spec = go_shape::job_spec(&seen.job.spec);
+    let before = serde_json::to_value(&seen.job.spec).unwrap_or_default();
+    for (key, _) in before.as_object().into_iter().flatten() {
+        if spec.get(key).is_none() {
+            spec[key.as_str()] = Value::Null;
+        }
+    }
     let patch = json!({
         "metadata": {"finalizers": finalizers, "resourceVersion": seen.job.metadata.resource_version},
-        "spec": go_shape::job_spec(&seen.job.spec),
+        "spec": spec,
     });
     let target = Target::new(Kind::RayJob, seen.namespace(), seen.name());
     pass.then(Todo::new(
