@@ -2,6 +2,7 @@
 //!
 //! What has passed becomes a type that builders and plans can trust.
 
+pub mod admission;
 pub mod cluster;
 pub mod cronjob;
 #[cfg(test)]

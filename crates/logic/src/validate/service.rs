@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::go::duration;
 use crate::labels::annotation::INITIALIZING_TIMEOUT;
 use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use manta_api::{RayService, RayServiceSpec};
 use std::collections::BTreeMap;
 
@@ -23,15 +24,8 @@ impl<'a> ValidService<'a> {
     /// Checks metadata and spec.
     pub fn check(service: &'a RayService, config: &Config) -> Result<Self, InvalidService> {
         let metadata = &service.metadata;
-        check_name("RayService", metadata.name.as_deref().unwrap_or_default(), MAX_NAME)
-            .and_then(|()| {
-                let timeout = initializing_timeout(metadata.annotations.as_ref());
-                timeout.map(|_| ()).map_err(|text| format!("RayService annotations is invalid: {text}"))
-            })
-            .map_err(|text| InvalidService {
-                reason: "InvalidRayServiceMetadata",
-                text: format!("The RayService metadata is invalid: {text}"),
-            })?;
+        check_service_metadata(metadata)
+            .map_err(|text| InvalidService { reason: "InvalidRayServiceMetadata", text })?;
         check_spec(&service.spec, metadata.annotations.as_ref(), config).map_err(|text| InvalidService {
             reason: "InvalidRayServiceSpec",
             text: format!("The RayService spec is invalid: {text}"),
@@ -62,6 +56,16 @@ impl InvalidService {
     pub fn event(&self, namespace: &str, name: &str) -> Event {
         Event::warning(self.reason, "Validate", format!("{namespace}/{name}: {}", self.text))
     }
+}
+
+/// Checks the name and the annotations of a RayService.
+pub(super) fn check_service_metadata(metadata: &ObjectMeta) -> Result<(), String> {
+    let name = check_name("RayService", metadata.name.as_deref().unwrap_or_default(), MAX_NAME);
+    let outcome = name.and_then(|()| {
+        let timeout = initializing_timeout(metadata.annotations.as_ref());
+        timeout.map(|_| ()).map_err(|text| format!("RayService annotations is invalid: {text}"))
+    });
+    outcome.map_err(|text| format!("The RayService metadata is invalid: {text}"))
 }
 
 /// How long a service may take until it serves, if there is a limit.

@@ -18,6 +18,7 @@ use super::kubernetes_names::dns1035_label;
 use crate::action::Event;
 use crate::config::Config;
 use crate::labels::ORIGINATED_FROM_CRD;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use manta_api::{AutoscalerVersion, RayCluster, RayClusterSpec, UpgradeType};
 use std::collections::BTreeMap;
 
@@ -38,8 +39,7 @@ impl<'a> ValidCluster<'a> {
     pub fn check(cluster: &'a RayCluster, config: &Config) -> Result<Self, Invalid> {
         let fail = |step| move |text| Invalid { step, text };
         let metadata = &cluster.metadata;
-        check_name("RayCluster", metadata.name.as_deref().unwrap_or_default(), MAX_NAME)
-            .map_err(fail(Step::Metadata))?;
+        check_cluster_name(metadata).map_err(fail(Step::Metadata))?;
         validate_cluster_spec(&cluster.spec, metadata.annotations.as_ref(), config).map_err(fail(Step::Spec))?;
         if is_tls_enabled(&cluster.spec, config) && !config.platform.cert_manager {
             let text = "tlsOptions requires cert-manager, but cert-manager is not installed".to_owned();
@@ -145,6 +145,11 @@ pub fn validate_cluster_spec(
     auth::check(spec)?;
     network_policy::check(spec, gates)?;
     tls::check(spec, config)
+}
+
+/// Checks the name of a RayCluster.
+pub(super) fn check_cluster_name(metadata: &ObjectMeta) -> Result<(), String> {
+    check_name("RayCluster", metadata.name.as_deref().unwrap_or_default(), MAX_NAME)
 }
 
 /// The two rules of names: not too long, and a DNS-1035 label.

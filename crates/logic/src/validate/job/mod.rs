@@ -11,6 +11,7 @@ use crate::action::Event;
 use crate::config::Config;
 use crate::go::yaml;
 use crate::labels::CLUSTER;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use manta_api::{RayJob, RayJobSpec};
 use std::collections::BTreeMap;
 
@@ -29,9 +30,7 @@ impl<'a> ValidJob<'a> {
     pub fn check(job: &'a RayJob, config: &Config) -> Result<Self, InvalidJob> {
         let fail = |reason| move |text| InvalidJob { reason, text };
         let metadata = &job.metadata;
-        check_name("RayJob", metadata.name.as_deref().unwrap_or_default(), MAX_NAME)
-            .map_err(|text| format!("The RayJob metadata is invalid: {text}"))
-            .map_err(fail("InvalidRayJobMetadata"))?;
+        check_job_name(metadata).map_err(fail("InvalidRayJobMetadata"))?;
         validate_job_spec(&job.spec, metadata.annotations.as_ref(), config).map_err(fail("InvalidRayJobSpec"))?;
         check_status(job).map_err(fail("InvalidRayJobStatus"))?;
         Ok(Self { job })
@@ -60,6 +59,12 @@ impl InvalidJob {
     pub fn event(&self, namespace: &str, name: &str) -> Event {
         Event::warning(self.reason, "Validate", format!("{namespace}/{name}: {}", self.text))
     }
+}
+
+/// Checks the name of a RayJob.
+pub(super) fn check_job_name(metadata: &ObjectMeta) -> Result<(), String> {
+    check_name("RayJob", metadata.name.as_deref().unwrap_or_default(), MAX_NAME)
+        .map_err(|text| format!("The RayJob metadata is invalid: {text}"))
 }
 
 /// Checks the spec of a job, with the annotations of the object that it stands in. First error wins.
