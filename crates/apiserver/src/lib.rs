@@ -19,6 +19,7 @@ pub mod node;
 mod openapi;
 pub mod ops;
 pub mod patch;
+mod protobuf;
 pub mod quantity;
 pub mod registry;
 pub mod schema;

@@ -199,8 +199,8 @@ fn write_slices(cluster: &Cluster, service: &Value, pods: &[Value]) {
         let mut slice = json!({
             "metadata": {"labels": labels, "ownerReferences": [owner_reference(service)]},
             "addressType": "IPv4",
-            "ports": ports,
-            "endpoints": endpoints,
+            "ports": some(ports),
+            "endpoints": some(endpoints),
         });
         match found.get(index) {
             Some(known) => slice["metadata"]["name"] = (*known.key.name).into(),
@@ -214,6 +214,11 @@ fn write_slices(cluster: &Cluster, service: &Value, pods: &[Value]) {
             tracing::debug!(%error, "cannot delete a surplus slice");
         }
     }
+}
+
+/// Go writes an empty list that was never made as `null`.
+fn some(list: &[Value]) -> Value {
+    if list.is_empty() { Value::Null } else { list.into() }
 }
 
 fn endpoint(service: &Value, pod: &Value) -> Value {

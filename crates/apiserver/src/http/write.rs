@@ -18,7 +18,10 @@ use crate::error::ApiError;
 use crate::ops::{
     self, Cluster, DeleteOptions, FieldValidation, PatchKind, Propagation, Target, WriteOptions, Written,
 };
+use crate::protobuf;
 use crate::registry::Resource;
+
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 pub(super) async fn create(
     cluster: &Cluster,
@@ -260,12 +263,13 @@ fn options(headers: &HeaderMap, query: &Query, apply: bool) -> Result<WriteOptio
 }
 
 async fn delete_options(request: Request, query: &Query) -> Result<DeleteOptions, ApiError> {
-    let yaml = content_type(request.headers()) == "application/yaml";
+    let given = content_type(request.headers());
     let bytes = read_body(request).await?;
-    let body = match (bytes.is_empty(), yaml) {
+    let body = match (bytes.is_empty(), given.as_str()) {
         (true, _) => Value::Null,
-        (false, true) => parse_yaml(&bytes)?,
-        (false, false) => parse_json(&bytes)?,
+        (false, "application/yaml") => parse_yaml(&bytes)?,
+        (false, PROTOBUF) => protobuf::decode(&bytes).map_err(ApiError::bad_request)?,
+        (false, _) => parse_json(&bytes)?,
     };
     let mut options = DeleteOptions::parse(&body)?;
     if let Some(seconds) = query.number("gracePeriodSeconds") {
@@ -292,6 +296,7 @@ async fn object_body(request: Request) -> Result<Value, ApiError> {
     match given.as_str() {
         "" | "application/json" | "text/plain" | "application/x-www-form-urlencoded" => parse_json(&bytes),
         "application/yaml" => parse_yaml(&bytes),
+        PROTOBUF => protobuf::decode(&bytes).map_err(ApiError::bad_request),
         other => Err(ApiError::unsupported_media_type(other, "application/json, application/yaml")),
     }
 }

@@ -47,7 +47,7 @@ pub(in crate::registry) fn endpoints(value: &mut Value) {
 }
 
 pub(in crate::registry) fn endpoint_slice(value: &mut Value) {
-    set(value, "endpoints", json!([]));
+    set(value, "endpoints", Value::Null);
     set(value, "ports", Value::Null);
     for port in items(value, "ports") {
         set(port, "name", "");

@@ -113,6 +113,13 @@ pub(in crate::registry) fn new_job(value: &mut Value) {
         }
         spec["selector"] = json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}});
     }
+    // A job without labels shows those of its template.
+    if value["metadata"]["labels"].as_object().is_none_or(serde_json::Map::is_empty) {
+        let labels = value["spec"]["template"]["metadata"]["labels"].clone();
+        if labels.is_object() {
+            value["metadata"]["labels"] = labels;
+        }
+    }
     value["status"] = json!({});
 }
 
