@@ -30,6 +30,11 @@ const OWNER_FIELDS: &[&str] = &["apiVersion", "blockOwnerDeletion", "controller"
 const MANAGED_FIELDS: &[&str] =
     &["apiVersion", "fieldsType", "fieldsV1", "manager", "operation", "subresource", "time"];
 
+/// The names of the fields of metadata.
+pub(crate) fn field_names() -> Vec<String> {
+    FIELDS.iter().map(|name| (*name).to_owned()).collect()
+}
+
 /// The unknown fields in the metadata of the object.
 pub(crate) fn unknown_fields(object: &Value) -> Vec<String> {
     let mut found = Vec::new();

@@ -124,11 +124,29 @@ impl StructuralSchema {
 
     /// The fields that pruning would drop, as strict decoding names them: `unknown field "spec.foo"`.
     pub fn unknown_fields(&self, object: &Value) -> Vec<String> {
-        let mut pruned = Vec::new();
-        prune::visit_unknown(object, &self.root, &mut |path| pruned.push(path.show_dotted()));
-        pruned.sort();
-        let own = metadata::unknown_fields(object);
-        let embedded = metadata::unknown_embedded_fields(object, &self.root);
-        own.iter().chain(&pruned).chain(&embedded).map(|path| format!("unknown field \"{path}\"")).collect()
+        let message = |field: &UnknownField| format!("unknown field \"{}\"", field.path);
+        self.find_unknown_fields(object).iter().map(message).collect()
     }
+
+    /// The fields that pruning would drop, with those that could have been meant.
+    pub fn find_unknown_fields(&self, object: &Value) -> Vec<UnknownField> {
+        let mut pruned = Vec::new();
+        prune::visit_unknown(object, &self.root, &mut |path, node| {
+            let names = node.into_iter().flat_map(|node| node.properties.iter().map(|(name, _)| name.to_string()));
+            pruned.push(UnknownField { path: path.show_dotted(), known: names.collect() });
+        });
+        pruned.sort_by(|a, b| a.path.cmp(&b.path));
+        let of_metadata = |path: String| UnknownField { path, known: metadata::field_names() };
+        let own = metadata::unknown_fields(object).into_iter().map(of_metadata);
+        let embedded = metadata::unknown_embedded_fields(object, &self.root).into_iter().map(of_metadata);
+        own.chain(pruned).chain(embedded).collect()
+    }
+}
+
+/// A field that the schema does not know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownField {
+    pub path: String,
+    /// The fields that the schema knows at that place.
+    pub known: Vec<String>,
 }

@@ -12,8 +12,11 @@ pub(crate) fn prune(object: &mut Value, root: &Node) {
     prune_inside(object, Schema { node: root, embedded: true, preserve: root.preserve_unknown });
 }
 
-/// Calls `found` with the path of every unknown field, in the order of the object.
-pub(crate) fn visit_unknown(object: &Value, root: &Node, found: &mut dyn FnMut(&Path<'_>)) {
+/// Told of every unknown field: its path, and the node that should know it.
+type Found<'a> = dyn FnMut(&Path<'_>, Option<&Node>) + 'a;
+
+/// Calls `found` with every unknown field, in the order of the object.
+pub(crate) fn visit_unknown(object: &Value, root: &Node, found: &mut Found<'_>) {
     let schema = Schema { node: root, embedded: true, preserve: root.preserve_unknown };
     visit_inside(object, schema, &Path::Root, found);
 }
@@ -102,7 +105,7 @@ fn prune_all(value: &mut Value) {
     }
 }
 
-fn visit_inside(value: &Value, schema: Schema<'_>, path: &Path<'_>, found: &mut dyn FnMut(&Path<'_>)) {
+fn visit_inside(value: &Value, schema: Schema<'_>, path: &Path<'_>, found: &mut Found<'_>) {
     match value {
         Value::Object(map) => {
             for (key, child) in map {
@@ -111,7 +114,7 @@ fn visit_inside(value: &Value, schema: Schema<'_>, path: &Path<'_>, found: &mut 
                     Fate::Keep => {}
                     Fate::Inside(inner) => visit_inside(child, inner, &here, found),
                     Fate::Empty => visit_all(child, &here, found),
-                    Fate::Unknown => found(&here),
+                    Fate::Unknown => found(&here, Some(schema.node)),
                 }
             }
         }
@@ -129,9 +132,9 @@ fn visit_inside(value: &Value, schema: Schema<'_>, path: &Path<'_>, found: &mut 
     }
 }
 
-fn visit_all(value: &Value, path: &Path<'_>, found: &mut dyn FnMut(&Path<'_>)) {
+fn visit_all(value: &Value, path: &Path<'_>, found: &mut Found<'_>) {
     match value {
-        Value::Object(map) => map.keys().for_each(|key| found(&path.field(key))),
+        Value::Object(map) => map.keys().for_each(|key| found(&path.field(key), None)),
         Value::Array(items) => items.iter().enumerate().for_each(|(i, item)| visit_all(item, &path.index(i), found)),
         _ => {}
     }

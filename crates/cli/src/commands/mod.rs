@@ -29,5 +29,6 @@ macro_rules! commands {
 commands! {
     Apiserver => apiserver,
     Crds => crds,
+    Lint => lint,
     Operator => operator,
 }

@@ -1,0 +1,99 @@
+//! Which kinds are checked, and by which schema.
+
+use std::collections::HashMap;
+
+use manta_api::crd::{self, Versions};
+use manta_apiserver::schema::StructuralSchema;
+use serde_json::Value;
+
+use super::suggest;
+
+const GROUP: &str = "ray.io";
+
+/// A kind in one version.
+#[derive(Debug)]
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    version: String,
+    pub(crate) schema: StructuralSchema,
+}
+
+impl Kind {
+    /// What to say of a version that is on its way out.
+    pub(crate) fn deprecation(&self) -> Option<&'static str> {
+        (self.version != manta_api::VERSION).then_some("this version is deprecated, use ray.io/v1")
+    }
+}
+
+/// Why an object is not checked.
+#[derive(Debug)]
+pub(crate) enum Unsupported {
+    /// Someone else's kind.
+    NotOurs,
+    /// The apiVersion is wrong.
+    Version(String),
+    /// The kind is wrong.
+    Kind(String),
+}
+
+/// The kinds of ray.io, compiled when first met: most files hold one or two.
+#[derive(Debug, Default)]
+pub(crate) struct Kinds {
+    known: HashMap<(String, String), Kind>,
+    /// The schemas by kind and version, once any was needed.
+    schemas: Option<HashMap<(&'static str, String), Value>>,
+}
+
+impl Kinds {
+    pub(crate) fn find(&mut self, api_version: &str, kind: &str) -> Result<&Kind, Unsupported> {
+        let ours = kind_names();
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let name = ours.iter().copied().find(|name| *name == kind);
+        if group != GROUP {
+            // A typo in the group must not make a RayCluster pass unchecked.
+            return Err(match name {
+                Some(name) => Unsupported::Version(format!("{name} is of {GROUP}/{}", manta_api::VERSION)),
+                None => Unsupported::NotOurs,
+            });
+        }
+        let Some(name) = name else {
+            let hint = suggest::closest(kind, ours.into_iter())
+                .map_or_else(|| format!("{GROUP} has {}", ours.join(", ")), |name| format!("did you mean {name}?"));
+            return Err(Unsupported::Kind(format!("unknown kind \"{kind}\", {hint}")));
+        };
+        let key = (version.to_owned(), kind.to_owned());
+        if !self.known.contains_key(&key) {
+            let compiled = self.compile(name, version)?;
+            self.known.insert(key.clone(), compiled);
+        }
+        self.known.get(&key).ok_or(Unsupported::NotOurs)
+    }
+
+    fn compile(&mut self, name: &'static str, version: &str) -> Result<Kind, Unsupported> {
+        let schemas = self.schemas.get_or_insert_with(schemas);
+        let Some(schema) = schemas.get(&(name, version.to_owned())) else {
+            return Err(Unsupported::Version(format!("unknown version, {name} is of {GROUP}/{}", manta_api::VERSION)));
+        };
+        let schema = StructuralSchema::compile(schema)
+            .map_err(|errors| Unsupported::Version(format!("the schema cannot be used: {}", errors.join(", "))))?;
+        Ok(Kind { name, version: version.to_owned(), schema })
+    }
+}
+
+fn kind_names() -> [&'static str; 4] {
+    [manta_api::RayCluster::KIND, manta_api::RayCronJob::KIND, manta_api::RayJob::KIND, manta_api::RayService::KIND]
+}
+
+fn schemas() -> HashMap<(&'static str, String), Value> {
+    let mut out = HashMap::new();
+    for crd in crd::all(Versions::V1AndV1alpha1) {
+        let Some(name) = kind_names().into_iter().find(|name| *name == crd.spec.names.kind) else { continue };
+        for version in crd.spec.versions {
+            let schema = version.schema.and_then(|schema| schema.open_api_v3_schema);
+            if let Some(schema) = schema.and_then(|schema| serde_json::to_value(schema).ok()) {
+                out.insert((name, version.name), schema);
+            }
+        }
+    }
+    out
+}

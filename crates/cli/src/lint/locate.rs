@@ -1,0 +1,49 @@
+//! From a field's path to the line it stands on.
+
+use super::yaml::Node;
+
+/// The line of a field, or of the innermost thing on the way to it that is there.
+pub(crate) fn locate(root: &Node, path: &str) -> usize {
+    let mut node = root;
+    let mut line = root.line;
+    let mut rest = path;
+    while !rest.is_empty() {
+        if let Some((key, key_line, child)) = step_by_key(node, rest.trim_start_matches('.')) {
+            rest = &rest[rest.len() - rest.trim_start_matches('.').len() + key..];
+            line = key_line;
+            node = child;
+            continue;
+        }
+        let Some((length, child_line, child)) = step_in_brackets(node, rest) else { break };
+        rest = &rest[length..];
+        line = child_line;
+        node = child;
+    }
+    line
+}
+
+/// Keys may hold dots and brackets themselves, so the longest key that the path goes on with is taken.
+fn step_by_key<'a>(node: &'a Node, rest: &str) -> Option<(usize, usize, &'a Node)> {
+    let goes_on = |key: &str| {
+        !key.is_empty() && rest.strip_prefix(key).is_some_and(|after| after.is_empty() || after.starts_with(['.', '[']))
+    };
+    node.entries()
+        .filter(|entry| goes_on(&entry.key))
+        .max_by_key(|entry| entry.key.len())
+        .map(|entry| (entry.key.len(), entry.line, entry.value.as_ref()))
+}
+
+/// `[3]` of a list, or `[key]` of a map.
+fn step_in_brackets<'a>(node: &'a Node, rest: &str) -> Option<(usize, usize, &'a Node)> {
+    let inside = rest.strip_prefix('[')?;
+    if let Some(entry) = node
+        .entries()
+        .filter(|entry| inside.strip_prefix(entry.key.as_str()).is_some_and(|after| after.starts_with(']')))
+        .max_by_key(|entry| entry.key.len())
+    {
+        return Some((entry.key.len() + 2, entry.line, &entry.value));
+    }
+    let (index, _) = inside.split_once(']')?;
+    let child = node.items().nth(index.parse().ok()?)?;
+    Some((index.len() + 2, child.line, child))
+}

@@ -1,0 +1,203 @@
+//! What is wrong with manifests, found without a cluster.
+//!
+//! ```text
+//!   bytes ─▶ documents with lines ─▶ which kind? ─▶ schema, CEL rules ─▶ the operator's own rules ─▶ findings
+//!            (yaml)                  (kinds)        (schema)             (rules)
+//! ```
+//!
+//! Text in, findings out: no panic, no clock, no network, and bounded work on any input.
+
+mod kinds;
+mod locate;
+mod rules;
+mod scalar;
+mod suggest;
+#[cfg(test)]
+mod tests;
+mod yaml;
+
+use std::fmt;
+
+use serde::Serialize;
+
+use self::kinds::{Kind, Kinds, Unsupported};
+use self::locate::locate;
+use self::yaml::{Document, Node};
+
+/// How much a finding matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The input cannot be read at all.
+    Unreadable,
+    /// The API server or the operator would refuse it.
+    Error,
+    /// Worth knowing, nothing to fix.
+    Note,
+}
+
+/// One thing to tell about a file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Finding {
+    pub file: String,
+    /// From 1; 0 if the finding is about the whole file.
+    pub line: usize,
+    /// The field, as in `spec.workerGroupSpecs[0].replicas`; empty if the finding is about the whole document.
+    pub path: String,
+    pub message: String,
+    pub severity: Severity,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.file)?;
+        if self.line > 0 {
+            write!(f, "{}:", self.line)?;
+        }
+        if self.severity == Severity::Note {
+            write!(f, " note:")?;
+        }
+        if !self.path.is_empty() {
+            write!(f, " {}:", self.path)?;
+        }
+        write!(f, " {}", self.message)
+    }
+}
+
+/// Finds what is wrong, file by file. Schemas are compiled once, when first needed.
+#[derive(Debug, Default)]
+pub struct Linter {
+    kinds: Kinds,
+}
+
+impl Linter {
+    /// Everything there is to tell about the contents of a file, by line.
+    pub fn lint(&mut self, file: &str, contents: &[u8]) -> Vec<Finding> {
+        let mut report = Report { file, findings: Vec::new() };
+        match std::str::from_utf8(contents) {
+            Ok(text) => {
+                let documents = yaml::parse(text, &mut report);
+                if documents.is_empty() && report.findings.is_empty() {
+                    report.note(0, "there is nothing in it");
+                }
+                for document in &documents {
+                    self.lint_document(document, &mut report);
+                }
+            }
+            Err(error) => {
+                let line = 1 + contents[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count();
+                report.unreadable(line, "not UTF-8 text");
+            }
+        }
+        report.findings.sort();
+        report.findings.sort_by_key(|finding| finding.line);
+        report.findings.dedup();
+        report.findings
+    }
+
+    fn lint_document(&mut self, document: &Document, report: &mut Report<'_>) {
+        let text = |key: &str| document.root.get(key).and_then(Node::as_str);
+        if text("kind") == Some("List") && text("apiVersion") == Some("v1") {
+            for item in document.root.get("items").into_iter().flat_map(Node::items) {
+                self.lint_object(item, report);
+            }
+            return;
+        }
+        self.lint_object(&document.root, report);
+    }
+
+    fn lint_object(&mut self, root: &Node, report: &mut Report<'_>) {
+        if !root.is_map() {
+            report.error(root.line, "", &format!("must be an object with apiVersion and kind, but is {}", root.what()));
+            return;
+        }
+        let missing: Vec<&str> =
+            ["apiVersion", "kind"].into_iter().filter(|key| root.get(key).and_then(Node::as_str).is_none()).collect();
+        if !missing.is_empty() {
+            for key in missing {
+                let line = root.get(key).map_or(root.line, |node| node.line);
+                let what = if root.get(key).is_some() { "must be a string" } else { "Required value" };
+                report.error(line, key, what);
+            }
+            return;
+        }
+        let text = |key: &str| root.get(key).and_then(Node::as_str).unwrap_or_default().to_owned();
+        let (api_version, kind_name) = (text("apiVersion"), text("kind"));
+        let line_of = |key: &str| root.key_line(key).unwrap_or(root.line);
+        match self.kinds.find(&api_version, &kind_name) {
+            Ok(kind) => lint_kind(root, kind, report),
+            Err(Unsupported::NotOurs) => {
+                report.note(line_of("kind"), &format!("{kind_name} of {api_version} is not checked"));
+            }
+            Err(Unsupported::Version(message)) => report.error(line_of("apiVersion"), "apiVersion", &message),
+            Err(Unsupported::Kind(message)) => report.error(line_of("kind"), "kind", &message),
+        }
+    }
+}
+
+fn lint_kind(root: &Node, kind: &Kind, report: &mut Report<'_>) {
+    if let Some(warning) = kind.deprecation() {
+        report.note(root.key_line("apiVersion").unwrap_or(root.line), warning);
+    }
+    let object = root.to_value();
+    for unknown in kind.schema.find_unknown_fields(&object) {
+        let name = unknown.path.rsplit(['.', ']']).next().unwrap_or_default();
+        let hint = suggest::closest(name, unknown.known.iter().map(String::as_str))
+            .map_or_else(String::new, |name| format!(", did you mean \"{name}\"?"));
+        report.at(root, &unknown.path, &format!("unknown field{hint}"));
+    }
+    let mut object = object;
+    kind.schema.prune(&mut object);
+    kind.schema.default(&mut object);
+    let mut broken = false;
+    for error in kind.schema.validate(&object, None) {
+        if error.field == "<nil>" && error.body.contains("some validation rules were not checked") {
+            report.note(root.line, "the CEL rules were not checked, because the object is not of the right form");
+            continue;
+        }
+        broken = true;
+        let path = if error.field == "<nil>" { "" } else { &error.field };
+        report.at(root, path, &error.body);
+    }
+    if broken {
+        return;
+    }
+    for problem in rules::check(kind, object) {
+        report.at(root, &problem.path, &problem.message);
+    }
+}
+
+/// The findings of one file as they come.
+pub(crate) struct Report<'a> {
+    file: &'a str,
+    findings: Vec<Finding>,
+}
+
+impl Report<'_> {
+    fn push(&mut self, line: usize, path: &str, message: &str, severity: Severity) {
+        self.findings.push(Finding {
+            file: self.file.to_owned(),
+            line,
+            path: path.to_owned(),
+            message: message.to_owned(),
+            severity,
+        });
+    }
+
+    pub(crate) fn unreadable(&mut self, line: usize, message: &str) {
+        self.push(line, "", message, Severity::Unreadable);
+    }
+
+    pub(crate) fn error(&mut self, line: usize, path: &str, message: &str) {
+        self.push(line, path, message, Severity::Error);
+    }
+
+    fn note(&mut self, line: usize, message: &str) {
+        self.push(line, "", message, Severity::Note);
+    }
+
+    /// An error at a field, on the line where the field, or what should hold it, stands.
+    fn at(&mut self, root: &Node, path: &str, message: &str) {
+        self.error(locate(root, path), path, message);
+    }
+}

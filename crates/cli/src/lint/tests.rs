@@ -1,0 +1,352 @@
+//! A table of bad inputs, and the promise that no input does harm.
+
+use std::cell::RefCell;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+thread_local! {
+    /// Compiling the schemas takes longer than a thousand cases.
+    static LINTER: RefCell<Linter> = RefCell::default();
+}
+
+fn findings(text: impl AsRef<[u8]>) -> Vec<Finding> {
+    LINTER.with_borrow_mut(|linter| linter.lint("f", text.as_ref()))
+}
+
+fn lint(text: impl AsRef<[u8]>) -> Vec<String> {
+    findings(text).iter().map(Finding::to_string).collect()
+}
+
+fn check(text: &str, expect: &[&str]) {
+    assert_eq!(lint(text), expect, "{text}");
+}
+
+const CLUSTER: &str = "\
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata:
+  name: demo
+spec:
+  headGroupSpec:
+    rayStartParams: {}
+    template:
+      spec:
+        containers:
+          - name: head
+            image: rayproject/ray:2.53.0
+  workerGroupSpecs:
+    - groupName: small
+      replicas: 1
+      minReplicas: 1
+      maxReplicas: 5
+      rayStartParams: {}
+      template:
+        spec:
+          containers:
+            - name: worker
+              image: rayproject/ray:2.53.0
+";
+
+fn edited(from: &str, to: &str) -> String {
+    assert!(CLUSTER.contains(from), "{from}");
+    CLUSTER.replacen(from, to, 1)
+}
+
+#[test]
+fn a_good_file_is_clean() {
+    check(CLUSTER, &[]);
+    check(&format!("---\n{CLUSTER}---\n# nothing\n---\n{CLUSTER}"), &[]);
+}
+
+#[test]
+fn form_is_checked_first() {
+    check("", &["f: note: there is nothing in it"]);
+    check("# only words\n", &["f: note: there is nothing in it"]);
+    check("a: [\n", &["f:1: not YAML: unclosed bracket '['"]);
+    check("- a\n- b\n", &["f:1: must be an object with apiVersion and kind, but is a list"]);
+    check("hello\n", &["f:1: must be an object with apiVersion and kind, but is a string"]);
+    check("a: 1\n", &["f:1: apiVersion: Required value", "f:1: kind: Required value"]);
+    check("apiVersion: 1\nkind: [x]\n", &["f:1: apiVersion: must be a string", "f:2: kind: must be a string"]);
+    assert_eq!(lint(b"a: 1\nb: \xff\n"), ["f:2: not UTF-8 text"]);
+}
+
+#[test]
+fn documents_after_a_broken_one_are_still_read() {
+    let broken = format!("a: [\n---\n{}", edited("replicas: 1", "replicas: one"));
+    let found = lint(&broken);
+    assert_eq!(found.len(), 3, "{found:?}");
+    assert!(found[0].starts_with("f:1: not YAML"), "{found:?}");
+    assert!(found[2].starts_with("f:17: spec.workerGroupSpecs[0].replicas: Invalid value"), "{found:?}");
+}
+
+#[test]
+fn duplicate_keys_are_named_with_both_lines() {
+    check(
+        &edited("      replicas: 1\n", "      replicas: 1\n      replicas: 2\n"),
+        &["f:16: duplicate key \"replicas\", first on line 15"],
+    );
+    check(
+        "? [a]\n: 1\n? {b: c}\n: 2\n~: 3\n",
+        &[
+            "f:1: a key that is a list",
+            "f:1: apiVersion: Required value",
+            "f:1: kind: Required value",
+            "f:3: a key that is an object",
+            "f:5: a key that is null",
+        ],
+    );
+}
+
+#[test]
+fn only_our_kinds_are_checked_but_all_of_them() {
+    check("apiVersion: v1\nkind: ConfigMap\n", &["f:2: note: ConfigMap of v1 is not checked"]);
+    check(
+        "apiVersion: ray.io/v2\nkind: RayCluster\n",
+        &["f:1: apiVersion: unknown version, RayCluster is of ray.io/v1"],
+    );
+    check("apiVersion: rayio/v1\nkind: RayCluster\n", &["f:1: apiVersion: RayCluster is of ray.io/v1"]);
+    check(
+        "apiVersion: ray.io/v1\nkind: RayClutser\n",
+        &["f:2: kind: unknown kind \"RayClutser\", did you mean RayCluster?"],
+    );
+    check(
+        "apiVersion: ray.io/v1\nkind: Pod\n",
+        &["f:2: kind: unknown kind \"Pod\", ray.io has RayCluster, RayCronJob, RayJob, RayService"],
+    );
+    let list = format!(
+        "apiVersion: v1\nkind: List\nitems:\n- {}",
+        edited("minReplicas: 1", "minReplicas: 9").replace('\n', "\n  ")
+    );
+    let found = lint(list.trim_end());
+    assert!(
+        found.iter().any(|line| line.starts_with("f:17: spec.workerGroupSpecs[0]: worker group small has")),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn unknown_fields_come_with_a_guess() {
+    check(
+        &edited("      minReplicas: 1", "      minReplica: 1")
+            .replace("  headGroupSpec:", "  wrong: 1\n  headGroupSpec:"),
+        &[
+            "f:6: spec.wrong: unknown field",
+            "f:17: spec.workerGroupSpecs[0].minReplica: unknown field, did you mean \"minReplicas\"?",
+        ],
+    );
+    check(
+        &edited("  name: demo", "  name: demo\n  label:\n    a: b"),
+        &["f:5: metadata.label: unknown field, did you mean \"labels\"?"],
+    );
+}
+
+#[test]
+fn every_problem_is_found_not_just_the_first() {
+    let bad = edited("replicas: 1", "replicas: one")
+        .replace("groupName: small", "groupNam: small")
+        .replace("      maxReplicas: 5", "      maxReplicas: five");
+    check(
+        &bad,
+        &[
+            "f:1: note: the CEL rules were not checked, because the object is not of the right form",
+            "f:14: spec.workerGroupSpecs[0].groupNam: unknown field, did you mean \"groupName\"?",
+            "f:14: spec.workerGroupSpecs[0].groupName: Required value",
+            "f:15: spec.workerGroupSpecs[0].replicas: Invalid value: \"string\": spec.workerGroupSpecs[0].replicas in body must be of type integer: \"string\"",
+            "f:17: spec.workerGroupSpecs[0].maxReplicas: Invalid value: \"string\": spec.workerGroupSpecs[0].maxReplicas in body must be of type integer: \"string\"",
+        ],
+    );
+}
+
+#[test]
+fn rules_of_schema_and_operator_are_applied() {
+    check(
+        &edited("spec:\n  head", "spec:\n  managedBy: me\n  head"),
+        &[
+            "f:6: spec.managedBy: Invalid value: \"string\": the managedBy field value must be either 'ray.io/kuberay-operator' or 'kueue.x-k8s.io/multikueue'",
+        ],
+    );
+    check(
+        &edited("minReplicas: 1", "minReplicas: 9"),
+        &["f:14: spec.workerGroupSpecs[0]: worker group small has minReplicas 9 greater than maxReplicas 5"],
+    );
+    let found = lint(edited("  name: demo", "  name: Demo"));
+    assert_eq!(found.len(), 1);
+    assert!(found[0].starts_with("f:4: metadata.name: RayCluster name should be a valid DNS1035 label"), "{found:?}");
+    check(&edited("  name: demo", "  generateName: demo-"), &[]);
+    check(
+        &edited("  name: demo", "  labels: {a: b}"),
+        &["f:3: metadata.name: Required value: name or generateName is required"],
+    );
+    check(
+        &edited("replicas: 1", "replicas: 5000000000"),
+        &["f:5: spec: cannot be read: invalid value: integer `5000000000`, expected i32"],
+    );
+}
+
+#[test]
+fn yaml_means_what_it_means_to_kubectl() {
+    check(&edited("spec:\n  head", "spec:\n  enableInTreeAutoscaling: yes\n  head"), &[]);
+    let shared = edited("    rayStartParams: {}", "    rayStartParams: &params {num-cpus: \"1\"}")
+        .replace("      rayStartParams: {}", "      rayStartParams: *params");
+    check(&shared, &[]);
+    let merged = edited("    - groupName: small", "    - <<: {suspend: false, replicas: x}\n      groupName: small");
+    check(&merged, &[]);
+    check(&serde_json::to_string(&cluster()).unwrap(), &[]);
+}
+
+fn cluster() -> Value {
+    json!({
+        "apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "demo"},
+        "spec": {"headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": [{"name": "head", "image": "i"}]}}}},
+    })
+}
+
+#[test]
+fn hostile_input_is_refused_and_bounded() {
+    let bomb = {
+        let mut text = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
+        for i in 1..20 {
+            let last = i - 1;
+            text.push_str(&format!(
+                "a{i}: &a{i} [*a{last},*a{last},*a{last},*a{last},*a{last},*a{last},*a{last},*a{last}]\n"
+            ));
+        }
+        text
+    };
+    check(&bomb, &["f:6: aliases that stand for more than 200000 values"]);
+    let deep = format!("a: {}1{}\n", "[".repeat(100_000), "]".repeat(100_000));
+    assert!(lint(&deep)[0].contains("not YAML"), "{:?}", lint(&deep));
+    let stairs: String = (0..100).fold("a0: &a0 x\n".to_owned(), |text, i| {
+        format!("{text}a{}: &a{} {}*a{i}{}\n", i + 1, i + 1, "[".repeat(100), "]".repeat(100))
+    });
+    assert_eq!(lint(&stairs), ["f:5: nested deeper than 400 levels"]);
+    check("a: &a [*a]\n", &["f:1: an alias that refers to what contains it"]);
+    check("a: *nobody\n", &["f:1: not YAML: while parsing node, found unknown anchor"]);
+    let many_keys: String = (0..20_000).map(|_| "a: 1\n").collect();
+    assert!(lint(&many_keys).len() <= 1_003);
+}
+
+#[test]
+fn findings_have_a_machine_readable_form() {
+    let findings = findings(edited("replicas: 1", "replica: 1"));
+    assert_eq!(
+        serde_json::to_value(&findings).unwrap(),
+        json!([{
+            "file": "f", "line": 15, "path": "spec.workerGroupSpecs[0].replica", "severity": "error",
+            "message": "unknown field, did you mean \"replicas\"?",
+        }])
+    );
+}
+
+/// Words that steer a generated file into the interesting places.
+fn words() -> impl Strategy<Value = String> {
+    let known = prop::sample::select(vec![
+        "apiVersion: ray.io/v1",
+        "kind: RayCluster",
+        "kind: RayJob",
+        "kind: RayService",
+        "kind: RayCronJob",
+        "kind: List",
+        "metadata:",
+        "  name: x",
+        "spec:",
+        "  headGroupSpec:",
+        "    template:",
+        "  workerGroupSpecs:",
+        "  - groupName: a",
+        "    replicas: ",
+        "  schedule: '* * * * *'",
+        "  rayClusterSpec:",
+        "  jobTemplate:",
+        "items:",
+        "---",
+        "...",
+        "&a",
+        "*a",
+        "<<: *a",
+        "[",
+        "]",
+        "{",
+        "}",
+        "? ",
+        ": ",
+        "- ",
+        "|",
+        ">",
+        "!!str",
+        "\t",
+        "\"",
+        "'",
+        "\u{feff}",
+        "null",
+        "~",
+        "0x",
+        "%YAML 1.1",
+    ]);
+    prop_oneof![
+        4 => known.prop_map(str::to_owned),
+        1 => "\\PC{0,12}",
+        1 => "[ -~\\n]{0,20}",
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_text_does_harm(lines in prop::collection::vec(words(), 0..40), separator in prop::sample::select(vec!["\n", " ", "\n  "])) {
+        let text = lines.join(separator);
+        let count = text.lines().count() + 1;
+        for finding in findings(&text) {
+            prop_assert!(finding.line <= count, "{finding}");
+        }
+    }
+
+    #[test]
+    fn no_bytes_do_harm(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        findings(&bytes);
+    }
+
+    /// A good manifest with one value replaced by anything: told of or not, but never a panic.
+    #[test]
+    fn no_value_does_harm(at in 0_usize..40, value in any_value()) {
+        let mut object = serde_json::to_value(cluster()).unwrap();
+        replace_at(&mut object, &mut (at as isize), &value);
+        findings(object.to_string());
+    }
+}
+
+fn any_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(json!(null)),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        "\\PC{0,10}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(3, 16, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::hash_map("[a-z.]{1,6}", inner, 0..4)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+fn replace_at(value: &mut Value, at: &mut isize, with: &Value) {
+    *at -= 1;
+    if *at < 0 {
+        if *at == -1 {
+            *value = with.clone();
+        }
+        return;
+    }
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(|item| replace_at(item, at, with)),
+        Value::Object(map) => map.values_mut().for_each(|item| replace_at(item, at, with)),
+        _ => {}
+    }
+}

@@ -1,0 +1,337 @@
+//! YAML and JSON into trees that know their lines.
+//!
+//! Everything is bounded: nesting by the parser, what aliases blow up by a count, and the depth that aliases can build
+//! out of allowed nestings by a second one. A document with a syntax error is told of and given up; those after it are
+//! still read.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use granit_parser::{Event, Options, Parser, ScalarStyle, Span, StrInput, Tag};
+use serde_json::{Map, Value};
+
+use super::{Report, scalar};
+
+/// Values that aliases may add to a file.
+const MAX_ALIASED: usize = 200_000;
+
+/// How deep values may nest, aliases followed.
+const MAX_DEPTH: usize = 400;
+
+/// Problems of form told of in one file: one slip can make thousands.
+const MAX_PROBLEMS: usize = 1_000;
+
+/// One document of a file.
+#[derive(Debug)]
+pub(crate) struct Document {
+    pub(crate) root: Rc<Node>,
+}
+
+/// A value and the line it begins on.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) line: usize,
+    data: Data,
+    /// How many values there are in it, itself included, with aliases followed.
+    size: usize,
+    depth: usize,
+}
+
+#[derive(Debug)]
+enum Data {
+    Scalar(Value),
+    List(Vec<Rc<Node>>),
+    Map(Vec<Entry>),
+}
+
+/// A key and its value.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) key: String,
+    pub(crate) line: usize,
+    pub(crate) value: Rc<Node>,
+}
+
+impl Node {
+    fn new(line: usize, data: Data) -> Self {
+        let (size, depth) = match &data {
+            Data::Scalar(_) => (1, 1),
+            Data::List(items) => measure(items.iter()),
+            Data::Map(entries) => measure(entries.iter().map(|entry| &entry.value)),
+        };
+        Self { line, data, size, depth }
+    }
+
+    pub(crate) fn is_map(&self) -> bool {
+        matches!(self.data, Data::Map(_))
+    }
+
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        let entries: &[Entry] = if let Data::Map(entries) = &self.data { entries } else { &[] };
+        entries.iter()
+    }
+
+    pub(crate) fn items(&self) -> impl Iterator<Item = &Node> {
+        let items: &[Rc<Node>] = if let Data::List(items) = &self.data { items } else { &[] };
+        items.iter().map(Rc::as_ref)
+    }
+
+    fn entry(&self, key: &str) -> Option<&Entry> {
+        self.entries().find(|entry| entry.key == key)
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<&Node> {
+        self.entry(key).map(|entry| entry.value.as_ref())
+    }
+
+    pub(crate) fn key_line(&self, key: &str) -> Option<usize> {
+        self.entry(key).map(|entry| entry.line)
+    }
+
+    pub(crate) fn as_str(&self) -> Option<&str> {
+        if let Data::Scalar(value) = &self.data { value.as_str() } else { None }
+    }
+
+    /// What it is, in a sentence.
+    pub(crate) fn what(&self) -> &'static str {
+        match &self.data {
+            Data::List(_) => "a list",
+            Data::Map(_) => "an object",
+            Data::Scalar(Value::Null) => "nothing",
+            Data::Scalar(Value::String(_)) => "a string",
+            Data::Scalar(Value::Bool(_)) => "a boolean",
+            Data::Scalar(_) => "a number",
+        }
+    }
+
+    pub(crate) fn to_value(&self) -> Value {
+        match &self.data {
+            Data::Scalar(value) => value.clone(),
+            Data::List(items) => Value::Array(items.iter().map(|item| item.to_value()).collect()),
+            Data::Map(entries) => {
+                let pairs = entries.iter().map(|entry| (entry.key.clone(), entry.value.to_value()));
+                Value::Object(pairs.collect::<Map<_, _>>())
+            }
+        }
+    }
+}
+
+fn measure<'a>(children: impl Iterator<Item = &'a Rc<Node>>) -> (usize, usize) {
+    let (size, depth) =
+        children.fold((0_usize, 0), |(size, depth), child| (size.saturating_add(child.size), depth.max(child.depth)));
+    (size.saturating_add(1), depth + 1)
+}
+
+/// Reads all documents of a file; what is wrong with their form goes to the report.
+pub(crate) fn parse(text: &str, report: &mut Report<'_>) -> Vec<Document> {
+    let mut options = Options::default();
+    options.set_emit_comments(false);
+    let mut parser = Parser::new_from_str_with_options(text, options);
+    let mut builder = Builder { report, anchors: HashMap::new(), open: Vec::new(), aliased: 0, problems: 0 };
+    let mut documents = Vec::new();
+    loop {
+        match builder.document(&mut parser) {
+            Ok(Some(root)) => documents.push(Document { root }),
+            Ok(None) => return documents,
+            Err(GiveUp) => {
+                builder.open.clear();
+                builder.anchors.clear();
+                if !matches!(parser.proceed_next_document(), Ok(true)) {
+                    return documents;
+                }
+            }
+        }
+    }
+}
+
+/// The rest of the document cannot be used.
+struct GiveUp;
+
+struct Builder<'r, 'f> {
+    report: &'r mut Report<'f>,
+    anchors: HashMap<usize, Rc<Node>>,
+    open: Vec<Open>,
+    aliased: usize,
+    problems: usize,
+}
+
+/// A collection that is not closed yet.
+struct Open {
+    line: usize,
+    anchor: usize,
+    kind: OpenKind,
+}
+
+enum OpenKind {
+    List(Vec<Rc<Node>>),
+    Map { entries: Vec<Entry>, seen: HashMap<String, usize>, key: Option<Key>, merges: Vec<Rc<Node>> },
+}
+
+/// A key that waits for its value.
+enum Key {
+    Named(String, usize),
+    /// `<<`
+    Merge,
+    /// Already told of: its value is read and dropped.
+    Unusable,
+}
+
+impl Builder<'_, '_> {
+    /// The next document that holds anything.
+    fn document<'a>(&mut self, parser: &mut Parser<'a, StrInput<'a>>) -> Result<Option<Rc<Node>>, GiveUp> {
+        let mut root = None;
+        while let Some(next) = parser.next_event() {
+            let (event, span) = match next {
+                Ok(next) => next,
+                Err(error) => {
+                    let line = error.marker().line().max(1);
+                    self.report.unreadable(line, &format!("not YAML: {}", error.info()));
+                    return Err(GiveUp);
+                }
+            };
+            match event {
+                Event::DocumentEnd => {
+                    self.anchors.clear();
+                    // Comments between two separators make a document of nothing.
+                    if let Some(root) = root.take().filter(|root: &Rc<Node>| !is_nothing(root)) {
+                        return Ok(Some(root));
+                    }
+                }
+                Event::StreamEnd => return Ok(None),
+                event => {
+                    if let Some(node) = self.event(event, &span)? {
+                        root = Some(node);
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes one event; gives the root when it is complete.
+    fn event(&mut self, event: Event<'_>, span: &Span) -> Result<Option<Rc<Node>>, GiveUp> {
+        let line = span.start.line();
+        let (node, anchor) = match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let value = scalar_value(&text, style, tag.as_deref());
+                (Rc::new(Node::new(line, Data::Scalar(value))), anchor)
+            }
+            Event::SequenceStart(_, anchor, _) => {
+                self.open.push(Open { line, anchor, kind: OpenKind::List(Vec::new()) });
+                return Ok(None);
+            }
+            Event::MappingStart(_, anchor, _) => {
+                let kind = OpenKind::Map { entries: Vec::new(), seen: HashMap::new(), key: None, merges: Vec::new() };
+                self.open.push(Open { line, anchor, kind });
+                return Ok(None);
+            }
+            Event::SequenceEnd | Event::MappingEnd => {
+                let Some(open) = self.open.pop() else { return Ok(None) };
+                let anchor = open.anchor;
+                (Rc::new(open.close()), anchor)
+            }
+            Event::Alias(id) => (self.alias(id, line)?, 0),
+            _ => return Ok(None),
+        };
+        if node.depth > MAX_DEPTH {
+            self.report.unreadable(line, &format!("nested deeper than {MAX_DEPTH} levels"));
+            return Err(GiveUp);
+        }
+        if anchor > 0 {
+            self.anchors.insert(anchor, Rc::clone(&node));
+        }
+        Ok(self.place(node))
+    }
+
+    fn alias(&mut self, id: usize, line: usize) -> Result<Rc<Node>, GiveUp> {
+        let Some(target) = self.anchors.get(&id) else {
+            self.report.unreadable(line, "an alias that refers to what contains it");
+            return Err(GiveUp);
+        };
+        self.aliased = self.aliased.saturating_add(target.size);
+        if self.aliased > MAX_ALIASED {
+            self.report.unreadable(line, &format!("aliases that stand for more than {MAX_ALIASED} values"));
+            return Err(GiveUp);
+        }
+        Ok(Rc::clone(target))
+    }
+
+    /// Puts a value where it belongs: into the innermost open collection, or it is the root.
+    fn place(&mut self, node: Rc<Node>) -> Option<Rc<Node>> {
+        let Some(open) = self.open.last_mut() else { return Some(node) };
+        match &mut open.kind {
+            OpenKind::List(items) => items.push(node),
+            OpenKind::Map { entries, seen, key, merges } => match key.take() {
+                None => {
+                    let made = key_of(&node, seen);
+                    if let Err(message) = &made {
+                        self.problems += 1;
+                        if self.problems <= MAX_PROBLEMS {
+                            self.report.error(node.line, "", message);
+                        }
+                    }
+                    *key = Some(made.unwrap_or(Key::Unusable));
+                }
+                Some(Key::Named(name, line)) => entries.push(Entry { key: name, line, value: node }),
+                Some(Key::Merge) => match &node.data {
+                    Data::List(items) => merges.extend(items.iter().cloned()),
+                    _ => merges.push(node),
+                },
+                Some(Key::Unusable) => {}
+            },
+        }
+        None
+    }
+}
+
+impl Open {
+    fn close(self) -> Node {
+        let data = match self.kind {
+            OpenKind::List(items) => Data::List(items),
+            OpenKind::Map { mut entries, merges, mut seen, .. } => {
+                // What is merged in never overrides what is there.
+                for entry in merges.iter().flat_map(|merged| merged.entries()) {
+                    if seen.insert(entry.key.clone(), entry.line).is_none() {
+                        let value = Rc::clone(&entry.value);
+                        entries.push(Entry { key: entry.key.clone(), line: entry.line, value });
+                    }
+                }
+                Data::Map(entries)
+            }
+        };
+        Node::new(self.line, data)
+    }
+}
+
+/// The key that a value makes, or why it makes none.
+fn key_of(node: &Node, seen: &mut HashMap<String, usize>) -> Result<Key, String> {
+    let name = match &node.data {
+        Data::Scalar(Value::String(text)) if text == "<<" => return Ok(Key::Merge),
+        Data::Scalar(Value::String(text)) => text.clone(),
+        Data::Scalar(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string(),
+        Data::Scalar(_) => return Err("a key that is null".to_owned()),
+        Data::List(_) => return Err("a key that is a list".to_owned()),
+        Data::Map(_) => return Err("a key that is an object".to_owned()),
+    };
+    if let Some(first) = seen.insert(name.clone(), node.line) {
+        return Err(format!("duplicate key \"{name}\", first on line {first}"));
+    }
+    Ok(Key::Named(name, node.line))
+}
+
+fn scalar_value(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Value {
+    match tag.and_then(Tag::core_suffix) {
+        Some("str" | "binary") => return Value::String(text.to_owned()),
+        Some("null") => return Value::Null,
+        Some(_) => return scalar::resolve(text),
+        None => {}
+    }
+    match style {
+        ScalarStyle::Plain => scalar::resolve(text),
+        _ => Value::String(text.to_owned()),
+    }
+}
+
+fn is_nothing(node: &Node) -> bool {
+    matches!(node.data, Data::Scalar(Value::Null))
+}
