@@ -155,6 +155,17 @@ fn as_body<T: Serialize>(object: &T) -> Box<Value> {
     Box::new(serde_json::to_value(object).unwrap_or_default())
 }
 
+/// The merge patch that makes one JSON value of another: what is the same in both is left out.
+pub fn merge_difference(from: &Value, to: &Value) -> Value {
+    let (Value::Object(from), Value::Object(to)) = (from, to) else { return to.clone() };
+    let removed = from.keys().filter(|key| !to.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    let changed = to.iter().filter(|(key, value)| from.get(*key) != Some(value)).map(|(key, value)| {
+        let difference = from.get(key).map_or_else(|| value.clone(), |before| merge_difference(before, value));
+        (key.clone(), difference)
+    });
+    Value::Object(removed.chain(changed).collect())
+}
+
 /// An action with its reason and what follows from it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Todo {
@@ -284,4 +295,24 @@ pub enum Wake {
     At(jiff::Timestamp),
     /// After the back-off for failed passes.
     BackOff,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_merge_difference_holds_what_changed() {
+        let check = |from: Value, to: Value, expect: Value| assert_eq!(merge_difference(&from, &to), expect);
+        check(
+            json!({"a": 1, "b": {"c": 2, "d": 3}}),
+            json!({"a": 1, "b": {"c": 4}}),
+            json!({"b": {"c": 4, "d": null}}),
+        );
+        check(json!({"a": []}), json!({}), json!({"a": null}));
+        check(json!({"a": [1, 2]}), json!({"a": [1, 3]}), json!({"a": [1, 3]}));
+        check(json!({}), json!({"a": {"b": {}}}), json!({"a": {"b": {}}}));
+        check(json!({"a": 1}), json!({"a": 1}), json!({}));
+    }
 }

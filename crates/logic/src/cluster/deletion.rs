@@ -6,7 +6,7 @@
 
 use super::observed::Observed;
 use super::plan::Draft;
-use crate::action::{Accept, Action, Event, Kind, Todo, create};
+use crate::action::{Accept, Action, Event, Kind, Todo, create, merge_difference};
 use crate::build::{self, cluster_facts as facts};
 use crate::config::Config;
 use crate::go;
@@ -23,8 +23,9 @@ pub(super) fn add_finalizer(seen: &Observed, cfg: &Config) -> Option<Todo> {
     }
     let mut finalizers = seen.cluster.metadata.finalizers.clone().unwrap_or_default();
     finalizers.push(finalizer::REDIS_CLEANUP.to_owned());
-    // KubeRay writes the whole object back, by which empty parts of the spec appear in it. They are
-    // harmless, and whoever compares generations knows the object in that form.
+    // KubeRay writes the whole object back, by which empty parts appear in its spec and others go. That
+    // is harmless, and whoever compares generations knows the object in that form.
+    let stored = serde_json::to_value(&seen.cluster.spec).unwrap_or_default();
     let mut spec = seen.cluster.spec.clone();
     spec.head_group_spec.ray_start_params.get_or_insert_default();
     for group in spec.worker_group_specs.iter_mut().flatten() {
@@ -33,7 +34,7 @@ pub(super) fn add_finalizer(seen: &Observed, cfg: &Config) -> Option<Todo> {
     let spec = serde_json::to_value(&spec).unwrap_or_default();
     let patch = json!({
         "metadata": {"finalizers": finalizers, "resourceVersion": seen.cluster.metadata.resource_version},
-        "spec": go::to_go_value(&spec, go::Root::RayClusterSpec),
+        "spec": merge_difference(&stored, &go::to_go_value(&spec, go::Root::RayClusterSpec)),
     });
     Some(Todo::new(
         Action::Merge { target: seen.target(Kind::RayCluster, seen.name()), patch: Box::new(patch) },
