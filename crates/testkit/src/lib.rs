@@ -3,14 +3,15 @@
 //! Development only. Knows nothing of Ray's Kubernetes types, so that every crate can use it in its tests.
 
 pub mod audit;
+mod cache;
 mod control_plane;
 mod dashboard;
 mod go;
 mod kubelet;
 mod supervised;
 
+pub use cache::cache_folder;
 pub use control_plane::{ControlPlane, LEDGER_VARIABLE, Options, SHARED_VARIABLE, User, count_tests};
 pub use dashboard::{Asked, FakeDashboard, Mode as DashboardMode};
-pub use go::cache_folder;
 pub use kubelet::{Kubelet, Play};
 pub use supervised::Supervised;

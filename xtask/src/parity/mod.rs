@@ -128,11 +128,7 @@ fn report(known: &Deviations, verdicts: &Verdicts) -> Counts {
     let counts = Counts { passed: verdicts.len() - unexpected.len(), failed: unexpected.len() };
     let listed = verdicts.iter().filter(|verdict| !verdict.lines.is_empty()).count()
         - unexpected.iter().filter(|v| !v.lines.is_empty()).count();
-    say(&format!(
-        "parity: {} of {} cases as expected, {listed} of them with listed deviations",
-        counts.passed,
-        verdicts.len()
-    ));
+    say(&summary(counts, listed));
     counts
 }
 
@@ -146,15 +142,38 @@ fn run_in_world(folder: &Path) -> Result<Counts> {
         bail!("manta does not build: {why}");
     }
     ControlPlane::prepare()?;
-    let status = Command::new(folder.join("world"))
+    let mut child = Command::new(folder.join("world"))
         .arg(std::env::current_exe()?)
         .args(std::env::args_os().skip(1))
         .env(INSIDE, "true")
         .env("CARGO_NET_OFFLINE", "true")
         .current_dir(workspace::root())
-        .status()
-        .context("cannot start ../shared/parity/world: it needs unshare and ip")?;
-    Ok(if status.success() { Counts { passed: 1, failed: 0 } } else { Counts { passed: 0, failed: 1 } })
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start ../shared/parity/world")?;
+    let mut counts = None;
+    for line in BufReader::new(child.stdout.take().context("no output")?).lines() {
+        let line = line?;
+        counts = counts_in(&line).or(counts);
+        say(&line);
+    }
+    let status = child.wait()?;
+    counts.with_context(|| format!("no verdict from inside ../shared/parity/world ({status}); it needs unshare and ip"))
+}
+
+/// The line in which a run says how it went.
+fn summary(counts: Counts, listed: usize) -> String {
+    let total = counts.passed + counts.failed;
+    format!("parity: {} of {total} cases as expected, {listed} of them with listed deviations", counts.passed)
+}
+
+/// The counts in a run's `summary`.
+fn counts_in(line: &str) -> Option<Counts> {
+    let mut words = line.strip_prefix("parity: ")?.split(' ');
+    let passed = words.next()?.parse().ok()?;
+    let total: usize = words.nth(1)?.parse().ok()?;
+    Some(Counts { passed, failed: total.checked_sub(passed)? })
 }
 
 /// The program that plays and compares.
@@ -232,4 +251,27 @@ fn kinds_in(case: &Value) -> BTreeSet<&str> {
     let in_steps =
         case["steps"].as_array().into_iter().flatten().flat_map(|step| step["docs"].as_array().into_iter().flatten());
     case["docs"].as_array().into_iter().flatten().chain(in_steps).filter_map(|doc| doc["kind"].as_str()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_is_read_back() {
+        for (passed, failed) in [(0, 1), (101, 0), (7, 3)] {
+            let counts = Counts { passed, failed };
+            assert_eq!(counts_in(&summary(counts, 2)), Some(counts));
+        }
+        assert_eq!(counts_in("equal  case-a.json: 3/3 objects"), None);
+    }
+
+    #[test]
+    fn the_kinds_of_later_steps_count_too() {
+        let case = serde_json::json!({
+            "docs": [{"kind": "RayCluster"}, {"kind": "Secret"}],
+            "steps": [{"do": "apply"}, {"do": "apply", "docs": [{"kind": "RayJob"}]}],
+        });
+        assert_eq!(kinds_in(&case), BTreeSet::from(["RayCluster", "RayJob", "Secret"]));
+    }
 }

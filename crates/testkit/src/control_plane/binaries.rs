@@ -4,13 +4,13 @@
 //! place, so that their versions fit.
 
 use std::fs::{self, File};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::cache::{self, say};
 use crate::go;
 
 const NAMES: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"];
@@ -55,22 +55,19 @@ impl Binaries {
 
     fn from_cache() -> Result<Self> {
         let version = pinned("k8s.io/kubernetes")?;
-        let folder = go::cache_folder()?.join("controlplane").join(version);
-        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let folder = cache::cache_folder()?.join("controlplane").join(version);
         let built = || Self::found_by(|name| Some(folder.join(name)).filter(|path| path.is_file()));
         if let Some(found) = built() {
             return Ok(found);
         }
-        let lock = File::create(folder.join("lock")).context("cannot make the lock of the control plane's cache")?;
-        if lock.try_lock().is_err() {
-            say("waiting for another process that builds the control plane");
-            lock.lock().context("cannot lock the control plane's cache")?;
-        }
-        for (index, name) in NAMES.iter().enumerate() {
-            if !folder.join(name).is_file() {
-                build(name, version, &folder, &format!("({}/{})", index + 1, NAMES.len()))?;
+        cache::alone_in(&folder, || {
+            for (index, name) in NAMES.iter().enumerate() {
+                if !folder.join(name).is_file() {
+                    build(name, version, &folder, &format!("({}/{})", index + 1, NAMES.len()))?;
+                }
             }
-        }
+            Ok(())
+        })?;
         built().context("the control plane was built, but a program is missing")
     }
 }
@@ -149,11 +146,6 @@ fn wait_with_progress(mut child: Child, what: &str) -> Result<bool> {
         }
         std::thread::sleep(Duration::from_millis(200));
     }
-}
-
-/// Writes past the capture of the test runner: a wait of minutes must be seen while it lasts.
-fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "testkit: {line}");
 }
 
 #[cfg(test)]
