@@ -1,7 +1,7 @@
 //! The head Pod, step by step.
 
 use super::draft::{Draft, Node, Role};
-use super::{auth, autoscaler, collector, command, env, gcs_ft, params, probes, resources, tls, volumes};
+use super::{auth, autoscaler, collector, finish, gcs_ft, params, resources, tls};
 use crate::config::{Config, KUBERAY_VERSION};
 use crate::labels::{self, annotation};
 use crate::names;
@@ -55,22 +55,6 @@ fn draft(cluster: &ValidCluster<'_>, config: &Config) -> Draft {
     auth::configure_pod(&node, &mut draft);
     tls::configure_pod(&node, &mut draft);
     collector::add_container(&node, &mut draft);
-    finish(&node, &mut draft);
+    finish::finish(&node, &mut draft);
     draft
-}
-
-/// The steps that head and workers share, after their own.
-pub(super) fn finish(node: &Node<'_>, draft: &mut Draft) {
-    let sidecars = match node.role {
-        Role::Head => &node.config.head_sidecars,
-        Role::Worker => &node.config.worker_sidecars,
-    };
-    draft.add_operator_defaults(node.config, sidecars);
-    draft.add_serve_label(node);
-    volumes::add_to_pod(node, draft);
-    let ray_start = command::ray_start(node.role, &draft.params);
-    command::set(node, draft, &ray_start);
-    env::add_to_init_containers(node, draft);
-    env::add_to_ray_container(node, draft, &ray_start);
-    probes::add(node, draft);
 }

@@ -13,6 +13,7 @@ mod collector;
 mod command;
 mod draft;
 mod env;
+mod finish;
 mod gcs_ft;
 mod head;
 mod params;

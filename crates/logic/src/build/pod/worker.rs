@@ -1,7 +1,7 @@
 //! A worker Pod, step by step.
 
 use super::draft::{Draft, Node, Role};
-use super::{auth, collector, gcs_ft, head, params, resources, tls, wait_gcs};
+use super::{auth, collector, finish, gcs_ft, params, resources, tls, wait_gcs};
 use crate::build::cluster_facts as facts;
 use crate::config::Config;
 use crate::labels;
@@ -52,7 +52,7 @@ pub fn worker_pod(
     auth::configure_pod(&node, &mut draft);
     tls::configure_pod(&node, &mut draft);
     collector::add_container(&node, &mut draft);
-    head::finish(&node, &mut draft);
+    finish::finish(&node, &mut draft);
     draft.into_pod()
 }
 
