@@ -32,7 +32,9 @@ pub(crate) fn cluster(op: &Operator, target: &Target, looked_up: BTreeMap<Target
     for kind in related_kinds(&cluster, &op.config) {
         op.watches.need(kind);
         let table = stores.related(kind);
-        synced &= table.is_synced_for(target);
+        // Policies of a field that was removed are worth looking for, but not worth waiting for.
+        let optional = kind == Kind::NetworkPolicy && cluster.spec.network_policy.is_none();
+        synced &= optional || table.is_synced_for(target);
         related.extend(table.of(target).into_iter().map(|object| (kind, object)));
     }
     if !synced {

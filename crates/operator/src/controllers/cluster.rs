@@ -16,6 +16,8 @@ use tracing::{debug, error};
 
 /// How often a plan may ask for more before it is told to wait.
 const LOOK_UPS: usize = 4;
+/// When to look again after writes, at the latest.
+const AFTER_WRITES: Duration = Duration::from_secs(2);
 
 /// Looks at a RayCluster and does what is to be done. The only awaits are on the way out.
 pub(crate) async fn reconcile(op: &Operator, target: &Target) -> Next {
@@ -123,7 +125,9 @@ fn next(op: &Operator, target: &Target, plan: &Plan, certificates: Wake, failed:
         Wake::At(at) => Some(Duration::try_from(at.duration_since(now)).unwrap_or_default()),
         _ => None,
     };
-    let waits = [until(plan.wake), until(certificates), op.in_flight.expiry(target)];
+    // The watch shows most writes at once; this is for those that nobody watches.
+    let unseen = (!plan.stages.is_empty()).then_some(AFTER_WRITES);
+    let waits = [until(plan.wake), until(certificates), op.in_flight.expiry(target), unseen];
     waits.into_iter().flatten().min().map_or(Next::Rest, Next::After)
 }
 
