@@ -12,6 +12,8 @@
 pub mod apply;
 mod json;
 mod merge;
+#[cfg(test)]
+mod properties;
 mod strategic;
 
 pub use self::json::json_patch;

@@ -21,6 +21,8 @@ mod metadata;
 mod node;
 mod number;
 mod path;
+#[cfg(test)]
+mod properties;
 mod prune;
 mod rules;
 #[cfg(test)]

@@ -82,10 +82,11 @@ pub(crate) struct FieldSet {
     nodes: BTreeMap<Element, Entry>,
 }
 
+/// What a set says of one element: whether it is a member, and which members lie below it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Entry {
-    member: bool,
-    below: FieldSet,
+pub(crate) struct Entry {
+    pub(crate) member: bool,
+    pub(crate) below: FieldSet,
 }
 
 impl Entry {
@@ -109,8 +110,15 @@ impl FieldSet {
         self.nodes.is_empty()
     }
 
+    /// Says of an element what the entry says, if it says anything.
+    pub(crate) fn put(&mut self, element: Element, entry: Entry) {
+        if !entry.is_empty() {
+            self.nodes.insert(element, entry);
+        }
+    }
+
     /// Adds a path, without its parents. The whole object is never owned, so an empty path is nothing.
-    pub(crate) fn insert(&mut self, path: &[Element]) {
+    fn insert(&mut self, path: &[Element]) {
         let Some((first, rest)) = path.split_first() else { return };
         let entry = self.nodes.entry(first.clone()).or_default();
         if rest.is_empty() {

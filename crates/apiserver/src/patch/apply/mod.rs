@@ -10,20 +10,27 @@ mod field_set;
 mod kubectl;
 mod managers;
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
 mod typed;
+
+use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
 use self::field_set::{Element, FieldSet, show_path};
 use self::managers::{Entry, Operation};
+use self::typed::Comparison;
 use crate::schema::{TypeRef, go_text};
 
 /// Stands for whoever set fields before the first apply, where nobody was tracked.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// Fields that the server sets: no manager owns them.
-const SERVER_FIELDS: &[&[&str]] = &[
+static SERVER_FIELDS: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of_fields(SERVER_PATHS));
+
+const SERVER_PATHS: &[&[&str]] = &[
     &["apiVersion"],
     &["kind"],
     &["metadata"],
@@ -145,8 +152,9 @@ fn apply_once(
         Some(last) => typed::merge(&prune(&merged, &entries, &own, &last, type_ref), config, type_ref),
         None => merged,
     };
-    take_fields(&live_object, &object, type_ref, &ignored, &mut entries, force)?;
-    own.fields = own.fields.difference(&FieldSet::of_fields(SERVER_FIELDS));
+    let comparison = typed::compare(&live_object, &object, type_ref).without(&ignored);
+    take_fields(&comparison, &mut entries, force)?;
+    own.fields = own.fields.difference(&SERVER_FIELDS);
     if object != live_object {
         own.time = Some(writer.time.to_owned());
     }
@@ -189,15 +197,10 @@ fn prune(merged: &Value, others: &[Entry], own: &Entry, last: &FieldSet, type_re
 }
 
 /// Takes every changed field from the other managers, or says who owns it.
-fn take_fields(
-    old: &Value,
-    new: &Value,
-    type_ref: TypeRef<'_>,
-    ignored: &FieldSet,
-    others: &mut Vec<Entry>,
-    force: bool,
-) -> Result<(), Failure> {
-    let comparison = typed::compare(old, new, type_ref).without(ignored);
+fn take_fields(comparison: &Comparison, others: &mut Vec<Entry>, force: bool) -> Result<(), Failure> {
+    if others.is_empty() {
+        return Ok(());
+    }
     let changed = comparison.modified.union(&comparison.added);
     if !force {
         let mut conflicts = Vec::new();
@@ -237,18 +240,17 @@ pub fn track_update(live: Option<&Value>, new: &mut Value, type_ref: TypeRef<'_>
         return;
     }
     let empty = json!({"apiVersion": new.get("apiVersion"), "kind": new.get("kind")});
-    let mut live = live.unwrap_or(&empty).clone();
-    managers::clear(&mut live);
-    update_entries(&live, new, type_ref, writer, &mut entries);
+    update_entries(live.unwrap_or(&empty), new, type_ref, writer, &mut entries);
     managers::encode(new, entries);
 }
 
+/// The live object may still hold its managedFields: nobody owns those, so that they are missing in the new one
+/// is nobody's loss.
 fn update_entries(live: &Value, new: &Value, type_ref: TypeRef<'_>, writer: &Writer<'_>, entries: &mut Vec<Entry>) {
-    let ignored = FieldSet::of_fields(writer.ignored);
+    let comparison = typed::compare(live, new, type_ref).without(&FieldSet::of_fields(writer.ignored));
     // Forced, so it cannot fail.
-    let _ = take_fields(live, new, type_ref, &ignored, entries, true);
-    let comparison = typed::compare(live, new, type_ref).without(&ignored);
-    let fields = comparison.modified.union(&comparison.added).difference(&FieldSet::of_fields(SERVER_FIELDS));
+    let _ = take_fields(&comparison, entries, true);
+    let fields = comparison.modified.union(&comparison.added).difference(&SERVER_FIELDS);
     if !fields.is_empty() {
         let mut own = writer.entry(Operation::Update, fields);
         own.time = Some(writer.time.to_owned());

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use super::field_set::{Element, FieldSet};
+use super::field_set::{Element, Entry, FieldSet};
 use crate::schema::{Expectation, ListType, TypeRef, go_text};
 
 /// How a value is taken apart.
@@ -129,37 +129,32 @@ fn check_list(items: &[Value], type_ref: TypeRef<'_>, path: &str, errors: &mut V
 
 /// The fields that an object sets.
 pub(crate) fn fields_of(value: &Value, type_ref: TypeRef<'_>) -> FieldSet {
-    let mut set = FieldSet::default();
-    collect_fields(value, type_ref, &mut Vec::new(), &mut set);
-    set
+    entry_of(value, type_ref).below
 }
 
-fn collect_fields(value: &Value, type_ref: TypeRef<'_>, path: &mut Vec<Element>, set: &mut FieldSet) {
+fn entry_of(value: &Value, type_ref: TypeRef<'_>) -> Entry {
+    let mut entry = Entry::default();
     match (shape(type_ref, value), value) {
         (Shape::Map, Value::Object(map)) => {
             for (key, value) in map {
                 let (child_type, named) = child(type_ref, key);
-                path.push(Element::Field(key.clone()));
-                collect_fields(value, child_type, path, set);
+                let mut inner = entry_of(value, child_type);
                 let empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
-                if empty || !named {
-                    set.insert(path);
-                }
-                path.pop();
+                inner.member |= empty || !named;
+                entry.below.put(Element::Field(key.clone()), inner);
             }
         }
         (Shape::List(list_type), Value::Array(items)) => {
             for item in items {
                 let Ok(element) = element_of(type_ref, list_type, item) else { continue };
-                path.push(element);
-                collect_fields(item, type_ref.items(), path, set);
-                set.insert(path);
-                path.pop();
+                let inner = entry_of(item, type_ref.items());
+                entry.below.put(element, Entry { member: true, ..inner });
             }
         }
-        (Shape::Leaf, _) => set.insert(path),
+        (Shape::Leaf, _) => entry.member = true,
         _ => {}
     }
+    entry
 }
 
 /// How one object differs from another.
@@ -173,6 +168,9 @@ pub(crate) struct Comparison {
 impl Comparison {
     /// Without the fields that do not count.
     pub(crate) fn without(self, ignored: &FieldSet) -> Self {
+        if ignored.is_empty() {
+            return self;
+        }
         Self {
             removed: self.removed.recursive_difference(ignored),
             modified: self.modified.recursive_difference(ignored),
@@ -183,20 +181,31 @@ impl Comparison {
 
 /// Compares two objects of one type.
 pub(crate) fn compare(old: &Value, new: &Value, type_ref: TypeRef<'_>) -> Comparison {
-    let mut out = Comparison::default();
-    compare_at(Some(old), Some(new), type_ref, &mut Vec::new(), &mut out);
-    out
+    let difference = compare_at(Some(old), Some(new), type_ref);
+    Comparison { removed: difference.removed.below, modified: difference.modified.below, added: difference.added.below }
 }
 
-fn compare_at(
-    old: Option<&Value>,
-    new: Option<&Value>,
-    type_ref: TypeRef<'_>,
-    path: &mut Vec<Element>,
-    out: &mut Comparison,
-) {
+/// How one place differs, itself and below.
+#[derive(Default)]
+struct Difference {
+    removed: Entry,
+    modified: Entry,
+    added: Entry,
+}
+
+impl Difference {
+    /// Takes over the difference of what is below.
+    fn put(&mut self, element: &Element, inner: Difference) {
+        self.removed.below.put(element.clone(), inner.removed);
+        self.modified.below.put(element.clone(), inner.modified);
+        self.added.below.put(element.clone(), inner.added);
+    }
+}
+
+fn compare_at(old: Option<&Value>, new: Option<&Value>, type_ref: TypeRef<'_>) -> Difference {
+    let mut out = Difference::default();
     if old == new {
-        return;
+        return out;
     }
     let same_kind =
         |a: &Value, b: &Value| std::mem::discriminant(a) == std::mem::discriminant(b) || a.is_null() || b.is_null();
@@ -204,49 +213,33 @@ fn compare_at(
         && !same_kind(old, new)
     {
         // A map that became a scalar, or the like: what was inside is gone, and the place itself changed.
-        compare_as(shape(type_ref, old), Some(old), Some(&Value::Null), type_ref, path, out);
+        compare_as(shape(type_ref, old), Some(old), Some(&Value::Null), type_ref, &mut out);
     }
-    let Some(shown) = new.filter(|new| !new.is_null()).or(old).or(new) else { return };
-    compare_as(shape(type_ref, shown), old, new, type_ref, path, out);
+    let Some(shown) = new.filter(|new| !new.is_null()).or(old).or(new) else { return out };
+    compare_as(shape(type_ref, shown), old, new, type_ref, &mut out);
+    out
 }
 
-fn compare_as(
-    shape: Shape<'_>,
-    old: Option<&Value>,
-    new: Option<&Value>,
-    type_ref: TypeRef<'_>,
-    path: &mut Vec<Element>,
-    out: &mut Comparison,
-) {
+fn compare_as(shape: Shape<'_>, old: Option<&Value>, new: Option<&Value>, type_ref: TypeRef<'_>, out: &mut Difference) {
     let (old_map, new_map) = (non_empty_map(old), non_empty_map(new));
     let (old_list, new_list) = (items_of(old), items_of(new));
     match shape {
         Shape::Map if old_map.is_some() || new_map.is_some() => {
             let keys: BTreeSet<&String> = old_map.into_iter().chain(new_map).flat_map(Map::keys).collect();
             for key in keys {
-                path.push(Element::Field(key.clone()));
                 let (before, after) = (old_map.and_then(|map| map.get(key)), new_map.and_then(|map| map.get(key)));
-                compare_at(before, after, child(type_ref, key).0, path, out);
-                path.pop();
+                let inner = compare_at(before, after, child(type_ref, key).0);
+                out.put(&Element::Field(key.clone()), inner);
             }
         }
         Shape::List(list_type) if !old_list.is_empty() || !new_list.is_empty() => {
-            compare_items(old_list, new_list, type_ref, list_type, path, out);
+            compare_items(old_list, new_list, type_ref, list_type, out);
         }
-        _ => {
-            match (old, new) {
-                (None, _) => out.added.insert(path),
-                (_, None) => out.removed.insert(path),
-                _ => out.modified.insert(path),
-            }
-            return;
-        }
-    }
-    match (old, new) {
-        (None, _) => out.added.insert(path),
-        (_, None) => out.removed.insert(path),
+        _ if old.is_some() && new.is_some() => out.modified.member = true,
         _ => {}
     }
+    out.added.member |= old.is_none();
+    out.removed.member |= new.is_none();
 }
 
 fn non_empty_map(value: Option<&Value>) -> Option<&Map<String, Value>> {
@@ -257,38 +250,28 @@ fn items_of(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn compare_items(
-    olds: &[Value],
-    news: &[Value],
-    type_ref: TypeRef<'_>,
-    list_type: &ListType,
-    path: &mut Vec<Element>,
-    out: &mut Comparison,
-) {
+fn compare_items(olds: &[Value], news: &[Value], type_ref: TypeRef<'_>, list_type: &ListType, out: &mut Difference) {
     let old_items = by_element(olds, type_ref, list_type);
     let new_items = by_element(news, type_ref, list_type);
     let elements: BTreeSet<&Element> = old_items.keys().chain(new_items.keys()).collect();
     for element in elements {
         let before = old_items.get(element).map_or(&[][..], Vec::as_slice);
         let after = new_items.get(element).map_or(&[][..], Vec::as_slice);
-        path.push(element.clone());
-        match (before.len(), after.len()) {
-            (0 | 1, 0 | 1) => {
-                compare_at(before.first().copied(), after.first().copied(), type_ref.items(), path, out);
-            }
+        let compare_one = |old: Option<&Value>, new: Option<&Value>| compare_at(old, new, type_ref.items());
+        let mut inner = match (before, after) {
+            ([] | [_], [] | [_]) => compare_one(before.first().copied(), after.first().copied()),
             // Items with the same keys cannot be told apart: they are compared as a whole.
-            (2.., 2..) if before != after => out.modified.insert(path),
-            (2.., 2..) => {}
-            (2.., _) => {
-                compare_at(None, after.first().copied(), type_ref.items(), path, out);
-                out.removed.insert(path);
-            }
-            (_, 2..) => {
-                compare_at(before.first().copied(), None, type_ref.items(), path, out);
-                out.added.insert(path);
-            }
+            ([_, _, ..], [_, _, ..]) => Difference::default(),
+            ([_, _, ..], _) => compare_one(None, after.first().copied()),
+            (_, _) => compare_one(before.first().copied(), None),
+        };
+        match (before.len() > 1, after.len() > 1) {
+            (true, true) => inner.modified.member = before != after,
+            (true, false) => inner.removed.member = true,
+            (false, true) => inner.added.member = true,
+            (false, false) => {}
         }
-        path.pop();
+        out.put(element, inner);
     }
 }
 
