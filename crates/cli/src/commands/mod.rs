@@ -31,4 +31,5 @@ commands! {
     Crds => crds,
     Lint => lint,
     Operator => operator,
+    Submitter => submitter,
 }

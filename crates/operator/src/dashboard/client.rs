@@ -36,11 +36,28 @@ pub enum Route {
 /// Talks to all dashboards.
 #[derive(Clone)]
 pub struct Client {
-    kube: kube::Client,
     http: reqwest::Client,
-    route: Route,
-    tokens: Arc<Mutex<HashMap<(String, String), (Instant, String)>>>,
+    way: Way,
+    limit: Duration,
+    tokens: Tokens,
 }
+
+#[derive(Clone)]
+enum Way {
+    Direct,
+    ApiServerProxy(kube::Client),
+}
+
+#[derive(Clone)]
+enum Tokens {
+    /// One for all dashboards, or none.
+    Given(Option<String>),
+    /// From the Secret that the target names.
+    Secrets { kube: kube::Client, known: KnownTokens },
+}
+
+/// Tokens by namespace and Secret, with the time at which they were read.
+type KnownTokens = Arc<Mutex<HashMap<(String, String), (Instant, String)>>>;
 
 /// A whole answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,12 +82,18 @@ pub enum NoAnswer {
 impl Client {
     /// A client that takes this way to every dashboard.
     pub fn new(kube: kube::Client, route: Route) -> Self {
-        let http = reqwest::Client::builder()
-            .pool_max_idle_per_host(1)
-            .pool_idle_timeout(Duration::from_secs(30))
-            .build()
-            .unwrap_or_default();
-        Self { kube, http, route, tokens: Arc::default() }
+        let tokens = Tokens::Secrets { kube: kube.clone(), known: KnownTokens::default() };
+        match route {
+            Route::Direct => Self { http: http(), way: Way::Direct, limit: DIRECT, tokens },
+            Route::ApiServerProxy => {
+                Self { http: http(), way: Way::ApiServerProxy(kube), limit: THROUGH_PROXY, tokens }
+            }
+        }
+    }
+
+    /// A client without a cluster: direct, with this token and this much patience.
+    pub fn direct(token: Option<String>, limit: Duration) -> Self {
+        Self { http: http(), way: Way::Direct, limit, tokens: Tokens::Given(token) }
     }
 
     /// Sends a request and waits for the whole answer.
@@ -81,15 +104,11 @@ impl Client {
         path: &str,
         body: Option<&Value>,
     ) -> Result<Answered, NoAnswer> {
-        let limit = match self.route {
-            Route::Direct => DIRECT,
-            Route::ApiServerProxy => THROUGH_PROXY,
-        };
         let answer = async {
             let token = self.token(target).await?;
-            let answered = match self.route {
-                Route::Direct => self.send_direct(target, method, path, body, token.as_deref()).await,
-                Route::ApiServerProxy => self.send_through_proxy(target, method, path, body, token.as_deref()).await,
+            let answered = match &self.way {
+                Way::Direct => self.send_direct(target, method, path, body, token.as_deref()).await,
+                Way::ApiServerProxy(kube) => through_proxy(kube, target, method, path, body, token.as_deref()).await,
             }?;
             if answered.status == 401 || answered.status == 403 {
                 // It may have been changed: look again next time.
@@ -97,7 +116,7 @@ impl Client {
             }
             Ok(answered)
         };
-        tokio::time::timeout(limit, answer).await.unwrap_or(Err(NoAnswer::TimeOut(limit)))
+        tokio::time::timeout(self.limit, answer).await.unwrap_or(Err(NoAnswer::TimeOut(self.limit)))
     }
 
     async fn send_direct(
@@ -132,60 +151,69 @@ impl Client {
         Ok(Answered { status, body: String::from_utf8_lossy(&bytes).into_owned() })
     }
 
-    async fn send_through_proxy(
-        &self,
-        target: &Target,
-        method: Method,
-        path: &str,
-        body: Option<&Value>,
-        token: Option<&str>,
-    ) -> Result<Answered, NoAnswer> {
-        let uri = format!("/api/v1/namespaces/{}/services/{}:dashboard/proxy{path}", target.namespace, target.service);
-        let failed = |error: &dyn std::error::Error| NoAnswer::Connection(chain(error));
-        let mut request = http::Request::builder().method(method).uri(uri);
-        if let Some(token) = token {
-            request = request.header(TOKEN_HEADER, format!("Bearer {token}"));
-        }
-        let bytes = body.map(Value::to_string).unwrap_or_default().into_bytes();
-        let request = request
-            .header(http::header::CONTENT_TYPE, "application/json")
-            .body(kube::client::Body::from(bytes))
-            .map_err(|error| failed(&error))?;
-        let response = self.kube.send(request).await.map_err(|error| failed(&error))?;
-        let status = response.status().as_u16();
-        let limited = http_body_util::Limited::new(response.into_body(), LONGEST_ANSWER);
-        let bytes = limited.collect().await.map_err(|error| failed(error.as_ref()))?.to_bytes();
-        Ok(Answered { status, body: String::from_utf8_lossy(&bytes).into_owned() })
-    }
-
     /// The token that the cluster asks for, read when it is needed.
     async fn token(&self, target: &Target) -> Result<Option<String>, NoAnswer> {
+        let (kube, known) = match &self.tokens {
+            Tokens::Given(token) => return Ok(token.clone()),
+            Tokens::Secrets { kube, known } => (kube, known),
+        };
         let Some(secret) = target.token_secret.clone() else { return Ok(None) };
         let key = (target.namespace.clone(), secret.clone());
-        if let Some((read, token)) = lock(&self.tokens).get(&key)
+        if let Some((read, token)) = lock(known).get(&key)
             && read.elapsed() < TOKEN_LIFE
         {
             return Ok(Some(token.clone()));
         }
         let namespace = target.namespace.clone();
-        let found = Api::<Secret>::namespaced(self.kube.clone(), &namespace).get(&secret).await;
+        let found = Api::<Secret>::namespaced(kube.clone(), &namespace).get(&secret).await;
         let found = found.map_err(|error| NoAnswer::Secret {
             namespace: namespace.clone(),
             secret: secret.clone(),
             error: crate::act::text(&error),
         })?;
         let token = found.data.and_then(|mut data| data.remove(TOKEN_KEY));
-        let token =
-            token.and_then(|bytes| String::from_utf8(bytes.0).ok()).ok_or(NoAnswer::NoToken { namespace, secret })?;
-        lock(&self.tokens).insert(key, (Instant::now(), token.clone()));
+        let token = token.and_then(|bytes| String::from_utf8(bytes.0).ok());
+        let token = token.ok_or(NoAnswer::NoToken { namespace, secret })?;
+        lock(known).insert(key, (Instant::now(), token.clone()));
         Ok(Some(token))
     }
 
     fn forget_token(&self, target: &Target) {
-        if let Some(secret) = &target.token_secret {
-            lock(&self.tokens).remove(&(target.namespace.clone(), secret.clone()));
+        if let (Tokens::Secrets { known, .. }, Some(secret)) = (&self.tokens, &target.token_secret) {
+            lock(known).remove(&(target.namespace.clone(), secret.clone()));
         }
     }
+}
+
+fn http() -> reqwest::Client {
+    let builder = reqwest::Client::builder().pool_max_idle_per_host(1).pool_idle_timeout(Duration::from_secs(30));
+    builder.build().unwrap_or_default()
+}
+
+async fn through_proxy(
+    kube: &kube::Client,
+    target: &Target,
+    method: Method,
+    path: &str,
+    body: Option<&Value>,
+    token: Option<&str>,
+) -> Result<Answered, NoAnswer> {
+    let uri = format!("/api/v1/namespaces/{}/services/{}:dashboard/proxy{path}", target.namespace, target.service);
+    let failed = |error: &dyn std::error::Error| NoAnswer::Connection(chain(error));
+    let mut request = http::Request::builder().method(method).uri(uri);
+    if let Some(token) = token {
+        request = request.header(TOKEN_HEADER, format!("Bearer {token}"));
+    }
+    let bytes = body.map(Value::to_string).unwrap_or_default().into_bytes();
+    let request = request
+        .header(http::header::CONTENT_TYPE, "application/json")
+        .body(kube::client::Body::from(bytes))
+        .map_err(|error| failed(&error))?;
+    let response = kube.send(request).await.map_err(|error| failed(&error))?;
+    let status = response.status().as_u16();
+    let limited = http_body_util::Limited::new(response.into_body(), LONGEST_ANSWER);
+    let bytes = limited.collect().await.map_err(|error| failed(error.as_ref()))?.to_bytes();
+    Ok(Answered { status, body: String::from_utf8_lossy(&bytes).into_owned() })
 }
 
 /// An error with its causes, which often say more than it does.

@@ -211,3 +211,6 @@ fn with_status(answered: &Answered) -> String {
     let reason = code.and_then(|code| code.canonical_reason()).unwrap_or_default();
     format!("{} {reason} {}", answered.status, answered.body)
 }
+
+#[cfg(test)]
+pub(crate) mod tests;
