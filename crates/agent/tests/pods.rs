@@ -1,5 +1,7 @@
 //! The agent against a real kube-apiserver, with pods that are shells and small servers.
 
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the report of a test without a harness")]
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;

@@ -1,6 +1,8 @@
 //! A world with two containers: they are apart from the machine and from each other, and reach
 //! each other by network; afterwards nothing is left.
 
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the report of a test without a harness")]
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
