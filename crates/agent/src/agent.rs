@@ -2,7 +2,7 @@
 //! the network table current.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -161,13 +161,15 @@ impl Agent {
         std::fs::create_dir_all(config.state.join("pods"))
             .map_err(|cause| AgentError::State { folder: config.state.clone(), cause })?;
         let (tell_table, table) = watch::channel(Arc::new(Table::default()));
-        let resolver = SocketAddr::from((network::RESOLVER, 53));
         tasks.spawn(proxy::serve(table.clone()));
-        tasks.spawn(async move {
-            if let Err(error) = dns::serve(resolver, table).await {
-                tracing::error!(%error, "the resolver of the pods stopped");
-            }
-        });
+        for address in [network::RESOLVER, Ipv4Addr::LOCALHOST] {
+            let table = table.clone();
+            tasks.spawn(async move {
+                if let Err(error) = dns::serve((address, 53).into(), table).await {
+                    tracing::error!(%error, %address, "the resolver stopped");
+                }
+            });
+        }
         if let Some(backend) = config.api_backend {
             let address = SocketAddr::from((network::API_SERVER, 443));
             let listener = std::net::TcpListener::bind(address).map_err(AgentError::Network)?;

@@ -4,6 +4,7 @@
 //! that means something else by them says so in its help.
 
 mod commands;
+mod local;
 mod output;
 
 use clap::Parser;

@@ -13,3 +13,9 @@ pub(crate) fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) ->
         other => other,
     }
 }
+
+/// One line for the person at the terminal.
+pub(crate) fn say(line: &str) {
+    // Nobody reads any more: there is nothing better to do than to go on.
+    let _ = to_stdout(|out| writeln!(out, "{line}"));
+}

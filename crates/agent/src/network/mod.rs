@@ -20,9 +20,11 @@ use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 
 use netlink::Netlink;
@@ -75,6 +77,29 @@ pub fn prepare_world() -> io::Result<()> {
     link.add_address(lo, GATEWAY, 32)?;
     link.add_local_route(lo, SERVICE_NET.0, SERVICE_NET.1)?;
     fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
+    Ok(())
+}
+
+/// Makes the world itself ask the pods' resolver, so that the operator finds Services by name.
+///
+/// Only the world's own view of the files changes. What could answer in the resolver's place, by
+/// a socket of the machine, is hidden too.
+pub fn use_own_resolver(folder: &Path) -> io::Result<()> {
+    let bind = |source: &Path, target: &Path| {
+        let none: Option<&str> = None;
+        mount(Some(source), target, none, MsFlags::MS_BIND, none)
+    };
+    let own = folder.join("resolv.conf");
+    fs::write(&own, format!("nameserver {RESOLVER}\noptions timeout:2 attempts:2\n"))?;
+    // Without the file the library asks 127.0.0.1, where the resolver listens too.
+    if let Ok(real) = fs::canonicalize("/etc/resolv.conf") {
+        bind(&own, &real)?;
+    }
+    for socket in ["/run/systemd/resolve/io.systemd.Resolve", "/run/nscd/socket", "/run/dbus/system_bus_socket"] {
+        if let Ok(real) = fs::canonicalize(socket) {
+            bind(Path::new("/dev/null"), &real)?;
+        }
+    }
     Ok(())
 }
 

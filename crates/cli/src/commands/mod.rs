@@ -29,7 +29,10 @@ macro_rules! commands {
 commands! {
     Apiserver => apiserver,
     Crds => crds,
+    Down => down,
     Lint => lint,
     Operator => operator,
+    Status => status,
     Submitter => submitter,
+    Up => up,
 }

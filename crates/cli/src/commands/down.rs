@@ -1,0 +1,38 @@
+//! `manta down`: ends a local mode that runs elsewhere.
+
+use crate::local;
+use crate::output::say;
+use anyhow::{Context, bail};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+/// Stops the local mode that `manta up` started; what is persistent stays.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The folder given to `manta up`
+    #[arg(long, value_name = "FOLDER")]
+    state: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let state = local::state_folder(args.state)?;
+    let Some(pid) = local::owner(&state)? else {
+        say("local mode is not running");
+        return Ok(ExitCode::SUCCESS);
+    };
+    // Only root's processes and our own can be signalled; the system says so better than we could.
+    let sent = Command::new("kill").arg(pid.to_string()).status().context("cannot run kill")?;
+    if !sent.success() {
+        bail!("process {pid} holds {} and cannot be stopped by this user", state.display());
+    }
+    let end = Instant::now() + Duration::from_secs(40);
+    while local::owner(&state)?.is_some() {
+        if Instant::now() > end {
+            bail!("process {pid} is still there after 40 s; end it with `kill -9 {pid}`, nothing will be left over");
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    say("stopped");
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,56 @@
+//! `manta status`: what runs in local mode.
+
+use crate::local;
+use crate::output::say;
+use anyhow::Context;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DynamicObject, ListParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, ResourceExt};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Shows whether local mode runs, and the state of its Ray resources and pods. Exit code 1 when it does not run.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The folder given to `manta up`
+    #[arg(long, value_name = "FOLDER")]
+    state: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let state = local::state_folder(args.state)?;
+    let Some(pid) = local::owner(&state)? else {
+        say("local mode is not running; start it with `manta up`");
+        return Ok(ExitCode::FAILURE);
+    };
+    let kubeconfig = state.join("kubeconfig");
+    say(&format!("local mode runs as process {pid}; export KUBECONFIG={}", kubeconfig.display()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let file = Kubeconfig::read_from(&kubeconfig)
+            .with_context(|| format!("cannot read {}; local mode may still be starting", kubeconfig.display()))?;
+        let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+        show(Client::try_from(config)?).await
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn show(client: Client) -> anyhow::Result<()> {
+    let all = ListParams::default();
+    for kind in local::KINDS {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &local::ray(kind));
+        for object in api.list(&all).await.with_context(|| format!("cannot list {kind}s"))? {
+            line(kind, &object, &local::summarise(kind, &object.data));
+        }
+    }
+    for pod in Api::<Pod>::all(client).list(&all).await.context("cannot list pods")? {
+        line("Pod", &pod, &local::summarise_pod(&pod));
+    }
+    Ok(())
+}
+
+fn line<K: ResourceExt>(kind: &str, object: &K, summary: &str) {
+    let name = format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any());
+    say(&format!("{kind:<11} {name:<44} {summary}"));
+}

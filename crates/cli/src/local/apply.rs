@@ -1,0 +1,89 @@
+//! Applies manifests, as `kubectl apply --server-side` would.
+
+use anyhow::{Context, bail};
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::discovery::{ApiCapabilities, ApiResource, Scope};
+use kube::{Api, Client, Discovery};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+const MANAGER: &str = "manta-up";
+
+/// Applies every document of the files in order; returns what was applied, as `kind/name`.
+pub(crate) async fn apply_files(client: &Client, files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
+    let mut documents = Vec::new();
+    for path in files {
+        documents.extend(read(path)?.into_iter().map(|document| (path, document)));
+    }
+    if documents.is_empty() {
+        return Ok(Vec::new());
+    }
+    let known = Discovery::new(client.clone()).run().await.context("cannot ask the API server for its kinds")?;
+    let mut applied = Vec::new();
+    for (path, document) in documents {
+        let object: DynamicObject = serde_json::from_value(document)
+            .with_context(|| format!("{}: a document is no Kubernetes object", path.display()))?;
+        let shown = apply(client, &known, object).await.with_context(|| path.display().to_string())?;
+        applied.push(shown);
+    }
+    Ok(applied)
+}
+
+async fn apply(client: &Client, known: &Discovery, object: DynamicObject) -> anyhow::Result<String> {
+    let types = object.types.clone().context("a document has no apiVersion and kind")?;
+    let name = object.metadata.name.clone().with_context(|| format!("a {} has no name", types.kind))?;
+    let Some((resource, capabilities)) = find(known, &types.api_version, &types.kind) else {
+        bail!("{} {name}: local mode does not serve {} of {}", types.kind, types.kind, types.api_version);
+    };
+    let api: Api<DynamicObject> = if capabilities.scope == Scope::Cluster {
+        Api::all_with(client.clone(), &resource)
+    } else {
+        let namespace = object.metadata.namespace.as_deref().unwrap_or("default");
+        Api::namespaced_with(client.clone(), namespace, &resource)
+    };
+    let params = PatchParams::apply(MANAGER).force();
+    api.patch(&name, &params, &Patch::Apply(&object))
+        .await
+        .with_context(|| format!("cannot apply {} {name}", types.kind))?;
+    Ok(format!("{}/{name}", types.kind.to_lowercase()))
+}
+
+fn find(known: &Discovery, api_version: &str, kind: &str) -> Option<(ApiResource, ApiCapabilities)> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    known.resolve_gvk(&kube::core::GroupVersionKind::gvk(group, version, kind))
+}
+
+fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple(&text).with_context(|| format!("{} is not YAML", path.display()))?;
+    let mut objects = Vec::new();
+    for document in documents {
+        match document {
+            Value::Null => {}
+            Value::Object(mut map) if map.get("kind").is_some_and(|k| k == "List") => {
+                let items = map.remove("items").unwrap_or_default();
+                objects.extend(items.as_array().cloned().unwrap_or_default());
+            }
+            other => objects.push(other),
+        }
+    }
+    Ok(objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_and_lists_are_read_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.yaml");
+        std::fs::write(&path, "---\nkind: A\n---\n---\nkind: List\nitems:\n- kind: B\n- kind: C\n").unwrap();
+        let kinds: Vec<String> = read(&path).unwrap().iter().map(|d| d["kind"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(kinds, ["A", "B", "C"]);
+        std::fs::write(&path, "a: [").unwrap();
+        assert!(read(&path).unwrap_err().to_string().contains("is not YAML"));
+        assert!(read(Path::new("/none")).unwrap_err().to_string().contains("cannot read /none"));
+    }
+}

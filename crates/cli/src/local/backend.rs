@@ -1,0 +1,71 @@
+//! Lets the API server reach into the agent's pods.
+
+use futures::FutureExt;
+use manta_agent::exec::Streams;
+use manta_agent::logs::LogQuery;
+use manta_agent::{Agent, RequestError};
+use manta_apiserver::node::{Duplex, ExecOptions, ExecStreams, LogOptions, LogStream, NodeBackend, NodeError, PodRef};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+pub(super) fn node_backend(agent: Agent) -> NodeBackend {
+    let (for_logs, for_exec, for_dial) = (agent.clone(), agent.clone(), agent);
+    NodeBackend {
+        logs: Arc::new(move |pod, options| logs(for_logs.clone(), pod, options).boxed()),
+        exec: Arc::new(move |pod, options, streams| exec(for_exec.clone(), pod, options, streams).boxed()),
+        dial: Arc::new(move |pod, port| dial(for_dial.clone(), pod, port).boxed()),
+    }
+}
+
+async fn logs(agent: Agent, pod: PodRef, options: LogOptions) -> Result<LogStream, NodeError> {
+    let ago = |seconds: i64| jiff::Timestamp::now() - jiff::SignedDuration::from_secs(seconds);
+    let query = LogQuery {
+        follow: options.follow,
+        timestamps: options.timestamps,
+        tail_lines: options.tail_lines,
+        limit_bytes: options.limit_bytes,
+        since: options.since_time.or_else(|| options.since_seconds.map(ago)),
+    };
+    agent.logs(uid(&pod)?, &options.container, options.previous, query).await.map_err(|e| named(e, &pod))
+}
+
+async fn exec(agent: Agent, pod: PodRef, options: ExecOptions, streams: ExecStreams) -> Result<i32, NodeError> {
+    let (tell, resize) = mpsc::channel(4);
+    let mut sizes = streams.resize;
+    let passing = tokio::spawn(async move {
+        while let Some(size) = sizes.recv().await {
+            if tell.send((size.width, size.height)).await.is_err() {
+                return;
+            }
+        }
+    });
+    let streams = Streams {
+        stdin: options.stdin.then_some(streams.stdin),
+        stdout: streams.stdout,
+        stderr: streams.stderr,
+        resize,
+    };
+    let done = agent.exec(uid(&pod)?, &options.container, options.command, options.tty, streams).await;
+    passing.abort();
+    done.map_err(|e| named(e, &pod))
+}
+
+async fn dial(agent: Agent, pod: PodRef, port: u16) -> Result<Box<dyn Duplex>, NodeError> {
+    let stream = agent.dial(uid(&pod)?, port).await.map_err(|e| named(e, &pod))?;
+    Ok(Box::new(stream))
+}
+
+fn uid(pod: &PodRef) -> Result<&str, NodeError> {
+    let uid = pod.object.pointer("/metadata/uid").and_then(|v| v.as_str());
+    uid.ok_or_else(|| NodeError::NotFound(format!("pod {}/{} has no uid", pod.namespace, pod.name)))
+}
+
+/// The agent knows pods by uid; users know them by name.
+fn named(error: RequestError, pod: &PodRef) -> NodeError {
+    let text = |text: String| text.replace(uid(pod).unwrap_or_default(), &pod.name);
+    match error {
+        RequestError::NotFound(why) => NodeError::NotFound(text(why)),
+        RequestError::BadRequest(why) => NodeError::BadRequest(text(why)),
+        RequestError::Internal(why) => NodeError::Internal(text(why)),
+    }
+}

@@ -1,0 +1,114 @@
+//! Makes dashboards and Serve endpoints reachable on this machine's loopback.
+
+use super::Local;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::DynamicObject;
+use kube::runtime::watcher;
+use kube::{Api, ResourceExt};
+use manta_agent::network::proxy;
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::task::JoinSet;
+
+const DASHBOARD: u16 = 8265;
+const SERVE: u16 = 8000;
+
+/// Where a port of this machine leads at the moment.
+type Target = Arc<Mutex<Option<SocketAddr>>>;
+
+/// Opens a port for every cluster's dashboard and every RayService, and says which; never returns.
+pub(crate) async fn expose_dashboards(local: &Local, say: &(dyn Fn(String) + Sync)) {
+    let clusters: Api<DynamicObject> = Api::all_with(local.client.clone(), &super::narrate::ray("RayCluster"));
+    let services: Api<Service> = Api::all(local.client.clone());
+    let mut clusters = watcher(clusters, watcher::Config::default()).boxed();
+    let mut services = watcher(services, watcher::Config::default()).boxed();
+    let mut open = Open { targets: HashMap::new(), tasks: JoinSet::new() };
+    loop {
+        tokio::select! {
+            Some(event) = clusters.next() => match event {
+                Ok(watcher::Event::Apply(cluster) | watcher::Event::InitApply(cluster)) => {
+                    let ip = cluster.data.pointer("/status/head/podIP").and_then(|v| v.as_str()).and_then(|ip| ip.parse().ok());
+                    let key = format!("dashboard of {}", key(&cluster));
+                    open.lead(local, say, &key, DASHBOARD, ip.map(|ip: Ipv4Addr| (ip, DASHBOARD).into())).await;
+                }
+                Ok(watcher::Event::Delete(cluster)) => open.close(&format!("dashboard of {}", key(&cluster))),
+                _ => {}
+            },
+            Some(event) = services.next() => match event {
+                Ok(watcher::Event::Apply(service) | watcher::Event::InitApply(service)) => {
+                    if let Some(address) = serve_address(&service) {
+                        let key = format!("Serve at {}", key(&service));
+                        open.lead(local, say, &key, SERVE, Some(address)).await;
+                    }
+                }
+                Ok(watcher::Event::Delete(service)) => open.close(&format!("Serve at {}", key(&service))),
+                _ => {}
+            },
+            else => return,
+        }
+    }
+}
+
+struct Open {
+    targets: HashMap<String, (Target, tokio::task::AbortHandle)>,
+    tasks: JoinSet<()>,
+}
+
+impl Open {
+    /// Points a port to an address, opening the port the first time.
+    async fn lead(
+        &mut self,
+        local: &Local,
+        say: &(dyn Fn(String) + Sync),
+        key: &str,
+        near: u16,
+        to: Option<SocketAddr>,
+    ) {
+        if let Some((target, _)) = self.targets.get(key) {
+            *target.lock().unwrap_or_else(PoisonError::into_inner) = to;
+            return;
+        }
+        if to.is_none() {
+            return;
+        }
+        // A number near the usual one is easier to remember than a random one.
+        for port in (near..near + 20).chain([0]) {
+            let Ok(listener) = local.machine.listen((Ipv4Addr::LOCALHOST, port).into()).await else { continue };
+            let Ok(address) = listener.local_addr() else { continue };
+            let target: Target = Arc::new(Mutex::new(to));
+            let shared = Arc::clone(&target);
+            let task = self.tasks.spawn(async move {
+                let look = move || *shared.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Err(error) = proxy::expose(listener, look).await {
+                    tracing::warn!(%error, "a port of this machine is no longer served");
+                }
+            });
+            say(format!("{key}: http://{address}"));
+            self.targets.insert(key.to_owned(), (target, task));
+            return;
+        }
+    }
+
+    fn close(&mut self, key: &str) {
+        if let Some((_, task)) = self.targets.remove(key) {
+            task.abort();
+        }
+    }
+}
+
+/// The address of a RayService's own Serve service, not of the one per cluster.
+fn serve_address(service: &Service) -> Option<SocketAddr> {
+    let owner = service.metadata.owner_references.iter().flatten().any(|o| o.kind == "RayService");
+    let spec = service.spec.as_ref()?;
+    let port =
+        spec.ports.iter().flatten().find(|p| p.name.as_deref() == Some("serve") || p.port == i32::from(SERVE))?;
+    let is_serve = service.name_any().ends_with("-serve-svc");
+    let ip: Ipv4Addr = spec.cluster_ip.as_deref()?.parse().ok()?;
+    (owner && is_serve).then(|| (ip, u16::try_from(port.port).unwrap_or(SERVE)).into())
+}
+
+fn key<K: ResourceExt>(object: &K) -> String {
+    format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
+}

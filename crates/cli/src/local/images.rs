@@ -1,0 +1,49 @@
+//! Which images local mode knows: Ray's, and a few whose tools most machines have.
+
+use anyhow::Context;
+use manta_agent::images::{Mapping, PackageRule};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Images of Ray run in an environment with that version of Ray.
+pub(super) fn package_rule() -> PackageRule {
+    let env = [
+        ("HOME", "/home/ray"),
+        // No figures leave this machine.
+        ("RAY_USAGE_STATS_ENABLED", "0"),
+        ("PYTHONUNBUFFERED", "1"),
+    ];
+    PackageRule {
+        repositories: ["ray", "ray-ml", "ray-llm"].map(str::to_owned).to_vec(),
+        package: "ray".to_owned(),
+        requirement: "ray[default,serve]=={version}".to_owned(),
+        env: env.map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec(),
+    }
+}
+
+/// Images that are only their tools, which the machine itself is likely to have.
+pub(super) fn default_mappings() -> Vec<Mapping> {
+    let tools = |image: &str, entrypoint: &[&str]| Mapping {
+        image: image.to_owned(),
+        environment: None,
+        entrypoint: entrypoint.iter().map(|s| (*s).to_owned()).collect(),
+        env: BTreeMap::new(),
+    };
+    let shells = ["busybox", "alpine", "bash", "debian", "ubuntu", "curl", "python"];
+    let mut all: Vec<Mapping> = shells.iter().map(|image| tools(image, &["/bin/sh"])).collect();
+    all.push(tools("redis", &["redis-server", "--protected-mode", "no"]));
+    all
+}
+
+/// Where environments are made.
+pub(super) fn folder() -> anyhow::Result<PathBuf> {
+    Ok(home_folder("XDG_CACHE_HOME", ".cache")?.join("manta/envs"))
+}
+
+/// A folder of the user's own, by its variable or below the home folder.
+pub(super) fn home_folder(variable: &str, default: &str) -> anyhow::Result<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    absolute(variable)
+        .or_else(|| absolute("HOME").map(|home| home.join(default)))
+        .with_context(|| format!("neither {variable} nor HOME names a folder; set one of them"))
+}

@@ -1,0 +1,162 @@
+//! Tells what happens to pods and Ray resources, one line per change.
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ApiResource, DynamicObject};
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt};
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// The four kinds, by their status lines.
+pub(crate) const KINDS: [&str; 4] = ["RayCluster", "RayJob", "RayService", "RayCronJob"];
+
+/// A kind of ray.io/v1 as the API serves it.
+pub(crate) fn ray(kind: &str) -> ApiResource {
+    ApiResource {
+        group: "ray.io".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "ray.io/v1".to_owned(),
+        kind: kind.to_owned(),
+        plural: format!("{}s", kind.to_lowercase()),
+    }
+}
+
+/// Says one line whenever an object's summary changes; never returns.
+pub(crate) async fn narrate(client: &Client, say: &(dyn Fn(String) + Sync)) {
+    let pods = watcher(Api::<Pod>::all(client.clone()), watcher::Config::default())
+        .filter_map(|event| async { Some(("Pod", change(event.ok()?, summarise_pod)?)) })
+        .boxed();
+    let mut all = vec![pods];
+    for kind in KINDS {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &ray(kind));
+        let stream = watcher(api, watcher::Config::default())
+            .filter_map(move |event| async move {
+                Some((kind, change(event.ok()?, |object: &DynamicObject| summarise(kind, &object.data))?))
+            })
+            .boxed();
+        all.push(stream);
+    }
+    let mut all = futures::stream::select_all(all);
+    let mut said: HashMap<(&str, String), String> = HashMap::new();
+    while let Some((kind, (name, summary))) = all.next().await {
+        let key = (kind, name);
+        match summary {
+            Some(summary) if said.get(&key) != Some(&summary) => {
+                if !summary.is_empty() {
+                    say(format!("{:<11} {:<44} {summary}", kind, key.1));
+                }
+                said.insert(key, summary);
+            }
+            Some(_) => {}
+            None => {
+                say(format!("{:<11} {:<44} gone", kind, key.1));
+                said.remove(&key);
+            }
+        }
+    }
+}
+
+type Change = (String, Option<String>);
+
+fn change<K: ResourceExt>(event: watcher::Event<K>, summarise: impl Fn(&K) -> String) -> Option<Change> {
+    let name = |object: &K| format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any());
+    match event {
+        watcher::Event::Apply(object) | watcher::Event::InitApply(object) => {
+            Some((name(&object), Some(summarise(&object))))
+        }
+        watcher::Event::Delete(object) => Some((name(&object), None)),
+        watcher::Event::Init | watcher::Event::InitDone => None,
+    }
+}
+
+/// The state of a Ray resource in a few words; empty while it has none.
+pub(crate) fn summarise(kind: &str, data: &Value) -> String {
+    let text = |path: &str| data.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let number = |path: &str| data.pointer(path).and_then(Value::as_i64).unwrap_or_default();
+    let joined = |parts: Vec<String>| parts.into_iter().filter(|p| !p.is_empty()).collect::<Vec<_>>().join(", ");
+    match kind {
+        "RayCluster" => {
+            let workers = format!(
+                "{}/{} workers ready",
+                number("/status/readyWorkerReplicas"),
+                number("/status/desiredWorkerReplicas")
+            );
+            let state = text("/status/state");
+            if data.get("status").is_none() {
+                String::new()
+            } else {
+                joined(vec![state, text("/status/reason"), workers])
+            }
+        }
+        "RayJob" => {
+            joined(vec![text("/status/jobDeploymentStatus"), text("/status/jobStatus"), text("/status/message")])
+        }
+        "RayService" => {
+            let ready = data.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+            let ready = ready
+                .into_iter()
+                .find(|c| c["type"] == "Ready")
+                .map(|c| format!("Ready={}", c["status"].as_str().unwrap_or("")));
+            joined(vec![text("/status/serviceStatus"), ready.unwrap_or_default()])
+        }
+        _ => joined(vec![text("/status/lastScheduleTime")]),
+    }
+}
+
+/// The state of a pod in a few words.
+pub(crate) fn summarise_pod(pod: &Pod) -> String {
+    let Some(status) = &pod.status else { return String::new() };
+    let all: Vec<_> = status.container_statuses.iter().flatten().collect();
+    let init = status.init_container_statuses.iter().flatten();
+    let ready = all.iter().filter(|c| c.ready).count();
+    let restarts: i32 = all.iter().map(|c| c.restart_count).sum();
+    let waiting = init.chain(all.iter().copied()).find_map(|c| {
+        let waiting = c.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting.reason.clone().filter(|r| r != "PodInitializing" && r != "ContainerCreating");
+        Some(match (reason?, &waiting.message) {
+            (reason, Some(message)) => format!("{reason}: {}", message.lines().next().unwrap_or_default()),
+            (reason, None) => reason,
+        })
+    });
+    let unscheduled = status.conditions.iter().flatten().find(|c| c.type_ == "PodScheduled" && c.status == "False");
+    let why = waiting.or_else(|| unscheduled.and_then(|c| c.message.clone()));
+    let phase =
+        if pod.metadata.deletion_timestamp.is_some() { "Terminating" } else { status.phase.as_deref().unwrap_or("") };
+    let mut text = format!("{phase} {ready}/{}", all.len().max(1));
+    if restarts > 0 {
+        text.push_str(&format!(", {restarts} restarts"));
+    }
+    if let Some(why) = why {
+        text.push_str(&format!(", {why}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn summaries_are_short() {
+        let cluster = json!({"status": {"state": "ready", "readyWorkerReplicas": 2, "desiredWorkerReplicas": 2}});
+        assert_eq!(summarise("RayCluster", &cluster), "ready, 2/2 workers ready");
+        assert_eq!(summarise("RayCluster", &json!({})), "");
+        let job = json!({"status": {"jobDeploymentStatus": "Failed", "jobStatus": "FAILED", "message": "why"}});
+        assert_eq!(summarise("RayJob", &job), "Failed, FAILED, why");
+        let service =
+            json!({"status": {"serviceStatus": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+        assert_eq!(summarise("RayService", &service), "Running, Ready=True");
+    }
+
+    #[test]
+    fn pods_say_why_they_wait() {
+        let pod: Pod = serde_json::from_value(json!({"status": {"phase": "Pending", "containerStatuses": [
+            {"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 2,
+             "state": {"waiting": {"reason": "ErrImagePull", "message": "no\nmore"}}},
+        ]}}))
+        .unwrap();
+        assert_eq!(summarise_pod(&pod), "Pending 0/1, 2 restarts, ErrImagePull: no");
+    }
+}
