@@ -128,7 +128,8 @@ impl Shared {
     }
 }
 
-/// Removes what an agent that was killed left in its state folder; says what was found.
+/// Removes what an agent left in its state folder; says what was found. To be called outside the
+/// world: after one has ended, or before one begins in case the last was killed.
 pub fn clean_leftovers(state: &Path) -> Option<String> {
     let pods = std::fs::read_dir(state.join("pods")).map(Iterator::count).unwrap_or_default();
     let cgroups = Cgroups::sweep(&cgroup_name(state));
@@ -205,8 +206,6 @@ impl Agent {
         ready(Self(Arc::clone(&shared)));
         run_pods(&shared, &tell_table, &stop).await;
         tasks.shutdown().await;
-        Cgroups::sweep(&cgroup_name(&shared.config.state));
-        let _ = std::fs::remove_dir_all(shared.config.state.join("pods"));
         Ok(())
     }
 

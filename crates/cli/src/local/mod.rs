@@ -68,6 +68,8 @@ where
             }
         }
     })?;
+    // The world is gone with all its processes, so nothing holds on to what it left.
+    clean_leftovers(&state);
     lock::release(&state, held);
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
 }

@@ -7,6 +7,7 @@ use manta_agent::pod::Backoff;
 use manta_agent::quantity::Amount;
 use manta_agent::volumes::Identity;
 use manta_operator::args::Flags;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 
 /// What `manta up` and `manta demo` have in common.
@@ -93,7 +94,7 @@ impl LocalArgs {
             },
             host_paths: self.allow_host_path,
             feature_gates: self.feature_gates,
-            log: "manta=info,manta_agent=info,warn",
+            log: "warn,manta_agent=info",
         })
     }
 }
@@ -111,6 +112,7 @@ impl Options {
         tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(std::io::stderr)
+            .with_ansi(std::io::stderr().is_terminal())
             .with_target(false)
             .compact()
             .init();
@@ -132,7 +134,7 @@ impl Options {
     }
 
     pub(super) fn operator_settings(&self) -> anyhow::Result<manta_operator::Settings> {
-        let flags = Flags { feature_gates: self.feature_gates.clone(), watch_namespace: String::new() };
+        let flags = Flags { feature_gates: self.feature_gates.clone(), ..Flags::default() };
         Ok(flags.settings(|name| std::env::var(name).ok())?)
     }
 }
