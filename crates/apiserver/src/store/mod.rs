@@ -213,9 +213,10 @@ impl Store {
             drop(guard);
             self.shared.queued.notify_one();
         } else {
+            // Visible first: a follower that is woken before it may see the change would sleep through it.
+            self.shared.visible.send_modify(|visible| visible.revision = visible.revision.max(revision));
             target.changed.send_replace(revision);
             drop(guard);
-            self.shared.visible.send_modify(|visible| visible.revision = visible.revision.max(revision));
         }
         Ok(entry)
     }

@@ -100,12 +100,6 @@ impl LocalArgs {
 }
 
 impl Options {
-    /// Only warnings, for a command that shows progress in its own way.
-    pub(crate) fn quiet(mut self) -> Self {
-        self.log = "error";
-        self
-    }
-
     pub(super) fn start_logging(&self) {
         use tracing_subscriber::EnvFilter;
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(self.log));
