@@ -6,6 +6,7 @@
 mod clusters;
 mod usage;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -79,17 +80,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ("memory peak", megabytes(rest.peak_bytes)),
         ("memory at rest", megabytes(rest.rss_bytes)),
         ("CPU at rest", format!("{:.2} s in {} s", rest.cpu_seconds - busy.cpu_seconds, args.rest_seconds)),
-        ("requests at rest", list(&at_rest, ToString::to_string)),
+        ("requests at rest", list(&at_rest)),
         ("restart until at rest", format!("{:.2} s", again.seconds)),
         ("CPU of the restart", format!("{:.2} s", again.cpu_seconds)),
         ("memory after the restart", megabytes(again.rss_bytes)),
-        ("writes of the restart", list(&again.writes, ToString::to_string)),
+        ("writes of the restart", list(&again.writes)),
         ("writes per cluster", per_cluster(writes_at_start.len())),
     ];
     let by_kind = tally(&writes_at_start);
     rows.extend(by_kind.iter().map(|(kind, count)| (kind.as_str(), per_cluster(*count))));
-    let failed = writes_at_start.iter().filter(|request| !request.succeeded()).count();
-    rows.push(("writes refused", failed.to_string()));
+    let refused = tally(writes_at_start.iter().filter(|request| !request.succeeded()));
+    rows.push(("writes refused", list(&refused)));
     say("\n| what | measured |\n| --- | --- |");
     rows.iter().for_each(|(what, value)| say(&format!("| {what} | {value} |")));
     Ok(())
@@ -99,7 +100,7 @@ struct Restart {
     seconds: f64,
     cpu_seconds: f64,
     rss_bytes: u64,
-    writes: std::collections::BTreeMap<String, usize>,
+    writes: BTreeMap<String, usize>,
 }
 
 /// From the start of a new process until it has been at rest for two seconds; the rest itself is not counted.
@@ -125,11 +126,11 @@ fn restart(plane: &ControlPlane, command: &std::process::Command) -> Result<Rest
     Ok(Restart { seconds, cpu_seconds: end.cpu_seconds, rss_bytes: end.rss_bytes, writes })
 }
 
-fn list<V>(counts: &std::collections::BTreeMap<String, V>, show: impl Fn(&V) -> String) -> String {
+fn list(counts: &BTreeMap<String, usize>) -> String {
     if counts.is_empty() {
         return "none".to_owned();
     }
-    counts.iter().map(|(what, count)| format!("{} {what}", show(count))).collect::<Vec<_>>().join(", ")
+    counts.iter().map(|(what, count)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
 }
 
 fn megabytes(bytes: u64) -> String {

@@ -53,6 +53,13 @@ impl<'a> Restore<'a> {
             "Service" if object["spec"]["clusterIP"] != "None" => {
                 object["spec"].as_object_mut().map(|spec| spec.remove("clusterIP"));
             }
+            "Job" => {
+                // The server chooses these itself.
+                object["spec"].as_object_mut().map(|spec| spec.remove("selector"));
+                if let Some(labels) = object["spec"]["template"]["metadata"]["labels"].as_object_mut() {
+                    labels.retain(|name, _| !name.ends_with("controller-uid") && !name.ends_with("job-name"));
+                }
+            }
             "Secret" => {
                 // What was masked is no base64.
                 for value in object["data"].as_object_mut().into_iter().flat_map(serde_json::Map::values_mut) {
