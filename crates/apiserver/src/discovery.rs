@@ -109,7 +109,7 @@ pub(crate) fn resources(now: &Snapshot, group: &str, version: &str) -> Option<Va
             "verbs": resource.verbs(),
         });
         add_names(resource, &mut entry);
-        if resource.is_stored() {
+        if resource.verbs().contains(&"watch") {
             entry["storageVersionHash"] = storage_hash(resource).into();
         }
         listed.push(entry);
@@ -131,8 +131,15 @@ pub(crate) fn resources(now: &Snapshot, group: &str, version: &str) -> Option<Va
     if listed.is_empty() {
         return None;
     }
+    if of_version(now, group, version).all(|resource| resource.builtin().is_some()) {
+        listed.sort_by_key(|entry| entry["name"].as_str().unwrap_or("").to_owned());
+    }
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    Some(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": listed}))
+    let mut list = json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": listed});
+    if !group.is_empty() {
+        list["apiVersion"] = "v1".into();
+    }
+    Some(list)
 }
 
 fn of_version<'a>(now: &'a Snapshot, group: &'a str, version: &'a str) -> impl Iterator<Item = &'a Resource> {
@@ -174,8 +181,13 @@ pub(crate) fn aggregated(now: &Snapshot, core: bool, version: &str) -> Value {
 }
 
 fn aggregated_version(now: &Snapshot, group: &str, version: &str) -> Value {
-    let listed: Vec<Value> = of_version(now, group, version)
+    let mut members: Vec<&Resource> = of_version(now, group, version).collect();
+    members.sort_by_key(|resource| resource.plural.clone());
+    let listed: Vec<Value> = members
+        .into_iter()
         .map(|resource| {
+            // Built-in kinds leave their own group and version out.
+            let (group, version) = if resource.builtin().is_some() { ("", "") } else { (group, version) };
             let own = json!({"group": group, "version": version, "kind": &*resource.kind});
             let mut entry = json!({
                 "resource": &*resource.plural,

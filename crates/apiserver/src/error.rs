@@ -18,6 +18,8 @@ struct Inner {
     reason: &'static str,
     message: String,
     details: Map<String, Value>,
+    /// The answer has `details` even if nothing is in it.
+    bare: bool,
 }
 
 /// A resource as error messages name it: `pods`, `rayclusters.ray.io`.
@@ -55,7 +57,13 @@ impl Named<'_> {
 
 impl ApiError {
     fn new(code: u16, reason: &'static str, message: impl Into<String>) -> ApiError {
-        ApiError(Box::new(Inner { code, reason, message: message.into(), details: Map::new() }))
+        ApiError(Box::new(Inner { code, reason, message: message.into(), details: Map::new(), bare: false }))
+    }
+
+    /// An answer that Kubernetes makes without knowing what it is about: its `details` are empty.
+    fn bare(mut self) -> ApiError {
+        self.0.bare = true;
+        self
     }
 
     fn about(mut self, named: Named<'_>) -> ApiError {
@@ -70,7 +78,7 @@ impl ApiError {
 
     /// 404: there is no such path or subresource.
     pub fn no_such_path() -> ApiError {
-        ApiError::new(404, "NotFound", "the server could not find the requested resource")
+        ApiError::new(404, "NotFound", "the server could not find the requested resource").bare()
     }
 
     /// 409: the name is taken.
@@ -117,9 +125,8 @@ impl ApiError {
     /// 422: a patch that does not fit its object.
     pub fn patch_rejected(why: &str) -> ApiError {
         let message = "the server rejected our request due to an error in our request";
-        let mut error = ApiError::new(422, "Invalid", message);
-        error.0.details.insert("causes".into(), json!([{"reason": "UnexpectedServerResponse", "message": why}]));
-        error
+        tracing::debug!(why, "a patch does not fit");
+        ApiError::new(422, "Invalid", message).bare()
     }
 
     /// 413: a patch with too many operations.
@@ -168,13 +175,14 @@ impl ApiError {
     /// 405: no such verb here.
     pub fn method_not_allowed() -> ApiError {
         let message = "the server does not allow this method on the requested resource";
-        ApiError::new(405, "MethodNotAllowed", message)
+        ApiError::new(405, "MethodNotAllowed", message).bare()
     }
 
     /// 406: no format that the client would take.
     pub fn not_acceptable() -> ApiError {
-        let message = "only the following media types are accepted: application/json, application/yaml";
-        ApiError::new(406, "NotAcceptable", message)
+        let message = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, \
+                       application/vnd.kubernetes.protobuf";
+        ApiError::new(406, "NotAcceptable", message).bare()
     }
 
     /// 410: the wanted revision is forgotten.
@@ -201,11 +209,26 @@ impl ApiError {
     }
 
     /// 415: not a format we read.
-    pub fn unsupported_media_type(given: &str, accepted: &str) -> ApiError {
-        let message = format!(
-            "the body of the request was in an unknown format ({given}) - accepted media types include: {accepted}"
-        );
+    pub fn unsupported_media_type(accepted: &str) -> ApiError {
+        let message =
+            format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
         ApiError::new(415, "UnsupportedMediaType", message)
+    }
+
+    /// 415: not a kind of patch.
+    pub fn unsupported_patch() -> ApiError {
+        ApiError::new(415, "UnsupportedMediaType", "415: Unsupported Media Type").bare()
+    }
+
+    /// 422: options that make no sense; `kind` is e.g. `ListOptions`.
+    pub fn invalid_options(kind: &str, error: FieldError) -> ApiError {
+        ApiError::invalid(Named { group: "meta.k8s.io", what: kind, name: "" }, &[error])
+    }
+
+    /// 422: a patch whose result is no object of its kind.
+    pub fn patch_unreadable(object: &Value, why: &str) -> ApiError {
+        let error = FieldError::invalid("patch", &object.to_string().into(), why);
+        ApiError::invalid(Named { group: "", what: "", name: "" }, &[error])
     }
 
     /// 429: an eviction that a budget forbids for now.
@@ -255,15 +278,18 @@ impl ApiError {
 
     /// The `Status` object.
     pub fn status(&self) -> Value {
-        let Inner { code, reason, message, details } = &*self.0;
+        let Inner { code, reason, message, details, bare } = &*self.0;
         let mut details = details.clone();
         let fresh = details.remove("\u{0}continue");
         let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": message, "reason": reason, "code": code});
+            "message": message, "code": code});
+        if !reason.is_empty() {
+            status["reason"] = (*reason).into();
+        }
         if let Some(fresh) = fresh {
             status["metadata"]["continue"] = fresh;
         }
-        if !details.is_empty() {
+        if !details.is_empty() || *bare {
             status["details"] = details.into();
         }
         status
@@ -296,7 +322,7 @@ mod tests {
         check(ApiError::already_exists(Named { group: "ray.io", ..pod }), r#"pods.ray.io "a" already exists"#);
         let field = FieldError::required("spec.a", "");
         let kind = Named { what: "Pod", ..pod };
-        check(ApiError::invalid(kind, &[field.clone()]), r#"Pod "a" is invalid: spec.a: Required value"#);
+        check(ApiError::invalid(kind, std::slice::from_ref(&field)), r#"Pod "a" is invalid: spec.a: Required value"#);
         check(
             ApiError::invalid(kind, &[field.clone(), field]),
             r#"Pod "a" is invalid: [spec.a: Required value, spec.a: Required value]"#,

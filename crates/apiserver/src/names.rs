@@ -20,6 +20,8 @@ const VALUE: &str = "a valid label must be an empty string or consist of alphanu
                      and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or \
                      '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
+const WITH_PREFIX: &str = " with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
+
 /// Which names a kind takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRule {
@@ -85,28 +87,37 @@ fn is_word(text: &str) -> bool {
         && text.bytes().last().is_some_and(inner)
 }
 
-/// Why a text is no label key.
+/// The first reason why a text is no label key.
 pub(crate) fn label_key(key: &str) -> Option<String> {
+    label_key_faults(key).into_iter().next()
+}
+
+/// Every reason why a text is no label key.
+pub(crate) fn label_key_faults(key: &str) -> Vec<String> {
+    let mut faults = Vec::new();
     let name = match key.split_once('/') {
         Some((_, rest)) if rest.contains('/') => {
-            return Some("a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')".into());
+            return vec![format!("{}{}", QUALIFIED.replacen("name part", "a qualified name", 1), WITH_PREFIX)];
         }
-        Some(("", _)) => return Some("prefix part must be non-empty".into()),
         Some((prefix, name)) => {
-            if let Some(why) = subdomain(prefix) {
-                return Some(format!("prefix part {why}"));
+            if prefix.is_empty() {
+                faults.push("prefix part must be non-empty".into());
+            } else if let Some(why) = subdomain(prefix) {
+                faults.push(format!("prefix part {why}"));
             }
             name
         }
         None => key,
     };
     if name.is_empty() {
-        return Some("name part must be non-empty".into());
+        faults.push("name part must be non-empty".into());
+    } else if name.len() > 63 {
+        faults.push("name part must be no more than 63 bytes".into());
     }
-    if name.len() > 63 {
-        return Some("name part must be no more than 63 bytes".into());
+    if !is_word(name) {
+        faults.push(QUALIFIED.to_owned());
     }
-    (!is_word(name)).then(|| QUALIFIED.to_owned())
+    faults
 }
 
 /// Why a text is no label value.
@@ -120,9 +131,8 @@ pub(crate) fn label_value(value: &str) -> Option<String> {
 /// The faults of a map of labels.
 pub(crate) fn check_labels(labels: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
     for (key, value) in labels {
-        if let Some(why) = label_key(key) {
-            errors.push(FieldError::invalid(path, &key.as_str().into(), &why));
-        }
+        let faults = label_key_faults(key);
+        errors.extend(faults.iter().map(|why| FieldError::invalid(path, &key.as_str().into(), why)));
         if let Some(why) = value.as_str().and_then(label_value) {
             errors.push(FieldError::invalid(path, value, &why));
         }
@@ -132,7 +142,7 @@ pub(crate) fn check_labels(labels: &Map<String, Value>, path: &str, errors: &mut
 /// The faults of an object's metadata.
 pub(crate) fn check_metadata(metadata: &Value, rule: NameRule, namespaced: bool, errors: &mut Vec<FieldError>) {
     let text = |key: &str| metadata[key].as_str().unwrap_or("");
-    if text("generateName") != "" {
+    if !text("generateName").is_empty() {
         // The suffix is letters and digits, so a trailing dash is fine there.
         let base = text("generateName").trim_end_matches('-');
         if let Some(why) = rule.refuse(base) {
@@ -152,10 +162,19 @@ pub(crate) fn check_metadata(metadata: &Value, rule: NameRule, namespaced: bool,
     }
     check_annotations(metadata, errors);
     check_owners(metadata, errors);
+    for finalizer in metadata["finalizers"].as_array().into_iter().flatten() {
+        let faults = label_key_faults(finalizer.as_str().unwrap_or(""));
+        errors.extend(faults.iter().map(|why| FieldError::invalid("metadata.finalizers", finalizer, why)));
+    }
+}
+
+/// Built-in kinds take only their own finalizers, and those that say whose they are.
+pub(crate) fn check_finalizers(metadata: &Value, errors: &mut Vec<FieldError>) {
     for (index, finalizer) in metadata["finalizers"].as_array().into_iter().flatten().enumerate() {
         let name = finalizer.as_str().unwrap_or("");
-        if let Some(why) = label_key(name) {
-            errors.push(FieldError::invalid(format!("metadata.finalizers[{index}]"), finalizer, &why));
+        if !name.contains('/') && !matches!(name, "orphan" | "foregroundDeletion" | "kubernetes") {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid(format!("metadata.finalizers[{index}]"), finalizer, why));
         }
     }
 }
@@ -164,9 +183,8 @@ fn check_annotations(metadata: &Value, errors: &mut Vec<FieldError>) {
     let mut size = 0;
     for (key, value) in metadata["annotations"].as_object().into_iter().flatten() {
         size += key.len() + value.as_str().map_or(0, str::len);
-        if let Some(why) = label_key(&key.to_lowercase()) {
-            errors.push(FieldError::invalid("metadata.annotations", &key.as_str().into(), &why));
-        }
+        let faults = label_key_faults(&key.to_lowercase());
+        errors.extend(faults.iter().map(|why| FieldError::invalid("metadata.annotations", &key.as_str().into(), why)));
     }
     if size > 256 << 10 {
         errors.push(FieldError::too_long("metadata.annotations", 256 << 10));
@@ -175,8 +193,8 @@ fn check_annotations(metadata: &Value, errors: &mut Vec<FieldError>) {
 
 fn check_owners(metadata: &Value, errors: &mut Vec<FieldError>) {
     let mut controller: Option<&Value> = None;
-    for (index, owner) in metadata["ownerReferences"].as_array().into_iter().flatten().enumerate() {
-        let path = format!("metadata.ownerReferences[{index}]");
+    for owner in metadata["ownerReferences"].as_array().into_iter().flatten() {
+        let path = "metadata.ownerReferences";
         for key in ["apiVersion", "kind", "name", "uid"] {
             if owner[key].as_str().unwrap_or("").is_empty() {
                 let (field, detail) = match key {

@@ -18,15 +18,22 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
+/// Opens a log.
+pub type LogsFn = dyn Fn(PodRef, LogOptions) -> BoxFuture<'static, Result<LogStream, NodeError>> + Send + Sync;
+/// Runs or attaches.
+pub type ExecFn = dyn Fn(PodRef, ExecOptions, ExecStreams) -> BoxFuture<'static, Result<i32, NodeError>> + Send + Sync;
+/// Connects.
+pub type DialFn = dyn Fn(PodRef, u16) -> BoxFuture<'static, Result<Box<dyn Duplex>, NodeError>> + Send + Sync;
+
 /// The functions of a node, as the server calls them.
 #[derive(Clone)]
 pub struct NodeBackend {
     /// Opens the log of one container; the stream ends when the log does, or never with `follow`.
-    pub logs: Arc<dyn Fn(PodRef, LogOptions) -> BoxFuture<'static, Result<LogStream, NodeError>> + Send + Sync>,
+    pub logs: Arc<LogsFn>,
     /// Runs a command in a container, or attaches to its main process; resolves to the exit code.
-    pub exec: Arc<dyn Fn(PodRef, ExecOptions, ExecStreams) -> BoxFuture<'static, Result<i32, NodeError>> + Send + Sync>,
+    pub exec: Arc<ExecFn>,
     /// Opens a TCP connection to a port as seen from inside the pod.
-    pub dial: Arc<dyn Fn(PodRef, u16) -> BoxFuture<'static, Result<Box<dyn Duplex>, NodeError>> + Send + Sync>,
+    pub dial: Arc<DialFn>,
 }
 
 /// The pod a call is about, as it was stored when the call arrived.

@@ -145,7 +145,7 @@ pub fn parse_fields(text: &str) -> Result<Vec<FieldRule>, String> {
         } else if let Some((path, value)) = term.split_once('=') {
             (path, value, true)
         } else {
-            return Err(format!("invalid field selector: {text}; can't understand '{term}'"));
+            return Err(format!("invalid selector: '{text}'; can't understand '{term}'"));
         };
         rules.push(FieldRule { path: path.trim().into(), value: unescape(value).into(), equal });
     }

@@ -93,13 +93,22 @@ async fn answer(front: &Front, request: Request, user: &User) -> Result<Response
             let now = cluster.registry.now();
             let Some(resource) = now.find(&place.group, &place.version, &place.resource).cloned() else {
                 require(cluster, user, &plain_attributes(&request))?;
-                return Ok(not_found());
+                let known =
+                    now.resources.iter().any(|known| *known.group == *place.group && *known.version == *place.version);
+                return if known { Err(ApiError::no_such_path()) } else { Ok(not_found()) };
             };
             if resource.namespaced != place.namespace.is_some() && (place.namespace.is_some() || place.name.is_some()) {
                 return Ok(not_found());
             }
             require(cluster, user, &attributes(&request, &place, &query))?;
-            resource_request(front, request, &resource, place, query, user).await
+            let mut answer = resource_request(front, request, &resource, place, query, user).await;
+            if let Ok(response) = &mut answer
+                && &*resource.table == "endpoints"
+            {
+                let warning = "299 - \"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice\"";
+                response.headers_mut().append(header::WARNING, http::HeaderValue::from_static(warning));
+            }
+            answer
         }
     }
 }
@@ -248,7 +257,7 @@ async fn resource_request(
     let target = Target { resource, namespace, name };
     if let Some(subresource) = place.subresource.as_deref() {
         let Some(known) = resource.subresources().into_iter().find(|known| known.name == subresource) else {
-            return Ok(not_found());
+            return Err(ApiError::no_such_path());
         };
         let verb = match method {
             _ if reading => "get",

@@ -88,11 +88,7 @@ impl Query {
 
     /// A flag, as Go reads it.
     pub(super) fn flag(&self, key: &str) -> bool {
-        match self.first.get(key).map(String::as_str) {
-            Some("1" | "t" | "T" | "true" | "TRUE" | "True") => true,
-            Some("") => true,
-            _ => false,
-        }
+        matches!(self.first.get(key).map(String::as_str), Some("" | "1" | "t" | "T" | "true" | "TRUE" | "True"))
     }
 
     pub(super) fn number(&self, key: &str) -> Option<i64> {
@@ -101,7 +97,7 @@ impl Query {
 }
 
 fn decode(text: &str, plus: bool) -> Option<String> {
-    if !text.contains('%') && !(plus && text.contains('+')) {
+    if !(text.contains('%') || plus && text.contains('+')) {
         return Some(text.to_owned());
     }
     let mut bytes = Vec::with_capacity(text.len());

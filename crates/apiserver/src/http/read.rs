@@ -14,6 +14,7 @@ use super::respond::{self, ListMeta};
 use crate::error::ApiError;
 use crate::ops::{Cluster, Target};
 use crate::registry::Resource;
+use crate::schema::FieldError;
 use crate::selector::{self, Selection};
 use crate::store::{Forgotten, ObjectKey, Page, Span};
 
@@ -64,6 +65,7 @@ pub(super) async fn list(
         revision: page.revision,
         next: last.map(|last| Continue { revision: page.revision, after: ObjectKey::clone(&last.key) }.to_text()),
         remaining: page.remaining.filter(|_| selection.is_plain()),
+        custom: resource.custom().is_some(),
     };
     Ok(respond::list(resource, page.entries, &meta, accepted, cluster.clock.now()))
 }
@@ -102,8 +104,7 @@ async fn wait_for(cluster: &Cluster, wanted: u64) -> Result<(), ApiError> {
 
 /// What a list or watch is limited to, from its path and query.
 pub(super) fn selection(resource: &Resource, place: &Place, query: &Query) -> Result<Selection, ApiError> {
-    let labels = selector::parse_labels(query.get("labelSelector").unwrap_or(""))
-        .map_err(|why| ApiError::bad_request(format!("unable to parse labelSelector: {why}")))?;
+    let labels = selector::parse_labels(query.get("labelSelector").unwrap_or("")).map_err(ApiError::bad_request)?;
     let mut text = query.get("fieldSelector").unwrap_or("").to_owned();
     if let Some(name) = &place.name {
         text = format!("metadata.name={name}");
@@ -122,7 +123,7 @@ pub(super) fn revision(text: Option<&str>) -> Result<Option<u64>, ApiError> {
         None | Some("0") => Ok(None),
         Some(text) => text.parse().map(Some).map_err(|_| {
             let message = format!(
-                "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+                "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
             );
             ApiError::bad_request(message)
         }),
@@ -130,22 +131,25 @@ pub(super) fn revision(text: Option<&str>) -> Result<Option<u64>, ApiError> {
 }
 
 fn check_match(matching: Option<&str>, query: &Query, continuing: bool) -> Result<(), ApiError> {
-    let invalid = |why: &str| {
-        Err(ApiError::unprocessable(format!("ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: {why}")))
-    };
+    let forbidden =
+        |why: &str| Err(ApiError::invalid_options("ListOptions", FieldError::forbidden("resourceVersionMatch", why)));
     match matching {
         None | Some("NotOlderThan" | "Exact") if continuing && matching.is_some() => {
-            invalid("Forbidden: resourceVersionMatch is forbidden when continue is provided")
+            forbidden("resourceVersionMatch is forbidden when continue is provided")
         }
         None => Ok(()),
         Some("NotOlderThan" | "Exact") if query.get("resourceVersion").is_none() => {
-            invalid("Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided")
+            forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided")
         }
         Some("Exact") if query.get("resourceVersion") == Some("0") => {
-            invalid("Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")
+            forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")
         }
         Some("NotOlderThan" | "Exact") => Ok(()),
-        Some(other) => invalid(&format!("Unsupported value: {other:?}: supported values: \"Exact\", \"NotOlderThan\"")),
+        Some(other) => {
+            let known = ["Exact", "NotOlderThan", ""];
+            let error = FieldError::not_supported("resourceVersionMatch", &other.into(), &known);
+            Err(ApiError::invalid_options("ListOptions", error))
+        }
     }
 }
 
@@ -164,7 +168,7 @@ impl Continue {
     }
 
     fn parse(text: &str) -> Result<Continue, ApiError> {
-        let refuse = || ApiError::bad_request("continue key is not valid");
+        let refuse = || ApiError::bad_request("invalid continue token: continue key is not valid");
         let bytes = BASE64.decode(text.trim_end_matches('=')).map_err(|_| refuse())?;
         let value: Value = serde_json::from_slice(&bytes).map_err(|_| refuse())?;
         let (namespace, name) = value["start"].as_str().and_then(|start| start.split_once('/')).ok_or_else(refuse)?;

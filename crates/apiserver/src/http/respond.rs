@@ -102,11 +102,16 @@ pub(super) struct ListMeta {
     pub(super) revision: u64,
     pub(super) next: Option<String>,
     pub(super) remaining: Option<usize>,
+    /// Lists of custom objects say that nothing follows.
+    pub(super) custom: bool,
 }
 
 impl ListMeta {
     fn to_value(&self) -> Value {
         let mut meta = json!({"resourceVersion": self.revision.to_string()});
+        if self.custom {
+            meta["continue"] = "".into();
+        }
         if let Some(next) = &self.next {
             meta["continue"] = next.as_str().into();
             if let Some(remaining) = self.remaining {
@@ -133,7 +138,9 @@ pub(super) fn list(
             answer["metadata"] = meta.to_value();
             let rows: Vec<Value> =
                 entries.iter().map(|entry| table::row(resource, &shown_value(resource, entry), now)).collect();
-            answer["rows"] = rows.into();
+            // The plain table of kinds without columns of their own is made by other code, which says null.
+            let plain = resource.builtin().is_some() && answer["columnDefinitions"][1]["name"] == "Created At";
+            answer["rows"] = if rows.is_empty() && plain { Value::Null } else { rows.into() };
             return value(StatusCode::OK, accepted, &answer);
         }
     };

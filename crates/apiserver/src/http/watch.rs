@@ -19,6 +19,7 @@ use super::{read, respond};
 use crate::error::ApiError;
 use crate::ops::Cluster;
 use crate::registry::Resource;
+use crate::schema::FieldError;
 use crate::selector::Selection;
 use crate::store::{Change, Entry, Event, Follower, Forgotten, Span};
 use crate::table;
@@ -40,7 +41,10 @@ pub(super) async fn watch(
     stop: CancellationToken,
 ) -> Result<Response, ApiError> {
     let selection = read::selection(resource, place, query)?;
-    let wanted = read::revision(query.get("resourceVersion"))?;
+    let wanted = read::revision(query.get("resourceVersion")).map_err(|error| {
+        let text = error.to_string();
+        ApiError::untyped(text.trim_start_matches("invalid resource version: ").to_owned())
+    })?;
     let initial = query.get("sendInitialEvents").map(|_| query.flag("sendInitialEvents"));
     let bookmarks = query.flag("allowWatchBookmarks");
     check_initial(initial, query)?;
@@ -88,18 +92,15 @@ pub(super) async fn watch(
 }
 
 fn check_initial(initial: Option<bool>, query: &Query) -> Result<(), ApiError> {
-    let invalid = |why: &str| Err(ApiError::unprocessable(format!("ListOptions.meta.k8s.io \"\" is invalid: {why}")));
+    let invalid =
+        |why: &str| Err(ApiError::invalid_options("ListOptions", FieldError::forbidden("resourceVersionMatch", why)));
     match (initial, query.get("resourceVersionMatch")) {
         (Some(_), Some("NotOlderThan")) | (None, None) => Ok(()),
-        (Some(_), None) => invalid(
-            "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        ),
-        (Some(_), Some(other)) => invalid(&format!(
-            "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan, got {other:?}"
-        )),
-        (None, Some(_)) => invalid(
-            "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        ),
+        (Some(_), None) => invalid("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
+        (Some(_), Some(other)) => {
+            invalid(&format!("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan, got {other:?}"))
+        }
+        (None, Some(_)) => invalid("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"),
     }
 }
 
@@ -139,7 +140,6 @@ impl Watch {
                 () = follower.changed() => {}
                 () = tokio::time::sleep_until(self.end) => {
                     self.over = true;
-                    return self.bookmarks.then(|| self.bookmark(false));
                 }
                 () = tokio::time::sleep_until(self.next_bookmark) => {
                     self.next_bookmark += BOOKMARKS;
@@ -245,7 +245,7 @@ impl Watch {
     }
 
     fn bookmark(&self, end_of_initial: bool) -> Bytes {
-        let mut metadata = json!({"resourceVersion": self.sent.to_string(), "creationTimestamp": null});
+        let mut metadata = json!({"resourceVersion": self.sent.to_string()});
         if end_of_initial {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }

@@ -20,6 +20,7 @@ use crate::ops::{
 };
 use crate::protobuf;
 use crate::registry::Resource;
+use crate::schema::FieldError;
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
@@ -32,8 +33,8 @@ pub(super) async fn create(
     accepted: Accepted,
     user: &User,
 ) -> Result<Response, ApiError> {
-    let options = options(request.headers(), query, false)?;
-    let body = object_body(request).await?;
+    let options = options(request.headers(), query, "CreateOptions", false)?;
+    let body = object_body(request, &resource.kind).await?;
     if !resource.is_stored() {
         let answer = match &*resource.plural {
             "bindings" => {
@@ -57,8 +58,8 @@ pub(super) async fn update(
     query: &Query,
 ) -> Result<Response, ApiError> {
     let accepted = negotiate::accepted(request.headers())?;
-    let options = options(request.headers(), query, false)?;
-    let body = object_body(request).await?;
+    let options = options(request.headers(), query, "UpdateOptions", false)?;
+    let body = object_body(request, &target.resource.kind).await?;
     let written = cluster.update(target, subresource, body, &options)?;
     finish(cluster, target.resource, written, accepted).await
 }
@@ -83,15 +84,14 @@ async fn patch_body(
 ) -> Result<(PatchKind, WriteOptions, Value), ApiError> {
     let given = content_type(request.headers());
     let Some(kind) = PatchKind::of(&given) else {
-        let known = match resource.custom() {
-            Some(_) => "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
-            None => {
-                "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml"
-            }
-        };
-        return Err(ApiError::unsupported_media_type(&given, known));
+        return Err(match resource.custom() {
+            Some(_) => ApiError::unsupported_media_type(
+                "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            ),
+            None => ApiError::unsupported_patch(),
+        });
     };
-    let options = options(request.headers(), query, kind == PatchKind::Apply)?;
+    let options = options(request.headers(), query, "PatchOptions", kind == PatchKind::Apply)?;
     let bytes = read_body(request).await?;
     let body = match kind {
         PatchKind::Apply => parse_yaml(&bytes)?,
@@ -131,7 +131,7 @@ pub(super) async fn delete_collection(
     let entries = cluster.delete_collection(resource, &selection, &options)?;
     let revision = entries.iter().map(|entry| entry.revision).max().unwrap_or_else(|| cluster.store.visible());
     cluster.store.settled(if options.dry_run { 0 } else { revision }).await?;
-    let meta = respond::ListMeta { revision, next: None, remaining: None };
+    let meta = respond::ListMeta { revision, next: None, remaining: None, custom: resource.custom().is_some() };
     Ok(respond::list(resource, entries, &meta, accepted, cluster.clock.now()))
 }
 
@@ -152,8 +152,8 @@ pub(super) async fn subresource(
             Ok(respond::value(StatusCode::OK, accepted, &scale))
         }
         "scale" if method == http::Method::PUT => {
-            let options = options(request.headers(), query, false)?;
-            let body = object_body(request).await?;
+            let options = options(request.headers(), query, "UpdateOptions", false)?;
+            let body = object_body(request, "Scale").await?;
             let scale = cluster.rescale(target, &options, |_| Ok(body.clone()))?;
             settle(cluster, &scale).await?;
             Ok(respond::value(StatusCode::OK, accepted, &scale))
@@ -166,7 +166,7 @@ pub(super) async fn subresource(
             Ok(respond::value(StatusCode::OK, accepted, &scale))
         }
         "eviction" => {
-            let body = object_body(request).await?;
+            let body = object_body(request, "Eviction").await?;
             cluster.evict(target, &body)?;
             cluster.store.settled(cluster.store.revision()).await?;
             let success =
@@ -174,12 +174,12 @@ pub(super) async fn subresource(
             Ok(respond::value(StatusCode::CREATED, accepted, &success))
         }
         "binding" => {
-            let body = object_body(request).await?;
+            let body = object_body(request, "Binding").await?;
             let answer = bind(cluster, target, &body).await?;
             Ok(respond::value(StatusCode::CREATED, accepted, &answer))
         }
         "token" => {
-            let mut body = object_body(request).await?;
+            let mut body = object_body(request, "TokenRequest").await?;
             let account = cluster.get(target)?.value();
             let (token, end) = cluster.authority.issue(&account, &body, &cluster.clock);
             if !body.is_object() {
@@ -227,37 +227,29 @@ async fn finish(
     Ok(response)
 }
 
-fn options(headers: &HeaderMap, query: &Query, apply: bool) -> Result<WriteOptions, ApiError> {
+fn options(headers: &HeaderMap, query: &Query, kind: &str, apply: bool) -> Result<WriteOptions, ApiError> {
+    let refuse = |error: FieldError| Err(ApiError::invalid_options(kind, error));
     let validation = match query.get("fieldValidation") {
         None | Some("Warn") => FieldValidation::Warn,
         Some("Ignore") => FieldValidation::Ignore,
         Some("Strict") => FieldValidation::Strict,
         Some(other) => {
-            return Err(ApiError::unprocessable(format!(
-                "CreateOptions.meta.k8s.io \"\" is invalid: fieldValidation: Unsupported value: {other:?}: supported values: \"\", \"Ignore\", \"Strict\", \"Warn\""
-            )));
+            let known = ["", "Ignore", "Strict", "Warn"];
+            return refuse(FieldError::not_supported("fieldValidation", &other.into(), &known));
         }
     };
     let dry_run = query.all("dryRun").any(|stage| stage == "All");
     if let Some(other) = query.all("dryRun").find(|stage| !stage.is_empty() && *stage != "All") {
-        return Err(ApiError::unprocessable(format!(
-            "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"{other}\"]: supported values: \"All\""
-        )));
+        return refuse(FieldError::not_supported("dryRun", &json!([other]), &["All"]));
     }
     let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
     let manager = match query.get("fieldManager") {
         Some(manager) => manager,
-        None if apply => {
-            return Err(ApiError::unprocessable(
-                "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch",
-            ));
-        }
+        None if apply => return refuse(FieldError::required("fieldManager", "is required for apply patch")),
         None => agent.and_then(|agent| agent.split('/').next()).unwrap_or("unknown"),
     };
     if query.get("force").is_some() && !apply {
-        return Err(ApiError::unprocessable(
-            "PatchOptions.meta.k8s.io \"\" is invalid: force: Forbidden: may not be specified for non-apply patch",
-        ));
+        return refuse(FieldError::forbidden("force", "may not be specified for non-apply patch"));
     }
     Ok(WriteOptions { dry_run, validation, manager: manager.to_owned(), force: query.flag("force") })
 }
@@ -290,14 +282,24 @@ fn content_type(headers: &HeaderMap) -> String {
     text.split(';').next().unwrap_or("").trim().to_lowercase()
 }
 
-async fn object_body(request: Request) -> Result<Value, ApiError> {
+/// The body as an object; `kind` is what it should be, for the message if it is not.
+async fn object_body(request: Request, kind: &str) -> Result<Value, ApiError> {
     let given = content_type(request.headers());
     let bytes = read_body(request).await?;
     match given.as_str() {
-        "" | "application/json" | "text/plain" | "application/x-www-form-urlencoded" => parse_json(&bytes),
+        "" | "application/json" | "text/plain" | "application/x-www-form-urlencoded" => {
+            serde_json::from_slice(&bytes).map_err(|error| {
+                let shown = if bytes.is_empty() { "<empty>".into() } else { String::from_utf8_lossy(&bytes[..bytes.len().min(40)]) };
+                ApiError::bad_request(format!(
+                    "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {error} ({shown})"
+                ))
+            })
+        }
         "application/yaml" => parse_yaml(&bytes),
         PROTOBUF => protobuf::decode(&bytes).map_err(ApiError::bad_request),
-        other => Err(ApiError::unsupported_media_type(other, "application/json, application/yaml")),
+        _ => Err(ApiError::unsupported_media_type(
+            "application/json, application/yaml, application/vnd.kubernetes.protobuf",
+        )),
     }
 }
 

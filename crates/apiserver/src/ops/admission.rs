@@ -14,7 +14,7 @@ impl Cluster {
         if resource.namespaced {
             self.check_namespace(resource, namespace, &name)?;
         }
-        if &*resource.group == "" && &*resource.plural == "pods" {
+        if &*resource.table == "pods" {
             let priority = self.priority(resource, &name, value)?;
             admit_pod(value, priority);
             if self.admit_service_accounts {

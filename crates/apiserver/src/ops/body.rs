@@ -38,16 +38,21 @@ pub(super) fn normalise(
     };
     if validation == FieldValidation::Strict && !unknown.is_empty() {
         let text = format!("strict decoding error: {}", unknown.join(", "));
-        return Err(match &resource.behaviour {
-            Behaviour::Builtin(_) => unhandled(resource, &text),
-            Behaviour::Custom(_) => unhandled(resource, &text),
-        });
+        return Err(ApiError::bad_request(unhandled_text(resource, &text)));
     }
     resource.to_stored(value);
     if let Some(builtin) = resource.builtin() {
         (builtin.default)(value);
     }
     Ok(if validation == FieldValidation::Warn { unknown } else { Vec::new() })
+}
+
+/// Why a value is no object of a built-in kind.
+pub(super) fn check_shape(resource: &Resource, value: &Value) -> Result<(), String> {
+    match resource.builtin() {
+        Some(builtin) => shape::decode(builtin.describe, &(builtin.definition)(), &mut value.clone()).map(|_| ()),
+        None => Ok(()),
+    }
 }
 
 fn check_type(resource: &Resource, value: &mut Value) -> Result<(), ApiError> {
@@ -57,7 +62,10 @@ fn check_type(resource: &Resource, value: &mut Value) -> Result<(), ApiError> {
     };
     if resource.custom().is_some() && !object.get("kind").is_some_and(Value::is_string) {
         let text = serde_json::to_string(object).unwrap_or_default();
-        return Err(ApiError::bad_request(format!("Object 'Kind' is missing in '{text}'")));
+        return Err(ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{text}'",
+            resource.kind
+        )));
     }
     let given = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
     let (version, kind) = (given("apiVersion"), given("kind"));
@@ -93,8 +101,9 @@ fn unhandled(resource: &Resource, why: &str) -> ApiError {
     if resource.custom().is_some() {
         return ApiError::bad_request(why);
     }
-    ApiError::bad_request(format!(
-        "{} in version {:?} cannot be handled as a {}: {why}",
-        resource.kind, resource.version, resource.kind
-    ))
+    ApiError::bad_request(unhandled_text(resource, why))
+}
+
+fn unhandled_text(resource: &Resource, why: &str) -> String {
+    format!("{} in version {:?} cannot be handled as a {}: {why}", resource.kind, resource.version, resource.kind)
 }

@@ -82,7 +82,7 @@ impl Cluster {
         let has_status = resource.has_status();
         let metadata = &mut value["metadata"];
         if !metadata["resourceVersion"].as_str().unwrap_or("").is_empty() {
-            return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+            return Err(ApiError::untyped("resourceVersion should not be set on objects to be created".into()));
         }
         let given = metadata["namespace"].as_str().unwrap_or("");
         if resource.namespaced && !given.is_empty() && given != namespace {
@@ -127,7 +127,12 @@ impl Cluster {
         let mut errors = Vec::new();
         names::check_metadata(&new["metadata"], resource.name_rule(), resource.namespaced, &mut errors);
         match &resource.behaviour {
-            crate::registry::Behaviour::Builtin(builtin) => (builtin.check)(new, old, &mut errors),
+            crate::registry::Behaviour::Builtin(builtin) => {
+                if &*resource.group != "apiextensions.k8s.io" {
+                    names::check_finalizers(&new["metadata"], &mut errors);
+                }
+                (builtin.check)(new, old, &mut errors);
+            }
             crate::registry::Behaviour::Custom(custom) => {
                 if let Some(schema) = &custom.schema {
                     errors.extend(schema.validate(new, old));

@@ -11,8 +11,11 @@ use super::{Cluster, Target, unsaved};
 use crate::clock::seconds;
 use crate::error::ApiError;
 use crate::registry::Resource;
+use crate::schema::FieldError;
 use crate::selector::Selection;
 use crate::store::{Entry, Refused, Span, Write};
+
+const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 /// What happens to the objects that an object owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,9 +80,11 @@ impl Propagation {
             "Background" => Ok(Propagation::Background),
             "Foreground" => Ok(Propagation::Foreground),
             "Orphan" => Ok(Propagation::Orphan),
-            other => Err(ApiError::unprocessable(format!(
-                "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: {other:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
-            ))),
+            other => {
+                let known = ["Foreground", "Background", "Orphan", "nil"];
+                let error = FieldError::not_supported("propagationPolicy", &other.into(), &known);
+                Err(ApiError::invalid_options("DeleteOptions", error))
+            }
         }
     }
 }
@@ -139,29 +144,57 @@ impl Cluster {
     fn mark(&self, resource: &Resource, value: &mut Value, options: &DeleteOptions) -> bool {
         let grace = grace(resource, value, options);
         set_finalizers(resource, value, options.propagation);
-        let is_namespace = &*resource.table == "namespaces";
-        let metadata = &value["metadata"];
-        let held = metadata["finalizers"].as_array().is_some_and(|list| !list.is_empty())
-            || (is_namespace && value["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty()));
-        if is_namespace && held {
+        let marked = value["metadata"]["deletionTimestamp"].is_string();
+        let table = &*resource.table;
+        if table == DEFINITIONS && !marked {
+            self.hold_definition(value);
+        }
+        let held = value["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty())
+            || (table == "namespaces" && value["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty()));
+        if table == "namespaces" && held {
             value["status"]["phase"] = "Terminating".into();
         }
         let metadata = &mut value["metadata"];
         let before = metadata["deletionGracePeriodSeconds"].as_i64();
-        let marked = metadata["deletionTimestamp"].is_string();
         if marked {
             // A second deletion can only hurry the first.
-            if before.is_none_or(|before| grace < before) {
+            if before.is_some_and(|before| grace < before) {
                 self.stamp(metadata, grace);
             }
-        } else if held || grace > 0 {
+        } else if held || grace > 0 || table == "pods" {
             self.stamp(metadata, grace);
             if let Some(generation) = metadata["generation"].as_i64().filter(|generation| *generation > 0) {
                 metadata["generation"] = (generation + 1).into();
             }
+            // Definitions and namespaces are deleted by code paths of their own, which leave these alone.
+            if (table == DEFINITIONS || table == "namespaces")
+                && let Some(metadata) = metadata.as_object_mut()
+            {
+                metadata.remove("deletionGracePeriodSeconds");
+                if let Some(generation) = metadata.get_mut("generation") {
+                    *generation = (generation.as_i64().unwrap_or(1) - 1).into();
+                }
+            }
         }
         let wait = metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
         !held && (grace == 0 || wait == 0)
+    }
+
+    /// The objects of a definition go before it does.
+    fn hold_definition(&self, definition: &mut Value) {
+        let mut finalizers = definition["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+        finalizers.push("customresourcecleanup.apiextensions.k8s.io".into());
+        definition["metadata"]["finalizers"] = finalizers.into();
+        let mut conditions = definition["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.retain(|condition| condition["type"] != "Terminating");
+        conditions.push(json!({
+            "type": "Terminating",
+            "status": "True",
+            "reason": "InstanceDeletionPending",
+            "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+            "lastTransitionTime": self.clock.stamp(),
+        }));
+        definition["status"]["conditions"] = conditions.into();
     }
 
     fn stamp(&self, metadata: &mut Value, grace: i64) {
@@ -223,15 +256,19 @@ fn check_preconditions(
 ) -> Result<(), ApiError> {
     let uid = old["metadata"]["uid"].as_str().unwrap_or("");
     if let Some(wanted) = options.uid.as_deref().filter(|wanted| *wanted != uid) {
-        let why = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid}");
-        return Err(ApiError::conflict(target.resource.named(target.name), &why));
+        let why = format!(
+            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have \
+             been deleted and then recreated"
+        );
+        return Err(ApiError::conflict(target.resource.kind_named(target.name), &why));
     }
     let revision = entry.revision.to_string();
     if let Some(wanted) = options.resource_version.as_deref().filter(|wanted| *wanted != revision) {
         let why = format!(
-            "Precondition failed: ResourceVersion in precondition: {wanted}, ResourceVersion in object meta: {revision}"
+            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \
+             ({revision}). The object might have been modified"
         );
-        return Err(ApiError::conflict(target.resource.named(target.name), &why));
+        return Err(ApiError::conflict(target.resource.kind_named(target.name), &why));
     }
     Ok(())
 }

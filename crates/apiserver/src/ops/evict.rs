@@ -39,7 +39,8 @@ impl Cluster {
             let mut pod = entry.value();
             if let Some(other) = pod["spec"]["nodeName"].as_str().filter(|other| !other.is_empty()) {
                 let why = format!("pod {} is already assigned to node {other:?}", target.name);
-                return Err(ApiError::conflict(target.resource.named(target.name), &why));
+                let named = crate::error::Named { group: "", what: "pods/binding", name: target.name };
+                return Err(ApiError::conflict(named, &why));
             }
             pod["spec"]["nodeName"] = node.as_str().into();
             let mut conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();

@@ -81,12 +81,13 @@ impl Cluster {
         match kind {
             PatchKind::Apply => self.apply(target, subresource, patch, options),
             PatchKind::Strategic if target.resource.custom().is_some() => Err(ApiError::unsupported_media_type(
-                "application/strategic-merge-patch+json",
                 "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
             )),
-            _ => {
-                self.modify(target, subresource, options, |old| kind.run(old.clone(), patch, type_of(target.resource)))
-            }
+            _ => self.modify(target, subresource, options, |old| {
+                let new = kind.run(old.clone(), patch, type_of(target.resource))?;
+                body::check_shape(target.resource, &new).map_err(|why| ApiError::patch_unreadable(&new, &why))?;
+                Ok(new)
+            }),
         }
     }
 
@@ -148,13 +149,10 @@ impl Cluster {
 }
 
 fn check_type(resource: &Resource, config: &Value) -> Result<(), ApiError> {
-    for key in ["apiVersion", "kind"] {
-        if config[key].as_str().unwrap_or("").is_empty() {
-            let title = if key == "kind" { "Kind" } else { "apiVersion" };
-            return Err(ApiError::bad_request(format!(
-                "error decoding YAML: Object '{title}' is missing in '{config}'"
-            )));
-        }
+    let text = |key: &str| config[key].as_str().unwrap_or("");
+    if text("apiVersion").is_empty() || text("kind").is_empty() {
+        let message = format!("invalid object type: /{}, Kind={}", text("apiVersion"), text("kind"));
+        return Err(ApiError::bad_request(message));
     }
     if config["apiVersion"] != *resource.api_version || config["kind"] != *resource.kind {
         return Err(ApiError::bad_request(format!(

@@ -84,12 +84,13 @@ impl ServiceIps {
                 let parsed = given.parse::<Ipv4Addr>().map(u32::from).ok();
                 let inside = parsed.filter(|number| number & !(SIZE - 1) == NETWORK);
                 let Some(number) = inside else {
-                    let why = "failed to allocate IP: the provided IP is not in the valid range. The range of valid IPs is 10.96.0.0/16";
-                    return Err(refuse("spec.clusterIPs", &json!([given]), why));
+                    let why =
+                        format!("failed to allocate IP {given}: the provided network does not match the current range");
+                    return Err(refuse("spec.clusterIPs", &json!([given]), &why));
                 };
                 if !self.used.lock().unwrap_or_else(PoisonError::into_inner).insert(number) {
-                    let why = "failed to allocate IP: provided IP is already allocated";
-                    return Err(refuse("spec.clusterIPs", &json!([given]), why));
+                    let why = format!("failed to allocate IP {given}: provided IP is already allocated");
+                    return Err(refuse("spec.clusterIPs", &json!([given]), &why));
                 }
                 claim.taken.push(number);
             }

@@ -18,16 +18,11 @@ impl Cluster {
         body: Value,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
-        let named = body["metadata"]["name"].as_str().unwrap_or("");
-        if !named.is_empty() && named != target.name {
-            let message =
-                format!("the name of the object ({named}) does not match the name on the URL ({})", target.name);
-            return Err(ApiError::bad_request(message));
-        }
+        check_name(target, &body)?;
         let unconditional = body["metadata"]["resourceVersion"].as_str().unwrap_or("").is_empty();
         if unconditional && target.resource.custom().is_some() {
             let error = FieldError::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
-            return Err(ApiError::invalid(target.resource.kind_named(target.name), &[error]));
+            return Err(ApiError::invalid(target.resource.named(target.name), &[error]));
         }
         self.modify(target, subresource, options, |_| Ok(body.clone()))
     }
@@ -48,6 +43,7 @@ impl Cluster {
             let mut shown = old.clone();
             target.resource.to_shown(&mut shown);
             let new = change(&shown)?;
+            check_name(target, &new)?;
             let wanted = new["metadata"]["resourceVersion"].as_str().unwrap_or("").to_owned();
             let pinned = !wanted.is_empty() && wanted != entry.revision.to_string();
             if pinned {
@@ -79,13 +75,18 @@ impl Cluster {
         let uid = new["metadata"]["uid"].as_str().unwrap_or("");
         if !uid.is_empty() && old["metadata"]["uid"] != uid {
             let why = format!(
-                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                "StorageError: invalid object, Code: 4, Key: /registry/{}/{}/{}, ResourceVersion: 0, \
+                 AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                resource.plural,
+                target.namespace,
+                target.name,
                 old["metadata"]["uid"].as_str().unwrap_or("")
             );
             return Err(ApiError::conflict(resource.named(target.name), &why));
         }
         let warnings = body::normalise(resource, &mut new, options.validation)?;
         carry_over(resource, subresource, old, &mut new);
+        admit_update(resource, subresource, old, &mut new)?;
         check_metadata_update(resource, target.name, old, &new)?;
         match (subresource, &resource.behaviour) {
             (Some("status"), Behaviour::Custom(custom)) => {
@@ -172,6 +173,34 @@ impl Cluster {
             Err(Refused::Missing) => Err(target.not_found()),
             Err(_) => Err(target.modified()),
         }
+    }
+}
+
+/// What admission does to changed pods.
+fn admit_update(resource: &Resource, subresource: Option<&str>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
+    if &*resource.table != "pods" {
+        return Ok(());
+    }
+    match subresource {
+        None => crate::registry::tolerate(new),
+        Some("resize") if old["status"]["qosClass"] != crate::registry::quality(&new["spec"]) => {
+            let why = "Pod QOS Class may not change as a result of resizing";
+            let error = FieldError::invalid("spec", &old["status"]["qosClass"], why);
+            let name = old["metadata"]["name"].as_str().unwrap_or("");
+            return Err(ApiError::invalid(resource.kind_named(name), &[error]));
+        }
+        Some(_) => {}
+    }
+    Ok(())
+}
+
+fn check_name(target: Target<'_>, body: &Value) -> Result<(), ApiError> {
+    match body["metadata"]["name"].as_str() {
+        Some(named) if !named.is_empty() && named != target.name => Err(ApiError::bad_request(format!(
+            "the name of the object ({named}) does not match the name on the URL ({})",
+            target.name
+        ))),
+        _ => Ok(()),
     }
 }
 

@@ -163,6 +163,12 @@ const ADMISSION: &str = "admissionregistration.k8s.io";
 /// Every built-in kind, in the order in which discovery shows them. All are at `v1`.
 pub(super) static BUILTINS: &[Builtin] = &[
     kind::<core::Binding>("", "Binding", "bindings", "binding").create_only(),
+    Builtin {
+        verbs: &["get", "list"],
+        ..kind::<core::ComponentStatus>("", "ComponentStatus", "componentstatuses", "componentstatus")
+    }
+    .short(&["cs"])
+    .cluster(),
     kind::<core::ConfigMap>("", "ConfigMap", "configmaps", "configmap").short(&["cm"]).check(rules::data),
     kind::<core::Endpoints>("", "Endpoints", "endpoints", "endpoints").short(&["ep"]).default(service::endpoints),
     kind::<core::Event>("", "Event", "events", "event").short(&["ev"]).default(other::event),
@@ -220,7 +226,7 @@ pub(super) static BUILTINS: &[Builtin] = &[
         .in_all()
         .subs(&[SCALE, STATUS])
         .counted()
-        .default(workload::replica_set)
+        .default(workload::replication_controller)
         .orphans(),
     kind::<core::ResourceQuota>("", "ResourceQuota", "resourcequotas", "resourcequota")
         .short(&["quota"])
@@ -251,6 +257,7 @@ pub(super) static BUILTINS: &[Builtin] = &[
         .subs(&[STATUS])
         .counted()
         .default(workload::daemon_set)
+        .create(workload::new_daemon_set)
         .check(rules::workload::replicated),
     kind::<apps::Deployment>("apps", "Deployment", "deployments", "deployment")
         .short(&["deploy"])

@@ -25,6 +25,13 @@ pub(super) fn to_stored(value: &mut Value) {
 pub(super) fn to_shown(value: &mut Value) {
     rename(value, |(stored, shown)| (*stored, *shown));
     value["apiVersion"] = "events.k8s.io/v1".into();
+    for key in ["reportingController", "reportingInstance"] {
+        if value[key] == ""
+            && let Some(object) = value.as_object_mut()
+        {
+            object.remove(key);
+        }
+    }
 }
 
 fn rename(value: &mut Value, names: impl Fn(&(&'static str, &'static str)) -> (&'static str, &'static str)) {

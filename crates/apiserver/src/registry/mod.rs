@@ -18,7 +18,7 @@ use serde_json::Value;
 pub use builtin::{Builtin, Subresource};
 pub(crate) use custom::established;
 pub use custom::{Custom, ScalePaths};
-pub(crate) use defaults::pod::admit as admit_pod;
+pub(crate) use defaults::pod::{admit as admit_pod, quality, tolerate};
 
 use crate::error::{ApiError, Named};
 use crate::names::NameRule;
@@ -189,10 +189,24 @@ impl Resource {
                 _ => false,
             },
         };
-        match known || always.contains(&path) {
-            true => Ok(()),
-            false => Err(ApiError::bad_request(format!("field label not supported: {path}"))),
+        if known || always.contains(&path) {
+            return Ok(());
         }
+        let own = [
+            "pods",
+            "events",
+            "namespaces",
+            "nodes",
+            "secrets",
+            "services",
+            "jobs",
+            "replicasets",
+            "replicationcontrollers",
+        ];
+        Err(ApiError::bad_request(match self.builtin().is_some_and(|builtin| !own.contains(&builtin.plural)) {
+            true => format!("{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""),
+            false => format!("field label not supported: {path}"),
+        }))
     }
 }
 
@@ -203,11 +217,14 @@ pub struct Registry {
     defined: tokio::sync::watch::Sender<u64>,
 }
 
+/// Group, version and plural: what a path says.
+type GroupVersionPlural = (Arc<str>, Arc<str>, Arc<str>);
+
 /// The kinds at one moment.
 pub struct Snapshot {
     /// In the order of discovery.
     pub resources: Vec<Arc<Resource>>,
-    by_path: HashMap<(Arc<str>, Arc<str>, Arc<str>), Arc<Resource>>,
+    by_path: HashMap<GroupVersionPlural, Arc<Resource>>,
 }
 
 impl Snapshot {

@@ -212,7 +212,10 @@ fn fit(shape: &Shape, value: &mut Value, owner: &str, path: &str, decoded: &mut 
         Shape::Map(item) => {
             let Value::Object(entries) = value else { return wrong(value, "map[string]") };
             for (key, entry) in entries.iter_mut().filter(|(_, entry)| !entry.is_null()) {
-                fit(item, entry, owner, &join(path, key), decoded)?;
+                // Go names the map, not the entry, when a plain value has the wrong type.
+                let nested = matches!(**item, Shape::Named(_) | Shape::Object(_));
+                let place = if nested { join(path, key) } else { path.to_owned() };
+                fit(item, entry, owner, &place, decoded)?;
             }
             Ok(())
         }

@@ -60,6 +60,9 @@ pub enum DiskError {
 /// An object as it was found on disk: its table and itself.
 pub(super) type Found = (Arc<str>, Entry);
 
+/// Key and JSON of one object.
+type Row = (Vec<u8>, Vec<u8>);
+
 /// The open data file.
 pub(super) struct Disk {
     database: Database,
@@ -101,7 +104,7 @@ impl Disk {
         Ok((revision, found))
     }
 
-    fn rows(&self) -> Result<(u64, Vec<(Vec<u8>, Vec<u8>)>), redb::Error> {
+    fn rows(&self) -> Result<(u64, Vec<Row>), redb::Error> {
         let transaction = self.database.begin_read()?;
         let objects = match transaction.open_table(OBJECTS) {
             Ok(table) => table,

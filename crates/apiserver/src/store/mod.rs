@@ -46,12 +46,15 @@ struct Visible {
     failure: Option<Arc<str>>,
 }
 
+/// A table and a key in it.
+type Place = (Arc<str>, Arc<ObjectKey>);
+
 #[derive(Default)]
 struct State {
     revision: u64,
     tables: HashMap<Arc<str>, Table>,
     /// Who names a uid as an owner, in which table and where.
-    dependents: HashMap<Uid, HashSet<(Arc<str>, Arc<ObjectKey>)>>,
+    dependents: HashMap<Uid, HashSet<Place>>,
     queue: Vec<Pending>,
     closing: bool,
 }
@@ -213,10 +216,9 @@ impl Store {
             drop(guard);
             self.shared.queued.notify_one();
         } else {
-            // Visible first: a follower that is woken before it may see the change would sleep through it.
-            self.shared.visible.send_modify(|visible| visible.revision = visible.revision.max(revision));
+            // Whoever is woken must already be allowed to see what woke it.
+            self.shared.visible.send_modify(|visible| visible.revision = revision);
             target.changed.send_replace(revision);
-            drop(guard);
         }
         Ok(entry)
     }

@@ -155,6 +155,28 @@ fn a_slow_follower_loses_its_place() {
     assert!(matches!(follower.poll(10), Err(Forgotten)));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_misses_no_wake_up() {
+    let store = Arc::new(Store::in_memory());
+    let mut follower = store.follow(&pods(), 1);
+    let (sender, mut seen) = tokio::sync::mpsc::unbounded_channel();
+    let task = tokio::spawn(async move {
+        loop {
+            for event in follower.poll(100).expect("remembered") {
+                sender.send(event.entry.revision).expect("somebody listens");
+            }
+            follower.changed().await;
+        }
+    });
+    for index in 0..2000 {
+        let name = index.to_string();
+        let entry = store.commit(&pods(), ObjectKey::new("n", &name), Write::Create(object(&name, 1))).expect("new");
+        let woken = tokio::time::timeout(std::time::Duration::from_secs(10), seen.recv()).await;
+        assert_eq!(woken, Ok(Some(entry.revision)), "write {index} woke nobody");
+    }
+    task.abort();
+}
+
 #[test]
 fn owners_know_their_dependents() {
     let store = Store::in_memory();

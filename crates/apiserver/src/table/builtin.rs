@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Column, age, number, plain, pod, text, wide};
+use super::{Column, age, date, number, plain, pod, text, wide};
 
 /// The columns of a kind after its name.
 pub(super) fn columns(plural: &str) -> &'static [Column] {
@@ -29,8 +29,8 @@ pub(super) fn columns(plural: &str) -> &'static [Column] {
             const {
                 &[
                     text("Ready"),
-                    number("Up-to-date"),
-                    number("Available"),
+                    text("Up-to-date"),
+                    text("Available"),
                     text("Age"),
                     wide("Containers"),
                     wide("Images"),
@@ -81,9 +81,9 @@ pub(super) fn columns(plural: &str) -> &'static [Column] {
             }
         }
         "namespaces" => const { &[text("Status"), text("Age")] },
-        "configmaps" => const { &[number("Data"), text("Age")] },
-        "secrets" => const { &[text("Type"), number("Data"), text("Age")] },
-        "serviceaccounts" => const { &[number("Secrets"), text("Age")] },
+        "configmaps" => const { &[text("Data"), text("Age")] },
+        "secrets" => const { &[text("Type"), text("Data"), text("Age")] },
+        "serviceaccounts" => const { &[text("Secrets"), text("Age")] },
         "endpoints" => const { &[text("Endpoints"), text("Age")] },
         "endpointslices" => const { &[text("AddressType"), text("Ports"), text("Endpoints"), text("Age")] },
         "events" => {
@@ -167,7 +167,7 @@ pub(super) fn columns(plural: &str) -> &'static [Column] {
                 ]
             }
         }
-        _ => const { &[text("Created At")] },
+        _ => const { &[date("Created At")] },
     }
 }
 

@@ -24,6 +24,10 @@ const fn number(name: &'static str) -> Column {
     Column { name, kind: "integer", priority: 0 }
 }
 
+const fn date(name: &'static str) -> Column {
+    Column { name, kind: "date", priority: 0 }
+}
+
 const fn wide(name: &'static str) -> Column {
     Column { name, kind: "string", priority: 1 }
 }

@@ -177,7 +177,6 @@ pub(in crate::registry) fn new_definition(value: &mut Value) {
         .filter(|version| version["storage"] == true)
         .map(|version| version["name"].clone())
         .collect();
-    value["status"] = json!({"conditions": [], "acceptedNames": {"kind": "", "plural": ""}, "storedVersions": stored});
-    // The objects go before their definition does.
-    value["metadata"]["finalizers"] = json!(["customresourcecleanup.apiextensions.k8s.io"]);
+    value["status"] =
+        json!({"conditions": null, "acceptedNames": {"kind": "", "plural": ""}, "storedVersions": stored});
 }

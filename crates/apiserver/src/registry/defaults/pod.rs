@@ -14,7 +14,16 @@ pub(in crate::registry) fn pod(pod: &mut Value) {
     }
     set(spec, "enableServiceLinks", true);
     pod_spec(spec);
-    object(pod, "status");
+    let status = object(pod, "status");
+    if status["podIPs"].is_null() && status["podIP"].as_str().is_some_and(|address| !address.is_empty()) {
+        status["podIPs"] = json!([{"ip": status["podIP"]}]);
+    }
+    for list in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
+        for one in items(status, list) {
+            object(one, "state");
+            object(one, "lastState");
+        }
+    }
 }
 
 /// A pod template: as a pod, but requests and service links are left to the pod made from it.
@@ -165,6 +174,12 @@ pub(crate) fn admit(pod: &mut Value, priority: Option<(i64, String)>) {
     let (value, policy) = priority.unwrap_or((0, "PreemptLowerPriority".into()));
     set(spec, "priority", value);
     set(spec, "preemptionPolicy", policy);
+    tolerate(pod);
+}
+
+/// Pods stay for a while on a node that is briefly away.
+pub(crate) fn tolerate(pod: &mut Value) {
+    let spec = object(pod, "spec");
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         let tolerated = spec["tolerations"].as_array().into_iter().flatten().any(|toleration| {
             let covers = |field: &str, value: &str| toleration[field].is_null() || toleration[field] == value;
@@ -189,7 +204,7 @@ pub(in crate::registry) fn new_status(pod: &mut Value) {
 }
 
 /// Which pods are evicted last: those that ask for exactly what they may use.
-fn quality(spec: &Value) -> &'static str {
+pub(crate) fn quality(spec: &Value) -> &'static str {
     let mut guaranteed = true;
     let mut any = false;
     for container in

@@ -27,10 +27,12 @@ pub(in crate::registry) fn service(value: &mut Value) {
         set(spec, "allocateLoadBalancerNodePorts", true);
     }
     if kind != "ExternalName" {
+        // Without a selector nobody knows which addresses will be put behind a headless service.
+        let open = spec["clusterIP"] == "None" && spec["selector"].as_object().is_none_or(serde_json::Map::is_empty);
         if spec["ipFamilies"].is_null() {
-            spec["ipFamilies"] = json!(["IPv4"]);
+            spec["ipFamilies"] = if open { json!(["IPv4", "IPv6"]) } else { json!(["IPv4"]) };
         }
-        set(spec, "ipFamilyPolicy", "SingleStack");
+        set(spec, "ipFamilyPolicy", if open { "RequireDualStack" } else { "SingleStack" });
         if spec["clusterIP"] == "None" {
             set(spec, "clusterIPs", json!(["None"]));
         }
@@ -49,6 +51,9 @@ pub(in crate::registry) fn endpoints(value: &mut Value) {
 pub(in crate::registry) fn endpoint_slice(value: &mut Value) {
     set(value, "endpoints", Value::Null);
     set(value, "ports", Value::Null);
+    for endpoint in items(value, "endpoints") {
+        object(endpoint, "conditions");
+    }
     for port in items(value, "ports") {
         set(port, "name", "");
         set(port, "protocol", "TCP");

@@ -24,13 +24,20 @@ pub(in crate::registry) fn deployment(value: &mut Value) {
 pub(in crate::registry) fn replica_set(value: &mut Value) {
     let spec = object(value, "spec");
     set(spec, "replicas", 1);
+    template(object(spec, "template"));
+    set(object(value, "status"), "replicas", 0);
+}
+
+pub(in crate::registry) fn replication_controller(value: &mut Value) {
+    let spec = object(value, "spec");
+    set(spec, "replicas", 1);
     if field(spec, "template").is_some() {
         template(object(spec, "template"));
     }
     let labels = spec["template"]["metadata"]["labels"].clone();
     if labels.is_object() {
         if spec["selector"].is_null() {
-            spec["selector"] = json!({"matchLabels": labels});
+            spec["selector"] = labels.clone();
         }
         if value["metadata"]["labels"].is_null() {
             value["metadata"]["labels"] = labels;
@@ -79,6 +86,10 @@ pub(in crate::registry) fn daemon_set(value: &mut Value) {
     for key in ["currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady"] {
         set(status, key, 0);
     }
+}
+
+pub(in crate::registry) fn new_daemon_set(value: &mut Value) {
+    object(object(value, "metadata"), "annotations")["deprecated.daemonset.template.generation"] = "1".into();
 }
 
 pub(in crate::registry) fn job(value: &mut Value) {

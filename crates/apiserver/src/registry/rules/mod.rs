@@ -53,7 +53,9 @@ pub(super) fn data(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError
 /// Role bindings: the role that they bind cannot be exchanged.
 pub(super) fn binding(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     if old.is_some_and(|old| old["roleRef"] != new["roleRef"]) {
-        errors.push(FieldError::invalid("roleRef", &new["roleRef"], "cannot change roleRef"));
+        let role = &new["roleRef"];
+        let shown = serde_json::json!({"APIGroup": role["apiGroup"], "Kind": role["kind"], "Name": role["name"]});
+        errors.push(FieldError::invalid("roleRef", &shown, "cannot change roleRef"));
     }
     for key in ["kind", "name"] {
         if new["roleRef"][key].as_str().unwrap_or("").is_empty() {
@@ -118,7 +120,7 @@ pub(super) fn ingress(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldErro
     let spec = &new["spec"];
     if spec["defaultBackend"].is_null() && spec["rules"].as_array().is_none_or(Vec::is_empty) {
         let why = "either `defaultBackend` or `rules` must be specified";
-        errors.push(FieldError::invalid("spec", spec, why));
+        errors.push(FieldError::invalid("spec", &Value::Null, why));
     }
     for (index, rule) in spec["rules"].as_array().into_iter().flatten().enumerate() {
         for (number, path) in rule["http"]["paths"].as_array().into_iter().flatten().enumerate() {

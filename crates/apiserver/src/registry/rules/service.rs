@@ -23,11 +23,11 @@ pub(in crate::registry) fn service(new: &Value, old: Option<&Value>, errors: &mu
             errors.push(FieldError::invalid(format!("{path}.port"), &number.into(), why));
         }
         let same = |other: &&Value| other["name"] == port["name"] && !port["name"].is_null();
-        if ports[..index].iter().any(|other| same(&other)) {
+        if ports[..index].iter().any(|other| same(other)) {
             errors.push(FieldError::duplicate(format!("{path}.name"), &port["name"]));
         }
         let clash = |other: &&Value| other["port"] == port["port"] && other["protocol"] == port["protocol"];
-        if ports[..index].iter().any(|other| clash(&other)) {
+        if ports[..index].iter().any(|other| clash(other)) {
             errors.push(FieldError::duplicate(path, port));
         }
     }
@@ -39,7 +39,7 @@ pub(in crate::registry) fn service(new: &Value, old: Option<&Value>, errors: &mu
     if let Some(old) = old.filter(|old| kept(old) && kept(new))
         && old["spec"]["clusterIP"] != spec["clusterIP"]
     {
-        let why = "field is immutable";
-        errors.push(FieldError::invalid("spec.clusterIPs[0]", &spec["clusterIPs"], why));
+        let given = serde_json::json!([spec["clusterIP"]]);
+        errors.push(FieldError::invalid("spec.clusterIPs[0]", &given, "may not change once set"));
     }
 }

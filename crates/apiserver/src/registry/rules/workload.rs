@@ -16,7 +16,8 @@ pub(in crate::registry) fn replicated(new: &Value, old: Option<&Value>, errors: 
     }
     if spec["selector"].is_null() {
         errors.push(FieldError::required("spec.selector", ""));
-    } else if !selects(&spec["selector"], &spec["template"]) {
+    }
+    if spec["selector"].is_null() || !selects(&spec["selector"], &spec["template"]) {
         let why = "`selector` does not match template `labels`";
         let labels = &spec["template"]["metadata"]["labels"];
         errors.push(FieldError::invalid("spec.template.metadata.labels", labels, why));
@@ -50,14 +51,14 @@ pub(in crate::registry) fn job(new: &Value, old: Option<&Value>, errors: &mut Ve
             Some(_) => errors.push(FieldError::not_supported(path, policy, &supported)),
         }
     }
+    if new["spec"]["completionMode"] != "Indexed" {
+        immutable(new, old, "/spec/completions", errors);
+    }
     immutable(new, old, "/spec/selector", errors);
     immutable(new, old, "/spec/completionMode", errors);
     // A suspended job that has not started may still have its pods placed elsewhere.
     let movable = |value: &Value| value["spec"]["suspend"] == true && value["status"]["startTime"].is_null();
     if !old.is_some_and(movable) {
         immutable(new, old, "/spec/template", errors);
-    }
-    if new["spec"]["completionMode"] != "Indexed" {
-        immutable(new, old, "/spec/completions", errors);
     }
 }
