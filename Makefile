@@ -29,6 +29,10 @@ deny: ## Dependencies: bans, licences, sources, advisories
 test: ## Everything that CI runs: check, all tests, parity with KubeRay
 	@$(XTASK) test
 
+.PHONY: demo
+demo: ## A RayCluster, a RayJob and a RayService with real Ray on this machine
+	$(CARGO) run --release --package manta -- demo
+
 .PHONY: parity
 parity: ## Plays KubeRay's recordings against the operator; see tests/parity/README.md
 	@$(XTASK) parity $(PARITY_FLAGS)

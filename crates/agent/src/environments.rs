@@ -100,6 +100,8 @@ async fn run(machine: &Spawner, argv: Vec<String>, progress: &(dyn Fn(&str) + Sy
 /// The folders an environment needs: itself, and the interpreter it was made with.
 pub(crate) fn folders(path: &Path) -> Vec<PathBuf> {
     let mut all = vec![path.to_path_buf()];
+    // Scripts name the folder they were installed into, which may be behind a link.
+    all.extend(std::fs::canonicalize(path).ok().filter(|real| real != path));
     let config = std::fs::read_to_string(path.join("pyvenv.cfg")).unwrap_or_default();
     let home = config.lines().find_map(|line| line.strip_prefix("home")?.trim_start().strip_prefix('='));
     let bins = home
@@ -125,7 +127,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let check = |home: &str, expect: &[&str]| {
             std::fs::write(dir.path().join("pyvenv.cfg"), format!("home = {home}\nversion = 3.11\n")).unwrap();
-            let more: Vec<String> = folders(dir.path())[1..].iter().map(|p| p.display().to_string()).collect();
+            let real = dir.path().canonicalize().unwrap();
+            let more: Vec<String> = folders(&real)[1..].iter().map(|p| p.display().to_string()).collect();
             assert_eq!(more, expect);
         };
         check("/root/.pyenv/versions/3.11.7/bin", &["/root/.pyenv/versions/3.11.7"]);

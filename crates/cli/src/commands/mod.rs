@@ -29,6 +29,7 @@ macro_rules! commands {
 commands! {
     Apiserver => apiserver,
     Crds => crds,
+    Demo => demo,
     Down => down,
     Lint => lint,
     Operator => operator,

@@ -5,7 +5,7 @@ use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::discovery::{ApiCapabilities, ApiResource, Scope};
 use kube::{Api, Client, Discovery};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const MANAGER: &str = "manta-up";
 
@@ -13,17 +13,29 @@ const MANAGER: &str = "manta-up";
 pub(crate) async fn apply_files(client: &Client, files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
     let mut documents = Vec::new();
     for path in files {
-        documents.extend(read(path)?.into_iter().map(|document| (path, document)));
+        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let name = path.display().to_string();
+        documents.extend(read(&name, &text)?.into_iter().map(|document| (name.clone(), document)));
     }
+    apply_documents(client, documents).await
+}
+
+/// Applies a manifest that is already at hand.
+pub(crate) async fn apply_text(client: &Client, name: &str, text: &str) -> anyhow::Result<Vec<String>> {
+    let documents = read(name, text)?.into_iter().map(|document| (name.to_owned(), document)).collect();
+    apply_documents(client, documents).await
+}
+
+async fn apply_documents(client: &Client, documents: Vec<(String, Value)>) -> anyhow::Result<Vec<String>> {
     if documents.is_empty() {
         return Ok(Vec::new());
     }
     let known = Discovery::new(client.clone()).run().await.context("cannot ask the API server for its kinds")?;
     let mut applied = Vec::new();
-    for (path, document) in documents {
+    for (source, document) in documents {
         let object: DynamicObject = serde_json::from_value(document)
-            .with_context(|| format!("{}: a document is no Kubernetes object", path.display()))?;
-        let shown = apply(client, &known, object).await.with_context(|| path.display().to_string())?;
+            .with_context(|| format!("{source}: a document is no Kubernetes object"))?;
+        let shown = apply(client, &known, object).await.with_context(|| source.clone())?;
         applied.push(shown);
     }
     Ok(applied)
@@ -53,10 +65,8 @@ fn find(known: &Discovery, api_version: &str, kind: &str) -> Option<(ApiResource
     known.resolve_gvk(&kube::core::GroupVersionKind::gvk(group, version, kind))
 }
 
-fn read(path: &Path) -> anyhow::Result<Vec<Value>> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let documents: Vec<Value> =
-        serde_saphyr::from_multiple(&text).with_context(|| format!("{} is not YAML", path.display()))?;
+fn read(name: &str, text: &str) -> anyhow::Result<Vec<Value>> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).with_context(|| format!("{name} is not YAML"))?;
     let mut objects = Vec::new();
     for document in documents {
         match document {
@@ -77,13 +87,11 @@ mod tests {
 
     #[test]
     fn documents_and_lists_are_read_in_order() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("x.yaml");
-        std::fs::write(&path, "---\nkind: A\n---\n---\nkind: List\nitems:\n- kind: B\n- kind: C\n").unwrap();
-        let kinds: Vec<String> = read(&path).unwrap().iter().map(|d| d["kind"].as_str().unwrap().to_owned()).collect();
-        assert_eq!(kinds, ["A", "B", "C"]);
-        std::fs::write(&path, "a: [").unwrap();
-        assert!(read(&path).unwrap_err().to_string().contains("is not YAML"));
-        assert!(read(Path::new("/none")).unwrap_err().to_string().contains("cannot read /none"));
+        let text = "---\nkind: A\n---\n---\nkind: List\nitems:\n- kind: B\n- kind: C\n";
+        let read_kinds = |text: &str| -> anyhow::Result<Vec<String>> {
+            Ok(read("x.yaml", text)?.iter().map(|d| d["kind"].as_str().unwrap_or("?").to_owned()).collect())
+        };
+        assert_eq!(read_kinds(text).unwrap(), ["A", "B", "C"]);
+        assert!(read_kinds("a: [").unwrap_err().to_string().contains("x.yaml is not YAML"));
     }
 }

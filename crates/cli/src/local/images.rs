@@ -1,7 +1,7 @@
 //! Which images local mode knows: Ray's, and a few whose tools most machines have.
 
 use anyhow::Context;
-use manta_agent::images::{Mapping, PackageRule};
+use manta_agent::images::{Catalog, Mapping, PackageRule, Resolution, installed};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -33,6 +33,31 @@ pub(super) fn default_mappings() -> Vec<Mapping> {
     let mut all: Vec<Mapping> = shells.iter().map(|image| tools(image, &["/bin/sh"])).collect();
     all.push(tools("redis", &["redis-server", "--protected-mode", "no"]));
     all
+}
+
+/// What a user gets who has no Ray yet.
+pub(crate) const RAY_VERSION: &str = "2.60.0";
+
+/// Whether there is a Ray to run.
+pub(crate) enum Found {
+    /// What it is.
+    Ready(String),
+    Missing {
+        requirement: String,
+        path: PathBuf,
+    },
+}
+
+/// The environment that an image of this version would run in.
+pub(crate) fn find_ray(catalog: &Catalog, version: &str) -> Found {
+    match catalog.resolve(&format!("rayproject/ray:{version}"), |package| installed(&catalog.folder, package)) {
+        Resolution::Make { requirement, path, .. } => Found::Missing { requirement, path },
+        Resolution::Ready(environment) => {
+            let path = environment.path.map(|p| p.display().to_string()).unwrap_or_default();
+            Found::Ready(format!("{} in {path}", environment.id.trim_start_matches("manta://")))
+        }
+        Resolution::Unknown(why) => Found::Ready(why),
+    }
 }
 
 /// Where environments are made.

@@ -14,6 +14,7 @@ mod options;
 
 use anyhow::Context;
 use kube::{Api, Client};
+use manta_agent::images::Catalog;
 use manta_agent::runtime::world::Hands;
 use manta_agent::runtime::{Spawner, World, enter_world, lock};
 use manta_agent::volumes::Identity;
@@ -28,8 +29,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use apply::apply_files;
+pub(crate) use apply::{apply_files, apply_text};
 pub(crate) use expose::expose_dashboards;
+pub(crate) use images::{Found, RAY_VERSION, find_ray};
 pub(crate) use narrate::{KINDS, narrate, ray, summarise, summarise_pod};
 pub(crate) use options::{LocalArgs, Options, state_folder};
 
@@ -39,6 +41,8 @@ pub(crate) struct Local {
     /// Opens ports and runs commands on the machine itself.
     pub(crate) machine: Spawner,
     pub(crate) kubeconfig: PathBuf,
+    /// Which images run in what.
+    pub(crate) catalog: Catalog,
     /// Cancelled when the user wants it to end.
     pub(crate) stop: CancellationToken,
     server: Server,
@@ -166,7 +170,7 @@ async fn start(world: World, options: &Options) -> anyhow::Result<Local> {
     settings.config.platform =
         manta_operator::platform::detect(&client).await.context("cannot ask the API server what it offers")?;
     tasks.spawn(manta_operator::run(client.clone(), settings, inner.clone()));
-    Ok(Local { client, machine, kubeconfig, stop, server, tasks, inner })
+    Ok(Local { client, machine, kubeconfig, catalog: options.catalog.clone(), stop, server, tasks, inner })
 }
 
 impl Local {

@@ -43,7 +43,7 @@ pub(crate) struct Options {
     pub(crate) data: Option<PathBuf>,
     /// The API server's port on loopback.
     pub(crate) port: u16,
-    catalog: Catalog,
+    pub(super) catalog: Catalog,
     cpu_milli: i64,
     memory_bytes: i64,
     host_paths: bool,
@@ -100,6 +100,12 @@ impl LocalArgs {
 }
 
 impl Options {
+    /// Only errors, for a command that shows progress in its own way.
+    pub(crate) fn quiet(mut self) -> Self {
+        self.log = "error";
+        self
+    }
+
     pub(super) fn start_logging(&self) {
         use tracing_subscriber::EnvFilter;
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(self.log));

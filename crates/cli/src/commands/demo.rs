@@ -1,0 +1,202 @@
+//! `manta demo`: a cluster, a job and a service of real Ray on this machine, then nothing of them.
+
+use crate::local::{self, Local, LocalArgs};
+use crate::output::say;
+use anyhow::{Context, bail};
+use kube::Api;
+use kube::api::{DeleteParams, DynamicObject};
+use manta_agent::{environments, runtime::memory};
+use serde_json::Value;
+use std::future::Future;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const CLUSTER: &str = include_str!("../../../../examples/raycluster.yaml");
+const JOB: &str = include_str!("../../../../examples/rayjob.yaml");
+const SERVICE: &str = include_str!("../../../../examples/rayservice.yaml");
+/// A busy machine may be slow; a broken one must not wait for ever.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Shows a RayCluster, a RayJob and a RayService running on this machine, and cleans up.
+///
+/// Needs Python 3; Ray is installed into an environment of its own the first time. Exit code 0 only if all of it
+/// really happened.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    local: LocalArgs,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let began = Instant::now();
+    let folder = std::env::temp_dir().join(format!("manta-demo-{}", std::process::id()));
+    let options = args.local.options(folder.clone(), None, 0)?.quiet();
+    let done = local::run(options, async |local| {
+        let result = tokio::select! {
+            result = demo(&local, began) => result,
+            () = local.stop.cancelled() => Err(anyhow::anyhow!("interrupted")),
+        };
+        (local, result)
+    });
+    let _ = std::fs::remove_dir_all(&folder);
+    if matches!(done, Ok(ExitCode::SUCCESS)) {
+        say(&format!("everything is gone again; {:.1} s in all", began.elapsed().as_secs_f64()));
+    }
+    done
+}
+
+async fn demo(local: &Local, began: Instant) -> anyhow::Result<ExitCode> {
+    let mut steps = Steps { began, times: Vec::new() };
+    steps.take("Ray on this machine", prepare(local)).await?;
+    let peak = AtomicU64::new(0);
+    let show = |line: String| say(&format!("      {line}"));
+    let all = async {
+        steps.take("local mode: API server, operator, node agent", async { Ok("up".to_owned()) }).await?;
+        steps.take("RayCluster demo: 1 head, 2 workers", cluster(local)).await?;
+        steps.take("RayJob hello: actors on all nodes", job(local)).await?;
+        remove(local, "RayJob", "hello").await?;
+        remove(local, "RayCluster", "demo").await?;
+        steps.take("RayService greeter: an HTTP endpoint", service(local)).await?;
+        anyhow::Ok(())
+    };
+    tokio::select! {
+        done = all => done?,
+        () = local::narrate(&local.client, &show) => bail!("the API server stopped"),
+        () = measure(&peak) => {}
+    }
+    say("");
+    for (name, seconds) in &steps.times {
+        say(&format!("  {seconds:6.1} s  {name}"));
+    }
+    let mib = peak.load(Ordering::Relaxed) >> 20;
+    say(&format!("  {:6.1} s  from the start; pods used {mib} MiB at most", began.elapsed().as_secs_f64()));
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Steps {
+    began: Instant,
+    times: Vec<(&'static str, f64)>,
+}
+
+impl Steps {
+    /// Carries out one step, telling its beginning, its end and its result.
+    async fn take(
+        &mut self,
+        name: &'static str,
+        step: impl Future<Output = anyhow::Result<String>>,
+    ) -> anyhow::Result<()> {
+        say(&format!("[{:5.1} s] {name}", self.began.elapsed().as_secs_f64()));
+        let start = Instant::now();
+        let result = match tokio::time::timeout(PATIENCE, step).await {
+            Ok(result) => result.with_context(|| name.to_owned())?,
+            Err(_) => bail!("{name}: not done after {} s", PATIENCE.as_secs()),
+        };
+        let seconds = start.elapsed().as_secs_f64();
+        say(&format!("[{:5.1} s] {name}: {result}", self.began.elapsed().as_secs_f64()));
+        self.times.push((name, seconds));
+        Ok(())
+    }
+}
+
+/// Finds Ray, or installs it.
+async fn prepare(local: &Local) -> anyhow::Result<String> {
+    match local::find_ray(&local.catalog, local::RAY_VERSION) {
+        local::Found::Ready(what) => Ok(what),
+        local::Found::Missing { requirement, path } => {
+            say(&format!("      installing {requirement} into {} (once; about 500 MB)", path.display()));
+            let show = |line: &str| {
+                if line.starts_with("Collecting") || line.starts_with("Installing") {
+                    say(&format!("      {}", line.chars().take(100).collect::<String>()));
+                }
+            };
+            environments::make(&local.machine, &requirement, &path, &show).await.map_err(anyhow::Error::msg)?;
+            Ok(requirement)
+        }
+    }
+}
+
+async fn cluster(local: &Local) -> anyhow::Result<String> {
+    local::apply_text(&local.client, "raycluster.yaml", CLUSTER).await?;
+    let status = until(local, "RayCluster", "demo", |status| (status["state"] == "ready").then(|| status.clone())).await?;
+    Ok(format!("ready, head at {}", status["head"]["podIP"].as_str().unwrap_or("?")))
+}
+
+async fn job(local: &Local) -> anyhow::Result<String> {
+    local::apply_text(&local.client, "rayjob.yaml", JOB).await?;
+    let status = until(local, "RayJob", "hello", |status| {
+        let over = ["Complete", "Failed", "ValidationFailed"].iter().any(|s| status["jobDeploymentStatus"] == *s);
+        over.then(|| status.clone())
+    })
+    .await?;
+    let head = get(local, "RayCluster", "demo").await?.data["status"]["head"]["podIP"].as_str().unwrap_or("").to_owned();
+    let id = status["jobId"].as_str().context("the job has no id")?;
+    let url = format!("http://{head}:8265/api/jobs/{id}/logs");
+    let logs: Value = reqwest::get(&url).await?.json().await.context("cannot read the job's log")?;
+    let logs = logs["logs"].as_str().unwrap_or_default();
+    // The entry point is a script that Ray repeats first; its own lines follow.
+    let own = logs.lines().skip_while(|line| *line != "\"").skip(1).filter(|line| !line.is_empty());
+    for line in own {
+        say(&format!("      | {line}"));
+    }
+    if status["jobStatus"] != "SUCCEEDED" {
+        bail!("the job ended as {}: {}", status["jobStatus"], status["message"]);
+    }
+    if !logs.contains("sum of squares: 506") {
+        bail!("the job did not print its result");
+    }
+    Ok("SUCCEEDED".to_owned())
+}
+
+async fn service(local: &Local) -> anyhow::Result<String> {
+    local::apply_text(&local.client, "rayservice.yaml", SERVICE).await?;
+    until(local, "RayService", "greeter", |status| {
+        let conditions = status["conditions"].as_array()?;
+        conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True").then_some(())
+    })
+    .await?;
+    // By its Service, as another pod would call it.
+    let url = "http://greeter-serve-svc.default.svc.cluster.local:8000/?name=manta";
+    let answer = reqwest::get(url).await.with_context(|| format!("cannot call {url}"))?;
+    let (code, text) = (answer.status(), answer.text().await?);
+    if !code.is_success() || text != "hello manta" {
+        bail!("{url} answered {code}: {text}");
+    }
+    Ok(format!("GET {url} -> {} {text:?}", code.as_u16()))
+}
+
+/// Waits until the status of an object is as wanted.
+async fn until<T>(local: &Local, kind: &str, name: &str, want: impl Fn(&Value) -> Option<T>) -> anyhow::Result<T> {
+    let mut tick = tokio::time::interval(Duration::from_millis(100));
+    loop {
+        tick.tick().await;
+        if let Some(found) = want(&get(local, kind, name).await?.data["status"]) {
+            return Ok(found);
+        }
+    }
+}
+
+async fn get(local: &Local, kind: &str, name: &str) -> anyhow::Result<DynamicObject> {
+    Ok(api(local, kind).get(name).await?)
+}
+
+async fn remove(local: &Local, kind: &str, name: &str) -> anyhow::Result<()> {
+    api(local, kind).delete(name, &DeleteParams::default()).await.with_context(|| format!("cannot delete {kind} {name}"))?;
+    Ok(())
+}
+
+fn api(local: &Local, kind: &str) -> Api<DynamicObject> {
+    Api::default_namespaced_with(local.client.clone(), &local::ray(kind))
+}
+
+/// Keeps the largest sum of memory seen in pods; never returns.
+async fn measure(peak: &AtomicU64) {
+    let own = memory::pid_namespace_of(i32::try_from(std::process::id()).unwrap_or_default());
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        tick.tick().await;
+        let Ok(used) = tokio::task::spawn_blocking(memory::by_pid_namespace).await else { continue };
+        let sum = used.iter().filter(|(namespace, _)| Some(**namespace) != own).map(|(_, bytes)| bytes).sum();
+        peak.fetch_max(sum, Ordering::Relaxed);
+    }
+}
