@@ -22,7 +22,7 @@ use serde::Serialize;
 
 use self::kinds::{Kind, Kinds, Unsupported};
 use self::locate::locate;
-use self::yaml::{Document, Node};
+use self::yaml::{Documents, Node};
 
 /// How much a finding matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -76,12 +76,14 @@ impl Linter {
         let mut report = Report { file, findings: Vec::new() };
         match std::str::from_utf8(contents) {
             Ok(text) => {
-                let documents = yaml::parse(text, &mut report);
-                if documents.is_empty() && report.findings.is_empty() {
-                    report.note(0, "there is nothing in it");
+                let mut documents = Documents::new(text);
+                let mut any = false;
+                while let Some(root) = documents.next(&mut report) {
+                    any = true;
+                    self.lint_document(&root, &mut report);
                 }
-                for document in &documents {
-                    self.lint_document(document, &mut report);
+                if !any && report.findings.is_empty() {
+                    report.note(0, "there is nothing in it");
                 }
             }
             Err(error) => {
@@ -95,15 +97,15 @@ impl Linter {
         report.findings
     }
 
-    fn lint_document(&mut self, document: &Document, report: &mut Report<'_>) {
-        let text = |key: &str| document.root.get(key).and_then(Node::as_str);
+    fn lint_document(&mut self, root: &Node, report: &mut Report<'_>) {
+        let text = |key: &str| root.get(key).and_then(Node::as_str);
         if text("kind") == Some("List") && text("apiVersion") == Some("v1") {
-            for item in document.root.get("items").into_iter().flat_map(Node::items) {
+            for item in root.get("items").into_iter().flat_map(Node::items) {
                 self.lint_object(item, report);
             }
             return;
         }
-        self.lint_object(&document.root, report);
+        self.lint_object(root, report);
     }
 
     fn lint_object(&mut self, root: &Node, report: &mut Report<'_>) {
@@ -139,14 +141,13 @@ fn lint_kind(root: &Node, kind: &Kind, report: &mut Report<'_>) {
     if let Some(warning) = kind.deprecation() {
         report.note(root.key_line("apiVersion").unwrap_or(root.line), warning);
     }
-    let object = root.to_value();
+    let mut object = root.to_value();
     for unknown in kind.schema.find_unknown_fields(&object) {
         let name = unknown.path.rsplit(['.', ']']).next().unwrap_or_default();
         let hint = suggest::closest(name, unknown.known.iter().map(String::as_str))
             .map_or_else(String::new, |name| format!(", did you mean \"{name}\"?"));
         report.at(root, &unknown.path, &format!("unknown field{hint}"));
     }
-    let mut object = object;
     kind.schema.prune(&mut object);
     kind.schema.default(&mut object);
     let mut broken = false;
@@ -162,7 +163,7 @@ fn lint_kind(root: &Node, kind: &Kind, report: &mut Report<'_>) {
     if broken {
         return;
     }
-    for problem in rules::check(kind, object) {
+    for problem in rules::check(kind, object, root) {
         report.at(root, &problem.path, &problem.message);
     }
 }

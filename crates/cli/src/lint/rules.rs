@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::kinds::Kind;
+use super::yaml::Node;
 
 /// What the rules find, and about which field.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,12 +28,11 @@ static CONFIG: LazyLock<Config> = LazyLock::new(|| {
 });
 
 /// Checks an object that its schema accepts.
-pub(crate) fn check(kind: &Kind, mut object: Value) -> Vec<Problem> {
+pub(crate) fn check(kind: &Kind, mut object: Value, root: &Node) -> Vec<Problem> {
     let mut problems = Vec::new();
     if let Some(problem) = settle_name(&mut object) {
         problems.push(problem);
     }
-    let shape = object.clone();
     let message = match kind.name {
         "RayCluster" => read::<RayCluster>(object)
             .and_then(|cluster| ValidCluster::check(&cluster, &CONFIG).map(drop).map_err(|e| e.to_string())),
@@ -46,7 +46,7 @@ pub(crate) fn check(kind: &Kind, mut object: Value) -> Vec<Problem> {
         _ => Ok(()),
     };
     if let Err(message) = message {
-        problems.push(Problem { path: place_of(&message, &shape), message });
+        problems.push(Problem { path: place_of(&message, root), message });
     }
     problems
 }
@@ -73,47 +73,51 @@ fn settle_name(object: &mut Value) -> Option<Problem> {
     })
 }
 
+/// Where the spec of a cluster stands in the four kinds.
+const CLUSTER_SPECS: [&[&str]; 4] =
+    [&["spec", "rayClusterSpec"], &["spec", "rayClusterConfig"], &["spec", "jobTemplate", "rayClusterSpec"], &["spec"]];
+
 /// Which field a message is about, as far as it can be told: the rules speak in sentences.
-fn place_of(message: &str, object: &Value) -> String {
-    let cluster = ["/spec/rayClusterSpec", "/spec/rayClusterConfig", "/spec/jobTemplate/rayClusterSpec", "/spec"]
-        .into_iter()
-        .find(|path| object.pointer(path).is_some_and(|spec| spec.get("headGroupSpec").is_some()));
-    let cluster_path = cluster.map(|pointer| pointer.trim_start_matches('/').replace('/', ".")).unwrap_or_default();
+fn place_of(message: &str, root: &Node) -> String {
     if message.contains(" name should be ") {
         return "metadata.name".to_owned();
     }
-    if message.contains("annotation") && object.pointer("/metadata/annotations").is_some() {
+    if message.contains("annotation") && root.at(&["metadata", "annotations"]).is_some() {
         return "metadata.annotations".to_owned();
     }
-    let groups = cluster.and_then(|pointer| object.pointer(pointer)?.get("workerGroupSpecs")?.as_array());
+    let cluster_path = CLUSTER_SPECS
+        .into_iter()
+        .find(|path| root.at(path).is_some_and(|spec| spec.get("headGroupSpec").is_some()))
+        .unwrap_or(&["spec"]);
+    let (cluster, shown) = (root.at(cluster_path), cluster_path.join("."));
+    let lower = message.to_lowercase();
     let words: Vec<&str> = message.split(|c: char| !(c.is_alphanumeric() || "-_.".contains(c))).collect();
-    for (i, group) in groups.into_iter().flatten().enumerate() {
-        let name = group["groupName"].as_str().unwrap_or_default();
-        if message.to_lowercase().contains("group") && !name.is_empty() && words.contains(&name) {
-            return format!("{cluster_path}.workerGroupSpecs[{i}]");
+    let groups = cluster.and_then(|spec| spec.get("workerGroupSpecs"));
+    if lower.contains("group") {
+        let named =
+            |group: &Node| group.get("groupName").and_then(Node::as_str).is_some_and(|name| words.contains(&name));
+        if let Some(at) = groups.and_then(|groups| groups.items().position(named)) {
+            return format!("{shown}.workerGroupSpecs[{at}]");
         }
     }
-    let lower = message.to_lowercase();
     if lower.contains("workergroupspec") {
-        return format!("{cluster_path}.workerGroupSpecs");
+        return format!("{shown}.workerGroupSpecs");
     }
     if lower.contains("head group") || lower.contains("headgroupspec") || lower.contains("head pod") {
-        return format!("{cluster_path}.headGroupSpec");
+        return format!("{shown}.headGroupSpec");
     }
-    field_named_in(&words, object, cluster, &cluster_path).unwrap_or_else(|| "spec".to_owned())
+    field_named_in(&words, root, cluster_path).unwrap_or_else(|| "spec".to_owned())
 }
 
 /// A field of the spec that the message names, the longest one first.
-fn field_named_in(words: &[&str], object: &Value, cluster: Option<&str>, cluster_path: &str) -> Option<String> {
-    let fields_of = |value: Option<&Value>, path: &str| -> Vec<(String, String)> {
-        let map = value.and_then(Value::as_object);
-        map.into_iter().flat_map(|map| map.keys()).map(|key| (key.clone(), format!("{path}.{key}"))).collect()
-    };
-    let mut fields = fields_of(object.get("spec"), "spec");
-    fields.extend(fields_of(object.pointer("/spec/jobTemplate"), "spec.jobTemplate"));
-    fields.extend(fields_of(cluster.and_then(|pointer| object.pointer(pointer)), cluster_path));
-    fields.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
+fn field_named_in(words: &[&str], root: &Node, cluster_path: &[&str]) -> Option<String> {
     let is_named =
         |name: &str| words.iter().flat_map(|word| word.split('.')).any(|word| word.eq_ignore_ascii_case(name));
-    fields.into_iter().find(|(name, _)| is_named(name)).map(|(_, path)| path)
+    [&["spec"][..], &["spec", "jobTemplate"], cluster_path]
+        .into_iter()
+        .filter_map(|path| Some((path, root.at(path)?)))
+        .flat_map(|(path, node)| node.entries().map(move |entry| (path, entry.key.as_str())))
+        .filter(|(_, name)| is_named(name))
+        .max_by_key(|(_, name)| name.len())
+        .map(|(path, name)| format!("{}.{name}", path.join(".")))
 }

@@ -21,12 +21,6 @@ const MAX_DEPTH: usize = 400;
 /// Problems of form told of in one file: one slip can make thousands.
 const MAX_PROBLEMS: usize = 1_000;
 
-/// One document of a file.
-#[derive(Debug)]
-pub(crate) struct Document {
-    pub(crate) root: Rc<Node>,
-}
-
 /// A value and the line it begins on.
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -84,6 +78,11 @@ impl Node {
         self.entry(key).map(|entry| entry.value.as_ref())
     }
 
+    /// What a path of keys leads to.
+    pub(crate) fn at(&self, path: &[&str]) -> Option<&Node> {
+        path.iter().try_fold(self, |node, key| node.get(key))
+    }
+
     pub(crate) fn key_line(&self, key: &str) -> Option<usize> {
         self.entry(key).map(|entry| entry.line)
     }
@@ -122,33 +121,42 @@ fn measure<'a>(children: impl Iterator<Item = &'a Rc<Node>>) -> (usize, usize) {
     (size.saturating_add(1), depth + 1)
 }
 
-/// Reads all documents of a file; what is wrong with their form goes to the report.
-pub(crate) fn parse(text: &str, report: &mut Report<'_>) -> Vec<Document> {
-    let mut options = Options::default();
-    options.set_emit_comments(false);
-    let mut parser = Parser::new_from_str_with_options(text, options);
-    let mut builder = Builder { report, anchors: HashMap::new(), open: Vec::new(), aliased: 0, problems: 0 };
-    let mut documents = Vec::new();
-    loop {
-        match builder.document(&mut parser) {
-            Ok(Some(root)) => documents.push(Document { root }),
-            Ok(None) => return documents,
-            Err(GiveUp) => {
-                builder.open.clear();
-                builder.anchors.clear();
-                if !matches!(parser.proceed_next_document(), Ok(true)) {
-                    return documents;
+/// The documents of a file, read one by one: a file of many is never in memory as a whole.
+pub(crate) struct Documents<'a> {
+    parser: Parser<'a, StrInput<'a>>,
+    builder: Builder,
+    at_end: bool,
+}
+
+impl<'a> Documents<'a> {
+    pub(crate) fn new(text: &'a str) -> Self {
+        let mut options = Options::default();
+        options.set_emit_comments(false);
+        Self { parser: Parser::new_from_str_with_options(text, options), builder: Builder::default(), at_end: false }
+    }
+
+    /// The next document that can be used; what is wrong with the form of any on the way goes to the report.
+    pub(crate) fn next(&mut self, report: &mut Report<'_>) -> Option<Rc<Node>> {
+        while !self.at_end {
+            match self.builder.document(&mut self.parser, report) {
+                Ok(Some(root)) => return Some(root),
+                Ok(None) => self.at_end = true,
+                Err(GiveUp) => {
+                    self.builder.open.clear();
+                    self.builder.anchors.clear();
+                    self.at_end = !matches!(self.parser.proceed_next_document(), Ok(true));
                 }
             }
         }
+        None
     }
 }
 
 /// The rest of the document cannot be used.
 struct GiveUp;
 
-struct Builder<'r, 'f> {
-    report: &'r mut Report<'f>,
+#[derive(Default)]
+struct Builder {
     anchors: HashMap<usize, Rc<Node>>,
     open: Vec<Open>,
     aliased: usize,
@@ -176,16 +184,20 @@ enum Key {
     Unusable,
 }
 
-impl Builder<'_, '_> {
+impl Builder {
     /// The next document that holds anything.
-    fn document<'a>(&mut self, parser: &mut Parser<'a, StrInput<'a>>) -> Result<Option<Rc<Node>>, GiveUp> {
+    fn document<'a>(
+        &mut self,
+        parser: &mut Parser<'a, StrInput<'a>>,
+        report: &mut Report<'_>,
+    ) -> Result<Option<Rc<Node>>, GiveUp> {
         let mut root = None;
         while let Some(next) = parser.next_event() {
             let (event, span) = match next {
                 Ok(next) => next,
                 Err(error) => {
                     let line = error.marker().line().max(1);
-                    self.report.unreadable(line, &format!("not YAML: {}", error.info()));
+                    report.unreadable(line, &format!("not YAML: {}", error.info()));
                     return Err(GiveUp);
                 }
             };
@@ -199,7 +211,7 @@ impl Builder<'_, '_> {
                 }
                 Event::StreamEnd => return Ok(None),
                 event => {
-                    if let Some(node) = self.event(event, &span)? {
+                    if let Some(node) = self.event(event, &span, report)? {
                         root = Some(node);
                     }
                 }
@@ -209,7 +221,7 @@ impl Builder<'_, '_> {
     }
 
     /// Takes one event; gives the root when it is complete.
-    fn event(&mut self, event: Event<'_>, span: &Span) -> Result<Option<Rc<Node>>, GiveUp> {
+    fn event(&mut self, event: Event<'_>, span: &Span, report: &mut Report<'_>) -> Result<Option<Rc<Node>>, GiveUp> {
         let line = span.start.line();
         let (node, anchor) = match event {
             Event::Scalar(text, style, anchor, tag) => {
@@ -230,34 +242,34 @@ impl Builder<'_, '_> {
                 let anchor = open.anchor;
                 (Rc::new(open.close()), anchor)
             }
-            Event::Alias(id) => (self.alias(id, line)?, 0),
+            Event::Alias(id) => (self.alias(id, line, report)?, 0),
             _ => return Ok(None),
         };
         if node.depth > MAX_DEPTH {
-            self.report.unreadable(line, &format!("nested deeper than {MAX_DEPTH} levels"));
+            report.unreadable(line, &format!("nested deeper than {MAX_DEPTH} levels"));
             return Err(GiveUp);
         }
         if anchor > 0 {
             self.anchors.insert(anchor, Rc::clone(&node));
         }
-        Ok(self.place(node))
+        Ok(self.place(node, report))
     }
 
-    fn alias(&mut self, id: usize, line: usize) -> Result<Rc<Node>, GiveUp> {
+    fn alias(&mut self, id: usize, line: usize, report: &mut Report<'_>) -> Result<Rc<Node>, GiveUp> {
         let Some(target) = self.anchors.get(&id) else {
-            self.report.unreadable(line, "an alias that refers to what contains it");
+            report.unreadable(line, "an alias that refers to what contains it");
             return Err(GiveUp);
         };
         self.aliased = self.aliased.saturating_add(target.size);
         if self.aliased > MAX_ALIASED {
-            self.report.unreadable(line, &format!("aliases that stand for more than {MAX_ALIASED} values"));
+            report.unreadable(line, &format!("aliases that stand for more than {MAX_ALIASED} values"));
             return Err(GiveUp);
         }
         Ok(Rc::clone(target))
     }
 
     /// Puts a value where it belongs: into the innermost open collection, or it is the root.
-    fn place(&mut self, node: Rc<Node>) -> Option<Rc<Node>> {
+    fn place(&mut self, node: Rc<Node>, report: &mut Report<'_>) -> Option<Rc<Node>> {
         let Some(open) = self.open.last_mut() else { return Some(node) };
         match &mut open.kind {
             OpenKind::List(items) => items.push(node),
@@ -267,7 +279,7 @@ impl Builder<'_, '_> {
                     if let Err(message) = &made {
                         self.problems += 1;
                         if self.problems <= MAX_PROBLEMS {
-                            self.report.error(node.line, "", message);
+                            report.error(node.line, "", message);
                         }
                     }
                     *key = Some(made.unwrap_or(Key::Unusable));
