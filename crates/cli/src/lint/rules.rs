@@ -1,10 +1,11 @@
 //! The operator's own rules, on objects that the API server would take.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use manta_api::{RayCluster, RayCronJob, RayJob, RayService};
+use manta_api::{RayCluster, RayClusterSpec, RayCronJob, RayJob, RayService};
 use manta_logic::config::Config;
-use manta_logic::validate::{ValidCluster, ValidCronJob, ValidJob, ValidService};
+use manta_logic::validate::{ValidCronJob, ValidJob, ValidService, cluster_problems, cluster_spec_problems};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -33,22 +34,54 @@ pub(crate) fn check(kind: &Kind, mut object: Value, root: &Node) -> Vec<Problem>
     if let Some(problem) = settle_name(&mut object) {
         problems.push(problem);
     }
-    let message = match kind.name {
-        "RayCluster" => read::<RayCluster>(object)
-            .and_then(|cluster| ValidCluster::check(&cluster, &CONFIG).map(drop).map_err(|e| e.to_string())),
-        "RayJob" => {
-            read::<RayJob>(object).and_then(|job| ValidJob::check(&job, &CONFIG).map(drop).map_err(|e| e.to_string()))
-        }
-        "RayService" => read::<RayService>(object)
-            .and_then(|service| ValidService::check(&service, &CONFIG).map(drop).map_err(|e| e.to_string())),
-        "RayCronJob" => read::<RayCronJob>(object)
-            .and_then(|cron| ValidCronJob::check(&cron, &CONFIG).map(drop).map_err(|e| e.to_string())),
-        _ => Ok(()),
-    };
-    if let Err(message) = message {
-        problems.push(Problem { path: place_of(&message, root), message });
+    match broken_rules(kind, object) {
+        Ok(messages) => problems.extend(messages.into_iter().map(|message| {
+            let path = place_of(&message, root);
+            Problem { path, message }
+        })),
+        Err(message) => problems.push(Problem { path: "spec".to_owned(), message }),
     }
     problems
+}
+
+/// The rules that the object breaks, or why it cannot be read.
+fn broken_rules(kind: &Kind, object: Value) -> Result<Vec<String>, String> {
+    let config = &*CONFIG;
+    Ok(match kind.name {
+        "RayCluster" => {
+            let cluster: RayCluster = read(object)?;
+            cluster_problems(&cluster, config).iter().map(ToString::to_string).collect()
+        }
+        "RayJob" => {
+            let job: RayJob = read(object)?;
+            let first = ValidJob::check(&job, config).err().map(|invalid| invalid.to_string());
+            with_cluster(first, job.spec.ray_cluster_spec.as_ref(), job.metadata.annotations.as_ref())
+        }
+        "RayService" => {
+            let service: RayService = read(object)?;
+            let first = ValidService::check(&service, config).err().map(|invalid| invalid.to_string());
+            with_cluster(first, Some(&service.spec.ray_cluster_config), service.metadata.annotations.as_ref())
+        }
+        "RayCronJob" => {
+            let cron: RayCronJob = read(object)?;
+            let first = ValidCronJob::check(&cron, config).err().map(|invalid| invalid.to_string());
+            with_cluster(first, cron.spec.job_template.ray_cluster_spec.as_ref(), cron.metadata.annotations.as_ref())
+        }
+        _ => Vec::new(),
+    })
+}
+
+/// The rule that the object breaks first, and those that the cluster in it breaks besides.
+fn with_cluster(
+    first: Option<String>,
+    cluster: Option<&RayClusterSpec>,
+    annotations: Option<&BTreeMap<String, String>>,
+) -> Vec<String> {
+    let Some(first) = first else { return Vec::new() };
+    let more = cluster.map_or_else(Vec::new, |spec| cluster_spec_problems(spec, annotations, &CONFIG));
+    // The rules of the object include those of its cluster, in words of their own around them.
+    let more: Vec<String> = more.into_iter().filter(|problem| !first.ends_with(problem)).collect();
+    std::iter::once(first).chain(more).collect()
 }
 
 fn read<T: DeserializeOwned>(object: Value) -> Result<T, String> {

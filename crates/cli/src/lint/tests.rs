@@ -161,6 +161,18 @@ fn every_problem_is_found_not_just_the_first() {
 }
 
 #[test]
+fn every_broken_rule_is_told() {
+    let second = "    - groupName: big\n      replicas: 1\n      minReplicas: -1\n      maxReplicas: 1\n      rayStartParams: {}\n      \
+                  template: {spec: {containers: [{name: w, image: i}]}}\n";
+    let bad = edited("minReplicas: 1", "minReplicas: 9").replace("name: demo", "name: Demo") + second;
+    let found = lint(&bad);
+    assert_eq!(found.len(), 3, "{found:?}");
+    assert!(found[0].starts_with("f:4: metadata.name: "), "{found:?}");
+    assert!(found[1].starts_with("f:14: spec.workerGroupSpecs[0]: worker group small has"), "{found:?}");
+    assert!(found[2].starts_with("f:24: spec.workerGroupSpecs[1]: worker group big has"), "{found:?}");
+}
+
+#[test]
 fn rules_of_schema_and_operator_are_applied() {
     check(
         &edited("spec:\n  head", "spec:\n  managedBy: me\n  head"),

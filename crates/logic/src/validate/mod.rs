@@ -11,7 +11,7 @@ pub mod job;
 pub mod kubernetes_names;
 pub mod service;
 
-pub use cluster::{ValidCluster, validate_cluster_spec};
+pub use cluster::{ValidCluster, cluster_problems, cluster_spec_problems, validate_cluster_spec};
 pub use cronjob::ValidCronJob;
 pub use job::{ValidJob, validate_job_spec};
 pub use service::ValidService;

@@ -10,6 +10,7 @@ mod groups;
 mod history_server;
 mod network_policy;
 mod pod;
+mod problems;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -23,6 +24,7 @@ use manta_api::{AutoscalerVersion, RayCluster, RayClusterSpec, UpgradeType};
 use std::collections::BTreeMap;
 
 pub(super) use pod::may_restart;
+pub use problems::{cluster_problems, cluster_spec_problems};
 pub use tls::is_tls_enabled;
 
 /// The longest name; it leaves room for the suffixes of Services.
@@ -137,15 +139,21 @@ pub fn validate_cluster_spec(
     annotations: Option<&BTreeMap<String, String>>,
     config: &Config,
 ) -> Result<(), String> {
-    let gates = &config.gates;
-    groups::check(spec)?;
-    fault_tolerance::check(spec, annotations, gates)?;
-    autoscaler::check(spec, gates)?;
-    history_server::check(spec, gates)?;
-    auth::check(spec)?;
-    network_policy::check(spec, gates)?;
-    tls::check(spec, config)
+    SPEC_CHECKS.iter().try_for_each(|check| check(spec, annotations, config))
 }
+
+/// One group of rules; it tells of the first that is broken.
+type SpecCheck = fn(&RayClusterSpec, Option<&BTreeMap<String, String>>, &Config) -> Result<(), String>;
+
+const SPEC_CHECKS: &[SpecCheck] = &[
+    |spec, _, _| groups::check(spec),
+    |spec, annotations, config| fault_tolerance::check(spec, annotations, &config.gates),
+    |spec, _, config| autoscaler::check(spec, &config.gates),
+    |spec, _, config| history_server::check(spec, &config.gates),
+    |spec, _, _| auth::check(spec),
+    |spec, _, config| network_policy::check(spec, &config.gates),
+    |spec, _, config| tls::check(spec, config),
+];
 
 /// Checks the name of a RayCluster.
 pub(super) fn check_cluster_name(metadata: &ObjectMeta) -> Result<(), String> {

@@ -1,0 +1,93 @@
+//! Every rule that a cluster breaks, for those who would rather fix them all at once than one after the other.
+//!
+//! The operator itself stops at the first, as KubeRay does; the first here is the same.
+
+use super::{Invalid, SPEC_CHECKS, Step, check_cluster_name, upgrade_options};
+use crate::config::Config;
+use manta_api::{RayCluster, RayClusterSpec};
+use std::collections::BTreeMap;
+
+/// Worker groups looked at one by one; nobody reads more messages than that.
+const MAX_GROUPS: usize = 100;
+
+/// The rules that a RayCluster breaks, status aside.
+pub fn cluster_problems(cluster: &RayCluster, config: &Config) -> Vec<Invalid> {
+    let fail = |step| move |text| Invalid { step, text };
+    let metadata = &cluster.metadata;
+    let name = check_cluster_name(metadata).err().map(fail(Step::Metadata));
+    let spec = cluster_spec_problems(&cluster.spec, metadata.annotations.as_ref(), config);
+    let upgrade = upgrade_options(cluster).err().map(fail(Step::UpgradeOptions));
+    name.into_iter().chain(spec.into_iter().map(fail(Step::Spec))).chain(upgrade).collect()
+}
+
+/// The rules that the spec of a cluster breaks, in the order in which they are checked.
+pub fn cluster_spec_problems(
+    spec: &RayClusterSpec,
+    annotations: Option<&BTreeMap<String, String>>,
+    config: &Config,
+) -> Vec<String> {
+    let broken = |spec: &RayClusterSpec| -> Vec<String> {
+        SPEC_CHECKS.iter().filter_map(|check| check(spec, annotations, config).err()).collect()
+    };
+    let mut found = broken(spec);
+    let groups = spec.worker_group_specs.as_deref().unwrap_or_default();
+    if found.is_empty() || groups.len() < 2 {
+        return found;
+    }
+    // A check stops at the first group that breaks it. Alone, each group shows what is wrong with it.
+    let mut alone = RayClusterSpec { worker_group_specs: None, ..spec.clone() };
+    for group in groups.iter().take(MAX_GROUPS) {
+        alone.worker_group_specs = Some(vec![group.clone()]);
+        for problem in broken(&alone) {
+            if names(&problem, &group.group_name) && !found.contains(&problem) {
+                found.push(problem);
+            }
+        }
+    }
+    found
+}
+
+/// Whether a message is about the group of that name.
+fn names(message: &str, group: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || "-_.".contains(c);
+    message.split(|c: char| !is_part(c)).any(|word| word.trim_end_matches('.') == group)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ValidCluster;
+    use super::*;
+    use crate::validate::fixtures::{cluster_spec, edited, everything};
+    use serde_json::json;
+
+    #[test]
+    fn all_broken_rules_are_told_the_operators_first() {
+        let mut groups = vec![cluster_spec()["workerGroupSpecs"][0].clone(); 3];
+        for (group, (name, min)) in groups.iter_mut().zip([("fine", 0), ("low", -1), ("high", 9)]) {
+            group["groupName"] = json!(name);
+            group["minReplicas"] = json!(min);
+        }
+        let base = json!({"metadata": {"name": "Demo"}, "spec": cluster_spec()});
+        let edits = [
+            ("/spec/workerGroupSpecs", json!(groups)),
+            ("/spec/authOptions", json!({"mode": "token"})),
+            ("/spec/rayVersion", json!("2.9.0")),
+            ("/spec/upgradeStrategy", json!({"type": "Sometimes"})),
+        ];
+        let cluster: RayCluster = serde_json::from_value(edited(base, &edits)).unwrap();
+        let found = cluster_problems(&cluster, &everything());
+        let told: Vec<(Step, &str)> =
+            found.iter().map(|p| (p.step, p.text.split_once(':').map_or(p.text.as_str(), |(text, _)| text))).collect();
+        assert_eq!(
+            told,
+            [
+                (Step::Metadata, "RayCluster name should be a valid DNS1035 label"),
+                (Step::Spec, "worker group low has negative minReplicas -1"),
+                (Step::Spec, "authOptions.mode is 'token' but minimum Ray version is 2.52.0, got 2.9.0"),
+                (Step::Spec, "worker group high has minReplicas 9 greater than maxReplicas 5"),
+                (Step::UpgradeOptions, "The RayCluster spec is invalid"),
+            ]
+        );
+        assert_eq!(ValidCluster::check(&cluster, &everything()).err(), found.first().cloned());
+    }
+}
