@@ -35,11 +35,14 @@ pub struct Regarding {
     pub controller: &'static str,
 }
 
+/// What makes an event news: the object's UID, the reason and the note.
+type News = (String, &'static str, String);
+
 /// Takes events and writes them in the background.
 #[derive(Clone)]
 pub struct Publisher {
     sender: mpsc::Sender<Published>,
-    told: Arc<Mutex<HashMap<(String, &'static str, String), Instant>>>,
+    told: Arc<Mutex<HashMap<News, Instant>>>,
     host: Arc<str>,
 }
 
@@ -104,7 +107,7 @@ impl Publisher {
             regarding: Some(regarding.reference.clone()),
             reporting_controller: Some(regarding.controller.to_owned()),
             reporting_instance: Some(format!("{}-{}", regarding.controller, self.host)),
-            series: (count > 1).then(|| EventSeries { count, last_observed_time: MicroTime(now) }),
+            series: (count > 1).then_some(EventSeries { count, last_observed_time: MicroTime(now) }),
             ..Published::default()
         }
     }

@@ -23,11 +23,11 @@ pub(in crate::registry) fn service(new: &Value, old: Option<&Value>, errors: &mu
             errors.push(FieldError::invalid(format!("{path}.port"), &number.into(), why));
         }
         let same = |other: &&Value| other["name"] == port["name"] && !port["name"].is_null();
-        if ports[..index].iter().any(|other| same(other)) {
+        if ports[..index].iter().any(same) {
             errors.push(FieldError::duplicate(format!("{path}.name"), &port["name"]));
         }
         let clash = |other: &&Value| other["port"] == port["port"] && other["protocol"] == port["protocol"];
-        if ports[..index].iter().any(|other| clash(other)) {
+        if ports[..index].iter().any(clash) {
             errors.push(FieldError::duplicate(path, port));
         }
     }
