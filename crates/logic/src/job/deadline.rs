@@ -18,6 +18,8 @@ use manta_api::RayJobSpec;
 
 /// How long the Ray job may take to show its end after its submitter has finished.
 pub(super) const SUBMITTER_GRACE: SignedDuration = SignedDuration::from_secs(30);
+/// How often to look where no watch tells.
+pub(super) const LOOK_AGAIN_SECONDS: i64 = 3;
 /// How long a passed deadline waits for the last look at the dashboard.
 pub(super) const LAST_LOOK: SignedDuration = SignedDuration::from_secs(30);
 

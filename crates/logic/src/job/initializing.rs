@@ -14,9 +14,6 @@ use crate::names;
 use manta_api::RayCluster;
 use serde_json::Value;
 
-/// How often to look where no watch tells.
-const LOOK_AGAIN_SECONDS: i64 = 3;
-
 pub(super) fn plan(pass: &mut Pass<'_>, mode: Mode, attempt: &Attempt) {
     let seen = pass.seen;
     if seen.is_suspended() {
@@ -35,7 +32,7 @@ pub(super) fn plan(pass: &mut Pass<'_>, mode: Mode, attempt: &Attempt) {
     }
     if seen.selected_cluster().is_some() || mode == Mode::Sidecar {
         // Nothing tells a RayJob of a cluster that is not its own, nor of the head Pod's containers.
-        pass.wake_at(deadline::after(pass.now, LOOK_AGAIN_SECONDS));
+        pass.wake_at(deadline::after(pass.now, deadline::LOOK_AGAIN_SECONDS));
     }
     let Some(ray_cluster) = &seen.cluster else {
         match seen.selected_cluster() {

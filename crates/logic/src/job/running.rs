@@ -5,7 +5,7 @@
 //! that is younger than its cause, for half a minute of asking at most.
 
 use super::dashboard::{Answer, Ask, Heard, JobInfo, Watch, moment};
-use super::deadline::{LAST_LOOK, SUBMITTER_GRACE, after, date_time};
+use super::deadline::{LAST_LOOK, LOOK_AGAIN_SECONDS, SUBMITTER_GRACE, after, date_time};
 use super::mode::Mode;
 use super::phase::{Address, Attempt, Ended, deployment, reason};
 use super::plan::Pass;
@@ -43,6 +43,10 @@ pub(super) fn plan(pass: &mut Pass<'_>, mode: Mode, attempt: &Attempt, address: 
     provide(pass, mode, attempt, address, over);
     if over {
         return;
+    }
+    if mode == Mode::Sidecar {
+        // Nothing tells a RayJob of the head Pod's containers.
+        pass.wake_at(after(pass.now, LOOK_AGAIN_SECONDS));
     }
     let can_submit = pass.seen.cluster.is_some();
     let ask = match request {

@@ -6,10 +6,12 @@ use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use manta_logic::job::dashboard::Target;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 /// How long a request may take, from the first byte to the last.
@@ -17,6 +19,8 @@ const DIRECT: Duration = Duration::from_secs(2);
 const THROUGH_PROXY: Duration = Duration::from_secs(10);
 /// For how long a token is believed without looking.
 const TOKEN_LIFE: Duration = Duration::from_secs(60);
+/// Names that may be looked up at once.
+const LOOK_UPS: usize = 64;
 /// Longer answers are cut: no job info is near this.
 const LONGEST_ANSWER: usize = 4 << 20;
 /// The key of the token in its Secret.
@@ -186,8 +190,27 @@ impl Client {
 }
 
 fn http() -> reqwest::Client {
-    let builder = reqwest::Client::builder().pool_max_idle_per_host(1).pool_idle_timeout(Duration::from_secs(30));
+    let builder = reqwest::Client::builder()
+        .pool_max_idle_per_host(1)
+        .pool_idle_timeout(Duration::from_secs(30))
+        .dns_resolver(Arc::new(Names(Arc::new(Semaphore::new(LOOK_UPS)))));
     builder.build().unwrap_or_default()
+}
+
+/// Looks names up, a few at a time: each look-up takes a thread, and a name server that is down must not take
+/// them all away from the connection to the API server.
+struct Names(Arc<Semaphore>);
+
+impl Resolve for Names {
+    fn resolve(&self, name: Name) -> Resolving {
+        let slots = Arc::clone(&self.0);
+        Box::pin(async move {
+            let _slot = slots.acquire_owned().await?;
+            // The port is set by the one who connects.
+            let found: Vec<_> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
+    }
 }
 
 async fn through_proxy(

@@ -189,16 +189,18 @@ impl<S: Subject> Task<S> {
         Some((entry.subject.clone(), entry.known.clone()))
     }
 
-    /// Keeps what was heard, unless the object follows something else by now.
+    /// Keeps what was heard, unless the object follows something else by now, and tells the object if it is
+    /// news or if a fresh answer was wanted.
     fn note(&self, round: Round<S::Known>) {
-        if self.cancel.is_cancelled() {
-            return;
-        }
-        if let Some(entry) = lock(&self.entries).get_mut(&self.owner) {
+        let mut tell = round.news;
+        if let Some(entry) = lock(&self.entries).get_mut(&self.owner).filter(|_| !self.cancel.is_cancelled()) {
+            let before = entry.heard.replace(Timestamp::now());
+            tell |= entry.subject.fresher_than().is_some_and(|limit| before.is_none_or(|before| before < limit));
             entry.known = round.known;
-            entry.heard = Some(Timestamp::now());
         }
-        self.queue.wake(&self.owner);
+        if tell {
+            self.queue.wake(&self.owner);
+        }
     }
 
     /// Waits for a change that cannot wait, or for the moment that the next answer has to be younger than.
