@@ -14,6 +14,11 @@ use crate::stores::lock;
 
 /// Changes that come together are looked at together.
 const GATHER: Duration = Duration::from_millis(15);
+/// While little is due they are looked at almost at once, so that every step shows in a status as it does
+/// with KubeRay: a RayJob mirrors the step before its cluster is ready.
+const GATHER_IN_QUIET: Duration = Duration::from_millis(3);
+/// How many objects that are due at once are little.
+const QUIET: usize = 16;
 /// The first and the longest wait after a failed pass.
 const FIRST_BACK_OFF: Duration = Duration::from_millis(250);
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(120);
@@ -64,7 +69,9 @@ impl Queue {
             entry.dirty = true;
             return;
         }
-        state.schedule(target, Instant::now() + GATHER);
+        let now = Instant::now();
+        let wait = state.gather(now);
+        state.schedule(target, now + wait);
         drop(state);
         self.changed.notify_one();
     }
@@ -94,13 +101,14 @@ impl Queue {
     /// A pass over an object has ended.
     pub fn done(&self, target: &Target, next: Next) {
         let mut state = lock(&self.state);
+        let gather = state.gather(Instant::now());
         let Some(entry) = state.entries.get_mut(target) else { return };
         entry.running = false;
         let dirty = std::mem::take(&mut entry.dirty);
         entry.failures = if next == Next::BackOff { entry.failures.saturating_add(1) } else { 0 };
         let wait = match next {
             Next::BackOff => Some(back_off(entry.failures)),
-            _ if dirty => Some(GATHER),
+            _ if dirty => Some(gather),
             Next::After(wait) => Some(wait),
             Next::Rest => None,
         };
@@ -121,6 +129,12 @@ impl Queue {
 }
 
 impl State {
+    /// How long to wait for changes that belong together.
+    fn gather(&self, now: Instant) -> Duration {
+        let due = self.due.range(..(now + GATHER, 0)).take(QUIET).count();
+        if due < QUIET { GATHER_IN_QUIET } else { GATHER }
+    }
+
     /// Makes an object due at this time, or earlier if it already is.
     fn schedule(&mut self, target: &Target, at: Instant) {
         let sequence = self.sequence;

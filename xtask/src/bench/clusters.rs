@@ -1,6 +1,7 @@
 //! The RayClusters to measure with.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -16,13 +17,14 @@ use crate::process::say;
 /// How many are created at the same time.
 const SIDE_BY_SIDE: usize = 8;
 
-/// Creates the clusters and waits until all are ready; how long creating took.
-pub(super) async fn create_until_ready(client: &Client, count: usize, limit: Duration) -> Result<Duration> {
+/// Creates the clusters with these numbers and waits until all are ready; how long creating took.
+pub(super) async fn create_until_ready(client: &Client, numbers: Range<usize>, limit: Duration) -> Result<Duration> {
+    let count = numbers.len();
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("ray.io", "v1", "RayCluster"));
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &resource);
     let start = Instant::now();
     let creating = async {
-        stream::iter(0..count)
+        stream::iter(numbers.clone())
             .map(|number| {
                 let api = &api;
                 async move {
@@ -36,24 +38,30 @@ pub(super) async fn create_until_ready(client: &Client, count: usize, limit: Dur
             .await?;
         Ok(start.elapsed())
     };
-    let ready = wait_for_ready(api.clone(), count);
+    let names = numbers.clone().map(name).collect();
+    let ready = wait_for_ready(api.clone(), names);
     match tokio::time::timeout(limit, futures::future::try_join(creating, ready)).await {
         Ok(done) => done.map(|(created_in, ())| created_in),
         Err(_) => bail!("not all {count} RayClusters were ready within {} s", limit.as_secs()),
     }
 }
 
-async fn wait_for_ready(api: Api<DynamicObject>, count: usize) -> Result<()> {
-    let mut ready = BTreeSet::new();
+async fn wait_for_ready(api: Api<DynamicObject>, mut missing: BTreeSet<String>) -> Result<()> {
+    let count = missing.len();
     let mut seen = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff().applied_objects());
-    while ready.len() < count {
+    while !missing.is_empty() {
         let Some(Ok(cluster)) = seen.next().await else { continue };
         let name = cluster.name_any();
-        if cluster.data["status"]["state"] == "ready" && ready.insert(name) && ready.len() % 100 == 0 {
-            say(&format!("{} ready", ready.len()));
+        if cluster.data["status"]["state"] == "ready" && missing.remove(&name) && missing.len() % 100 == 0 {
+            say(&format!("{} ready", count - missing.len()));
         }
     }
     Ok(())
+}
+
+/// A cluster's name.
+fn name(number: usize) -> String {
+    format!("bench-{number:04}")
 }
 
 /// One head and three workers.
@@ -67,7 +75,7 @@ fn cluster(number: usize) -> Value {
     json!({
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
-        "metadata": {"name": format!("bench-{number:04}")},
+        "metadata": {"name": name(number)},
         "spec": {
             "rayVersion": "2.52.0",
             "headGroupSpec": {"rayStartParams": {"dashboard-host": "0.0.0.0"}, "template": template("ray-head")},

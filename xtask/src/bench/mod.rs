@@ -4,6 +4,7 @@
 //! measured is seen from outside (the process's own accounts, the server's audit log), so that any operator can be.
 
 mod clusters;
+mod silent_jobs;
 mod usage;
 
 use std::collections::BTreeMap;
@@ -30,10 +31,16 @@ pub(crate) struct Args {
     /// When to give up waiting for all to be ready.
     #[arg(long, env = "LIMIT_SECONDS", default_value_t = 1800)]
     limit_seconds: u64,
+    /// Measure something else: what this many RayJobs whose dashboards never answer cost everybody else.
+    #[arg(long, env = "SILENT_JOBS", default_value_t = 0)]
+    silent_jobs: usize,
 }
 
 /// Prints the table.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.silent_jobs > 0 {
+        return silent_jobs::run(args);
+    }
     let plane = ControlPlane::start_with(Options { audit: true, ..Options::default() })?;
     let command = args.operator.prepare(&plane, Build::Release)?;
     block_on(plane.install_ray_crds())?;
@@ -47,7 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let start = Instant::now();
     let created = block_on(async {
         let _kubelet = Kubelet::start(plane.client_for(User::Kubelet).await?, None);
-        clusters::create_until_ready(&plane.client().await?, args.clusters, Duration::from_secs(args.limit_seconds))
+        clusters::create_until_ready(&plane.client().await?, 0..args.clusters, Duration::from_secs(args.limit_seconds))
             .await
     });
     let wall = start.elapsed();
