@@ -254,7 +254,9 @@ fn make_set(cluster: &Cluster, namespace: &str, deployment: &Value, old: &[Value
         Ok(written) => {
             let message =
                 format!("Scaled up replica set {name}-{hash} from 0 to {}", int(&deployment["spec"]["replicas"]));
-            record(cluster, deployment, "deployment-controller", "Normal", "ScalingReplicaSet", &message);
+            if int(&deployment["spec"]["replicas"]) > 0 {
+                record(cluster, deployment, "deployment-controller", "Normal", "ScalingReplicaSet", &message);
+            }
             let deployments = cluster.registry.builtin("apps", "deployments");
             let noted = cluster.modify(
                 Target { resource: &deployments, namespace, name },

@@ -24,6 +24,7 @@ impl Cluster {
     ) -> Result<Written, ApiError> {
         let warnings = body::normalise(resource, &mut value, options.validation)?;
         let generated = self.begin(resource, namespace, &mut value)?;
+        self.track(resource, None, None, &mut value, options);
         self.finish_create(resource, namespace, value, generated.as_deref(), warnings, options)
     }
 

@@ -9,6 +9,9 @@ use crate::registry::{Behaviour, Resource};
 use crate::schema::FieldError;
 use crate::store::{Entry, Refused, Write};
 
+/// Where kubectl's client-side apply keeps what it applied.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
 impl Cluster {
     /// Replaces an object (or its status) by a body.
     pub fn update(
@@ -100,7 +103,7 @@ impl Cluster {
         }
         let claim = self.service_ips.claim(resource, &mut new, Some(old), self)?;
         count_generation(resource, old, &mut new);
-        self.track(resource, subresource, old, &mut new, options);
+        self.track(resource, subresource, Some(old), &mut new, options);
         let same = without_revision(old) == without_revision(&new);
         if ends(resource, &new) {
             if options.dry_run {
@@ -130,29 +133,42 @@ impl Cluster {
         }
     }
 
-    /// Keeps `managedFields` right, on objects where somebody has begun to apply.
-    fn track(
+    /// Keeps `managedFields` right, on objects where they matter.
+    ///
+    /// Tracking starts with the first apply, of either kind: kubectl's client-side apply leaves an annotation, and
+    /// when such an object is later applied server-side, kubectl takes over what that annotation's owner owned.
+    /// Were that owner to stand for everybody, kubectl would take, and then prune, what others have set.
+    pub(super) fn track(
         &self,
         resource: &Resource,
         subresource: Option<&str>,
-        old: &Value,
+        old: Option<&Value>,
         new: &mut Value,
         options: &WriteOptions,
     ) {
-        let tracked = old["metadata"]["managedFields"].is_array();
+        let fields = |value: &Value| value["metadata"]["managedFields"].clone();
+        let tracked = old.is_some_and(|old| fields(old).is_array());
         // An apply has already written its own entry.
-        if !tracked || new["metadata"]["managedFields"] != old["metadata"]["managedFields"] {
+        let applied = fields(new).is_array() && Some(fields(new)) != old.map(fields);
+        if applied || (!tracked && new["metadata"]["annotations"][LAST_APPLIED].is_null()) {
             return;
         }
         let time = self.clock.stamp();
         let writer = Writer {
-            manager: &options.manager,
+            // Only our own controllers do not say who they are.
+            manager: if options.manager.is_empty() { "kube-controller-manager" } else { &options.manager },
             api_version: &resource.api_version,
             subresource: subresource.unwrap_or(""),
             time: &time,
             ignored: patch::ignored(resource, subresource),
         };
-        track_update(Some(old), new, patch::type_of(resource), &writer);
+        let type_ref = patch::type_of(resource);
+        let mut before = old.cloned();
+        if let Some(before) = before.as_mut().filter(|_| !tracked) {
+            let earlier = Writer { manager: "before-first-apply", subresource: "", ..writer };
+            track_update(None, before, type_ref, &earlier);
+        }
+        track_update(before.as_ref(), new, type_ref, &writer);
     }
 
     /// Takes an object out of the store for good.

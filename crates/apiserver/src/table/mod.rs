@@ -36,6 +36,10 @@ const fn wide(name: &'static str) -> Column {
 pub(crate) fn table(resource: &Resource, _now: Timestamp) -> Value {
     let mut columns = vec![json!({"name": "Name", "type": "string", "format": "name", "priority": 0,
         "description": "Name must be unique within a namespace."})];
+    if &*resource.table == "events" {
+        // Nobody looks for events by name: theirs stands last, with `-o wide` only.
+        columns.clear();
+    }
     match resource.custom() {
         Some(custom) => {
             let listed: Vec<&Value> = custom.columns.as_array().into_iter().flatten().collect();
@@ -65,7 +69,10 @@ pub(crate) fn table(resource: &Resource, _now: Timestamp) -> Value {
 
 /// One object's row.
 pub(crate) fn row(resource: &Resource, value: &Value, now: Timestamp) -> Value {
-    let mut cells = vec![value["metadata"]["name"].clone()];
+    let mut cells = match &*resource.table {
+        "events" => Vec::new(),
+        _ => vec![value["metadata"]["name"].clone()],
+    };
     match resource.custom() {
         Some(custom) => {
             let listed: Vec<&Value> = custom.columns.as_array().into_iter().flatten().collect();

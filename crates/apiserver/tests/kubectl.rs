@@ -1,0 +1,157 @@
+//! kubectl, as people use it, against this server.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use manta_apiserver::{Options, Server};
+use manta_testkit::ControlPlane;
+
+/// A server with a listener, and kubectl pointed at it.
+struct Cluster {
+    server: Option<Server>,
+    runtime: tokio::runtime::Runtime,
+    folder: tempfile::TempDir,
+}
+
+impl Cluster {
+    fn start() -> Cluster {
+        let folder = tempfile::tempdir().expect("a folder");
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+        let server = runtime.block_on(async {
+            let data = Some(folder.path().join("data"));
+            let server = Server::start(Options { data, ..Options::default() }).await.expect("the server starts");
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+            let address = server.listen(listener).expect("it listens");
+            std::fs::write(folder.path().join("kubeconfig"), server.kubeconfig(&format!("https://{address}")))
+                .expect("written");
+            server
+        });
+        Cluster { server: Some(server), runtime, folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Runs kubectl with a text on its standard input; returns what it printed, on either stream.
+    fn kubectl(&self, args: &str, input: &str) -> String {
+        let mut command = ControlPlane::shared().kubectl_command();
+        command
+            .args(["--kubeconfig", &self.path("kubeconfig").display().to_string()])
+            .args(["--cache-dir", &self.path("cache").display().to_string()])
+            .args(args.split_whitespace())
+            .env("EDITOR", self.path("editor"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().expect("kubectl runs");
+        child.stdin.take().expect("an input").write_all(input.as_bytes()).expect("kubectl reads");
+        let output = child.wait_with_output().expect("kubectl ends");
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    }
+
+    fn check(&self, args: &str, input: &str, expect: &str) {
+        let got = self.kubectl(args, input);
+        assert!(got.contains(expect), "kubectl {args}\nexpected: {expect}\ngot: {got}");
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            self.runtime.block_on(server.stop());
+        }
+    }
+}
+
+fn write_editor(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(path, "#!/bin/sh\nsed -i 's/c: d/c: edited/' \"$1\"\n").expect("written");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("executable");
+}
+
+const DEPLOYMENT: &str = r#"{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "labels": {"app": "web"}},
+  "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
+    "spec": {"containers": [{"name": "c", "image": "nginx:1", "ports": [{"containerPort": 80}]}]}}}}"#;
+
+#[test]
+fn kubectl_works_as_on_any_cluster() {
+    let cluster = Cluster::start();
+    write_editor(&cluster.path("editor"));
+    let check = |args: &str, input: &str, expect: &str| cluster.check(args, input, expect);
+
+    // Create, apply, get.
+    check("version", "", "Server Version: v1.34");
+    check("create namespace demo", "", "namespace/demo created");
+    check("config set-context --current --namespace=demo", "", "modified");
+    check("apply -f -", DEPLOYMENT, "deployment.apps/web created");
+    check("apply -f -", DEPLOYMENT, "deployment.apps/web unchanged");
+    check("apply -f -", &DEPLOYMENT.replace("nginx:1", "nginx:2"), "deployment.apps/web configured");
+    check("diff -f -", DEPLOYMENT, "+      - image: nginx:1");
+    check(
+        "apply --server-side -f -",
+        &DEPLOYMENT.replace("nginx:1", "nginx:2"),
+        "deployment.apps/web serverside-applied",
+    );
+    check("get deployment web -o jsonpath={.metadata.annotations}", "", "deployment.kubernetes.io/revision");
+    check(
+        "apply --server-side --field-manager=other -f -",
+        &DEPLOYMENT.replace("nginx:1", "nginx:3"),
+        "conflict with \"kubectl\"",
+    );
+    check("get deployments", "", "NAME   READY   UP-TO-DATE   AVAILABLE   AGE");
+    check("get deployments,replicasets,pods -o wide", "", "pod-template-hash=");
+    check("get deployment web -o yaml", "", "kind: Deployment");
+    check("get deployment web -o jsonpath={.spec.template.spec.containers[0].image}", "", "nginx:2");
+    check("get pods -o name", "", "pod/web-");
+    check("get all", "", "deployment.apps/web");
+    check("get pods -l app=web --field-selector=status.phase=Pending -o name", "", "pod/web-");
+    check("get pods -A --sort-by=.metadata.name", "", "demo ");
+    check("describe deployment web", "", "StrategyType:           RollingUpdate");
+    check("describe pods -l app=web", "", "Pending");
+    check("api-resources", "", "deploy");
+    check("explain pod.spec.containers", "", "terminationMessagePath");
+
+    // The other ways to make things; most of them send protobuf.
+    check("create configmap settings --from-literal=a=b", "", "configmap/settings created");
+    check("create secret generic s --from-literal=a=b", "", "secret/s created");
+    check("create serviceaccount robot", "", "serviceaccount/robot created");
+    check("create token robot", "", "eyJ");
+    check("create role r --verb=get --resource=pods", "", "created");
+    check("create rolebinding rb --role=r --serviceaccount=demo:robot", "", "created");
+    check("create job once --image=busybox -- true", "", "job.batch/once created");
+    check("create service clusterip svc --tcp=80", "", "service/svc created");
+    check("run p --image=busybox", "", "pod/p created");
+    check("auth can-i create pods", "", "yes");
+    check("auth whoami", "", "kubernetes-admin");
+
+    // Changing things.
+    check("label configmap settings x=y", "", "labeled");
+    check("annotate configmap settings x=y", "", "annotated");
+    check(r#"patch configmap settings -p {"data":{"c":"d"}}"#, "", "patched");
+    check(r#"patch configmap settings --type=json -p [{"op":"add","path":"/data/e","value":"f"}]"#, "", "patched");
+    check(r#"patch configmap settings --type=merge -p {"data":{"a":null}}"#, "", "patched");
+    check("edit configmap settings", "", "configmap/settings edited");
+    check("get configmap settings -o jsonpath={.data}", "", r#"{"c":"edited","e":"f"}"#);
+    check("scale deployment web --replicas=1", "", "scaled");
+    check("wait --for=jsonpath={.spec.replicas}=1 deployment/web --timeout=10s", "", "condition met");
+    check("set image deployment/web c=nginx:4", "", "image updated");
+    check(
+        "apply -f -",
+        "{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\": {\"name\": \"bad\"}, \"spec\": {\"bogus\": 1}}",
+        "unknown field \"spec.bogus\"",
+    );
+
+    // Deleting, with every cascade.
+    check("delete deployment web --cascade=foreground --timeout=20s", "", "deleted");
+    check("get replicasets,pods -l app=web", "", "No resources found");
+    check("delete job once --cascade=orphan", "", "deleted");
+    check("get pods -l job-name=once -o name", "", "pod/once-");
+    check("delete pod p --wait=true --timeout=10s", "", "deleted");
+    check("delete configmap -l x=y", "", "deleted");
+    check("get events", "", "LAST SEEN");
+    check("delete namespace demo --timeout=30s", "", "deleted");
+    check("get namespace demo", "", "not found");
+}
