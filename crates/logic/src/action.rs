@@ -12,6 +12,7 @@ use serde_json::Value;
 pub enum Kind {
     Pod,
     Service,
+    EndpointSlice,
     Secret,
     ServiceAccount,
     PersistentVolumeClaim,
@@ -57,6 +58,7 @@ impl Kind {
         let (group, version, kind, plural) = match self {
             Kind::Pod => ("", "v1", "Pod", "pods"),
             Kind::Service => ("", "v1", "Service", "services"),
+            Kind::EndpointSlice => ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"),
             Kind::Secret => ("", "v1", "Secret", "secrets"),
             Kind::ServiceAccount => ("", "v1", "ServiceAccount", "serviceaccounts"),
             Kind::PersistentVolumeClaim => ("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),

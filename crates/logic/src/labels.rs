@@ -47,6 +47,8 @@ pub mod annotation {
     pub const DISABLE_HEAD_RESTART: &str = "ray.io/disable-provisioned-head-restart";
     pub const INITIALIZING_TIMEOUT: &str = "ray.io/initializing-timeout";
     pub const CRONJOB_SCHEDULED: &str = "ray.io/cronjob-scheduled-timestamp";
+    /// Written on a RayCluster that its RayService uses no more: the time from which on it may be deleted.
+    pub const DELETE_AFTER: &str = "ray.io/delete-after";
     pub const INGRESS_CLASS: &str = "kubernetes.io/ingress.class";
 }
 

@@ -237,6 +237,52 @@ pub struct JobConditionView {
     pub last_transition_time: Option<Timestamp>,
 }
 
+/// A part of the endpoints of a Service.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct EndpointSliceView {
+    pub metadata: MetaView,
+    #[serde(deserialize_with = "null_as_default")]
+    pub endpoints: Vec<EndpointView>,
+}
+
+/// One endpoint.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EndpointView {
+    #[serde(deserialize_with = "null_as_default")]
+    pub conditions: EndpointConditionsView,
+    pub target_ref: Option<TargetRefView>,
+}
+
+/// Whether an endpoint takes requests.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct EndpointConditionsView {
+    pub ready: Option<bool>,
+}
+
+/// The Pod behind an endpoint.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct TargetRefView {
+    pub uid: String,
+}
+
+impl EndpointSliceView {
+    /// The Service that the endpoints belong to.
+    pub fn service(&self) -> Option<&str> {
+        self.metadata.label("kubernetes.io/service-name")
+    }
+}
+
+impl EndpointView {
+    /// The UID of the Pod, if there is one.
+    pub fn uid(&self) -> Option<&str> {
+        self.target_ref.as_ref().map(|target| target.uid.as_str()).filter(|uid| !uid.is_empty())
+    }
+}
+
 /// An object of a kind of which there are few: it is kept whole, save for `managedFields`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WholeView {

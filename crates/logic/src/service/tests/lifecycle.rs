@@ -1,0 +1,313 @@
+//! Whole lives: start, upgrade, deletion, the time that a start may take.
+
+use super::world::{World, service, target};
+use crate::action::Kind;
+use crate::labels::annotation::{DELETE_AFTER, INITIALIZING_TIMEOUT, SERVICE_HASH};
+use serde_json::json;
+
+#[test]
+fn example_8_1_first_start() {
+    let mut world = service();
+    world.outcome = "DEPLOYING".to_owned();
+    world.step();
+    assert_eq!(world.service.metadata.finalizers, Some(vec!["ray.io/rayservice-finalizer".to_owned()]));
+    assert_eq!((world.service.status.as_ref(), world.service.metadata.generation), (None, Some(2)));
+
+    world.step();
+    let c1 = world.pending();
+    assert!(c1.starts_with("web-") && c1.len() == 9, "{c1}");
+    assert_eq!(world.condition("Ready"), ("False", "Initializing"));
+    assert_eq!(world.condition("UpgradeInProgress"), ("False", "Initializing"));
+    assert_eq!(world.status().observed_generation, Some(2), "creation and finalizer");
+    assert_eq!(world.clusters(), 0);
+
+    let writes = world.status_writes;
+    world.step();
+    assert_eq!(world.names(Kind::RayCluster), [c1.clone()]);
+    assert_eq!(world.notes("CreatedRayCluster"), [format!("Created the RayCluster ns/{c1}")]);
+    assert_eq!(world.status_writes, writes, "a cluster's own status is no news");
+
+    world.step();
+    assert_eq!(world.puts.len(), 1, "submitted once the head is ready");
+    world.step();
+    let slot = world.status().pending_service_status.unwrap();
+    assert_eq!(slot.application_statuses.unwrap()["app"].status.as_deref(), Some("DEPLOYING"));
+    assert_eq!(
+        world.notes("UpdatedServeApplications"),
+        [format!("Updated serve applications to the RayCluster ns/{c1}")]
+    );
+    assert_eq!(world.names(Kind::Service), Vec::<String>::new());
+
+    world.set_apps(&c1, "RUNNING");
+    world.step();
+    world.step();
+    assert_eq!((world.active(), world.pending()), (c1.clone(), String::new()));
+    assert_eq!(world.names(Kind::Service), ["web-head-svc", "web-serve-svc"]);
+    assert_eq!(
+        world.notes("CreatedService"),
+        ["Created the service ns/web-head-svc", "Created the service ns/web-serve-svc"]
+    );
+    assert_eq!(world.condition("UpgradeInProgress"), ("False", "NoPendingCluster"));
+
+    world.until_ready();
+    assert_eq!(world.endpoints(), 2);
+    assert_eq!(world.status().service_status.as_deref(), Some("Running"));
+    let head = format!("{c1}-head-0");
+    let note = format!("Updated the serve label to \"true\" for the Head Pod ns/{head}");
+    assert_eq!(world.notes("UpdatedHeadPodServeLabel"), [note]);
+    assert_eq!(world.object(Kind::Pod, &head)["metadata"]["labels"]["ray.io/serve"], "true");
+
+    let (writes, puts) = (world.status_writes, world.puts.len());
+    let before = world.writes;
+    world.steps(30);
+    assert_eq!((world.status_writes, world.puts.len(), world.writes), (writes, puts, before), "at rest");
+}
+
+#[test]
+fn statuses_always_have_both_slots() {
+    let mut world = service();
+    world.steps(2);
+    let status = serde_json::to_value(world.status()).unwrap();
+    let empty = json!({
+        "rayClusterStatus": {"desiredCPU": "0", "desiredMemory": "0", "desiredGPU": "0", "desiredTPU": "0", "head": {}},
+    });
+    assert_eq!(status["activeServiceStatus"], empty);
+    for absent in ["numServeEndpoints", "serviceStatus"] {
+        assert!(status.get(absent).is_none(), "{absent}");
+    }
+}
+
+#[test]
+fn example_8_2_upgrade() {
+    let mut world = service();
+    world.until_ready();
+    let c1 = world.active();
+    let sent = world.puts.len();
+    world.set_version("2.54.0");
+    world.step();
+    let c2 = world.pending();
+    assert!(!c2.is_empty() && c2 != c1);
+    assert_eq!(world.condition("UpgradeInProgress"), ("True", "BothActivePendingClustersExist"));
+    assert_eq!((world.condition("Ready").0, world.status().observed_generation), ("True", Some(3)));
+    let active = world.status().active_service_status.unwrap();
+    assert!(active.application_statuses.is_some(), "the active cluster's applications stay visible");
+
+    world.outcomes.insert(c2.clone(), "DEPLOYING".to_owned());
+    world.steps(4);
+    assert_eq!(world.puts[sent..].iter().map(|(to, _)| to).collect::<Vec<_>>(), [&c2], "only the new one");
+    assert_eq!(world.leads_to("web-serve-svc"), c1);
+    assert_eq!(world.endpoints(), 2);
+
+    world.set_apps(&c2, "RUNNING");
+    world.until("promoted", |world| world.active() == c2);
+    assert_eq!((world.leads_to("web-head-svc"), world.leads_to("web-serve-svc")), (c2.clone(), c2.clone()));
+    assert_eq!(
+        world.notes("UpdatedService"),
+        ["Updated the service ns/web-head-svc", "Updated the service ns/web-serve-svc"]
+    );
+    assert_eq!(world.condition("UpgradeInProgress"), ("False", "NoPendingCluster"));
+    world.step();
+    assert_eq!(world.clusters(), 2, "the old one stays for a while");
+    world.steps(28);
+    assert_eq!(world.clusters(), 2);
+    world.steps(4);
+    assert_eq!(world.names(Kind::RayCluster), [c2]);
+    assert_eq!(world.notes("DeletedRayCluster"), [format!("Deleted the RayCluster ns/{c1}")]);
+}
+
+#[test]
+fn edge_41_the_delay_is_that_of_the_spec_and_survives_a_restart() {
+    let check = |delay: Option<i32>, seconds: i64| {
+        let mut world = service();
+        world.until_ready();
+        let c1 = world.active();
+        world.edit(|spec| spec["rayClusterDeletionDelaySeconds"] = json!(delay));
+        world.set_version("2.54.0");
+        world.until("scheduled", |world| {
+            let cluster = world.objects.get(&target(Kind::RayCluster, &c1));
+            cluster.is_some_and(|cluster| !cluster["metadata"]["annotations"][DELETE_AFTER].is_null())
+        });
+        let scheduled = world.now;
+        world.restart_operator();
+        world.until("gone", |world| !world.names(Kind::RayCluster).contains(&c1));
+        let took = world.now.duration_since(scheduled).as_secs();
+        assert!((seconds..=seconds + 4).contains(&took), "{delay:?}: {took}");
+    };
+    check(None, 60);
+    check(Some(0), 0);
+    check(Some(5), 5);
+}
+
+#[test]
+fn the_old_cluster_drains_before_it_goes() {
+    let mut world = service();
+    world.edit(|spec| spec["rayClusterDeletionDelaySeconds"] = json!(0));
+    world.until_ready();
+    let c1 = world.active();
+    world.set_version("2.54.0");
+    world.until("promoted", |world| world.active() != c1);
+    // Endpoints that lag behind: the old Pods are still among them.
+    let uid = world.object(Kind::Pod, &format!("{c1}-head-0"))["metadata"]["uid"].clone();
+    let stale = |world: &mut World| {
+        let slice = world.object(Kind::EndpointSlice, "web-serve-svc");
+        slice["endpoints"] = json!([{"conditions": {"ready": true}, "targetRef": {"uid": uid}}]);
+    };
+    for _ in 0..5 {
+        world.advance(2);
+        stale(&mut world);
+        world.pass();
+    }
+    assert!(world.names(Kind::RayCluster).contains(&c1));
+    world.until("gone", |world| !world.names(Kind::RayCluster).contains(&c1));
+}
+
+#[test]
+fn edge_42_deletion_takes_the_clusters_first() {
+    let mut world = service();
+    world.until_ready();
+    world.delete_service();
+    let c1 = world.active();
+    world.object(Kind::RayCluster, &c1)["metadata"]["finalizers"] = json!(["held"]);
+    world.steps(3);
+    assert_eq!(world.notes("DeletedRayCluster"), [format!("Deleted the RayCluster ns/{c1}")]);
+    assert!(world.service.metadata.finalizers.is_some(), "it waits for the cluster");
+    world.remove(&target(Kind::RayCluster, &c1));
+    world.step();
+    assert_eq!(world.service.metadata.finalizers, Some(Vec::new()));
+}
+
+#[test]
+fn edge_43_a_dangling_cluster_that_stays_hurts_nobody() {
+    let mut world = service();
+    world.edit(|spec| spec["rayClusterDeletionDelaySeconds"] = json!(0));
+    world.until_ready();
+    let c1 = world.active();
+    world.object(Kind::RayCluster, &c1)["metadata"]["finalizers"] = json!(["held"]);
+    world.set_version("2.54.0");
+    world.until("promoted", |world| world.active() != c1);
+    world.steps(10);
+    assert_eq!(world.condition("Ready").0, "True");
+    assert_eq!(world.clusters(), 2);
+}
+
+#[test]
+fn edge_44_and_45_a_start_that_takes_too_long() {
+    let mut world = service();
+    world.annotate(INITIALIZING_TIMEOUT, "10s");
+    world.outcome = "DEPLOYING".to_owned();
+    world.until("timed out", |world| world.condition("Ready") == ("False", "InitializingTimeout"));
+    let message = world.full_condition("Ready").unwrap().message;
+    assert_eq!(
+        message,
+        "RayService failed to become ready within the configured timeout of 10s. Time spent initializing: 10s"
+    );
+    assert_eq!(
+        world.notes("RayServiceInitializingTimeout"),
+        ["RayService initializing timeout exceeded after 10s (configured timeout: 10s)"]
+    );
+    assert_eq!((world.active(), world.pending()), (String::new(), String::new()));
+    assert_eq!(world.condition("UpgradeInProgress"), ("False", "Initializing"));
+    assert_eq!(world.status().observed_generation, Some(2), "edge 46");
+    world.until("clean", |world| world.clusters() == 0);
+
+    world.annotate(INITIALIZING_TIMEOUT, "10m");
+    world.set_version("2.54.0");
+    world.steps(10);
+    assert_eq!((world.clusters(), world.condition("Ready").1), (0, "InitializingTimeout"));
+
+    world.edit(|spec| spec["suspend"] = json!(true));
+    world.until("suspended", |world| world.condition("Suspended").0 == "True");
+    world.outcome = "RUNNING".to_owned();
+    world.edit(|spec| spec["suspend"] = json!(false));
+    world.until_ready();
+}
+
+#[test]
+fn edge_44_a_start_in_time_and_one_that_is_ready_are_left_alone() {
+    let mut world = service();
+    world.annotate(INITIALIZING_TIMEOUT, "10m");
+    world.until_ready();
+    world.advance(3600);
+    world.steps(2);
+    assert_eq!(world.condition("Ready").0, "True");
+    // Endpoints that are lost later are no start.
+    world.deaf.insert(world.active());
+    let worker = format!("{}-worker-1", world.active());
+    world.object(Kind::Pod, &worker)["metadata"]["labels"]["ray.io/serve"] = json!("false");
+    world.until("no endpoints", |world| world.condition("Ready") == ("False", "ZeroServeEndpoints"));
+    world.advance(3600);
+    world.steps(2);
+    assert_eq!(world.condition("Ready"), ("False", "ZeroServeEndpoints"));
+}
+
+#[test]
+fn edge_9_invalid_first_and_then_fixed() {
+    let mut world = service();
+    world.edit(|spec| spec["upgradeStrategy"] = json!({"type": "invalidStrategy"}));
+    world.steps(3);
+    let text = "The RayService spec is invalid: Spec.UpgradeStrategy.Type value invalidStrategy is invalid, valid \
+                options are NewClusterWithIncrementalUpgrade, NewCluster, or None";
+    assert_eq!(world.condition("Ready"), ("False", "ValidationFailed"));
+    assert_eq!(world.full_condition("Ready").unwrap().message, text);
+    assert_eq!(world.notes("InvalidRayServiceSpec"), [format!("ns/web: {text}")]);
+    assert_eq!(world.status_writes, 1, "said once");
+    assert_eq!(world.clusters(), 0);
+    world.edit(|spec| spec["upgradeStrategy"] = json!({"type": "NewCluster"}));
+    world.step();
+    assert_eq!(world.condition("UpgradeInProgress"), ("Unknown", "NoActiveCluster"));
+    world.until_ready();
+    assert_eq!(world.condition("UpgradeInProgress"), ("False", "NoPendingCluster"));
+}
+
+#[test]
+fn edge_7_others_manage_it() {
+    let check = |manager: Option<&str>, ours: bool| {
+        let mut world = service();
+        world.edit(|spec| spec["managedBy"] = json!(manager));
+        world.steps(4);
+        assert_eq!(world.clusters() > 0, ours, "{manager:?}");
+        assert_eq!(world.service.metadata.finalizers.is_some(), ours, "{manager:?}");
+    };
+    check(None, true);
+    check(Some("ray.io/kuberay-operator"), true);
+    check(Some(""), false);
+    check(Some("kueue.x-k8s.io/multikueue"), false);
+}
+
+#[test]
+fn edge_12_what_a_cluster_is_made_of() {
+    let mut world = service();
+    world.annotate("example.com/note", "kept");
+    world.service.metadata.labels = Some([("team".to_owned(), "x".to_owned())].into());
+    world.steps(3);
+    let name = world.pending();
+    let cluster = world.object(Kind::RayCluster, &name).clone();
+    let metadata = &cluster["metadata"];
+    assert_eq!(
+        metadata["labels"],
+        json!({"team": "x", "ray.io/originated-from-cr-name": "web", "ray.io/originated-from-crd": "RayService"})
+    );
+    assert_eq!(metadata["annotations"]["example.com/note"], "kept");
+    assert_eq!(metadata["annotations"]["ray.io/kuberay-version"], "v1.7.0");
+    assert_eq!(metadata["annotations"]["ray.io/num-worker-groups"], "1");
+    assert_eq!(metadata["annotations"][SERVICE_HASH].as_str().unwrap().len(), 32);
+    assert_eq!(
+        metadata["ownerReferences"],
+        json!([{
+            "apiVersion": "ray.io/v1", "kind": "RayService", "name": "web", "uid": "u-web", "controller": true,
+            "blockOwnerDeletion": true,
+        }])
+    );
+    let group = &cluster["spec"]["workerGroupSpecs"][0];
+    assert_eq!((&group["replicas"], &group["scaleStrategy"]), (&json!(1), &json!({})));
+    assert_eq!(group["template"]["metadata"], json!({}));
+}
+
+#[test]
+fn edge_1_the_longest_name_is_used_whole() {
+    let mut world = service();
+    let name = "s".repeat(47);
+    world.service.metadata.name = Some(name.clone());
+    world.until("Services", |world| world.names(Kind::Service).len() == 2);
+    assert_eq!(world.names(Kind::Service), [format!("{name}-head-svc"), format!("{name}-serve-svc")]);
+}

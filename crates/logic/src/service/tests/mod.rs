@@ -1,0 +1,9 @@
+mod gradual;
+mod lifecycle;
+mod objects;
+mod properties;
+mod rollback;
+mod serve;
+mod spec_changes;
+mod suspend;
+mod world;

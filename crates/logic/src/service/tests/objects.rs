@@ -1,0 +1,150 @@
+//! Services, endpoints, conditions.
+
+use super::world::{group, service, target};
+use crate::action::Kind;
+use crate::service::{Observed, plan};
+use crate::view::EndpointSliceView;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+#[test]
+fn edge_32_services_of_the_same_cluster_are_left_alone() {
+    let mut world = service();
+    world.until_ready();
+    let ports = json!([{"name": "mine", "port": 1}]);
+    for service in ["web-head-svc", "web-serve-svc"] {
+        world.object(Kind::Service, service)["spec"]["ports"] = ports.clone();
+        world.object(Kind::Service, service)["metadata"]["finalizers"] = json!(["cloud/load-balancer"]);
+    }
+    world.steps(3);
+    assert_eq!(world.object(Kind::Service, "web-head-svc")["spec"]["ports"], ports);
+    let address = world.object(Kind::Service, "web-serve-svc")["spec"]["clusterIP"].clone();
+    let c1 = world.active();
+    world.set_version("2.54.0");
+    world.until("promoted", |world| world.active() != c1);
+    let after = world.object(Kind::Service, "web-serve-svc").clone();
+    assert_eq!(after["spec"]["ports"], json!([{"name": "serve", "port": 8000}]));
+    assert_eq!(after["spec"]["clusterIP"], address);
+    assert_eq!(after["metadata"]["finalizers"], json!(["cloud/load-balancer"]), "the rest of it is the user's");
+}
+
+#[test]
+fn edge_34_a_head_without_a_port_for_serve_is_told() {
+    let mut world = service();
+    world.edit(|spec| {
+        spec["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"][0]["ports"] =
+            json!([{"name": "server", "containerPort": 8000}]);
+    });
+    world.steps(12);
+    let notes = world.notes("FailedToCreateService");
+    let start = "Failed to create the service ns/web-serve-svc, Please specify a port named 'serve'";
+    assert!(notes.len() == 1 && notes[0].starts_with(start), "{notes:?}");
+    assert_eq!(world.active(), "", "nothing to promote to");
+}
+
+#[test]
+fn edge_35_endpoints_are_counted_by_the_users_name() {
+    let mut world = service();
+    world.edit(|spec| {
+        spec["serveService"] = json!({"metadata": {"name": "mine", "namespace": "elsewhere"}, "spec": {"ports": []}});
+    });
+    world.until_ready();
+    assert_eq!(world.names(Kind::Service), ["mine", "web-head-svc"]);
+    assert_eq!(world.endpoints(), 2);
+}
+
+#[test]
+fn edge_37_pods_are_counted_once_and_only_when_ready() {
+    let mut world = service();
+    world.until_ready();
+    let check = |slices: Value, expect: Option<i32>| {
+        let slices: Vec<Value> = serde_json::from_value(slices).unwrap();
+        let labels = json!({"kubernetes.io/service-name": "web-serve-svc"});
+        let slices = slices.into_iter().map(|endpoints| {
+            let slice = json!({"metadata": {"name": "s", "labels": labels}, "endpoints": endpoints});
+            Arc::new(serde_json::from_value::<EndpointSliceView>(slice).unwrap())
+        });
+        let seen = Observed { slices: slices.collect(), ..world.observed(Default::default()) };
+        let plan = plan(&seen, world.now, &world.config);
+        let status = plan.status.unwrap_or_else(|| world.status());
+        assert_eq!(status.num_serve_endpoints, expect);
+    };
+    let endpoint = |ready: Value, uid: &str| json!({"conditions": {"ready": ready}, "targetRef": {"uid": uid}});
+    check(json!([[endpoint(json!(true), "a")], [endpoint(json!(true), "a"), endpoint(json!(true), "b")]]), Some(2));
+    check(json!([[endpoint(json!(null), "a"), endpoint(json!(false), "b"), endpoint(json!(true), "")]]), None);
+    check(json!([[{"conditions": {"ready": true}}, {}], null]), None);
+}
+
+#[test]
+fn edge_38_ready_follows_the_endpoints() {
+    let mut world = service();
+    world.until_ready();
+    let set = |world: &mut super::world::World, status: &str, reason: &str| {
+        let conditions = world.service.status.as_mut().unwrap().conditions.as_mut().unwrap();
+        let ready = conditions.iter_mut().find(|condition| condition.type_ == "Ready").unwrap();
+        (ready.status, ready.reason) = (status.to_owned(), reason.to_owned());
+    };
+    set(&mut world, "True", "Anything");
+    world.step();
+    assert_eq!(world.condition("Ready"), ("True", "NonZeroServeEndpoints"));
+    let active = world.active();
+    world.stuck.insert(active);
+    world.steps(2);
+    assert_eq!(world.condition("Ready"), ("False", "ZeroServeEndpoints"));
+    set(&mut world, "False", "Anything");
+    world.step();
+    assert_eq!(world.condition("Ready"), ("False", "Anything"));
+}
+
+#[test]
+fn edge_40_only_news_is_written() {
+    let mut world = service();
+    world.until_ready();
+    let writes = world.status_writes;
+    world.steps(2);
+    assert_eq!(world.status_writes, writes);
+    world.service.status.as_mut().unwrap().service_status = None;
+    world.step();
+    assert_eq!(world.status_writes, writes + 1);
+    world.edit(|spec| spec["rayClusterConfig"]["workerGroupSpecs"][0]["replicas"] = json!(2));
+    world.steps(2);
+    assert_eq!(world.status_writes, writes + 2, "the conditions say for which generation they hold");
+    assert_eq!(world.full_condition("Ready").unwrap().observed_generation, world.status().observed_generation);
+}
+
+#[test]
+fn writes_that_fail_leave_the_status_as_it_is() {
+    let mut world = service();
+    world.until("reserved", |world| !world.pending().is_empty());
+    world.refuse = Box::new(|todo| (todo.action.target().kind == Kind::RayCluster).then(|| "quota".to_owned()));
+    let before = world.status();
+    world.steps(3);
+    assert_eq!((world.status(), world.clusters()), (before, 0));
+    let c1 = world.pending();
+    assert_eq!(world.notes("FailedToCreateRayCluster"), [format!("Failed to create the RayCluster ns/{c1}: quota")]);
+    world.refuse = Box::new(|todo| (todo.action.target().kind == Kind::Service).then(|| "quota".to_owned()));
+    world.steps(8);
+    assert_eq!(world.active(), "", "no promotion without Services");
+    assert!(
+        world.notes("FailedToCreateService").contains(&"Failed to create the service ns/web-head-svc, quota".into())
+    );
+    world.refuse = Box::new(|_| None);
+    world.until_ready();
+}
+
+#[test]
+fn workers_that_are_lost_and_come_back() {
+    let mut world = service();
+    world.edit(|spec| {
+        spec["excludeHeadPodFromServeSvc"] = json!(true);
+        spec["rayClusterConfig"]["workerGroupSpecs"] = json!([group("small", 2)]);
+    });
+    world.until_ready();
+    assert_eq!(world.endpoints(), 2);
+    let active = world.active();
+    world.stuck.insert(active.clone());
+    world.until("lost", |world| world.condition("Ready") == ("False", "ZeroServeEndpoints"));
+    world.stuck.remove(&active);
+    world.until_ready();
+    assert!(world.objects.contains_key(&target(Kind::Service, "web-serve-svc")));
+}

@@ -1,0 +1,181 @@
+//! What holds in every world.
+
+use super::world::{World, gradual, group, service};
+use crate::action::Kind;
+use proptest::prelude::*;
+use serde_json::json;
+
+/// Something that happens to a RayService.
+#[derive(Clone, Copy, Debug)]
+enum Happening {
+    Version(u8),
+    Config(u8),
+    AddGroup,
+    Strategy(u8),
+    Suspend(bool),
+    LoseCluster(u8),
+    LoseService,
+    LoseRoute,
+    Apps(u8),
+    Proxies(u8),
+    Heads(u8),
+    Silence(bool),
+    Restart,
+    Time(u16),
+    Steps(u8),
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    prop_oneof![
+        (0u8..3).prop_map(Happening::Version),
+        (0u8..4).prop_map(Happening::Config),
+        Just(Happening::AddGroup),
+        (0u8..3).prop_map(Happening::Strategy),
+        any::<bool>().prop_map(Happening::Suspend),
+        (0u8..3).prop_map(Happening::LoseCluster),
+        Just(Happening::LoseService),
+        Just(Happening::LoseRoute),
+        (0u8..3).prop_map(Happening::Apps),
+        (0u8..3).prop_map(Happening::Proxies),
+        (0u8..3).prop_map(Happening::Heads),
+        any::<bool>().prop_map(Happening::Silence),
+        Just(Happening::Restart),
+        (0u16..5000).prop_map(Happening::Time),
+        (1u8..12).prop_map(Happening::Steps),
+    ]
+}
+
+fn happen(world: &mut World, happening: Happening) {
+    let clusters = world.names(Kind::RayCluster);
+    let some = |which: u8| clusters.get(usize::from(which)).cloned();
+    match happening {
+        Happening::Version(version) => world.set_version(&format!("2.5{version}.0")),
+        Happening::Config(config) => {
+            let configs = ["", "applications: [", "applications: [{name: a}]", super::world::CONFIG];
+            world.edit(|spec| spec["serveConfigV2"] = json!(configs[usize::from(config)]));
+        }
+        Happening::AddGroup => world.edit(|spec| {
+            let groups = spec["rayClusterConfig"]["workerGroupSpecs"].as_array_mut().unwrap();
+            groups.push(group(&format!("g{}", groups.len()), 1));
+        }),
+        Happening::Strategy(strategy) => world.edit(|spec| {
+            spec["rayClusterConfig"]["enableInTreeAutoscaling"] = json!(true);
+            let types = ["None", "NewCluster", "NewClusterWithIncrementalUpgrade"];
+            let options = json!({"gatewayClassName": "x", "stepSizePercent": 40, "intervalSeconds": 3});
+            spec["upgradeStrategy"] = json!({"type": types[usize::from(strategy)], "clusterUpgradeOptions": options});
+        }),
+        Happening::Suspend(suspend) => world.edit(|spec| spec["suspend"] = json!(suspend)),
+        Happening::LoseCluster(which) => {
+            if let Some(name) = some(which) {
+                world.remove(&super::world::target(Kind::RayCluster, &name));
+            }
+        }
+        Happening::LoseService => world.objects.retain(|target, _| target.kind != Kind::Service),
+        Happening::LoseRoute => world.objects.retain(|target, _| target.kind != Kind::HttpRoute),
+        Happening::Apps(status) => {
+            let status = ["RUNNING", "DEPLOYING", "DEPLOY_FAILED"][usize::from(status)];
+            world.outcome = status.to_owned();
+            clusters.iter().for_each(|name| world.set_apps(name, status));
+        }
+        Happening::Proxies(which) => {
+            let name = some(which).unwrap_or_default();
+            if !world.deaf.remove(&name) {
+                world.deaf.insert(name);
+            }
+        }
+        Happening::Heads(which) => {
+            let name = some(which).unwrap_or_default();
+            if !world.stuck.remove(&name) {
+                world.stuck.insert(name);
+            }
+        }
+        Happening::Silence(silent) => {
+            world.silent = if silent { clusters.into_iter().collect() } else { Default::default() };
+        }
+        Happening::Restart => world.restart_operator(),
+        Happening::Time(seconds) => world.advance(seconds.into()),
+        Happening::Steps(steps) => world.steps(steps.into()),
+    }
+}
+
+/// All is well from now on.
+fn heal(world: &mut World) {
+    world.silent.clear();
+    world.deaf.clear();
+    world.stuck.clear();
+    world.outcomes.clear();
+    world.outcome = "RUNNING".to_owned();
+    world.edit(|spec| {
+        spec["suspend"] = json!(false);
+        spec["serveConfigV2"] = json!(super::world::CONFIG);
+        // What was given up before is not tried again; something new is.
+        spec["rayClusterConfig"]["rayVersion"] = json!("2.59.0");
+    });
+    for name in world.names(Kind::RayCluster) {
+        world.set_apps(&name, "RUNNING");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn every_world_comes_to_serve_from_one_cluster(
+        happenings in prop::collection::vec(happening(), 1..14), in_steps: bool,
+    ) {
+        let mut world = if in_steps { gradual(50, 4, 50) } else { service() };
+        for happening in happenings {
+            happen(&mut world, happening);
+            world.step();
+        }
+        heal(&mut world);
+        world.until("serving from one cluster", |world| {
+            let clusters = world.all(Kind::RayCluster);
+            let is_wanted = clusters.len() == 1 && clusters[0]["spec"]["rayVersion"] == "2.59.0";
+            let is_kept = world.service.spec.upgrade_strategy.as_ref().is_some_and(|of| of.type_.as_deref() == Some("None"));
+            let ready = world.condition("Ready").0 == "True" && world.pending().is_empty();
+            ready && (is_wanted || (is_kept && clusters.len() == 1))
+        });
+        world.steps(5);
+        world.steps(5);
+        let before = (world.status_writes, world.writes, world.puts.len());
+        world.steps(5);
+        prop_assert_eq!((world.status_writes, world.writes, world.puts.len()), before, "at rest nothing is written");
+    }
+
+    #[test]
+    fn an_upgrade_never_serves_with_fewer_than_before(
+        workers in 1i32..5, deaf: bool, late in 0usize..12, in_steps: bool, restart: bool,
+    ) {
+        let mut world = if in_steps { gradual(50, 4, 50) } else { service() };
+        world.edit(|spec| {
+            spec["rayClusterConfig"]["workerGroupSpecs"] = json!([group("small", workers)]);
+            spec["rayClusterConfig"]["workerGroupSpecs"][0]["minReplicas"] = json!(workers);
+        });
+        world.until_ready();
+        let (before, c1) = (world.endpoints(), world.active());
+        prop_assert_eq!(before, workers + 1);
+        world.outcome = "DEPLOYING".to_owned();
+        world.set_version("2.54.0");
+        world.until("made", |world| world.clusters() == 2);
+        let c2 = world.pending();
+        if deaf {
+            world.deaf.insert(c2.clone());
+        }
+        for step in 0..60 {
+            if step == late {
+                world.set_apps(&c2, "RUNNING");
+                if restart {
+                    world.restart_operator();
+                }
+            }
+            if step == late + 10 {
+                world.deaf.clear();
+            }
+            world.step();
+            prop_assert!(world.endpoints() >= before, "{} of {before} at step {step}", world.endpoints());
+            prop_assert!(world.clusters() <= 2);
+        }
+        prop_assert_ne!(world.active(), c1);
+    }
+}

@@ -1,0 +1,131 @@
+//! Gradual upgrades that turn around.
+
+use super::world::{World, gradual};
+use crate::action::Kind;
+use serde_json::json;
+
+/// An upgrade from A to B that has come this far.
+fn on_the_way(pending_traffic: i64) -> (World, String, String) {
+    let mut world = gradual(10, 5, 10);
+    world.until("route", |world| world.weights() == [100] && world.condition("Ready").0 == "True");
+    world.steps(2);
+    let a = world.active();
+    world.set_version("2.54.0");
+    world.until("on the way", |world| world.weights().get(1) == Some(&pending_traffic));
+    world.step();
+    let b = world.pending();
+    (world, a, b)
+}
+
+#[test]
+fn edge_65_back_from_everywhere() {
+    for traffic in [0, 10, 30, 70, 90] {
+        let (mut world, a, b) = on_the_way(traffic);
+        world.set_version("2.53.0");
+        world.step();
+        if traffic > 0 {
+            assert_eq!(world.condition("RollbackInProgress"), ("True", "DesiredClusterSpecChanged"), "{traffic}");
+            let message = world.full_condition("RollbackInProgress").unwrap().message;
+            assert_eq!(message, "Goal state reverted to original cluster, rolling back.");
+        }
+        let mut last = 100 - traffic;
+        while !world.pending().is_empty() {
+            world.step();
+            let weight = world.weights()[0];
+            assert!(weight >= last, "{traffic}: {weight} after {last}");
+            last = weight;
+        }
+        assert_eq!((world.active(), world.condition("RollbackInProgress")), (a.clone(), ("", "")));
+        assert_eq!(world.condition("UpgradeInProgress"), ("False", "NoPendingCluster"));
+        assert_eq!(world.shares()[0], (Some(100), Some(100)));
+        world.until("one backend", |world| world.weights() == [100]);
+        world.until("clean", |world| world.names(Kind::RayCluster) == [a.clone()]);
+        assert!(world.capacities(&b).last().is_none_or(|last| *last == 0));
+    }
+}
+
+#[test]
+fn edge_65_back_although_the_new_head_is_lost() {
+    let (mut world, a, b) = on_the_way(0);
+    world.stuck.insert(b);
+    world.steps(2);
+    world.set_version("2.53.0");
+    world.until("back", |world| world.pending().is_empty());
+    assert_eq!(world.active(), a);
+}
+
+#[test]
+fn edge_61_and_65_forwards_again() {
+    let (mut world, a, b) = on_the_way(50);
+    world.set_version("2.53.0");
+    world.steps(6);
+    assert_eq!(world.condition("RollbackInProgress").0, "True");
+    world.set_version("2.54.0");
+    world.step();
+    assert_eq!(world.condition("RollbackInProgress"), ("", ""));
+    world.until("promoted", |world| world.active() == b && world.pending().is_empty());
+    world.until("clean", |world| !world.names(Kind::RayCluster).contains(&a));
+}
+
+#[test]
+fn edge_61_and_65_a_third_spec_goes_back_first() {
+    let (mut world, a, b) = on_the_way(50);
+    let sent = world.puts.len();
+    world.edit(|spec| {
+        spec["rayClusterConfig"]["rayVersion"] = json!("2.55.0");
+        spec["serveConfigV2"] = json!("applications: [{name: third}]");
+    });
+    world.step();
+    let message = world.full_condition("RollbackInProgress").unwrap().message;
+    assert_eq!(message, "Goal state changed mid-upgrade, rolling back to original cluster.");
+    world.until("back", |world| world.pending() != b);
+    assert_eq!(world.active(), a);
+    let c = world.pending();
+    assert!(!c.is_empty(), "the same pass begins anew");
+    let third = |to: &str| {
+        let sent = world.puts[sent..].iter().filter(|(other, _)| other == to);
+        sent.filter(|(_, body)| body["applications"][0]["name"] == "third").count()
+    };
+    assert_eq!((third(&a), third(&b)), (0, 0), "nobody gets what is not theirs");
+    world.until("promoted", |world| world.active() == c && world.pending().is_empty());
+}
+
+#[test]
+fn edge_63_who_is_given_the_config_of_the_spec() {
+    let (mut world, a, b) = on_the_way(50);
+    let sent = world.puts.len();
+    world.edit(|spec| spec["serveConfigV2"] = json!("applications: [{name: next}]"));
+    world.steps(3);
+    let next = |world: &World, to: &str| {
+        let sent = world.puts[sent..].iter().filter(|(other, _)| other == to);
+        sent.filter(|(_, body)| body["applications"][0]["name"] == "next").count()
+    };
+    assert!(next(&world, &b) > 0 && next(&world, &a) == 0, "the pending one, during an upgrade");
+    let so_far = next(&world, &b);
+    world.edit(|spec| {
+        spec["serveConfigV2"] = json!("applications: [{name: back}]");
+        spec["rayClusterConfig"]["rayVersion"] = json!("2.53.0");
+    });
+    world.steps(4);
+    let back = world.puts.iter().filter(|(_, body)| body["applications"][0]["name"] == "back");
+    let to: Vec<&String> = back.map(|(to, _)| to).collect();
+    assert!(!to.is_empty() && to.iter().all(|to| **to == a), "the active one, during a rollback");
+    assert!(next(&world, &b) >= so_far);
+}
+
+#[test]
+fn an_upgrade_that_runs_out_of_time_goes_back_step_by_step() {
+    let (mut world, a, b) = on_the_way(30);
+    world.set_apps(&b, "UNHEALTHY");
+    world.steps(2);
+    world.advance(3700);
+    world.step();
+    assert_eq!(world.condition("RollbackInProgress"), ("True", "UpgradeTimedOut"));
+    world.until("back", |world| world.pending().is_empty());
+    assert_eq!((world.active(), world.condition("UpgradeInProgress")), (a.clone(), ("False", "UpgradeTimedOut")));
+    world.until("clean", |world| world.names(Kind::RayCluster) == [a.clone()]);
+    world.steps(50);
+    assert_eq!((world.clusters(), world.weights()), (1, vec![100]));
+    world.set_version("2.55.0");
+    world.until("promoted", |world| world.active() != a && world.pending().is_empty());
+}

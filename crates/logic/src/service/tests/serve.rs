@@ -1,0 +1,226 @@
+//! Serve: what is sent and when, what is told, and who may take requests.
+
+use super::world::{service, target};
+use crate::action::Kind;
+use crate::labels::SERVE;
+use serde_json::json;
+
+#[test]
+fn edge_24_all_applications_must_run() {
+    let mut world = service();
+    world.edit(|spec| spec["serveConfigV2"] = json!("applications: [{name: a}, {name: b}]"));
+    world.outcome = "DEPLOYING".to_owned();
+    world.steps(6);
+    let c1 = world.pending();
+    world.apps.get_mut(&c1).unwrap().get_mut("a").unwrap()["status"] = json!("RUNNING");
+    world.steps(4);
+    assert_eq!((world.active().as_str(), world.names(Kind::Service).len()), ("", 0));
+    world.set_apps(&c1, "RUNNING");
+    world.until("promoted", |world| world.active() == c1);
+}
+
+#[test]
+fn the_application_without_a_name_is_the_default_one() {
+    let mut world = service();
+    world.edit(|spec| spec["serveConfigV2"] = json!("applications: [{import_path: 'a:b'}]"));
+    world.outcome = "DEPLOYING".to_owned();
+    world.steps(6);
+    let apps = world.status().pending_service_status.unwrap().application_statuses.unwrap();
+    assert_eq!(apps.keys().collect::<Vec<_>>(), ["default"]);
+}
+
+#[test]
+fn edge_27_what_a_head_forgets_is_sent_again() {
+    let mut world = service();
+    world.until_ready();
+    let active = world.active();
+    let sent = world.puts.len();
+    world.apps.remove(&active);
+    let head = format!("{active}-head-0");
+    world.objects.remove(&target(Kind::Pod, &head));
+    world.steps(5);
+    assert_eq!(world.puts.len(), sent + 1);
+    assert_eq!(world.object(Kind::Pod, &head)["metadata"]["labels"][SERVE], "true");
+    assert_eq!(world.condition("Ready").0, "True");
+}
+
+#[test]
+fn what_is_forgotten_during_an_upgrade_is_sent_again_as_it_was() {
+    let mut world = service();
+    world.until_ready();
+    let active = world.active();
+    world.outcome = "DEPLOYING".to_owned();
+    world.edit(|spec| {
+        spec["serveConfigV2"] = json!("applications: [{name: new}]");
+        spec["rayClusterConfig"]["rayVersion"] = json!("2.54.0");
+    });
+    world.steps(5);
+    world.apps.remove(&active);
+    world.steps(3);
+    let (to, body) = world.puts.last().unwrap();
+    assert_eq!((to, body["applications"][0]["name"].as_str()), (&active, Some("app")));
+}
+
+#[test]
+fn an_operator_that_restarts_sends_the_config_once() {
+    let mut world = service();
+    world.until_ready();
+    let sent = world.puts.len();
+    let writes = world.status_writes;
+    world.restart_operator();
+    world.steps(10);
+    assert_eq!(world.puts.len(), sent + 1);
+    assert_eq!(world.status_writes, writes, "and nothing else happens");
+}
+
+#[test]
+fn an_empty_config_is_sent_once() {
+    let mut world = service();
+    world.edit(|spec| spec["serveConfigV2"] = json!(null));
+    world.steps(30);
+    assert_eq!(world.puts.len(), 1);
+    assert_eq!(world.puts[0].1, json!({}));
+    assert_eq!(world.condition("Ready"), ("False", "Initializing"));
+}
+
+#[test]
+fn a_config_that_is_no_yaml_is_told_and_hurts_nobody() {
+    let mut world = service();
+    world.until_ready();
+    let (active, sent) = (world.active(), world.puts.len());
+    world.edit(|spec| spec["serveConfigV2"] = json!("applications: ["));
+    world.steps(3);
+    let notes = world.notes("FailedToUpdateServeApplications");
+    let start =
+        format!("Failed to update serve applications to the RayCluster ns/{active}: error converting YAML to JSON");
+    assert!(notes.len() == 1 && notes[0].starts_with(&start), "{notes:?}");
+    assert_eq!((world.puts.len(), world.condition("Ready").0), (sent, "True"));
+}
+
+#[test]
+fn a_config_that_ray_refuses_is_told_and_tried_again() {
+    let mut world = service();
+    world.refused = Some("no".to_owned());
+    world.steps(8);
+    let c1 = world.pending();
+    let note = format!("Failed to update serve applications to the RayCluster ns/{c1}: no");
+    assert_eq!(world.notes("FailedToUpdateServeApplications"), [note]);
+    assert_eq!(world.active(), "");
+    world.refused = None;
+    world.until_ready();
+}
+
+#[test]
+fn a_dashboard_that_says_nothing_changes_nothing() {
+    let mut world = service();
+    world.until_ready();
+    let before = world.status();
+    world.silent.insert(world.active());
+    world.steps(10);
+    assert_eq!(world.status(), before, "what was known stays");
+}
+
+#[test]
+fn an_application_that_gets_ill_is_shown_and_goes_on_serving() {
+    let mut world = service();
+    world.until_ready();
+    let active = world.active();
+    world.set_apps(&active, "UNHEALTHY");
+    world.steps(2);
+    let apps = world.status().active_service_status.unwrap().application_statuses.unwrap();
+    assert_eq!(apps["app"].status.as_deref(), Some("UNHEALTHY"));
+    assert_eq!((world.condition("Ready").0, world.leads_to("web-serve-svc")), ("True", active));
+}
+
+#[test]
+fn edge_29_who_may_take_requests() {
+    let check = |exclude: bool, healthy: bool, expect: &str| {
+        let mut world = service();
+        world.edit(|spec| spec["excludeHeadPodFromServeSvc"] = json!(exclude));
+        world.until("serving", |world| !world.active().is_empty());
+        let active = world.active();
+        if !healthy {
+            world.deaf.insert(active.clone());
+        }
+        world.steps(3);
+        let head = format!("{active}-head-0");
+        assert_eq!(world.object(Kind::Pod, &head)["metadata"]["labels"][SERVE], expect, "{exclude} {healthy}");
+        assert_eq!(world.endpoints(), if expect == "true" { 2 } else { 1 });
+    };
+    check(true, true, "false");
+    check(false, true, "true");
+    check(true, false, "false");
+    check(false, false, "false");
+}
+
+#[test]
+fn edge_30_the_head_by_its_pod_where_clusters_have_no_conditions() {
+    let mut world = service();
+    world.config.gates.ray_cluster_status_conditions = false;
+    world.steps(3);
+    let c1 = world.pending();
+    world.stuck.insert(c1.clone());
+    world.steps(3);
+    assert!(world.puts.is_empty(), "a head that is not ready is not asked");
+    world.stuck.remove(&c1);
+    world.until_ready();
+}
+
+#[test]
+fn edge_31_an_upgrade_out_of_a_cluster_that_serves_nobody() {
+    let mut world = service();
+    world.until_ready();
+    let c1 = world.active();
+    world.outcome = "DEPLOYING".to_owned();
+    world.set_version("2.54.0");
+    world.steps(3);
+    world.stuck.insert(c1.clone());
+    world.deaf.insert(c1.clone());
+    world.until("nobody answers", |world| world.condition("Ready") == ("False", "ZeroServeEndpoints"));
+    assert_eq!(world.condition("UpgradeInProgress").0, "True");
+    let c2 = world.pending();
+    world.set_apps(&c2, "RUNNING");
+    world.until("promoted", |world| world.active() == c2);
+    world.until_ready();
+}
+
+#[test]
+fn traffic_moves_only_when_the_new_proxies_answer() {
+    let mut world = service();
+    world.until_ready();
+    let c1 = world.active();
+    world.set_version("2.54.0");
+    world.step();
+    let c2 = world.pending();
+    world.deaf.insert(c2.clone());
+    world.steps(8);
+    assert_eq!((world.leads_to("web-serve-svc"), world.endpoints()), (c1.clone(), 2), "one of two answers");
+    world.deaf.remove(&c2);
+    world.until("promoted", |world| world.active() == c2);
+    assert_eq!(world.endpoints(), 2);
+
+    // A proxy that never comes does not hold an upgrade for ever, if another one answers.
+    world.set_version("2.55.0");
+    world.step();
+    let c3 = world.pending();
+    world.deaf.insert(c3.clone());
+    world.until("promoted", |world| world.active() == c3);
+}
+
+#[test]
+fn clusters_with_token_are_asked_with_it() {
+    let mut world = service();
+    world.edit(|spec| {
+        spec["rayClusterConfig"]["authOptions"] = json!({"mode": "token"});
+        spec["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"][0]["ports"] =
+            json!([{"name": "dashboard", "containerPort": 9999}, {"name": "serve", "containerPort": 9000}]);
+    });
+    world.steps(4);
+    let plan = world.step();
+    let watch = &plan.dashboard.unwrap().clusters[0];
+    let c1 = watch.cluster.clone();
+    let dashboard = watch.dashboard.clone().unwrap();
+    assert_eq!(dashboard.token_secret, Some(c1.clone()), "edge 26");
+    assert_eq!(dashboard.address, format!("{c1}-head-svc.ns.svc.cluster.local:9999"), "edge 33");
+    assert_eq!(watch.proxy.clone().unwrap().port, 9000);
+}

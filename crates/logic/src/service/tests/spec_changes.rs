@@ -1,0 +1,305 @@
+//! What a change of the spec does.
+
+use super::world::{CONFIG, World, group, service, target};
+use crate::action::Kind;
+use crate::labels::annotation::{KUBERAY_VERSION, NUM_WORKER_GROUPS, SERVICE_HASH};
+use serde_json::{Value, json};
+
+fn ready() -> World {
+    let mut world = service();
+    world.until_ready();
+    world
+}
+
+/// What a change did: whether there is a pending cluster, and the worker groups of the active one.
+fn change(world: &mut World, change: impl FnOnce(&mut Value)) -> (bool, usize) {
+    let active = world.active();
+    world.edit(change);
+    world.step();
+    assert_eq!(world.active(), active);
+    let groups = world.object(Kind::RayCluster, &active)["spec"]["workerGroupSpecs"].as_array().unwrap().len();
+    (!world.pending().is_empty(), groups)
+}
+
+#[test]
+fn edge_10_and_11_what_asks_for_a_new_cluster() {
+    let check = |edit: fn(&mut Value), expect: (bool, usize)| {
+        let mut world = ready();
+        assert_eq!(change(&mut world, |spec| edit(&mut spec["rayClusterConfig"])), expect);
+    };
+    check(|cluster| cluster["workerGroupSpecs"][0]["replicas"] = json!(3), (false, 1));
+    check(|cluster| cluster["workerGroupSpecs"][0]["minReplicas"] = json!(0), (false, 1));
+    check(|cluster| cluster["workerGroupSpecs"][0]["maxReplicas"] = json!(20), (false, 1));
+    check(
+        |cluster| cluster["headGroupSpec"]["template"]["spec"]["tolerations"] = json!([{"operator": "Exists"}]),
+        (false, 1),
+    );
+    check(
+        |cluster| cluster["headGroupSpec"]["template"]["spec"]["schedulingGates"] = json!([{"name": "x"}]),
+        (false, 1),
+    );
+    check(|cluster| cluster["rayVersion"] = json!("2.54.0"), (true, 1));
+    check(|cluster| cluster["workerGroupSpecs"].as_array_mut().unwrap().push(group("more", 2)), (false, 2));
+    check(
+        |cluster| {
+            cluster["workerGroupSpecs"][0]["replicas"] = json!(4);
+            cluster["workerGroupSpecs"].as_array_mut().unwrap().push(group("more", 2));
+        },
+        (false, 2),
+    );
+    check(
+        |cluster| {
+            cluster["rayVersion"] = json!("2.54.0");
+            cluster["workerGroupSpecs"].as_array_mut().unwrap().push(group("more", 2));
+        },
+        (true, 1),
+    );
+    check(|cluster| cluster["workerGroupSpecs"] = json!([]), (true, 1));
+}
+
+#[test]
+fn edge_13_a_pending_cluster_that_is_not_wanted_any_more_is_replaced() {
+    let mut world = ready();
+    world.outcome = "DEPLOYING".to_owned();
+    let active = world.active();
+    world.set_version("2.54.0");
+    world.steps(4);
+    let first = world.pending();
+    let sent = world.puts.len();
+    world.edit(|spec| {
+        spec["serveConfigV2"] = json!("applications: [{name: new}]");
+        spec["rayClusterConfig"]["rayVersion"] = json!("2.55.0");
+    });
+    world.step();
+    let second = world.pending();
+    assert!(second != first && !second.is_empty(), "edge 18");
+    world.set_apps(&first, "RUNNING");
+    world.steps(3);
+    assert_eq!(world.active(), active, "what was replaced is not promoted");
+    let to_first = world.puts[sent..].iter().filter(|(to, _)| *to == first).count();
+    assert_eq!(to_first, 0, "and it is not given what came after it");
+    world.outcomes.insert(second.clone(), "RUNNING".to_owned());
+    world.set_apps(&second, "RUNNING");
+    world.until("promoted", |world| world.active() == second);
+    world.until("clean", |world| world.clusters() == 1);
+}
+
+#[test]
+fn edge_15_a_reserved_name_is_used_and_made_from_the_latest_spec() {
+    let mut world = service();
+    world.steps(2);
+    let name = world.pending();
+    world.set_version("2.99.0");
+    world.step();
+    assert_eq!(world.names(Kind::RayCluster), [name.clone()]);
+    assert_eq!(world.object(Kind::RayCluster, &name)["spec"]["rayVersion"], "2.99.0");
+    assert_eq!((world.active(), world.pending()), (String::new(), name));
+}
+
+#[test]
+fn edge_16_clusters_of_other_versions_and_added_groups_are_updated_in_place() {
+    let mut world = ready();
+    let active = world.active();
+    world.object(Kind::RayCluster, &active)["metadata"]["annotations"][KUBERAY_VERSION] = json!("v1.6.2");
+    world.object(Kind::RayCluster, &active)["spec"]["suspend"] = json!(true);
+    world.step();
+    let cluster = world.object(Kind::RayCluster, &active).clone();
+    assert_eq!(cluster["metadata"]["annotations"][KUBERAY_VERSION], "v1.7.0");
+    assert_eq!(cluster["spec"]["suspend"], true, "suspension is somebody else's");
+    assert_eq!(world.notes("UpdatedRayCluster"), [format!("Updated the active RayCluster ns/{active}")]);
+
+    world.edit(|spec| spec["rayClusterConfig"]["workerGroupSpecs"].as_array_mut().unwrap().push(group("more", 2)));
+    world.step();
+    let cluster = world.object(Kind::RayCluster, &active).clone();
+    assert_eq!(cluster["metadata"]["annotations"][NUM_WORKER_GROUPS], "2");
+    assert_eq!(world.pending(), "");
+    let (writes, uid) = (world.writes, cluster["metadata"]["uid"].clone());
+    world.steps(3);
+    assert_eq!(world.object(Kind::RayCluster, &active)["metadata"]["uid"], uid);
+    assert_eq!(world.writes, writes, "once");
+}
+
+#[test]
+fn edge_16_added_groups_reach_the_pending_cluster_while_there_is_one() {
+    let mut world = ready();
+    world.outcome = "DEPLOYING".to_owned();
+    world.set_version("2.54.0");
+    world.steps(3);
+    let pending = world.pending();
+    world.edit(|spec| spec["rayClusterConfig"]["workerGroupSpecs"].as_array_mut().unwrap().push(group("more", 2)));
+    world.steps(2);
+    assert_eq!(world.pending(), pending);
+    assert_eq!(world.notes("UpdatedRayCluster"), [format!("Updated the pending RayCluster ns/{pending}")]);
+}
+
+#[test]
+fn edge_17_the_autoscaler_is_left_alone() {
+    let mut world = service();
+    world.edit(|spec| spec["rayClusterConfig"]["enableInTreeAutoscaling"] = json!(true));
+    world.until_ready();
+    let active = world.active();
+    world.object(Kind::RayCluster, &active)["spec"]["workerGroupSpecs"][0]["replicas"] = json!(5);
+    world.steps(3);
+    assert_eq!((world.active(), world.pending()), (active.clone(), String::new()));
+    // Also when the cluster is brought up to date in place.
+    world.edit(|spec| spec["rayClusterConfig"]["workerGroupSpecs"].as_array_mut().unwrap().push(group("more", 2)));
+    world.step();
+    let groups = world.object(Kind::RayCluster, &active)["spec"]["workerGroupSpecs"].clone();
+    assert_eq!((&groups[0]["replicas"], &groups[1]["replicas"]), (&json!(5), &json!(2)));
+}
+
+#[test]
+fn edge_19_a_new_serve_config_goes_to_the_active_cluster() {
+    let mut world = ready();
+    let active = world.active();
+    let sent = world.puts.len();
+    world.edit(|spec| spec["serveConfigV2"] = json!("applications: [{name: app}, {name: second}]"));
+    world.steps(3);
+    assert_eq!(world.puts.len(), sent + 1);
+    assert_eq!(world.puts[sent], (active.clone(), json!({"applications": [{"name": "app"}, {"name": "second"}]})));
+    let apps = world.status().active_service_status.unwrap().application_statuses.unwrap();
+    assert_eq!(apps.keys().collect::<Vec<_>>(), ["app", "second"]);
+    assert_eq!((world.active(), world.pending()), (active, String::new()));
+}
+
+#[test]
+fn edge_20_a_config_goes_with_its_cluster() {
+    let mut world = ready();
+    let active = world.active();
+    let sent = world.puts.len();
+    world.edit(|spec| {
+        spec["serveConfigV2"] = json!("applications: [{name: new}]");
+        spec["rayClusterConfig"]["rayVersion"] = json!("2.54.0");
+    });
+    world.step();
+    world.restart_operator();
+    world.until("promoted", |world| world.active() != active);
+    world.until("clean", |world| world.clusters() == 1);
+    let wrong = world.puts[sent..].iter().filter(|(to, _)| *to == active).count();
+    assert_eq!(wrong, 0, "the old cluster never gets the new configuration, also after a restart");
+    assert_eq!(world.puts.last().unwrap().1, json!({"applications": [{"name": "new"}]}));
+}
+
+#[test]
+fn edge_20_and_21_without_upgrades_only_the_config_arrives() {
+    let mut world = service();
+    world.edit(|spec| spec["upgradeStrategy"] = json!({"type": "None"}));
+    world.until_ready();
+    let active = world.active();
+    let before = world.object(Kind::RayCluster, &active).clone();
+    world.edit(|spec| {
+        spec["serveConfigV2"] = json!("applications: [{name: new}]");
+        spec["rayClusterConfig"]["rayVersion"] = json!("2.54.0");
+    });
+    world.steps(4);
+    assert_eq!((world.active(), world.pending()), (active.clone(), String::new()));
+    assert_eq!(world.puts.last().unwrap(), &(active.clone(), json!({"applications": [{"name": "new"}]})));
+    assert_eq!(world.object(Kind::RayCluster, &active)["spec"], before["spec"]);
+    assert_eq!(world.object(Kind::RayCluster, &active)["metadata"], before["metadata"]);
+}
+
+#[test]
+fn a_revert_goes_back_to_the_running_cluster() {
+    for steps in [1, 2, 4] {
+        let mut world = ready();
+        world.outcome = "DEPLOYING".to_owned();
+        let active = world.active();
+        let made = world.puts.len();
+        world.set_version("2.54.0");
+        world.steps(steps);
+        assert!(!world.pending().is_empty());
+        world.set_version("2.53.0");
+        world.step();
+        assert_eq!((world.active(), world.pending()), (active.clone(), String::new()), "after {steps} steps");
+        assert_eq!(world.condition("UpgradeInProgress"), ("False", "NoPendingCluster"));
+        world.until("clean", |world| world.names(Kind::RayCluster) == [active.clone()]);
+        let again = world.puts[made..].iter().filter(|(to, _)| *to == active).count();
+        assert_eq!((again, world.condition("Ready").0), (0, "True"));
+    }
+}
+
+#[test]
+fn the_active_cluster_deleted_by_hand_is_replaced() {
+    for strategy in ["NewCluster", "None"] {
+        let mut world = service();
+        world.edit(|spec| spec["upgradeStrategy"] = json!({"type": strategy}));
+        world.until_ready();
+        let lost = world.active();
+        world.remove(&target(Kind::RayCluster, &lost));
+        world.steps(2);
+        assert_eq!(world.condition("UpgradeInProgress"), ("True", "BothActivePendingClustersExist"));
+        assert_eq!(world.condition("Ready"), ("False", "ZeroServeEndpoints"));
+        world.until("replaced", |world| world.active() != lost && world.condition("Ready").0 == "True");
+        assert_eq!(world.condition("UpgradeInProgress"), ("False", "NoPendingCluster"));
+    }
+}
+
+#[test]
+fn the_pending_cluster_deleted_by_hand_is_made_again() {
+    let mut world = ready();
+    world.outcome = "DEPLOYING".to_owned();
+    world.set_version("2.54.0");
+    world.steps(4);
+    let pending = world.pending();
+    world.remove(&target(Kind::RayCluster, &pending));
+    world.outcome = "RUNNING".to_owned();
+    world.until("promoted", |world| world.active() == pending);
+}
+
+#[test]
+fn upgrades_that_cannot_finish_say_so_and_end() {
+    let mut world = ready();
+    world.outcome = "DEPLOY_FAILED".to_owned();
+    let active = world.active();
+    world.set_version("2.54.0");
+    world.steps(5);
+    let both = "Both active and pending Ray clusters exist";
+    assert_eq!(world.full_condition("UpgradeInProgress").unwrap().message, both);
+    world.advance(600);
+    world.step();
+    let message = world.full_condition("UpgradeInProgress").unwrap().message;
+    assert!(message.starts_with(both) && message.ends_with("Serve application app is DEPLOY_FAILED"), "{message}");
+    assert_eq!(world.notes("UpgradeStalled"), [message]);
+    world.advance(3600);
+    world.steps(2);
+    assert_eq!((world.active(), world.pending()), (active.clone(), String::new()));
+    assert_eq!(world.condition("UpgradeInProgress"), ("False", "UpgradeTimedOut"));
+    world.until("clean", |world| world.names(Kind::RayCluster) == [active.clone()]);
+    let sent = world.puts.len();
+    world.steps(100);
+    assert_eq!((world.clusters(), world.puts.len()), (1, sent), "it is not tried again, and the active one is kept");
+    assert_eq!(world.condition("Ready").0, "True");
+    world.outcome = "RUNNING".to_owned();
+    world.set_version("2.55.0");
+    world.until("promoted", |world| world.active() != active);
+}
+
+#[test]
+fn a_dead_active_cluster_is_nothing_to_go_back_to() {
+    let mut world = ready();
+    let active = world.active();
+    world.outcome = "DEPLOYING".to_owned();
+    world.set_version("2.54.0");
+    world.steps(5);
+    world.stuck.insert(active.clone());
+    world.steps(2);
+    world.advance(7200);
+    world.steps(3);
+    assert!(!world.pending().is_empty(), "the upgrade is the only way out");
+    let pending = world.pending();
+    world.set_apps(&pending, "RUNNING");
+    world.until("promoted", |world| world.active() == pending);
+}
+
+#[test]
+fn what_nobody_wrote_down_is_refreshed_in_place() {
+    let mut world = ready();
+    let active = world.active();
+    let annotations = world.object(Kind::RayCluster, &active)["metadata"]["annotations"].as_object_mut().unwrap();
+    annotations.remove(SERVICE_HASH);
+    annotations.remove(NUM_WORKER_GROUPS);
+    world.step();
+    assert_eq!(world.pending(), "");
+    assert!(world.object(Kind::RayCluster, &active)["metadata"]["annotations"][SERVICE_HASH].is_string());
+    assert_eq!(world.service.spec.serve_config_v2.as_deref(), Some(CONFIG));
+}

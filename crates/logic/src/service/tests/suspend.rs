@@ -1,0 +1,115 @@
+//! Suspending and resuming.
+
+use super::world::{gradual, service, target};
+use crate::action::Kind;
+use serde_json::json;
+
+const REST: [&str; 4] = ["Suspending", "UpgradeInProgress", "RollbackInProgress", "Ready"];
+
+#[test]
+fn edge_47_everything_goes_and_comes_back() {
+    let mut world = service();
+    world.until_ready();
+    let c1 = world.active();
+    world.edit(|spec| spec["suspend"] = json!(true));
+    world.step();
+    assert_eq!(world.condition("Suspending"), ("True", "SuspendRequested"));
+    assert_eq!(world.condition("Ready"), ("False", "SuspendInProgress"));
+    assert_eq!((world.clusters(), world.status().observed_generation), (1, Some(3)), "edge 51: nothing is deleted yet");
+    world.step();
+    assert_eq!(world.condition("Suspending"), ("True", "SuspendInProgress"));
+    world.step();
+    assert_eq!(world.condition("Suspended"), ("True", "SuspendComplete"));
+    for type_ in REST {
+        assert_eq!(world.condition(type_), ("False", "SuspendComplete"), "{type_}");
+    }
+    assert_eq!((world.clusters(), world.names(Kind::Service).len()), (0, 0));
+    let status = world.status();
+    assert_eq!((world.active(), status.num_serve_endpoints, status.service_status), (String::new(), None, None));
+    assert_eq!(world.notes("DeletedRayCluster"), [format!("Deleted the RayCluster ns/{c1} during suspend")]);
+    assert_eq!(
+        world.notes("DeletedService"),
+        ["Deleted the Service ns/web-head-svc during suspend", "Deleted the Service ns/web-serve-svc during suspend"]
+    );
+    let writes = world.status_writes;
+    world.edit(|spec| spec["serveConfigV2"] = json!(""));
+    world.steps(3);
+    assert_eq!((world.status_writes, world.status().observed_generation), (writes, Some(3)), "idle");
+
+    world.edit(|spec| {
+        spec["suspend"] = json!(false);
+        spec["serveConfigV2"] = json!(super::world::CONFIG);
+    });
+    let before = world.full_condition("Ready").unwrap();
+    world.step();
+    assert_eq!(world.condition("Suspended"), ("False", "RayServiceResumed"));
+    let after = world.full_condition("Ready").unwrap();
+    assert_eq!(
+        (after.reason.as_str(), after.message.as_str()),
+        ("Initializing", "RayService is initializing after resuming from suspend.")
+    );
+    assert_ne!(after.last_transition_time, before.last_transition_time, "the time to become ready begins anew");
+    assert!(!world.pending().is_empty(), "in the same pass");
+    world.until_ready();
+    assert_ne!(world.active(), c1);
+}
+
+#[test]
+fn edge_48_suspending_ends_whatever_the_spec_says_meanwhile() {
+    let mut world = service();
+    world.until_ready();
+    let c1 = world.active();
+    world.object(Kind::RayCluster, &c1)["metadata"]["finalizers"] = json!(["held"]);
+    world.edit(|spec| spec["suspend"] = json!(true));
+    world.steps(3);
+    for suspend in [false, true, false] {
+        world.edit(|spec| spec["suspend"] = json!(suspend));
+        world.steps(2);
+        assert_eq!(world.condition("Suspending"), ("True", "SuspendInProgress"));
+    }
+    world.remove(&target(Kind::RayCluster, &c1));
+    world.until_ready();
+    assert_ne!(world.active(), c1);
+}
+
+#[test]
+fn edge_49_created_suspended() {
+    let mut world = service();
+    world.edit(|spec| spec["suspend"] = json!(true));
+    world.steps(6);
+    assert_eq!(world.condition("Suspended").0, "True");
+    assert!(world.notes("CreatedRayCluster").is_empty() && world.names(Kind::Service).is_empty());
+    world.edit(|spec| spec["suspend"] = json!(false));
+    world.until_ready();
+}
+
+#[test]
+fn edge_50_suspended_in_the_middle_of_an_upgrade() {
+    let mut world = gradual(50, 30, 50);
+    world.until("route", |world| world.weights() == [100]);
+    world.set_version("2.54.0");
+    world.until("half way", |world| world.weights() == [50, 50]);
+    world.edit(|spec| spec["suspend"] = json!(true));
+    world.until("suspended", |world| world.condition("Suspended").0 == "True");
+    for kind in [Kind::RayCluster, Kind::Service, Kind::Gateway, Kind::HttpRoute] {
+        assert_eq!(world.names(kind), Vec::<String>::new(), "{kind:?}");
+    }
+    assert_eq!(world.notes("DeletedGateway"), ["Deleted the Gateway ns/web-gateway during suspend"]);
+    assert_eq!(world.notes("DeletedHTTPRoute"), ["Deleted the HTTPRoute ns/web-httproute during suspend"]);
+    world.edit(|spec| spec["suspend"] = json!(false));
+    world.until("route", |world| world.weights() == [100]);
+    let cluster = world.active();
+    assert_eq!(world.object(Kind::RayCluster, &cluster)["spec"]["rayVersion"], "2.54.0");
+}
+
+#[test]
+fn an_invalid_spec_is_not_suspended() {
+    let mut world = service();
+    world.until_ready();
+    world.edit(|spec| {
+        spec["suspend"] = json!(true);
+        spec["upgradeStrategy"] = json!({"type": "nonsense"});
+    });
+    world.steps(3);
+    assert_eq!((world.condition("Ready").1, world.clusters()), ("ValidationFailed", 1));
+}

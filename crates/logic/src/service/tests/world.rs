@@ -1,0 +1,575 @@
+//! One RayService, its clusters and a Ray that answers, in memory.
+//!
+//! A [`World::step`] takes two seconds: clusters get their Pods, endpoints follow labels and readiness, the plan is
+//! carried out and seen at once, and the poller asks once.
+
+use crate::action::{Accept, Action, Event, Failure, Kind, Outcome, Target, Todo};
+use crate::cluster::LookedUp;
+use crate::config::Config;
+use crate::labels::{CLUSTER, HEAD, NODE_TYPE, SERVE, WORKER};
+use crate::service::dashboard::{ClusterKnown, Details, Heard, Known, Putting, Watch};
+use crate::service::{Observed, Plan, plan, settle};
+use crate::view::{EndpointSliceView, PodView, ServiceView, WholeView};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use manta_api::{ClusterServeStatus, RayCluster, RayService, RayServiceStatus};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+pub(super) const CONFIG: &str = "applications:\n- name: app\n  import_path: app:deployment\n  route_prefix: /\n";
+
+/// Answers what the API server says to a write, if that is no.
+type Refusal = Box<dyn Fn(&Todo) -> Option<String>>;
+
+pub(super) struct World {
+    pub(super) service: RayService,
+    pub(super) objects: BTreeMap<Target, Value>,
+    pub(super) events: Vec<Event>,
+    pub(super) config: Config,
+    pub(super) now: Timestamp,
+    pub(super) refuse: Refusal,
+    pub(super) gateway_api: bool,
+    /// What the poller knows; lost when the operator restarts.
+    pub(super) known: Known,
+    /// The applications of each cluster, as Ray tells them.
+    pub(super) apps: BTreeMap<String, BTreeMap<String, Value>>,
+    /// The status of applications that are submitted to these clusters, or to any other.
+    pub(super) outcome: String,
+    pub(super) outcomes: BTreeMap<String, String>,
+    /// What Ray was sent: cluster and body.
+    pub(super) puts: Vec<(String, Value)>,
+    /// Clusters whose dashboards do not answer.
+    pub(super) silent: BTreeSet<String>,
+    /// What Ray says to submissions, if that is no.
+    pub(super) refused: Option<String>,
+    /// Clusters whose proxies do not answer.
+    pub(super) deaf: BTreeSet<String>,
+    /// Clusters whose Pods never become ready.
+    pub(super) stuck: BTreeSet<String>,
+    pub(super) status_writes: usize,
+    pub(super) writes: usize,
+    counter: u64,
+}
+
+/// A RayService with one worker, as the API server stores it.
+pub(super) fn service() -> World {
+    World::new(json!({"rayClusterConfig": cluster_config(), "serveConfigV2": CONFIG}))
+}
+
+/// The same with gradual upgrades.
+pub(super) fn gradual(step: i32, interval: i32, surge: i32) -> World {
+    let mut config = cluster_config();
+    config["enableInTreeAutoscaling"] = json!(true);
+    let options = json!({
+        "gatewayClassName": "istio", "stepSizePercent": step, "intervalSeconds": interval, "maxSurgePercent": surge,
+    });
+    World::new(json!({
+        "rayClusterConfig": config, "serveConfigV2": CONFIG,
+        "upgradeStrategy": {"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": options},
+    }))
+}
+
+fn cluster_config() -> Value {
+    let container = |name: &str| json!({"name": name, "image": "rayproject/ray:2.53.0"});
+    json!({
+        "rayVersion": "2.53.0",
+        "headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": [container("ray-head")]}}},
+        "workerGroupSpecs": [group("small", 1)],
+    })
+}
+
+pub(super) fn group(name: &str, replicas: i32) -> Value {
+    json!({
+        "groupName": name, "replicas": replicas, "minReplicas": 1, "maxReplicas": 10, "numOfHosts": 1, "priority": 0,
+        "rayStartParams": {},
+        "template": {"spec": {"containers": [{"name": "ray-worker", "image": "rayproject/ray:2.53.0"}]}},
+    })
+}
+
+impl World {
+    pub(super) fn new(spec: Value) -> Self {
+        let metadata =
+            json!({"name": "web", "namespace": "ns", "uid": "u-web", "generation": 1, "resourceVersion": "1"});
+        Self {
+            service: serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap(),
+            objects: BTreeMap::new(),
+            events: Vec::new(),
+            config: Config::default(),
+            now: "2026-01-01T00:00:00Z".parse().unwrap(),
+            refuse: Box::new(|_| None),
+            gateway_api: true,
+            known: Known::new(),
+            apps: BTreeMap::new(),
+            outcome: "RUNNING".to_owned(),
+            outcomes: BTreeMap::new(),
+            puts: Vec::new(),
+            silent: BTreeSet::new(),
+            refused: None,
+            deaf: BTreeSet::new(),
+            stuck: BTreeSet::new(),
+            status_writes: 0,
+            writes: 0,
+            counter: 0,
+        }
+    }
+
+    /// Changes the spec, as a user would.
+    pub(super) fn edit(&mut self, change: impl FnOnce(&mut Value)) {
+        let mut spec = serde_json::to_value(&self.service.spec).unwrap();
+        change(&mut spec);
+        self.service.spec = serde_json::from_value(spec).unwrap();
+        *self.service.metadata.generation.get_or_insert_default() += 1;
+    }
+
+    /// Asks for another cluster by another version of Ray.
+    pub(super) fn set_version(&mut self, version: &str) {
+        self.edit(|spec| spec["rayClusterConfig"]["rayVersion"] = json!(version));
+    }
+
+    pub(super) fn annotate(&mut self, key: &str, value: &str) {
+        self.service.metadata.annotations.get_or_insert_default().insert(key.into(), value.into());
+    }
+
+    /// The operator forgets what is not in the API.
+    pub(super) fn restart_operator(&mut self) {
+        self.known.clear();
+    }
+
+    pub(super) fn advance(&mut self, seconds: i64) {
+        self.now += SignedDuration::from_secs(seconds);
+    }
+
+    /// Two seconds, with one pass and one round of the poller.
+    pub(super) fn step(&mut self) -> Plan {
+        self.advance(2);
+        self.play();
+        let plan = self.pass();
+        self.poll(plan.dashboard.as_ref());
+        self.play();
+        self.check_invariants();
+        plan
+    }
+
+    pub(super) fn steps(&mut self, count: usize) {
+        for _ in 0..count {
+            self.step();
+        }
+    }
+
+    /// Steps until something holds; panics when it takes too long.
+    #[track_caller]
+    pub(super) fn until(&mut self, what: &str, holds: impl Fn(&World) -> bool) {
+        for _ in 0..600 {
+            if holds(self) {
+                return;
+            }
+            self.step();
+        }
+        panic!("never: {what}; {:#?}\n{:#?}", self.service.status, self.objects.keys());
+    }
+
+    /// Steps until the service serves.
+    #[track_caller]
+    pub(super) fn until_ready(&mut self) {
+        self.until("ready", |world| world.condition("Ready") == ("True", "NonZeroServeEndpoints"));
+        self.steps(3);
+    }
+
+    pub(super) fn pass(&mut self) -> Plan {
+        let mut looked_up = BTreeMap::new();
+        let plan = loop {
+            let seen = self.observed(looked_up.clone());
+            let plan = plan(&seen, self.now, &self.config);
+            if plan.look_up.is_empty() {
+                break plan;
+            }
+            for target in &plan.look_up {
+                let found = self.objects.get(target).cloned().map(Arc::new);
+                looked_up.insert(target.clone(), found.map_or(LookedUp::Absent, LookedUp::Found));
+            }
+        };
+        self.events.extend(plan.events.clone());
+        let outcome = self.carry_out(&plan);
+        if let Some(status) = settle(&plan, &outcome) {
+            self.service.status = Some(status);
+            self.status_writes += 1;
+        }
+        plan
+    }
+
+    pub(super) fn observed(&self, looked_up: BTreeMap<Target, LookedUp>) -> Observed {
+        let mut seen = Observed {
+            service: Arc::new(self.service.clone()),
+            gateway_api: self.gateway_api,
+            serve: self.known.clone(),
+            looked_up,
+            seed: self.counter,
+            ..Observed::default()
+        };
+        for (target, object) in &self.objects {
+            let object = object.clone();
+            match target.kind {
+                Kind::RayCluster => seen.clusters.push(Arc::new(view::<RayCluster>(object))),
+                Kind::Pod => seen.pods.push(Arc::new(view::<PodView>(object))),
+                Kind::Service => seen.services.push(Arc::new(view::<ServiceView>(object))),
+                Kind::EndpointSlice => seen.slices.push(Arc::new(view::<EndpointSliceView>(object))),
+                Kind::Gateway => seen.gateway = Some(Arc::new(view::<WholeView>(object))),
+                Kind::HttpRoute => seen.http_route = Some(Arc::new(view::<WholeView>(object))),
+                _ => {}
+            }
+        }
+        seen
+    }
+
+    fn carry_out(&mut self, plan: &Plan) -> Outcome {
+        let mut outcome = Outcome::default();
+        for stage in &plan.stages {
+            for todo in stage {
+                if let Some(error) = (self.refuse)(todo) {
+                    if let Some(mut event) = todo.failed.clone() {
+                        event.note.push_str(&error);
+                        self.events.push(event);
+                    }
+                    outcome.failure.get_or_insert(Failure { reason: None, error });
+                } else if self.write(todo) {
+                    self.events.extend(todo.done.clone());
+                }
+            }
+            if outcome.failure.is_some() {
+                break;
+            }
+        }
+        outcome
+    }
+
+    fn write(&mut self, todo: &Todo) -> bool {
+        self.writes += 1;
+        match &todo.action {
+            Action::Create { target, body } => {
+                if self.objects.contains_key(target) {
+                    assert_eq!(todo.accept, Accept::AlreadyExists, "{target:?} exists");
+                    return false;
+                }
+                self.counter += 1;
+                let mut body = (**body).clone();
+                body["metadata"]["uid"] = json!(format!("uid-{}", self.counter));
+                body["metadata"]["resourceVersion"] = json!(self.counter.to_string());
+                body["metadata"]["creationTimestamp"] = json!(self.now.to_string());
+                if target.kind == Kind::Service && body["spec"]["clusterIP"].is_null() {
+                    body["spec"]["clusterIP"] = json!(format!("10.0.0.{}", self.counter));
+                }
+                self.objects.insert(target.clone(), body);
+            }
+            Action::Replace { target, body } => {
+                assert!(self.objects.insert(target.clone(), (**body).clone()).is_some(), "{target:?} is absent");
+            }
+            Action::Merge { target, patch } if target.kind == Kind::RayService => {
+                let mut object = json!({"metadata": self.service.metadata, "spec": self.service.spec});
+                merge(&mut object, patch);
+                self.service.metadata = serde_json::from_value(object["metadata"].clone()).unwrap();
+                if patch.get("spec").is_some() {
+                    self.service.spec = serde_json::from_value(object["spec"].clone()).unwrap();
+                    *self.service.metadata.generation.get_or_insert_default() += 1;
+                }
+            }
+            Action::Merge { target, patch } => merge(self.objects.get_mut(target).unwrap(), patch),
+            Action::Delete { target, uid, .. } => {
+                let Some(object) = self.objects.get_mut(target) else {
+                    assert_eq!(todo.accept, Accept::NotFound, "{target:?} is absent");
+                    return false;
+                };
+                assert_eq!(object["metadata"]["uid"], json!(uid), "the wrong {target:?}");
+                if object["metadata"].get("finalizers").is_some() {
+                    object["metadata"]["deletionTimestamp"] = json!(self.now.to_string());
+                } else {
+                    self.remove(target);
+                }
+            }
+        }
+        true
+    }
+
+    /// Removes an object and, if it is a cluster, what belongs to it.
+    pub(super) fn remove(&mut self, target: &Target) {
+        self.objects.remove(target);
+        if target.kind == Kind::RayCluster {
+            let name = target.name.clone();
+            self.objects.retain(|other, object| match other.kind {
+                Kind::Pod => object["metadata"]["labels"][CLUSTER] != json!(name),
+                Kind::Service => object["metadata"]["ownerReferences"][0]["name"] != json!(name),
+                _ => true,
+            });
+            self.apps.remove(&name);
+        }
+    }
+
+    /// What everybody else does: Pods, their readiness, cluster statuses, endpoints, Gateways.
+    fn play(&mut self) {
+        for name in self.names(Kind::RayCluster) {
+            self.play_cluster(&name);
+        }
+        let pods: Vec<PodView> = self.all(Kind::Pod).into_iter().map(view).collect();
+        self.objects.retain(|target, _| target.kind != Kind::EndpointSlice);
+        for service in self.all(Kind::Service) {
+            let service: ServiceView = view(service);
+            let selects = |pod: &&PodView| {
+                let selector = &service.spec.selector;
+                selector.iter().all(|(key, value)| pod.metadata.label(key) == Some(value))
+            };
+            let endpoints = pods.iter().filter(selects).map(|pod| {
+                json!({"conditions": {"ready": pod.is_running_and_ready()}, "targetRef": {"uid": pod.metadata.uid}})
+            });
+            let name = &service.metadata.name;
+            let slice = json!({
+                "metadata": {"name": name, "namespace": "ns", "labels": {"kubernetes.io/service-name": name}},
+                "endpoints": endpoints.collect::<Value>(),
+            });
+            self.objects.insert(target(Kind::EndpointSlice, name), slice);
+        }
+        for (kind, status) in [(Kind::Gateway, gateway_status()), (Kind::HttpRoute, route_status())] {
+            for name in self.names(kind) {
+                self.object(kind, &name)["status"] = status.clone();
+            }
+        }
+    }
+
+    fn play_cluster(&mut self, name: &str) {
+        let cluster: RayCluster = view(self.object(Kind::RayCluster, name).clone());
+        if cluster.metadata.deletion_timestamp.is_some() {
+            return;
+        }
+        let groups = cluster.spec.worker_group_specs.clone().unwrap_or_default();
+        let workers: i32 = groups.iter().map(|group| group.replicas.or(group.min_replicas).unwrap_or(0)).sum();
+        let ready = !self.stuck.contains(name);
+        for number in 0..=workers {
+            let (node_type, serve) = if number == 0 { (HEAD, "false") } else { (WORKER, "true") };
+            let pod = target(Kind::Pod, &format!("{name}-{node_type}-{number}"));
+            if self.objects.contains_key(&pod) {
+                continue;
+            }
+            self.counter += 1;
+            let labels = json!({CLUSTER: name, NODE_TYPE: node_type, SERVE: serve});
+            let metadata = json!({
+                "name": pod.name, "namespace": "ns", "uid": format!("pod-{}", self.counter), "labels": labels,
+            });
+            self.objects.insert(pod, json!({"metadata": metadata, "spec": {"containers": []}}));
+        }
+        for pod in self.names(Kind::Pod) {
+            let object = self.object(Kind::Pod, &pod);
+            if object["metadata"]["labels"][CLUSTER] == json!(name) {
+                let value = if ready { "True" } else { "False" };
+                let conditions = json!([{"type": "Ready", "status": value}]);
+                object["status"] = json!({"phase": "Running", "podIP": "10.244.0.1", "conditions": conditions});
+            }
+        }
+        let (status, reason) = if ready { ("True", "HeadPodRunningAndReady") } else { ("False", "ContainersNotReady") };
+        self.object(Kind::RayCluster, name)["status"] = json!({
+            "desiredWorkerReplicas": workers, "desiredCPU": "0", "desiredMemory": "0", "desiredGPU": "0",
+            "desiredTPU": "0",
+            "conditions": [{
+                "type": "HeadPodReady", "status": status, "reason": reason, "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }],
+        });
+    }
+
+    /// One round of the poller.
+    pub(super) fn poll(&mut self, watch: Option<&Watch>) {
+        let wanted = watch.map(|watch| watch.clusters.as_slice()).unwrap_or_default();
+        self.known.retain(|name, _| wanted.iter().any(|cluster| cluster.cluster == *name));
+        for cluster in wanted {
+            let name = &cluster.cluster;
+            let mut known = self.known.remove(name).unwrap_or_default();
+            known.proxy = cluster.proxy.as_ref().map(|proxy| {
+                let healthy = self.apps.get(name).is_some_and(|apps| !apps.is_empty()) && !self.deaf.contains(name);
+                (proxy.uid.clone(), healthy)
+            });
+            if cluster.dashboard.is_some() {
+                self.hear(name, &mut known);
+                if let Some(put) = cluster.put.as_ref().filter(|put| put.is_due(&known) && known.details().is_some()) {
+                    let before = known.submitted.as_ref();
+                    let only_capacity = before.is_some_and(|before| before.text == put.config.text)
+                        && before.is_some_and(|before| before.capacity != put.config.capacity);
+                    let result = match (&put.body, &self.refused) {
+                        (Err(error), _) => Err(error.clone()),
+                        (_, Some(error)) => Err(error.clone()),
+                        (Ok(body), None) => {
+                            self.accept(name, body.clone());
+                            known.submitted = Some(put.config.clone());
+                            Ok(())
+                        }
+                    };
+                    known.put = Some(Putting { at: self.now, only_capacity, result });
+                    self.hear(name, &mut known);
+                }
+            }
+            self.known.insert(name.clone(), known);
+        }
+    }
+
+    fn hear(&self, name: &str, known: &mut ClusterKnown) {
+        let apps = self.apps.get(name).cloned().unwrap_or_default();
+        let answer = match self.silent.contains(name) {
+            true => Err("connection refused".to_owned()),
+            false => Ok(serde_json::from_value::<Details>(json!({"applications": apps})).unwrap()),
+        };
+        let running = answer.as_ref().is_ok_and(Details::is_running);
+        known.running_since = running.then(|| known.running_since.unwrap_or(self.now));
+        known.heard = Some(Heard { at: self.now, answer });
+    }
+
+    /// Ray takes a configuration: applications that it does not know begin to deploy.
+    fn accept(&mut self, name: &str, body: Value) {
+        let outcome = self.outcomes.get(name).unwrap_or(&self.outcome);
+        let apps = body["applications"].as_array().cloned().unwrap_or_default();
+        let told = apps.into_iter().map(|app| {
+            (
+                app["name"].as_str().unwrap_or_default().to_owned(),
+                json!({"status": outcome, "deployed_app_config": app}),
+            )
+        });
+        let told = told.collect();
+        self.apps.insert(name.to_owned(), told);
+        self.puts.push((name.to_owned(), body));
+    }
+
+    /// Sets the status of all applications of a cluster.
+    pub(super) fn set_apps(&mut self, cluster: &str, status: &str) {
+        for app in self.apps.get_mut(cluster).into_iter().flatten() {
+            app.1["status"] = json!(status);
+        }
+        self.outcomes.insert(cluster.to_owned(), status.to_owned());
+    }
+
+    fn check_invariants(&self) {
+        let status = self.service.status.clone().unwrap_or_default();
+        let named = |slot: &Option<ClusterServeStatus>| slot.as_ref().and_then(|slot| slot.ray_cluster_name.clone());
+        let slots = [named(&status.active_service_status), named(&status.pending_service_status)];
+        if let [Some(active), Some(pending)] = &slots {
+            assert_ne!(active, pending, "two slots, one cluster");
+        }
+        let weights = self.weights();
+        assert!(weights.is_empty() || weights.iter().sum::<i64>() == 100, "{weights:?}");
+    }
+
+    pub(super) fn object(&mut self, kind: Kind, name: &str) -> &mut Value {
+        self.objects.get_mut(&target(kind, name)).unwrap_or_else(|| panic!("no {kind:?} {name}"))
+    }
+
+    pub(super) fn all(&self, kind: Kind) -> Vec<Value> {
+        self.objects.iter().filter(|(target, _)| target.kind == kind).map(|(_, object)| object.clone()).collect()
+    }
+
+    pub(super) fn names(&self, kind: Kind) -> Vec<String> {
+        self.objects.keys().filter(|target| target.kind == kind).map(|target| target.name.clone()).collect()
+    }
+
+    pub(super) fn clusters(&self) -> usize {
+        self.names(Kind::RayCluster).len()
+    }
+
+    pub(super) fn status(&self) -> RayServiceStatus {
+        self.service.status.clone().unwrap_or_default()
+    }
+
+    pub(super) fn active(&self) -> String {
+        let slot = self.status().active_service_status.unwrap_or_default();
+        slot.ray_cluster_name.unwrap_or_default()
+    }
+
+    pub(super) fn pending(&self) -> String {
+        let slot = self.status().pending_service_status.unwrap_or_default();
+        slot.ray_cluster_name.unwrap_or_default()
+    }
+
+    /// Capacity and traffic of the active and of the pending cluster.
+    pub(super) fn shares(&self) -> [(Option<i32>, Option<i32>); 2] {
+        let status = self.status();
+        [status.active_service_status, status.pending_service_status].map(|slot| {
+            let slot = slot.unwrap_or_default();
+            (slot.target_capacity, slot.traffic_routed_percent)
+        })
+    }
+
+    /// The weights in the route.
+    pub(super) fn weights(&self) -> Vec<i64> {
+        let Some(route) = self.objects.get(&target(Kind::HttpRoute, "web-httproute")) else { return Vec::new() };
+        let backends = route["spec"]["rules"][0]["backendRefs"].as_array().cloned().unwrap_or_default();
+        backends.iter().map(|backend| backend["weight"].as_i64().unwrap_or(1)).collect()
+    }
+
+    pub(super) fn endpoints(&self) -> i32 {
+        self.status().num_serve_endpoints.unwrap_or(0)
+    }
+
+    pub(super) fn full_condition(&self, type_: &str) -> Option<Condition> {
+        self.status().conditions.unwrap_or_default().into_iter().find(|condition| condition.type_ == type_)
+    }
+
+    /// Status and reason of a condition.
+    pub(super) fn condition(&self, type_: &str) -> (&str, &str) {
+        let list = self.service.status.as_ref().and_then(|status| status.conditions.as_ref());
+        let condition = list.into_iter().flatten().find(|condition| condition.type_ == type_);
+        condition.map_or(("", ""), |condition| (condition.status.as_str(), condition.reason.as_str()))
+    }
+
+    /// Notes of the events with this reason, without repetitions.
+    pub(super) fn notes(&self, reason: &str) -> Vec<String> {
+        let mut notes: Vec<String> =
+            self.events.iter().filter(|event| event.reason == reason).map(|event| event.note.clone()).collect();
+        notes.dedup();
+        notes
+    }
+
+    /// The cluster that a Service leads to.
+    pub(super) fn leads_to(&self, service: &str) -> String {
+        let found = self.objects.get(&target(Kind::Service, service));
+        found.and_then(|service| service["spec"]["selector"][CLUSTER].as_str()).unwrap_or_default().to_owned()
+    }
+
+    /// The capacities that a cluster was sent, in order.
+    pub(super) fn capacities(&self, cluster: &str) -> Vec<i64> {
+        let sent = self.puts.iter().filter(|(to, _)| to == cluster);
+        sent.filter_map(|(_, body)| body["target_capacity"].as_i64()).collect()
+    }
+
+    pub(super) fn delete_service(&mut self) {
+        self.service.metadata.deletion_timestamp = Some(Time(self.now));
+    }
+}
+
+pub(super) fn target(kind: Kind, name: &str) -> Target {
+    Target::new(kind, "ns", name)
+}
+
+fn gateway_status() -> Value {
+    json!({"conditions": [{"type": "Accepted", "status": "True"}, {"type": "Programmed", "status": "True"}]})
+}
+
+fn route_status() -> Value {
+    let conditions = json!([{"type": "Accepted", "status": "True"}, {"type": "ResolvedRefs", "status": "True"}]);
+    json!({"parents": [{"parentRef": {"name": "web-gateway"}, "conditions": conditions}]})
+}
+
+fn view<V: serde::de::DeserializeOwned>(object: Value) -> V {
+    serde_json::from_value(object).unwrap()
+}
+
+fn merge(object: &mut Value, patch: &Value) {
+    match patch {
+        Value::Object(fields) => {
+            if !object.is_object() {
+                *object = json!({});
+            }
+            for (key, value) in fields {
+                if value.is_null() {
+                    object.as_object_mut().unwrap().remove(key);
+                } else {
+                    merge(&mut object[key], value);
+                }
+            }
+        }
+        value => object.clone_from(value),
+    }
+}

@@ -1,0 +1,92 @@
+//! What a change of the spec asks for: nothing, more groups in place, or a new cluster.
+
+use super::plan::Pass;
+use crate::build::cluster_facts as facts;
+use crate::config::Config;
+use crate::hash::service_hash_of_groups;
+use crate::labels::annotation::{NUM_WORKER_GROUPS, SERVICE_HASH};
+use manta_api::{RayCluster, RayServiceSpec};
+
+/// How a cluster compares with what is wanted now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Match {
+    Same,
+    /// The same, but for worker groups that were added at the end.
+    GroupsAdded,
+    Other,
+}
+
+/// Compares a cluster with what is wanted now, by what was written down when it was made.
+pub(super) fn compare(pass: &Pass<'_>, cluster: &RayCluster) -> Match {
+    let spec = &pass.seen.service.spec.ray_cluster_config;
+    let stored = facts::annotation(cluster, SERVICE_HASH).unwrap_or_default();
+    if stored == pass.goal {
+        return Match::Same;
+    }
+    match facts::annotation(cluster, NUM_WORKER_GROUPS).and_then(|count| count.parse().ok()) {
+        // Nobody wrote down what it was made from: it is brought up to date in place.
+        None => Match::GroupsAdded,
+        Some(count) if service_hash_of_groups(spec, count).as_deref() == Some(stored) => Match::GroupsAdded,
+        Some(_) => Match::Other,
+    }
+}
+
+/// Whether a change may build a new cluster at all.
+pub(super) fn is_zero_downtime(spec: &RayServiceSpec, config: &Config) -> bool {
+    match spec.upgrade_strategy.as_ref().and_then(|strategy| strategy.type_.as_deref()) {
+        Some("NewCluster") => true,
+        Some("NewClusterWithIncrementalUpgrade") => config.gates.ray_service_incremental_upgrade,
+        Some(_) => false,
+        None => config.zero_downtime,
+    }
+}
+
+/// Whether this pass asks for a new pending cluster.
+///
+/// A name that is reserved counts as the cluster: its object is made from the spec of that moment.
+pub(super) fn needs_new_cluster(pass: &Pass<'_>) -> bool {
+    let spec = &pass.seen.service.spec;
+    if pass.is_rolling_back() || (pass.pending.is_none() && pass.has_pending_name()) {
+        return false;
+    }
+    let Some(current) = pass.pending.or(pass.active) else { return true };
+    compare(pass, current) == Match::Other
+        && is_zero_downtime(spec, pass.config)
+        && !super::progress::was_given_up(pass)
+}
+
+/// Whether an upgrade that changes no traffic yet has lost its reason: the spec is that of the active cluster again.
+///
+/// KubeRay compares the pending cluster only, and builds a third one.
+pub(super) fn is_reverted(pass: &Pass<'_>) -> bool {
+    let is_wanted = |cluster| compare(pass, cluster) != Match::Other;
+    !pass.is_incremental
+        && pass.has_pending_name()
+        && pass.active.is_some_and(is_wanted)
+        && pass.served_cluster() != pass.pending_name()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edge_14_and_52_the_type_beats_the_environment() {
+        let check = |type_: Option<&str>, zero_downtime: bool, gate: bool, expect: bool| {
+            let strategy = type_.map(|type_| manta_api::RayServiceUpgradeStrategy {
+                type_: Some(type_.to_owned()),
+                ..Default::default()
+            });
+            let spec = RayServiceSpec { upgrade_strategy: strategy, ..RayServiceSpec::default() };
+            let mut config = Config { zero_downtime, ..Config::default() };
+            config.gates.ray_service_incremental_upgrade = gate;
+            assert_eq!(is_zero_downtime(&spec, &config), expect, "{type_:?} {zero_downtime} {gate}");
+        };
+        check(None, true, true, true);
+        check(None, false, true, false);
+        check(Some("NewCluster"), false, false, true);
+        check(Some("None"), true, true, false);
+        check(Some("NewClusterWithIncrementalUpgrade"), false, true, true);
+        check(Some("NewClusterWithIncrementalUpgrade"), true, false, false);
+    }
+}
