@@ -9,8 +9,9 @@ use manta_logic::build::cluster_facts as facts;
 use manta_logic::cluster::{LookedUp, Observed};
 use manta_logic::config::Config;
 use manta_logic::labels::{HEAD, NODE_TYPE, REDIS_CLEANUP};
+use manta_logic::validate::service::is_incremental_upgrade;
 use manta_logic::view::{MetaView, PodView};
-use manta_logic::{job, names};
+use manta_logic::{build, job, names, service};
 use std::collections::BTreeMap;
 
 /// What is known, or why nothing can be decided.
@@ -104,6 +105,64 @@ pub(crate) fn job(op: &Operator, target: &Target) -> JobObservation {
     }))
 }
 
+/// What is known about a RayService, or why nothing can be decided.
+pub(crate) enum ServiceObservation {
+    Gone,
+    /// A watch is not complete yet.
+    Waiting,
+    /// The caches do not show yet what was written for this object.
+    InFlight,
+    Ready(Box<service::Observed>),
+}
+
+/// Gathers what is known about a RayService.
+pub(crate) fn service(op: &Operator, target: &Target, looked_up: BTreeMap<Target, LookedUp>) -> ServiceObservation {
+    let stores = &op.stores;
+    let Some(service) = stores.services.get(target, &target.name) else { return ServiceObservation::Gone };
+    let mut synced = stores.services.is_synced_for(target);
+    synced &= stores.clusters.is_synced_for(target);
+    synced &= stores.pods.is_synced_for(target);
+    synced &= stores.kube_services.is_synced_for(target);
+    if !synced {
+        return ServiceObservation::Waiting;
+    }
+    op.watches.need_slices();
+    synced &= stores.slices.is_synced_for(target);
+    let mut gateway_api = true;
+    if is_incremental_upgrade(&service.spec, &op.config) {
+        for kind in [Kind::Gateway, Kind::HttpRoute] {
+            op.watches.need(kind);
+            gateway_api &= stores.related(kind).is_synced_for(target);
+        }
+    }
+    // An API that is not there is not waited for: the plan says what is missing.
+    if !synced || (!gateway_api && op.config.platform.gateway_api) {
+        return ServiceObservation::Waiting;
+    }
+    let in_flight = op.in_flight.of(target, |written| shown(op, target, written));
+    if !in_flight.creating.is_empty() || !in_flight.deleting.is_empty() {
+        return ServiceObservation::InFlight;
+    }
+    let clusters = stores.clusters.of(target);
+    let owners: Vec<Target> =
+        clusters.iter().map(|cluster| Target::new(Kind::RayCluster, &target.namespace, facts::name(cluster))).collect();
+    let mut services = stores.kube_services.of(target);
+    services.extend(owners.iter().flat_map(|owner| stores.kube_services.of(owner)));
+    ServiceObservation::Ready(Box::new(service::Observed {
+        pods: owners.iter().flat_map(|owner| stores.pods.of(owner)).collect(),
+        services,
+        slices: stores.slices.of(target),
+        gateway: stores.related(Kind::Gateway).get(target, &build::gateway::gateway_name(&target.name)),
+        http_route: stores.related(Kind::HttpRoute).get(target, &build::gateway::http_route_name(&target.name)),
+        gateway_api,
+        serve: op.serve.known(target).unwrap_or_default(),
+        looked_up,
+        seed: token::seed(),
+        clusters,
+        service,
+    }))
+}
+
 /// The kinds that the plans for this cluster read beside Pods, Services and Jobs.
 fn related_kinds(cluster: &RayCluster, cfg: &Config) -> Vec<Kind> {
     let spec = &cluster.spec;
@@ -141,7 +200,10 @@ fn shown(op: &Operator, owner: &Target, written: &Target) -> Shown {
     };
     match written.kind {
         Kind::Pod => by_meta(stores.pods.get(owner, name).as_ref().map(|object| &object.metadata)),
-        Kind::Service => by_meta(stores.kube_services.get(owner, name).as_ref().map(|object| &object.metadata)),
+        // A RayService also makes Services that belong to its clusters.
+        Kind::Service => {
+            by_meta(stores.kube_services.find(&owner.namespace, name).as_ref().map(|object| &object.metadata))
+        }
         Kind::Job => by_meta(stores.kube_jobs.get(owner, name).as_ref().map(|object| &object.metadata)),
         Kind::RayCluster => {
             let found = stores.clusters.get(&Target::new(Kind::RayCluster, &written.namespace, name), name);

@@ -13,7 +13,7 @@ use crate::watches::Watches;
 use kube::Client;
 use manta_logic::action::{Kind, Target};
 use manta_logic::config::Config;
-use manta_logic::job::dashboard::Watch;
+use manta_logic::{job, service};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -43,7 +43,9 @@ pub struct Operator {
     pub(crate) actor: Actor,
     pub(crate) publisher: Publisher,
     /// The Ray jobs that are followed.
-    pub(crate) ray_jobs: Pollers<Watch>,
+    pub(crate) ray_jobs: Pollers<job::dashboard::Watch>,
+    /// The RayServices whose Serve is followed.
+    pub(crate) serve: Pollers<service::dashboard::Watch>,
 }
 
 /// Runs until told to stop; passes in hand are finished.
@@ -65,7 +67,8 @@ pub async fn run(client: Client, settings: Settings, stop: CancellationToken) {
     watches.start(settings.config.gates.ray_cron_job);
     let dashboards = dashboard::Client::new(client.clone(), settings.dashboard_route);
     let op = Arc::new(Operator {
-        ray_jobs: Pollers::new(dashboards, Arc::clone(&queue), tasks.clone(), stop.clone()),
+        ray_jobs: Pollers::new(dashboards.clone(), Arc::clone(&queue), tasks.clone(), stop.clone()),
+        serve: Pollers::new(dashboards, Arc::clone(&queue), tasks.clone(), stop.clone()),
         actor: Actor::new(client.clone(), Arc::clone(&in_flight), Arc::clone(&memory), publisher.clone()),
         client,
         config: settings.config,
@@ -102,6 +105,7 @@ async fn pass(op: &Operator, target: &Target) -> Next {
     match target.kind {
         Kind::RayCluster => controllers::cluster::reconcile(op, target).await,
         Kind::RayJob => controllers::job::reconcile(op, target).await,
+        Kind::RayService => controllers::service::reconcile(op, target).await,
         Kind::RayCronJob => controllers::cronjob::reconcile(op, target).await,
         _ => Next::Rest,
     }

@@ -7,7 +7,7 @@ use crate::wire::View;
 use manta_api::{RayCluster, RayCronJob, RayJob, RayService};
 use manta_logic::action::{Kind, Target};
 use manta_logic::labels;
-use manta_logic::view::{JobView, MetaView, PodView, ServiceView, WholeView};
+use manta_logic::view::{EndpointSliceView, JobView, MetaView, PodView, ServiceView, WholeView};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,6 +22,8 @@ pub struct Stores {
     pub pods: Arc<Table<PodView>>,
     pub kube_services: Arc<Table<ServiceView>>,
     pub kube_jobs: Arc<Table<JobView>>,
+    /// Endpoints of serve Services; those of others are not kept.
+    pub slices: Arc<Table<EndpointSliceView>>,
     related: Mutex<HashMap<Kind, Arc<Table<WholeView>>>>,
 }
 
@@ -94,6 +96,20 @@ impl<V: View> Table<V> {
     /// One object of an owner.
     pub fn get(&self, owner: &Target, name: &str) -> Option<Arc<V>> {
         lock(&self.inner).by_owner.get(owner)?.get(name).cloned()
+    }
+
+    /// One object, whoever owns it.
+    pub fn find(&self, namespace: &str, name: &str) -> Option<Arc<V>> {
+        let inner = lock(&self.inner);
+        let place = inner.places.get(&(namespace.to_owned(), name.to_owned()))?;
+        place.owners.iter().find_map(|owner| inner.by_owner.get(owner)?.get(name).cloned())
+    }
+
+    /// Who owns an object.
+    pub fn owners_of(&self, namespace: &str, name: &str) -> Vec<Target> {
+        let inner = lock(&self.inner);
+        let place = inner.places.get(&(namespace.to_owned(), name.to_owned()));
+        place.map(|place| place.owners.clone()).unwrap_or_default()
     }
 
     /// All owners that have objects here.
@@ -199,6 +215,30 @@ pub(crate) fn job_owners(job: &JobView) -> Vec<Target> {
 /// The RayCluster that a related object is labelled with, and its controller.
 pub(crate) fn related_owners(object: &WholeView) -> Vec<Target> {
     merged(by_controller(&object.metadata), by_cluster_label(&object.metadata))
+}
+
+/// The RayService whose requests an EndpointSlice is about; none for the slices of other Services.
+///
+/// The slice carries the labels of its Service, where a real controller made it. Where not, the name leads to the
+/// RayService, to one of its clusters, or to a Service that is known.
+pub(crate) fn slice_owners(stores: &Stores, slice: &EndpointSliceView) -> Vec<Target> {
+    let meta = &slice.metadata;
+    let Some(service) = slice.service() else { return Vec::new() };
+    let mut owners = Vec::new();
+    if let Some(base) = service.strip_suffix("-serve-svc") {
+        owners.extend(stores.services.owners_of(&meta.namespace, base));
+        owners.extend(stores.clusters.owners_of(&meta.namespace, base));
+    }
+    if meta.label(labels::ORIGINATED_FROM_CRD) == Some("RayService")
+        && let Some(name) = meta.label(labels::ORIGINATED_FROM_CR_NAME)
+    {
+        owners.push(Target::new(Kind::RayService, &meta.namespace, name));
+    }
+    owners.extend(stores.kube_services.owners_of(&meta.namespace, service));
+    owners.retain(|owner| owner.kind == Kind::RayService);
+    owners.sort();
+    owners.dedup();
+    owners
 }
 
 /// A kind of ours belongs to itself, and to what made it.

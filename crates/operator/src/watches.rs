@@ -13,6 +13,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use manta_api::{RayCluster, RayCronJob, RayJob, RayService};
 use manta_logic::action::{Kind, Target};
+use manta_logic::view::EndpointSliceView;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
@@ -24,6 +25,7 @@ const RAY_PODS: &str = "ray.io/node-type in (head,worker,redis-cleanup)";
 const OWN_JOBS: &str = "app.kubernetes.io/created-by=kuberay-operator";
 /// Services carry one of three labels, and a selector cannot say "or".
 const SERVICES: [&str; 3] = ["ray.io/cluster", "ray.io/headless-worker-svc", "ray.io/originated-from-crd"];
+const OF_A_SERVICE: &str = "kubernetes.io/service-name";
 const OF_A_CLUSTER: &str = "ray.io/cluster";
 
 /// Starts watches and knows which run.
@@ -86,7 +88,24 @@ impl Watches {
     pub(crate) fn need(&self, kind: Kind) {
         if lock(&self.running).insert(kind) {
             info!(kind = kind.resource().kind, "starting to watch");
-            self.spawn_into(kind, &[Some(OF_A_CLUSTER)], self.stores.related(kind), stores::related_owners);
+            // Those of a RayService carry no label; those of others are not kept.
+            let selector = match kind {
+                Kind::Gateway | Kind::HttpRoute => None,
+                _ => Some(OF_A_CLUSTER),
+            };
+            self.spawn_into(kind, &[selector], self.stores.related(kind), stores::related_owners);
+        }
+    }
+
+    /// Starts the watch of EndpointSlices, unless it runs.
+    ///
+    /// Not before RayServices, RayClusters and Services are known: they say which slices are of interest.
+    pub(crate) fn need_slices(&self) {
+        if lock(&self.running).insert(Kind::EndpointSlice) {
+            info!("starting to watch EndpointSlices");
+            let stores = Arc::clone(&self.stores);
+            let owners = move |slice: &EndpointSliceView| stores::slice_owners(&stores, slice);
+            self.spawn(Kind::EndpointSlice, &[Some(OF_A_SERVICE)], |stores| &stores.slices, owners);
         }
     }
 

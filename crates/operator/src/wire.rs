@@ -6,7 +6,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, DynamicResourceScope};
 use manta_api::{RayCluster, RayCronJob, RayJob, RayService};
-use manta_logic::view::{JobView, MetaView, PodView, ServiceView, WholeView};
+use manta_logic::view::{EndpointSliceView, JobView, MetaView, PodView, ServiceView, WholeView};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -30,7 +30,7 @@ macro_rules! projected {
         }
     )*};
 }
-projected!(PodView, ServiceView, JobView, WholeView);
+projected!(PodView, ServiceView, EndpointSliceView, JobView, WholeView);
 
 macro_rules! whole {
     ($($kind:ty),*) => {$(

@@ -3,3 +3,4 @@
 pub mod cluster;
 pub mod cronjob;
 pub mod job;
+pub mod service;

@@ -6,6 +6,7 @@ use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use manta_logic::job::dashboard::Target;
+use manta_logic::service::dashboard::Proxy;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -25,6 +26,8 @@ const LOOK_UPS: usize = 64;
 const LONGEST_ANSWER: usize = 4 << 20;
 /// The key of the token in its Secret.
 const TOKEN_KEY: &str = "auth_token";
+/// Where Serve proxies tell their health.
+const HEALTH: &str = "/-/healthz";
 const TOKEN_HEADER: &str = "x-ray-authorization";
 
 /// How dashboards are reached.
@@ -112,7 +115,11 @@ impl Client {
             let token = self.token(target).await?;
             let answered = match &self.way {
                 Way::Direct => self.send_direct(target, method, path, body, token.as_deref()).await,
-                Way::ApiServerProxy(kube) => through_proxy(kube, target, method, path, body, token.as_deref()).await,
+                Way::ApiServerProxy(kube) => {
+                    let (namespace, service) = (&target.namespace, &target.service);
+                    let uri = format!("/api/v1/namespaces/{namespace}/services/{service}:dashboard/proxy{path}");
+                    through_proxy(kube, uri, method, body, token.as_deref()).await
+                }
             }?;
             if answered.status == 401 || answered.status == 403 {
                 // It may have been changed: look again next time.
@@ -121,6 +128,31 @@ impl Client {
             Ok(answered)
         };
         tokio::time::timeout(self.limit, answer).await.unwrap_or(Err(NoAnswer::TimeOut(self.limit)))
+    }
+
+    /// Asks the Serve proxy of a Pod how it is; answers the status.
+    pub async fn probe(&self, proxy: &Proxy) -> Result<u16, NoAnswer> {
+        let Proxy { namespace, pod, ip, port, .. } = proxy;
+        let answer = async {
+            match &self.way {
+                Way::Direct => {
+                    let host = if ip.contains(':') { format!("[{ip}]") } else { ip.clone() };
+                    let target = Target {
+                        namespace: namespace.clone(),
+                        address: format!("{host}:{port}"),
+                        service: String::new(),
+                        token_secret: None,
+                    };
+                    self.send_direct(&target, Method::GET, HEALTH, None, None).await
+                }
+                Way::ApiServerProxy(kube) => {
+                    let uri = format!("/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy{HEALTH}");
+                    through_proxy(kube, uri, Method::GET, None, None).await
+                }
+            }
+        };
+        let answered = tokio::time::timeout(self.limit, answer).await.unwrap_or(Err(NoAnswer::TimeOut(self.limit)));
+        answered.map(|answered| answered.status)
     }
 
     async fn send_direct(
@@ -215,13 +247,11 @@ impl Resolve for Names {
 
 async fn through_proxy(
     kube: &kube::Client,
-    target: &Target,
+    uri: String,
     method: Method,
-    path: &str,
     body: Option<&Value>,
     token: Option<&str>,
 ) -> Result<Answered, NoAnswer> {
-    let uri = format!("/api/v1/namespaces/{}/services/{}:dashboard/proxy{path}", target.namespace, target.service);
     let failed = |error: &dyn std::error::Error| NoAnswer::Connection(chain(error));
     let mut request = http::Request::builder().method(method).uri(uri);
     if let Some(token) = token {

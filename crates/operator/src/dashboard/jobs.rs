@@ -198,7 +198,7 @@ fn is_unknown_job(answered: &Answered) -> bool {
         && serde_json::from_str::<Status>(&answered.body).map_or(true, |status| status.kind != "Status")
 }
 
-fn is_success(status: u16) -> bool {
+pub(super) fn is_success(status: u16) -> bool {
     (200..300).contains(&status)
 }
 
@@ -206,7 +206,7 @@ fn is_over(status: &str) -> bool {
     matches!(status, "STOPPED" | "SUCCEEDED" | "FAILED")
 }
 
-fn with_status(answered: &Answered) -> String {
+pub(super) fn with_status(answered: &Answered) -> String {
     let code = http::StatusCode::from_u16(answered.status).ok();
     let reason = code.and_then(|code| code.canonical_reason()).unwrap_or_default();
     format!("{} {reason} {}", answered.status, answered.body)

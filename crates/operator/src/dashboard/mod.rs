@@ -13,5 +13,6 @@
 pub mod client;
 pub mod jobs;
 pub(crate) mod poller;
+pub mod serve;
 
 pub use client::{Client, Route};

@@ -23,7 +23,7 @@ fn example_8_1_first_start() {
 
     let writes = world.status_writes;
     world.step();
-    assert_eq!(world.names(Kind::RayCluster), [c1.clone()]);
+    assert_eq!(world.names(Kind::RayCluster), std::slice::from_ref(&c1));
     assert_eq!(world.notes("CreatedRayCluster"), [format!("Created the RayCluster ns/{c1}")]);
     assert_eq!(world.status_writes, writes, "a cluster's own status is no news");
 

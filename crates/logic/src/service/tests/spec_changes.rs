@@ -91,7 +91,7 @@ fn edge_15_a_reserved_name_is_used_and_made_from_the_latest_spec() {
     let name = world.pending();
     world.set_version("2.99.0");
     world.step();
-    assert_eq!(world.names(Kind::RayCluster), [name.clone()]);
+    assert_eq!(world.names(Kind::RayCluster), std::slice::from_ref(&name));
     assert_eq!(world.object(Kind::RayCluster, &name)["spec"]["rayVersion"], "2.99.0");
     assert_eq!((world.active(), world.pending()), (String::new(), name));
 }
