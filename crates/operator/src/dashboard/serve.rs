@@ -152,3 +152,6 @@ async fn send(client: &Client, dashboard: &Target, put: &Put, known: &mut Cluste
     }
     known.put = Some(Putting { at: Timestamp::now(), only_capacity, result });
 }
+
+#[cfg(test)]
+mod tests;
