@@ -18,6 +18,8 @@ use tracing::{debug, error};
 const CONTROLLER: &str = "rayservice-controller";
 /// How often a plan may ask for more before it is told to wait.
 const LOOK_UPS: usize = 2;
+/// When to look again for what was written.
+const SOON: Duration = Duration::from_secs(1);
 
 /// Looks at a RayService and does what is to be done. Dashboards are never waited for.
 pub(crate) async fn reconcile(op: &Operator, target: &Target) -> Next {
@@ -26,8 +28,9 @@ pub(crate) async fn reconcile(op: &Operator, target: &Target) -> Next {
         let seen = match observe::service(op, target, looked_up.clone()) {
             ServiceObservation::Ready(seen) => seen,
             ServiceObservation::Waiting => return Next::Rest,
-            // What was just written is on its way back: deciding without it would write it twice.
-            ServiceObservation::InFlight => return op.in_flight.expiry(target).map_or(Next::Rest, Next::After),
+            // What was just written is on its way back: deciding without it would write it twice. Not all of it wakes
+            // the RayService, as the Services of its clusters are theirs.
+            ServiceObservation::InFlight => return Next::After(SOON),
             ServiceObservation::Gone => {
                 op.in_flight.forget(target);
                 op.serve.follow(target, None);

@@ -16,8 +16,7 @@ fn watch(dashboard: &FakeDashboard, put: Option<Put>) -> Watch {
         ip: address.ip().to_string(),
         port: address.port().into(),
     };
-    let cluster =
-        ClusterWatch { cluster: "c1".into(), dashboard: Some(target(dashboard)), put, proxy: Some(proxy) };
+    let cluster = ClusterWatch { cluster: "c1".into(), dashboard: Some(target(dashboard)), put, proxy: Some(proxy) };
     Watch { clusters: vec![cluster] }
 }
 
@@ -40,7 +39,8 @@ async fn edge_25_what_cannot_be_read() {
     let check = async |status: u16, body: &str, expect: &str| {
         dashboard.set_mode(Mode::Answers(status, body.to_owned()));
         let said = details(&client, &target).await;
-        let said = said.map_or_else(|error| error.to_string(), |details| format!("{} apps", details.applications.len()));
+        let said =
+            said.map_or_else(|error| error.to_string(), |details| format!("{} apps", details.applications.len()));
         assert_eq!(said, expect);
     };
     check(400, "bad", "failed to get serve details: GetServeDetails fail: 400 Bad Request bad").await;
