@@ -5,10 +5,13 @@
 
 mod commands;
 mod local;
+mod log;
 mod output;
 
 use clap::Parser;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Runs Ray on Kubernetes, and on one machine without it.
@@ -20,17 +23,36 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    Cli::parse().command.run().unwrap_or_else(|error| {
+    Cli::parse_from(command_line(std::env::args_os())).command.run().unwrap_or_else(|error| {
         // Nothing is left to be told when stderr is closed too.
         let _ = writeln!(std::io::stderr(), "manta: {error:#}");
         ExitCode::FAILURE
     })
 }
 
+/// The command line; a program called `manager` is the operator, as in KubeRay's image.
+fn command_line(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = arguments.collect();
+    if arguments.first().is_some_and(|program| Path::new(program).file_name() == Some(OsStr::new("manager"))) {
+        arguments.insert(1, "operator".into());
+    }
+    arguments
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Cli;
-    use clap::CommandFactory;
+    use super::{Cli, command_line};
+    use clap::{CommandFactory, Parser};
+
+    #[test]
+    fn the_operators_flags_are_left_to_it() {
+        for line in ["/manager -qps=1 --nope --help", "manta operator -qps=1 --nope --help"] {
+            let arguments = command_line(line.split(' ').map(Into::into));
+            assert_eq!(arguments[1..], ["operator", "-qps=1", "--nope", "--help"]);
+            assert!(Cli::try_parse_from(arguments).is_ok(), "{line}");
+        }
+        assert_eq!(command_line(["manta".into(), "lint".into()].into_iter()), ["manta", "lint"]);
+    }
 
     #[test]
     fn flags_do_not_clash() {

@@ -122,6 +122,16 @@ impl Queue {
         self.changed.notify_one();
     }
 
+    /// The objects that are due or in a pass.
+    pub(crate) fn targets(&self) -> Vec<Target> {
+        lock(&self.state).entries.keys().cloned().collect()
+    }
+
+    /// For how long the first object has been due.
+    pub(crate) fn overdue(&self) -> Duration {
+        lock(&self.state).due.first_key_value().map_or(Duration::ZERO, |((at, _), _)| at.elapsed())
+    }
+
     /// How many objects are due or in a pass.
     pub fn depth(&self) -> usize {
         lock(&self.state).entries.len()

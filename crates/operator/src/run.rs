@@ -7,6 +7,7 @@ use crate::dashboard::{self, Route};
 use crate::events::Publisher;
 use crate::in_flight::InFlightWrites;
 use crate::look_up::Memory;
+use crate::metrics::{Metrics, Telemetry};
 use crate::queue::{Next, Queue};
 use crate::stores::Stores;
 use crate::watches::Watches;
@@ -15,6 +16,7 @@ use manta_logic::action::{Kind, Target};
 use manta_logic::config::Config;
 use manta_logic::{job, service};
 use std::sync::Arc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::info;
@@ -46,13 +48,26 @@ pub struct Operator {
     pub(crate) ray_jobs: Pollers<job::dashboard::Watch>,
     /// The RayServices whose Serve is followed.
     pub(crate) serve: Pollers<service::dashboard::Watch>,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 /// Runs until told to stop; passes in hand are finished.
 pub async fn run(client: Client, settings: Settings, stop: CancellationToken) {
+    let elected = CancellationToken::new();
+    elected.cancel();
+    run_as(client, settings, Telemetry::default(), elected, stop).await;
+}
+
+/// Like [`run`], but watches only until `elected`, and tells what it does.
+pub(crate) async fn run_as(
+    client: Client,
+    settings: Settings,
+    telemetry: Telemetry,
+    elected: CancellationToken,
+    stop: CancellationToken,
+) {
     let tasks = TaskTracker::new();
-    let stores = Arc::new(Stores::default());
-    let queue = Arc::new(Queue::default());
+    let Telemetry { stores, queue, metrics } = telemetry;
     let in_flight = Arc::new(InFlightWrites::default());
     let memory = Arc::new(Memory::default());
     let publisher = Publisher::start(client.clone(), &settings.host, &tasks);
@@ -65,7 +80,7 @@ pub async fn run(client: Client, settings: Settings, stop: CancellationToken) {
         stop.clone(),
     );
     watches.start(settings.config.gates.ray_cron_job);
-    let dashboards = dashboard::Client::new(client.clone(), settings.dashboard_route);
+    let dashboards = dashboard::Client::new(client.clone(), settings.dashboard_route).counted_by(Arc::clone(&metrics));
     let op = Arc::new(Operator {
         ray_jobs: Pollers::new(dashboards.clone(), Arc::clone(&queue), tasks.clone(), stop.clone()),
         serve: Pollers::new(dashboards, Arc::clone(&queue), tasks.clone(), stop.clone()),
@@ -78,16 +93,23 @@ pub async fn run(client: Client, settings: Settings, stop: CancellationToken) {
         in_flight,
         memory,
         publisher,
+        metrics,
     });
-    info!("the operator runs");
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = elected.cancelled() => info!("the operator runs"),
+    }
     let passes = TaskTracker::new();
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            (target, _lag) = op.queue.next() => {
+            (target, waited) = op.queue.next() => {
                 let op = Arc::clone(&op);
+                op.metrics.pass_begins(&target, waited);
                 passes.spawn(async move {
+                    let start = Instant::now();
                     let next = pass(&op, &target).await;
+                    op.metrics.pass_ends(&target, next, start.elapsed());
                     op.queue.done(&target, next);
                 });
             }

@@ -28,6 +28,20 @@ pub struct Stores {
 }
 
 impl Stores {
+    /// The kinds that have not been told whole yet.
+    pub(crate) fn unsynced(&self, with_cron_jobs: bool) -> Vec<&'static str> {
+        let synced = [
+            ("RayCluster", self.clusters.is_synced()),
+            ("RayJob", self.jobs.is_synced()),
+            ("RayService", self.services.is_synced()),
+            ("RayCronJob", !with_cron_jobs || self.cron_jobs.is_synced()),
+            ("Pod", self.pods.is_synced()),
+            ("Service", self.kube_services.is_synced()),
+            ("Job", self.kube_jobs.is_synced()),
+        ];
+        synced.into_iter().filter(|(_, synced)| !synced).map(|(kind, _)| kind).collect()
+    }
+
     /// The cache of a kind of which there are few.
     pub fn related(&self, kind: Kind) -> Arc<Table<WholeView>> {
         Arc::clone(lock(&self.related).entry(kind).or_default())

@@ -1,73 +1,97 @@
 //! `manta operator`: runs the operator against a cluster.
+//!
+//! The command line is Go's, so that one written for KubeRay works as it is: it is not clap that reads it.
 
+use crate::log;
 use anyhow::Context;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use manta_operator::args::Flags;
-use std::path::PathBuf;
+use manta_operator::args::{Arguments, ArgsError, UsageError, usage};
+use manta_operator::process;
+use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
+
+/// How long passes in hand may take after the first signal.
+const DRAIN: Duration = Duration::from_secs(30);
+/// The exit code of Go's `flag` package for wrong usage.
+const WRONG_USAGE: u8 = 2;
 
 /// Runs the operator: reconciles RayClusters, RayJobs and RayCronJobs until it is told to stop.
 #[derive(clap::Args)]
+#[command(disable_help_flag = true)]
 pub(crate) struct Args {
-    /// Kubeconfig file; otherwise KUBECONFIG, the Pod's own account, or ~/.kube/config
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Namespaces to watch, comma-separated; all when empty
-    #[arg(long, default_value = "", value_name = "NAMES")]
-    watch_namespace: String,
-    /// Feature gates, as Name=true,Name=false
-    #[arg(long, default_value = "", value_name = "GATES")]
-    feature_gates: String,
-    /// Reach Ray's dashboards through the API server's proxy instead of directly
-    #[arg(long)]
-    use_kubernetes_proxy: bool,
-    /// Log format: json or console
-    #[arg(long, default_value = "json", value_parser = ["json", "console"])]
-    log_stdout_encoder: String,
+    /// The flags of KubeRay's operator; --help lists them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAGS")]
+    flags: Vec<String>,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    start_logging(&args.log_stdout_encoder);
-    let flags = Flags {
-        feature_gates: args.feature_gates,
-        watch_namespace: args.watch_namespace,
-        use_kubernetes_proxy: args.use_kubernetes_proxy,
+    let read = |path: &Path| std::fs::read_to_string(path).map_err(|error| error.to_string());
+    let arguments = match Arguments::read(args.flags, variable, read) {
+        Ok(arguments) => arguments,
+        Err(ArgsError::Usage(UsageError::Help)) => {
+            std::io::stdout().write_all(usage().as_bytes())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Err(ArgsError::Usage(error)) => {
+            write!(std::io::stderr(), "{error}\n{}", usage())?;
+            return Ok(ExitCode::from(WRONG_USAGE));
+        }
+        Err(error) => return Err(error.into()),
     };
-    let mut settings = flags.settings(|name| std::env::var(name).ok())?;
+    log::start(&arguments.process.log)?;
+    for note in &arguments.notes {
+        info!("{note}");
+    }
+    if variable("ENABLE_WEBHOOKS").as_deref() == Some("true") {
+        warn!("ENABLE_WEBHOOKS has no effect yet: remove the webhook configuration; the same rules are checked anyway");
+    }
     // Two threads: one busy decoding a long list must not keep the other from answering.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
-        let client = connect(args.kubeconfig).await?;
-        settings.config.platform =
-            manta_operator::platform::detect(&client).await.context("cannot ask the API server what it offers")?;
+    let ended = runtime.block_on(async {
+        let config = connect(arguments.process.kubeconfig.as_deref()).await?;
         let stop = CancellationToken::new();
-        tokio::spawn(stop_on_signal(stop.clone()));
-        manta_operator::run(client, settings, stop).await;
-        Ok(ExitCode::SUCCESS)
+        let operator = process::run(config, arguments.settings, arguments.process, stop.clone());
+        tokio::select! {
+            ended = operator => Ok(ended?),
+            () = stop_on_signal(stop) => anyhow::bail!("stopped before the passes in hand were finished"),
+        }
+    });
+    // What is still running may act no more.
+    runtime.shutdown_background();
+    ended.map(|()| ExitCode::SUCCESS)
+}
+
+/// An environment variable; the name of the host is known without one.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().or_else(|| match name {
+        "HOSTNAME" => std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned()),
+        _ => None,
     })
 }
 
-async fn connect(kubeconfig: Option<PathBuf>) -> anyhow::Result<kube::Client> {
-    let config = match &kubeconfig {
+async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
+    match kubeconfig {
         Some(path) => {
             let file =
                 Kubeconfig::read_from(path).with_context(|| format!("cannot read kubeconfig {}", path.display()))?;
             kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
                 .await
-                .with_context(|| format!("kubeconfig {} names no usable cluster", path.display()))?
+                .with_context(|| format!("kubeconfig {} names no usable cluster", path.display()))
         }
-        None => kube::Config::infer().await.context("no kubeconfig given and none found; use --kubeconfig FILE")?,
-    };
-    kube::Client::try_from(config).context("cannot make a client for the API server")
+        None => kube::Config::infer().await.context("no kubeconfig given and none found; use --kubeconfig FILE"),
+    }
 }
 
+/// Asks to stop on the first signal; ends on the second, or when stopping takes too long.
 async fn stop_on_signal(stop: CancellationToken) {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
     else {
-        return;
+        return std::future::pending().await;
     };
     tokio::select! {
         _ = interrupt.recv() => {}
@@ -75,14 +99,9 @@ async fn stop_on_signal(stop: CancellationToken) {
     }
     info!("stopping: passes in hand are finished first");
     stop.cancel();
-}
-
-fn start_logging(encoder: &str) {
-    use tracing_subscriber::EnvFilter;
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stdout);
-    match encoder {
-        "console" => logs.init(),
-        _ => logs.json().flatten_event(true).init(),
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        () = tokio::time::sleep(DRAIN) => {}
     }
 }

@@ -6,7 +6,7 @@ use manta_agent::images::{Catalog, MappingFile, Versions};
 use manta_agent::pod::Backoff;
 use manta_agent::quantity::Amount;
 use manta_agent::volumes::Identity;
-use manta_operator::args::Flags;
+use manta_operator::args::Arguments;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
@@ -134,8 +134,9 @@ impl Options {
     }
 
     pub(super) fn operator_settings(&self) -> anyhow::Result<manta_operator::Settings> {
-        let flags = Flags { feature_gates: self.feature_gates.clone(), ..Flags::default() };
-        Ok(flags.settings(|name| std::env::var(name).ok())?)
+        let flags = [format!("--feature-gates={}", self.feature_gates)];
+        let no_file = |_: &std::path::Path| Err("local mode has no configuration file".to_owned());
+        Ok(Arguments::read(flags, |name| std::env::var(name).ok(), no_file)?.settings)
     }
 }
 

@@ -44,7 +44,11 @@ async fn carry_out(op: &Operator, target: &Target, seen: &Observed, plan: &Plan,
     let mut failed = outcome.failure.is_some();
     if let Some(status) = job::settle(plan, &outcome) {
         let version = seen.job.metadata.resource_version.as_deref();
-        failed |= status_writer::write(&op.client, target, version, &status).await == StatusWrite::Failed;
+        let written = status_writer::write(&op.client, target, version, &status).await;
+        failed |= written == StatusWrite::Failed;
+        if written == StatusWrite::Done {
+            op.metrics.job_status(&seen.job, &status, now);
+        }
     }
     match plan.wake {
         _ if failed => Next::BackOff,

@@ -1,5 +1,6 @@
 //! One request to a dashboard: the way there, the token, and the time it may take.
 
+use crate::metrics::Metrics;
 use crate::stores::lock;
 use http::Method;
 use http_body_util::BodyExt;
@@ -47,6 +48,7 @@ pub struct Client {
     way: Way,
     limit: Duration,
     tokens: Tokens,
+    metrics: Arc<Metrics>,
 }
 
 #[derive(Clone)]
@@ -90,17 +92,21 @@ impl Client {
     /// A client that takes this way to every dashboard.
     pub fn new(kube: kube::Client, route: Route) -> Self {
         let tokens = Tokens::Secrets { kube: kube.clone(), known: KnownTokens::default() };
-        match route {
-            Route::Direct => Self { http: http(), way: Way::Direct, limit: DIRECT, tokens },
-            Route::ApiServerProxy => {
-                Self { http: http(), way: Way::ApiServerProxy(kube), limit: THROUGH_PROXY, tokens }
-            }
-        }
+        let (way, limit) = match route {
+            Route::Direct => (Way::Direct, DIRECT),
+            Route::ApiServerProxy => (Way::ApiServerProxy(kube), THROUGH_PROXY),
+        };
+        Self { http: http(), way, limit, tokens, metrics: Arc::default() }
+    }
+
+    /// The same client, whose requests are counted there.
+    pub(crate) fn counted_by(self, metrics: Arc<Metrics>) -> Self {
+        Self { metrics, ..self }
     }
 
     /// A client without a cluster: direct, with this token and this much patience.
     pub fn direct(token: Option<String>, limit: Duration) -> Self {
-        Self { http: http(), way: Way::Direct, limit, tokens: Tokens::Given(token) }
+        Self { http: http(), way: Way::Direct, limit, tokens: Tokens::Given(token), metrics: Arc::default() }
     }
 
     /// Sends a request and waits for the whole answer.
@@ -127,7 +133,9 @@ impl Client {
             }
             Ok(answered)
         };
-        tokio::time::timeout(self.limit, answer).await.unwrap_or(Err(NoAnswer::TimeOut(self.limit)))
+        let answered = tokio::time::timeout(self.limit, answer).await.unwrap_or(Err(NoAnswer::TimeOut(self.limit)));
+        self.metrics.dashboard(answered.as_ref().ok().map(|answered| answered.status));
+        answered
     }
 
     /// Asks the Serve proxy of a Pod how it is; answers the status.

@@ -1,0 +1,209 @@
+//! Logs as KubeRay writes them: to stderr, and to a file if asked for; as JSON with `level`, `ts`,
+//! `logger` and `msg`, or as lines with tabs for people.
+
+use anyhow::Context;
+use manta_operator::args::{Encoder, Level, Log};
+use serde_json::{Map, Value};
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
+
+/// A log file that is this long is put aside.
+const LONGEST_FILE: u64 = 500 << 20;
+/// So many that were put aside are kept.
+const KEPT_FILES: usize = 10;
+
+/// Starts to log; `RUST_LOG` has the last word about levels.
+pub(crate) fn start(log: &Log) -> anyhow::Result<()> {
+    let level = match log.level {
+        Level::Error => "error",
+        Level::Info => "info",
+        Level::Debug => "debug",
+        Level::Trace => "trace",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let file = match &log.file {
+        Some((path, encoder)) => {
+            let file = LogFile::open(path).with_context(|| format!("cannot write the log to {}", path.display()))?;
+            let layer = tracing_subscriber::fmt::layer().event_format(Lines(*encoder)).with_writer(Mutex::new(file));
+            Some(layer.with_filter(LevelFilter::INFO))
+        }
+        None => None,
+    };
+    let console = tracing_subscriber::fmt::layer().event_format(Lines(log.encoder)).with_writer(io::stderr);
+    tracing_subscriber::registry().with(filter).with(console).with(file).init();
+    Ok(())
+}
+
+/// One line an event.
+struct Lines(Encoder);
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for Lines {
+    fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let meta = event.metadata();
+        let time = jiff::Timestamp::now();
+        let line = line(self.0, *meta.level(), time, meta.target(), fields);
+        writeln!(writer, "{line}")
+    }
+}
+
+fn line(encoder: Encoder, level: tracing::Level, time: jiff::Timestamp, logger: &str, fields: Fields) -> String {
+    let time = time.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string();
+    match encoder {
+        Encoder::Json => {
+            let mut all = Map::new();
+            all.insert("level".to_owned(), level.as_str().to_lowercase().into());
+            all.insert("ts".to_owned(), time.into());
+            all.insert("logger".to_owned(), logger.into());
+            all.insert("msg".to_owned(), fields.message.into());
+            all.extend(fields.others);
+            Value::Object(all).to_string()
+        }
+        Encoder::Console => {
+            let mut line = format!("{time}\t{level}\t{logger}\t{}", fields.message);
+            if !fields.others.is_empty() {
+                line.push('\t');
+                line.push_str(&Value::Object(fields.others).to_string());
+            }
+            line
+        }
+    }
+}
+
+#[derive(Default)]
+struct Fields {
+    message: String,
+    others: Map<String, Value>,
+}
+
+impl Fields {
+    fn put(&mut self, field: &Field, value: Value) {
+        match (field.name(), value) {
+            ("message", Value::String(text)) => self.message = text,
+            (name, value) => drop(self.others.insert(name.to_owned(), value)),
+        }
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.put(field, format!("{value:?}").into());
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, value.into());
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, value.into());
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, value.into());
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.put(field, value.into());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, value.into());
+    }
+}
+
+/// A log file that does not grow without end: `x.log.1` is the newest of those put aside.
+struct LogFile {
+    path: PathBuf,
+    file: File,
+    length: u64,
+    longest: u64,
+}
+
+impl LogFile {
+    fn open(path: &Path) -> io::Result<Self> {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let length = file.metadata()?.len();
+        Ok(Self { path: path.to_owned(), file, length, longest: LONGEST_FILE })
+    }
+
+    fn put_aside(&mut self) -> io::Result<()> {
+        let aside = |number: usize| PathBuf::from(format!("{}.{number}", self.path.display()));
+        for number in (1..KEPT_FILES).rev().filter(|number| aside(*number).exists()) {
+            fs::rename(aside(number), aside(number + 1))?;
+        }
+        fs::rename(&self.path, aside(1))?;
+        *self = Self { longest: self.longest, ..Self::open(&self.path)? };
+        Ok(())
+    }
+}
+
+impl Write for LogFile {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.length >= self.longest {
+            self.put_aside()?;
+        }
+        let written = self.file.write(line)?;
+        self.length += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_have_kuberays_keys() {
+        let fields = || Fields {
+            message: "said \"so\"".to_owned(),
+            others: Map::from_iter([("name".to_owned(), Value::from("demo")), ("count".to_owned(), Value::from(3))]),
+        };
+        let time = jiff::Timestamp::from_millisecond(1_767_323_045_678).unwrap();
+        let shown = |encoder| line(encoder, tracing::Level::INFO, time, "manta", fields());
+        let json: Value = serde_json::from_str(&shown(Encoder::Json)).unwrap();
+        let expect = serde_json::json!({
+            "level": "info", "ts": "2026-01-02T03:04:05.678Z", "logger": "manta", "msg": "said \"so\"",
+            "name": "demo", "count": 3,
+        });
+        assert_eq!(json, expect);
+        assert_eq!(
+            shown(Encoder::Console),
+            "2026-01-02T03:04:05.678Z\tINFO\tmanta\tsaid \"so\"\t{\"count\":3,\"name\":\"demo\"}"
+        );
+    }
+
+    #[test]
+    fn a_long_file_is_put_aside_and_the_oldest_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("logs/manta.log");
+        let mut file = LogFile { longest: 3, ..LogFile::open(&path).unwrap() };
+        for number in 0..15 {
+            file.write_all(format!("{number:03}").as_bytes()).unwrap();
+        }
+        let read = |name: &str| fs::read_to_string(folder.path().join("logs").join(name)).ok();
+        assert_eq!(read("manta.log"), Some("014".to_owned()));
+        assert_eq!(read("manta.log.1"), Some("013".to_owned()));
+        assert_eq!(read("manta.log.10"), Some("004".to_owned()));
+        assert_eq!(read("manta.log.11"), None);
+    }
+}

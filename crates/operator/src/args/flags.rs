@@ -1,0 +1,224 @@
+//! The command line, read as Go's `flag` package reads it: one dash or two, `--name=value` or
+//! `--name value`, and a value for a switch only after `=`.
+
+use super::gates::parse_bool;
+use std::collections::HashMap;
+use std::fmt::Write;
+
+/// What a flag takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Takes {
+    Text,
+    Switch,
+    Integer,
+    Number,
+}
+
+use Takes::{Integer, Number, Switch, Text};
+
+/// Every flag: its name, what it takes, its default, and what it does.
+const FLAGS: [(&str, Takes, &str, &str); 24] = [
+    ("batch-scheduler", Text, "", "Batch scheduler: volcano, yunikorn, kai-scheduler or scheduler-plugins"),
+    ("burst", Integer, "200", "Accepted and ignored: requests share one budget of writes instead"),
+    ("config", Text, "", "Configuration file; most of the other flags are ignored then"),
+    ("enable-batch-scheduler", Switch, "false", "Deprecated: the same as --batch-scheduler=volcano"),
+    ("enable-leader-election", Switch, "true", "Act only while holding the Lease ray-operator-leader"),
+    ("enable-metrics", Switch, "false", "Serve the kuberay_* metrics"),
+    ("feature-gates", Text, "", "Feature gates, as Name=true,Name=false"),
+    ("forced-cluster-upgrade", Switch, "false", "Deprecated, without effect"),
+    ("health-probe-bind-address", Text, ":8082", "Address of /healthz and /readyz; 0 for none"),
+    ("kubeconfig", Text, "", "Kubeconfig file; otherwise KUBECONFIG, the Pod's own account, or ~/.kube/config"),
+    ("leader-election-namespace", Text, "", "Namespace of the Lease; otherwise the Pod's, or the kubeconfig's"),
+    ("log-file-encoder", Text, "json", "Format of the log file: json or console"),
+    ("log-file-path", Text, "", "Write the log to this file too"),
+    ("log-stdout-encoder", Text, "json", "Format of the log: json or console"),
+    ("metrics-addr", Text, ":8080", "Address of /metrics; 0 for none"),
+    ("qps", Number, "100", "Accepted and ignored: requests share one budget of writes instead"),
+    ("reconcile-concurrency", Integer, "1", "Accepted and ignored: every object has a pass of its own"),
+    ("use-kubernetes-proxy", Switch, "false", "Reach Ray through the API server's proxy instead of directly"),
+    ("watch-namespace", Text, "", "Namespaces to watch, comma-separated; all when empty"),
+    ("zap-devel", Switch, "false", "Log at level debug"),
+    ("zap-encoder", Text, "", "Accepted and ignored: see --log-stdout-encoder"),
+    ("zap-log-level", Text, "", "Level of the log: debug, info, error, panic, or a number above 0"),
+    ("zap-stacktrace-level", Text, "", "Accepted and ignored: errors carry their causes instead of stacks"),
+    ("zap-time-encoding", Text, "", "Accepted and ignored: times are ISO 8601"),
+];
+
+/// The value of every flag, given or not.
+#[derive(Clone, Debug)]
+pub(super) struct Flags {
+    given: HashMap<&'static str, String>,
+    /// The first argument that is no flag, and what follows: nobody reads it.
+    pub(super) ignored: Vec<String>,
+}
+
+/// Why a command line cannot be read. All but `Help` are wrong usage.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum UsageError {
+    #[error("help requested")]
+    Help,
+    #[error("bad flag syntax: {0}")]
+    Syntax(String),
+    #[error("flag provided but not defined: -{0}")]
+    Unknown(String),
+    #[error("flag needs an argument: -{0}")]
+    MissingValue(String),
+    #[error("invalid boolean value \"{1}\" for -{0}: parse error")]
+    NoSwitch(String, String),
+    #[error("invalid value \"{1}\" for flag -{0}: parse error")]
+    NoNumber(String, String),
+}
+
+impl Flags {
+    /// Reads a command line, without the program's name.
+    pub(super) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, UsageError> {
+        let mut arguments = arguments.into_iter();
+        let mut flags = Self { given: HashMap::new(), ignored: Vec::new() };
+        while let Some(argument) = arguments.next() {
+            let name = match argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) {
+                Some("") if argument == "--" => {
+                    flags.ignored.extend(arguments);
+                    break;
+                }
+                Some(name) if !name.is_empty() => name,
+                _ => {
+                    flags.ignored.extend(std::iter::once(argument).chain(arguments));
+                    break;
+                }
+            };
+            if name.starts_with(['-', '=']) {
+                return Err(UsageError::Syntax(argument));
+            }
+            let (name, value) = name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value)));
+            let Some((known, takes, ..)) = FLAGS.into_iter().find(|flag| flag.0 == name) else {
+                return Err(match name {
+                    "h" | "help" => UsageError::Help,
+                    name => UsageError::Unknown(name.to_owned()),
+                });
+            };
+            let value = match (takes, value) {
+                (_, Some(value)) => value.to_owned(),
+                (Switch, None) => "true".to_owned(),
+                (_, None) => arguments.next().ok_or_else(|| UsageError::MissingValue(name.to_owned()))?,
+            };
+            check(known, takes, &value)?;
+            flags.given.insert(known, value);
+        }
+        Ok(flags)
+    }
+
+    /// The value of a flag, or its default.
+    pub(super) fn text(&self, name: &str) -> &str {
+        let default = || FLAGS.iter().find(|flag| flag.0 == name).map_or("", |flag| flag.2);
+        self.given.get(name).map_or_else(default, String::as_str)
+    }
+
+    pub(super) fn switch(&self, name: &str) -> bool {
+        parse_bool(self.text(name)) == Some(true)
+    }
+
+    /// Whether a flag was given on the command line.
+    pub(super) fn is_given(&self, name: &str) -> bool {
+        self.given.contains_key(name)
+    }
+}
+
+fn check(name: &str, takes: Takes, value: &str) -> Result<(), UsageError> {
+    let told = || (name.to_owned(), value.to_owned());
+    let wrong_number = || {
+        let (name, value) = told();
+        UsageError::NoNumber(name, value)
+    };
+    match takes {
+        Text => Ok(()),
+        Switch if parse_bool(value).is_none() => {
+            let (name, value) = told();
+            Err(UsageError::NoSwitch(name, value))
+        }
+        Switch => Ok(()),
+        Integer => value.parse::<i64>().map(drop).map_err(|_| wrong_number()),
+        Number => value.parse::<f64>().map(drop).map_err(|_| wrong_number()),
+    }
+}
+
+/// What the flags are, one each.
+pub fn usage() -> String {
+    let mut text = String::from("Usage of manta operator:\n");
+    for (name, takes, default, help) in FLAGS {
+        let value = match takes {
+            Text => " string",
+            Switch => "",
+            Integer => " int",
+            Number => " float",
+        };
+        let default = match default {
+            "" | "false" => String::new(),
+            default => format!(" (default {default})"),
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "  --{name}{value}\n        {help}{default}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Flags, UsageError> {
+        Flags::parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn every_flag_has_its_default_and_can_be_given_in_every_way() {
+        let none = parse("").unwrap();
+        for (name, takes, default, _) in FLAGS {
+            assert_eq!(none.text(name), default, "{name}");
+            let value = match takes {
+                Text => "some",
+                Switch if default == "true" => "false",
+                Switch => "true",
+                Integer => "7",
+                Number => "2.5",
+            };
+            let mut ways = vec![format!("--{name}={value}"), format!("-{name}={value}")];
+            if takes != Switch {
+                ways.extend([format!("--{name} {value}"), format!("-{name} {value}")]);
+            } else if value == "true" {
+                ways.extend([format!("--{name}"), format!("-{name}")]);
+            }
+            for way in ways {
+                let flags = parse(&way).unwrap();
+                assert_eq!((flags.text(name), flags.is_given(name)), (value, true), "{way}");
+                assert_eq!(flags.given.len(), 1, "{way}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_value_counts_and_what_follows_the_flags_is_left() {
+        let flags = parse("--qps=1 -qps 2 --enable-metrics false --burst=3").unwrap();
+        assert_eq!((flags.text("qps"), flags.switch("enable-metrics"), flags.text("burst")), ("2", true, "200"));
+        assert_eq!(flags.ignored, ["false", "--burst=3"]);
+        assert_eq!(parse("-- --burst=3").unwrap().ignored, ["--burst=3"]);
+        assert_eq!(parse("--watch-namespace=a=b").unwrap().text("watch-namespace"), "a=b");
+    }
+
+    #[test]
+    fn mistakes_are_told_as_go_tells_them() {
+        for (line, expect) in [
+            ("--nope", "flag provided but not defined: -nope"),
+            ("-nope=1", "flag provided but not defined: -nope"),
+            ("--config", "flag needs an argument: -config"),
+            ("---config", "bad flag syntax: ---config"),
+            ("--=x", "bad flag syntax: --=x"),
+            ("--enable-metrics=maybe", "invalid boolean value \"maybe\" for -enable-metrics: parse error"),
+            ("--burst=1.5", "invalid value \"1.5\" for flag -burst: parse error"),
+            ("--qps fast", "invalid value \"fast\" for flag -qps: parse error"),
+            ("-h", "help requested"),
+            ("--help", "help requested"),
+        ] {
+            assert_eq!(parse(line).map(drop).map_err(|error| error.to_string()), Err(expect.to_owned()), "{line}");
+        }
+    }
+}

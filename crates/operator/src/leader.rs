@@ -1,0 +1,261 @@
+//! Leadership: only the holder of KubeRay's own Lease acts, so that no two operators ever do, be they
+//! Manta or KubeRay.
+//!
+//! The Lease is changed only onto the version that was seen. A holder renews each 2 s and stops by
+//! itself 10 s after the start of its last renewal; others may take over 15 s after they saw that
+//! renewal, by their own clocks. On exit the Lease is given back, so that a successor need not wait.
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tracing::{info, warn};
+
+/// The name of the Lease, which is KubeRay's.
+pub const LEASE: &str = "ray-operator-leader";
+const LEASE_SECONDS: i32 = 15;
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+const RETRY: Duration = Duration::from_secs(2);
+
+/// One candidate.
+pub struct Candidate {
+    leases: Api<Lease>,
+    identity: String,
+    /// The Lease as last seen, and when it was first seen so.
+    seen: Option<(Lease, Instant)>,
+}
+
+/// Why leadership ended.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Lost {
+    #[error("leader election lost: {0} holds the Lease now")]
+    To(String),
+    #[error("leader election lost: the Lease could not be renewed for {} s", RENEW_DEADLINE.as_secs())]
+    NotRenewed,
+}
+
+/// Whose the Lease is.
+#[derive(Debug, PartialEq, Eq)]
+enum Holder {
+    Us,
+    Another(String),
+}
+
+/// What a look at the Lease asks for.
+#[derive(Debug, PartialEq)]
+enum Step {
+    Write(Box<Lease>),
+    Wait(String),
+}
+
+impl Candidate {
+    /// A candidate that can be told from all others.
+    pub fn new(client: Client, namespace: &str, host: &str) -> Self {
+        let identity = format!("{host}_{}", random_uuid());
+        Self { leases: Api::namespaced(client, namespace), identity, seen: None }
+    }
+
+    /// Waits until the Lease is ours, and tells since when it is at the latest.
+    pub async fn win(&mut self) -> Instant {
+        let mut said = String::new();
+        loop {
+            let start = Instant::now();
+            // A request without an answer is given up, or a dead connection would keep us out for ever.
+            let now = match timeout_at(start + RENEW_DEADLINE, self.try_hold()).await {
+                Ok(Ok(Holder::Us)) => {
+                    info!(identity = self.identity, "this operator leads");
+                    return start;
+                }
+                Ok(Ok(Holder::Another(holder))) => format!("{holder} leads; waiting until it stops"),
+                Ok(Err(error)) => format!("the Lease {LEASE} cannot be had and is tried again: {error}"),
+                Err(_) => format!("no answer about the Lease {LEASE}; it is tried again"),
+            };
+            if now != said {
+                info!("{now}");
+                said = now;
+            }
+            sleep_until(start + RETRY).await;
+        }
+    }
+
+    /// Renews the Lease, which is ours since then, for as long as that works.
+    pub async fn hold(&mut self, since: Instant) -> Lost {
+        let mut renewed = since;
+        loop {
+            let end = renewed + RENEW_DEADLINE;
+            sleep_until(end.min(Instant::now() + RETRY)).await;
+            let start = Instant::now();
+            match timeout_at(end, self.try_hold()).await {
+                Ok(Ok(Holder::Us)) => renewed = start,
+                Ok(Ok(Holder::Another(holder))) => return Lost::To(holder),
+                Ok(Err(error)) => warn!(%error, "the Lease {LEASE} could not be renewed; it is tried again"),
+                Err(_) => return Lost::NotRenewed,
+            }
+            if Instant::now() >= renewed + RENEW_DEADLINE {
+                return Lost::NotRenewed;
+            }
+        }
+    }
+
+    /// Gives the Lease back, if it is ours.
+    pub async fn release(mut self) {
+        let Some((mut lease, _)) = self.seen.take().filter(|(lease, _)| holder(lease) == self.identity) else { return };
+        let spec = lease.spec.get_or_insert_default();
+        spec.holder_identity = Some(String::new());
+        spec.lease_duration_seconds = Some(1);
+        spec.renew_time = Some(MicroTime(Timestamp::now()));
+        match timeout_at(Instant::now() + RETRY, self.write(&lease)).await {
+            Ok(Ok(_)) => info!("the Lease is given back"),
+            Ok(Err(error)) => warn!(%error, "the Lease could not be given back; a successor waits until it runs out"),
+            Err(_) => warn!("the Lease could not be given back in time; a successor waits until it runs out"),
+        }
+    }
+
+    /// One try to get or to renew the Lease.
+    async fn try_hold(&mut self) -> Result<Holder, kube::Error> {
+        // A renewal needs no look first: the version that we wrote says whether somebody came between.
+        if let Some((ours, since)) = self.seen.clone().filter(|(lease, _)| holder(lease) == self.identity)
+            && let Step::Write(lease) = step(&ours, since, Instant::now(), Timestamp::now(), &self.identity)
+        {
+            match self.write(&lease).await {
+                Ok(written) => return Ok(self.take(written)),
+                Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let lease = match self.leases.get_opt(LEASE).await? {
+            Some(found) => {
+                let since = match &self.seen {
+                    Some((known, since)) if known.spec == found.spec => *since,
+                    _ => Instant::now(),
+                };
+                self.seen = Some((found.clone(), since));
+                match step(&found, since, Instant::now(), Timestamp::now(), &self.identity) {
+                    Step::Write(lease) => *lease,
+                    Step::Wait(holder) => return Ok(Holder::Another(holder)),
+                }
+            }
+            None => {
+                self.seen = None;
+                first(Timestamp::now(), &self.identity)
+            }
+        };
+        match self.write(&lease).await {
+            Ok(written) => Ok(self.take(written)),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Holder::Another("another operator".to_owned())),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn take(&mut self, written: Lease) -> Holder {
+        self.seen = Some((written, Instant::now()));
+        Holder::Us
+    }
+
+    async fn write(&self, lease: &Lease) -> Result<Lease, kube::Error> {
+        match lease.metadata.resource_version {
+            Some(_) => self.leases.replace(LEASE, &PostParams::default(), lease).await,
+            None => self.leases.create(&PostParams::default(), lease).await,
+        }
+    }
+}
+
+/// The Lease where there was none.
+fn first(now: Timestamp, identity: &str) -> Lease {
+    let spec = LeaseSpec {
+        holder_identity: Some(identity.to_owned()),
+        lease_duration_seconds: Some(LEASE_SECONDS),
+        acquire_time: Some(MicroTime(now)),
+        renew_time: Some(MicroTime(now)),
+        lease_transitions: Some(0),
+        ..LeaseSpec::default()
+    };
+    Lease { metadata: ObjectMeta { name: Some(LEASE.to_owned()), ..ObjectMeta::default() }, spec: Some(spec) }
+}
+
+/// Renews our Lease, takes one that is free or has run out, and leaves that of another.
+fn step(lease: &Lease, since: Instant, now: Instant, wall: Timestamp, identity: &str) -> Step {
+    let held_by = holder(lease);
+    let spec = lease.spec.clone().unwrap_or_default();
+    let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or_default();
+    if !held_by.is_empty() && held_by != identity && now < since + Duration::from_secs(seconds) {
+        return Step::Wait(held_by.to_owned());
+    }
+    let renewal = held_by == identity;
+    let spec = LeaseSpec {
+        holder_identity: Some(identity.to_owned()),
+        lease_duration_seconds: Some(LEASE_SECONDS),
+        acquire_time: if renewal { spec.acquire_time.clone() } else { Some(MicroTime(wall)) },
+        renew_time: Some(MicroTime(wall)),
+        lease_transitions: Some(spec.lease_transitions.unwrap_or_default().saturating_add(i32::from(!renewal))),
+        ..spec
+    };
+    Step::Write(Box::new(Lease { metadata: lease.metadata.clone(), spec: Some(spec) }))
+}
+
+fn holder(lease: &Lease) -> &str {
+    lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
+}
+
+/// A random (version 4) UUID.
+fn random_uuid() -> String {
+    let mut bytes = [0; 16];
+    // Without randomness the time still tells two processes apart.
+    if getrandom::fill(&mut bytes).is_err() {
+        bytes = Timestamp::now().as_nanosecond().to_be_bytes();
+    }
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_lease_that_is_free_ours_or_stale_is_taken() {
+        let seen = Instant::now();
+        let wall = Timestamp::UNIX_EPOCH;
+        let held = |by: &str, seconds| {
+            let mut lease = first(wall, by);
+            if let Some(spec) = &mut lease.spec {
+                spec.lease_duration_seconds = Some(seconds);
+            }
+            lease
+        };
+        for (lease, after, expect) in [
+            (held("b", 15), 14, None),
+            (held("b", 15), 15, Some(1)),
+            // A KubeRay that released, and one with another duration.
+            (held("", 1), 0, Some(1)),
+            (held("b", 60), 59, None),
+            (held("a", 15), 3, Some(0)),
+            (Lease::default(), 0, Some(1)),
+        ] {
+            let step = step(&lease, seen, seen + Duration::from_secs(after), wall, "a");
+            let transitions = match step {
+                Step::Write(lease) => {
+                    assert_eq!(holder(&lease), "a");
+                    lease.spec.and_then(|spec| spec.lease_transitions)
+                }
+                Step::Wait(holder) => {
+                    assert_eq!(holder, "b");
+                    None
+                }
+            };
+            assert_eq!(transitions, expect, "{lease:?} after {after} s");
+        }
+    }
+
+    #[test]
+    fn identities_differ() {
+        let (a, b) = (random_uuid(), random_uuid());
+        assert_ne!(a, b);
+        assert_eq!((a.len(), &a[14..15]), (36, "4"));
+    }
+}

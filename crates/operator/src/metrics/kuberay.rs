@@ -1,0 +1,253 @@
+//! The metrics of objects, read from the caches on each scrape.
+
+use super::{Metrics, Telemetry, controller};
+use crate::stores::{Table, lock};
+use crate::wire::View;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::Resource;
+use manta_api::{RayCluster, RayJob, RayJobStatus, RayService};
+use manta_logic::action::{Kind, Target};
+use manta_logic::labels;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// The end of one attempt of a RayJob.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Attempt {
+    namespace: String,
+    name: String,
+    uid: String,
+    ended_as: String,
+    retry_count: i32,
+}
+
+/// What the caches and the queue say at the time of a scrape.
+pub(super) struct Objects {
+    pub(super) telemetry: Telemetry,
+    pub(super) with_kuberay: bool,
+}
+
+impl fmt::Debug for Objects {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Objects")
+    }
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+const CLUSTER_SECONDS: &str = "The time, in seconds, when a RayCluster's `RayClusterProvisioned` status transitions from false (or unset) to true";
+const JOB_SECONDS: &str = "Duration from when the RayJob CR’s JobDeploymentStatus transitions from Initializing to either the Retrying state or a terminal state, such as Complete or Failed. The Retrying state indicates that the CR previously failed and that spec.backoffLimit is enabled.";
+const SERVICE_READY: &str = "Describes whether the RayService is ready. Ready means users can send requests to the underlying cluster and the number of serve endpoints is greater than 0.";
+
+impl Collector for Objects {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        self.queue(&mut encoder)?;
+        if self.with_kuberay {
+            self.clusters(&mut encoder)?;
+            self.jobs(&mut encoder)?;
+            self.services(&mut encoder)?;
+        }
+        Ok(())
+    }
+}
+
+impl Objects {
+    fn queue(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut depths = BTreeMap::from([("raycluster", 0), ("rayjob", 0), ("rayservice", 0), ("raycronjob", 0)]);
+        for target in self.telemetry.queue.targets() {
+            *depths.entry(controller(target.kind)).or_insert(0) += 1;
+        }
+        let depth = |(name, depth): (&'static str, i32)| {
+            let labels: Labels =
+                vec![("name", name.to_owned()), ("controller", name.to_owned()), ("priority", String::new())];
+            (labels, f64::from(depth))
+        };
+        gauge(encoder, "workqueue_depth", "Objects that are due or in a pass", depths.into_iter().map(depth))?;
+        let age = self.telemetry.queue.overdue().as_secs_f64();
+        let help = "For how long the object that waits longest has been due";
+        gauge(encoder, "manta_queue_age_seconds", help, [(Labels::new(), age)])?;
+        let lags = self.lags();
+        gauge(encoder, "manta_object_lag_seconds", "How long the object waited for its last pass", lags)
+    }
+
+    /// The lags of the objects that still exist.
+    fn lags(&self) -> Vec<(Labels, f64)> {
+        let stores = &self.telemetry.stores;
+        let mut lags = lock(&self.telemetry.metrics.lags);
+        lags.retain(|target, _| match target.kind {
+            Kind::RayCluster => stores.clusters.get(target, &target.name).is_some(),
+            Kind::RayJob => stores.jobs.get(target, &target.name).is_some(),
+            Kind::RayService => stores.services.get(target, &target.name).is_some(),
+            Kind::RayCronJob => stores.cron_jobs.get(target, &target.name).is_some(),
+            _ => false,
+        });
+        let labels = |target: &Target| -> Labels {
+            vec![
+                ("controller", controller(target.kind).to_owned()),
+                ("namespace", target.namespace.clone()),
+                ("name", target.name.clone()),
+            ]
+        };
+        lags.iter().map(|(target, lag)| (labels(target), lag.as_secs_f64())).collect()
+    }
+
+    fn clusters(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let clusters = all(&self.telemetry.stores.clusters, Kind::RayCluster);
+        let provisioned = |cluster: &RayCluster| {
+            let conditions = cluster.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+            conditions.into_iter().find(|condition| condition.type_ == "RayClusterProvisioned")
+        };
+        let took = |cluster: &Arc<RayCluster>| {
+            let since = provisioned(cluster).filter(is_true)?.last_transition_time.0;
+            Some((identity(cluster.as_ref()), since.duration_since(created(cluster.as_ref())?).as_secs_f64()))
+        };
+        gauge(
+            encoder,
+            "kuberay_cluster_provisioned_duration_seconds",
+            CLUSTER_SECONDS,
+            clusters.iter().filter_map(took),
+        )?;
+        let info = |cluster: &Arc<RayCluster>| {
+            let owner = cluster.metadata.labels.as_ref().and_then(|of| of.get(labels::ORIGINATED_FROM_CRD));
+            one(cluster.as_ref(), "owner_kind", owner.map_or("None", String::as_str))
+        };
+        let help = "Metadata information about RayCluster custom resources";
+        gauge(encoder, "kuberay_cluster_info", help, clusters.iter().map(info))?;
+        let condition = |cluster: &Arc<RayCluster>| {
+            one_condition(cluster.as_ref(), provisioned(cluster).as_ref().is_some_and(is_true))
+        };
+        let help = "Indicates whether the RayCluster is provisioned";
+        gauge(encoder, "kuberay_cluster_condition_provisioned", help, clusters.iter().map(condition))
+    }
+
+    fn jobs(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let jobs = all(&self.telemetry.stores.jobs, Kind::RayJob);
+        let attempts = self.telemetry.metrics.attempts(&jobs);
+        gauge(encoder, "kuberay_job_execution_duration_seconds", JOB_SECONDS, attempts)?;
+        let info = |job: &Arc<RayJob>| (identity(job.as_ref()), 1.0);
+        let help = "Metadata information about RayJob custom resources";
+        gauge(encoder, "kuberay_job_info", help, jobs.iter().map(info))?;
+        let status = |job: &Arc<RayJob>| {
+            let status = job.status.as_ref().and_then(|status| status.job_deployment_status.as_deref());
+            one(job.as_ref(), "deployment_status", status.unwrap_or_default())
+        };
+        let help = "The RayJob's current deployment status";
+        gauge(encoder, "kuberay_job_deployment_status", help, jobs.iter().map(status))
+    }
+
+    fn services(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let services = all(&self.telemetry.stores.services, Kind::RayService);
+        let info = |service: &Arc<RayService>| (identity(service.as_ref()), 1.0);
+        let help = "Metadata information about RayService custom resources";
+        gauge(encoder, "kuberay_service_info", help, services.iter().map(info))?;
+        let condition = |type_: &'static str| {
+            move |service: &Arc<RayService>| {
+                let conditions =
+                    service.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+                let holds = conditions.iter().any(|condition| condition.type_ == type_ && is_true(condition));
+                one_condition(service.as_ref(), holds)
+            }
+        };
+        gauge(encoder, "kuberay_service_condition_ready", SERVICE_READY, services.iter().map(condition("Ready")))?;
+        gauge(
+            encoder,
+            "kuberay_service_condition_upgrade_in_progress",
+            "Describes whether the RayService is performing a zero-downtime upgrade.",
+            services.iter().map(condition("UpgradeInProgress")),
+        )
+    }
+}
+
+impl Metrics {
+    /// A RayJob's status was written: an attempt may have ended with it.
+    pub(crate) fn job_status(&self, job: &RayJob, written: &RayJobStatus, now: Timestamp) {
+        let status = |of: Option<&RayJobStatus>| of.and_then(|status| status.job_deployment_status.clone());
+        let ended = |status: &Option<String>| matches!(status.as_deref(), Some("Complete" | "Failed" | "Retrying"));
+        let (before, after) = (status(job.status.as_ref()), status(Some(written)));
+        let start = written.start_time.as_ref().or(job.status.as_ref().and_then(|status| status.start_time.as_ref()));
+        let (Some(ended_as), Some(start)) = (after.clone().filter(|_| ended(&after)), start) else { return };
+        if ended(&before) {
+            return;
+        }
+        let meta = &job.metadata;
+        let attempt = Attempt {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            ended_as,
+            retry_count: job.status.as_ref().and_then(|status| status.failed).unwrap_or_default(),
+        };
+        lock(&self.job_seconds).insert(attempt, now.duration_since(start.0).as_secs_f64());
+    }
+
+    /// How long the attempts of these jobs took; those of other jobs are forgotten.
+    fn attempts(&self, jobs: &[Arc<RayJob>]) -> Vec<(Labels, f64)> {
+        let mut attempts = lock(&self.job_seconds);
+        attempts.retain(|attempt, _| jobs.iter().any(|job| job.metadata.uid.as_deref() == Some(&attempt.uid)));
+        let labels = |attempt: &Attempt| -> Labels {
+            vec![
+                ("name", attempt.name.clone()),
+                ("namespace", attempt.namespace.clone()),
+                ("uid", attempt.uid.clone()),
+                ("job_deployment_status", attempt.ended_as.clone()),
+                ("retry_count", attempt.retry_count.to_string()),
+            ]
+        };
+        attempts.iter().map(|(attempt, seconds)| (labels(attempt), *seconds)).collect()
+    }
+}
+
+/// Every object of a kind of ours.
+fn all<V: View>(table: &Table<V>, kind: Kind) -> Vec<Arc<V>> {
+    let targets = table.owners().into_iter().filter(|target| target.kind == kind);
+    targets.filter_map(|target| table.get(&target, &target.name)).collect()
+}
+
+fn identity<K: Resource<DynamicType = ()>>(object: &K) -> Labels {
+    let meta = object.meta();
+    vec![
+        ("name", meta.name.clone().unwrap_or_default()),
+        ("namespace", meta.namespace.clone().unwrap_or_default()),
+        ("uid", meta.uid.clone().unwrap_or_default()),
+    ]
+}
+
+fn one<K: Resource<DynamicType = ()>>(object: &K, label: &'static str, value: &str) -> (Labels, f64) {
+    let mut labels = identity(object);
+    labels.push((label, value.to_owned()));
+    (labels, 1.0)
+}
+
+fn one_condition<K: Resource<DynamicType = ()>>(object: &K, holds: bool) -> (Labels, f64) {
+    one(object, "condition", if holds { "true" } else { "false" })
+}
+
+fn created<K: Resource<DynamicType = ()>>(object: &K) -> Option<Timestamp> {
+    object.meta().creation_timestamp.as_ref().map(|time| time.0)
+}
+
+fn is_true(condition: &Condition) -> bool {
+    condition.status == "True"
+}
+
+fn gauge(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    series: impl IntoIterator<Item = (Labels, f64)>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (labels, value) in series {
+        if labels.is_empty() {
+            family.encode_gauge(&value)?;
+        } else {
+            family.encode_family(&labels)?.encode_gauge(&value)?;
+        }
+    }
+    Ok(())
+}

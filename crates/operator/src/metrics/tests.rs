@@ -1,0 +1,139 @@
+//! Every name, label and help text of KubeRay's metrics.
+
+use super::*;
+use crate::stores::own_owners;
+use jiff::Timestamp;
+use manta_api::{RayCluster, RayJob, RayService};
+use serde_json::json;
+
+fn telemetry() -> Telemetry {
+    let telemetry = Telemetry::default();
+    let meta = |name: &str| {
+        json!({"name": name, "namespace": "ns", "uid": format!("uid-{name}"),
+               "creationTimestamp": "2026-01-01T00:00:00Z"})
+    };
+    let spec = json!({"headGroupSpec": {"template": {"spec": {"containers": []}}}});
+    let cluster: RayCluster = serde_json::from_value(json!({
+        "metadata": meta("c"), "spec": spec,
+        "status": {"conditions": [{"type": "RayClusterProvisioned", "status": "True", "reason": "r", "message": "",
+                                   "lastTransitionTime": "2026-01-01T00:00:42Z"}]},
+    }))
+    .unwrap();
+    let mut job: RayJob = serde_json::from_value(json!({
+        "metadata": meta("j"), "spec": {"rayClusterSpec": spec},
+        "status": {"jobDeploymentStatus": "Running", "startTime": "2026-01-01T00:00:10Z", "failed": 2},
+    }))
+    .unwrap();
+    let service: RayService = serde_json::from_value(json!({
+        "metadata": meta("s"), "spec": {"rayClusterConfig": spec},
+        "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "r", "message": "",
+                                   "lastTransitionTime": "2026-01-01T00:00:42Z"}]},
+    }))
+    .unwrap();
+    let mut ended = job.status.clone().unwrap();
+    ended.job_deployment_status = Some("Complete".to_owned());
+    let now: Timestamp = "2026-01-01T00:00:25Z".parse().unwrap();
+    telemetry.metrics.job_status(&job, &ended, now);
+    job.status = Some(ended.clone());
+    telemetry.metrics.job_status(&job, &ended, now + Duration::from_secs(60));
+
+    let stores = &telemetry.stores;
+    let owners = own_owners(Kind::RayCluster, &cluster);
+    stores.clusters.put(0, Arc::new(cluster), owners);
+    let owners = own_owners(Kind::RayJob, &job);
+    stores.jobs.put(0, Arc::new(job), owners);
+    let owners = own_owners(Kind::RayService, &service);
+    stores.services.put(0, Arc::new(service), owners);
+    let target = Target::new(Kind::RayCluster, "ns", "c");
+    let gone = Target::new(Kind::RayCluster, "ns", "gone");
+    for target in [&target, &gone] {
+        telemetry.metrics.pass_begins(target, Duration::from_millis(20));
+        telemetry.metrics.pass_ends(target, Next::BackOff, Duration::from_millis(30));
+    }
+    telemetry.metrics.request(&http::Method::GET, "host:6443", "200", Duration::from_millis(2));
+    telemetry.metrics.dashboard(Some(200));
+    telemetry
+}
+
+#[test]
+fn kuberays_metrics_have_their_names_labels_and_texts() {
+    let text = telemetry().scrape(true).unwrap();
+    let id = |name: &str| format!("name=\"{name}\",namespace=\"ns\",uid=\"uid-{name}\"");
+    let (c, j, s) = (id("c"), id("j"), id("s"));
+    for (name, labels, value, help) in [
+        (
+            "kuberay_cluster_provisioned_duration_seconds",
+            c.clone(),
+            "42.0",
+            "The time, in seconds, when a RayCluster's `RayClusterProvisioned` status transitions from false (or unset) to true",
+        ),
+        (
+            "kuberay_cluster_info",
+            format!("{c},owner_kind=\"None\""),
+            "1.0",
+            "Metadata information about RayCluster custom resources",
+        ),
+        (
+            "kuberay_cluster_condition_provisioned",
+            format!("{c},condition=\"true\""),
+            "1.0",
+            "Indicates whether the RayCluster is provisioned",
+        ),
+        (
+            "kuberay_job_execution_duration_seconds",
+            format!("{j},job_deployment_status=\"Complete\",retry_count=\"2\""),
+            "15.0",
+            "Duration from when the RayJob CR’s JobDeploymentStatus transitions from Initializing to either the Retrying state or a terminal state, such as Complete or Failed. The Retrying state indicates that the CR previously failed and that spec.backoffLimit is enabled.",
+        ),
+        ("kuberay_job_info", j.clone(), "1.0", "Metadata information about RayJob custom resources"),
+        (
+            "kuberay_job_deployment_status",
+            format!("{j},deployment_status=\"Complete\""),
+            "1.0",
+            "The RayJob's current deployment status",
+        ),
+        ("kuberay_service_info", s.clone(), "1.0", "Metadata information about RayService custom resources"),
+        (
+            "kuberay_service_condition_ready",
+            format!("{s},condition=\"true\""),
+            "1.0",
+            "Describes whether the RayService is ready. Ready means users can send requests to the underlying cluster and the number of serve endpoints is greater than 0.",
+        ),
+        (
+            "kuberay_service_condition_upgrade_in_progress",
+            format!("{s},condition=\"false\""),
+            "1.0",
+            "Describes whether the RayService is performing a zero-downtime upgrade.",
+        ),
+    ] {
+        for line in
+            [format!("# HELP {name} {help}"), format!("# TYPE {name} gauge"), format!("{name}{{{labels}}} {value}")]
+        {
+            assert!(text.lines().any(|found| found == line), "{line}\nis missing in\n{text}");
+        }
+        assert_eq!(text.lines().filter(|line| line.starts_with(&format!("{name}{{"))).count(), 1, "{name}");
+    }
+}
+
+#[test]
+fn without_the_switch_only_the_operator_itself_is_told() {
+    let text = telemetry().scrape(false).unwrap();
+    assert!(!text.contains("kuberay_"), "{text}");
+    for line in [
+        "rest_client_requests_total{code=\"200\",method=\"GET\",host=\"host:6443\"} 1",
+        "rest_client_request_duration_seconds_count{verb=\"GET\",host=\"host:6443\"} 1",
+        "controller_runtime_reconcile_total{controller=\"raycluster\",result=\"error\"} 2",
+        "controller_runtime_reconcile_errors_total{controller=\"raycluster\"} 2",
+        "controller_runtime_reconcile_time_seconds_count{controller=\"raycluster\"} 2",
+        "controller_runtime_active_workers{controller=\"raycluster\"} 0",
+        "workqueue_queue_duration_seconds_count{name=\"raycluster\",controller=\"raycluster\"} 2",
+        "workqueue_depth{name=\"rayjob\",controller=\"rayjob\",priority=\"\"} 0.0",
+        "leader_election_master_status{name=\"ray-operator-leader\"} 0",
+        "manta_queue_age_seconds 0.0",
+        "manta_object_lag_seconds{controller=\"raycluster\",namespace=\"ns\",name=\"c\"} 0.02",
+        "manta_dashboard_requests_total{result=\"200\"} 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\nis missing in\n{text}");
+    }
+    assert!(!text.contains("name=\"gone\""), "an object that is gone is not told of: {text}");
+}

@@ -1,0 +1,67 @@
+//! `/healthz`, `/readyz` and `/metrics`.
+
+use crate::metrics::{MEDIA_TYPE, Telemetry};
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use std::io;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+/// Listens on an address as Go writes it, where `:8080` is every interface.
+pub(crate) async fn listen(address: &str) -> io::Result<TcpListener> {
+    match address.strip_prefix(':') {
+        // Where there is no IPv6 the machine cannot listen on it.
+        Some(port) => match TcpListener::bind(format!("[::]:{port}")).await {
+            Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+                TcpListener::bind(format!("0.0.0.0:{port}")).await
+            }
+            bound => bound,
+        },
+        None => TcpListener::bind(address).await,
+    }
+}
+
+/// Answers until told to stop.
+pub(crate) async fn serve(listener: TcpListener, router: Router, what: &'static str, stop: CancellationToken) {
+    if let Ok(address) = listener.local_addr() {
+        info!(%address, "serving {what}");
+    }
+    if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await {
+        error!(%error, "no more {what} are served");
+    }
+}
+
+/// Alive while the process runs; ready once the caches hold everything.
+pub(crate) fn probes(telemetry: Telemetry, with_cron_jobs: bool) -> Router {
+    let ready = move |State(telemetry): State<Telemetry>| async move {
+        let missing = telemetry.stores.unsynced(with_cron_jobs);
+        if missing.is_empty() {
+            return (StatusCode::OK, "ok".to_owned());
+        }
+        (StatusCode::SERVICE_UNAVAILABLE, format!("not everything is known yet of: {}", missing.join(", ")))
+    };
+    Router::new()
+        .route("/healthz", get(|| async { "ok" }))
+        .route("/healthz/healthz", get(|| async { "ok" }))
+        .route("/readyz", get(ready))
+        .route("/readyz/readyz", get(ready))
+        .with_state(telemetry)
+}
+
+pub(crate) fn metrics(telemetry: Telemetry, with_kuberay: bool) -> Router {
+    let scrape = move |State(telemetry): State<Telemetry>| async move {
+        match telemetry.scrape(with_kuberay) {
+            Ok(text) => ([(header::CONTENT_TYPE, MEDIA_TYPE)], text).into_response(),
+            Err(error) => failed(&error),
+        }
+    };
+    Router::new().route("/metrics", get(scrape)).with_state(telemetry)
+}
+
+fn failed(error: &std::fmt::Error) -> Response {
+    (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response()
+}

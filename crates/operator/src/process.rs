@@ -1,0 +1,171 @@
+//! The operator as a process: its servers, its leadership, and its patience with the API server.
+
+use crate::args::{Process, gates};
+use crate::leader::{Candidate, Lost};
+use crate::metrics::{Telemetry, client};
+use crate::run::{Settings, run_as};
+use crate::{platform, probes};
+use kube::{Client, Config};
+use manta_logic::config::Platform;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+
+/// How often an API server that is away is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
+/// The first minor version of Kubernetes 1 that restarts single containers.
+const RESTARTS_CONTAINERS: u32 = 35;
+
+/// Why the process ends.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    #[error("cannot listen on {address} for {what}: {error}; choose another address with {flag}, or 0 for none")]
+    Listen { address: String, what: &'static str, flag: &'static str, error: std::io::Error },
+    #[error("cannot make a client for the API server: {0}")]
+    Client(kube::Error),
+    #[error("the API server refuses to say what it offers: {0}")]
+    Refused(kube::Error),
+    #[error("SidecarSubmitterRestart feature gate requires K8s 1.35+: current version {0} is below 1.35")]
+    TooOld(String),
+    #[error(transparent)]
+    Lost(#[from] Lost),
+}
+
+/// Runs the operator until told to stop, or until it may act no more.
+pub async fn run(
+    config: Config,
+    mut settings: Settings,
+    process: Process,
+    stop: CancellationToken,
+) -> Result<(), ProcessError> {
+    let metrics = listen(process.metrics_address.as_deref(), "metrics", "--metrics-addr").await?;
+    let health = listen(process.probe_address.as_deref(), "probes", "--health-probe-bind-address").await?;
+    let gates: std::collections::BTreeMap<_, _> = gates::by_name(&settings.config.gates).into();
+    info!(?gates, "Loaded feature gates");
+    let telemetry = Telemetry::default();
+    let servers = TaskTracker::new();
+    // The servers outlive the passes in hand.
+    let closed = CancellationToken::new();
+    let _close = closed.clone().drop_guard();
+    if let Some(listener) = metrics {
+        let router = probes::metrics(telemetry.clone(), process.kuberay_metrics);
+        servers.spawn(probes::serve(listener, router, "metrics", closed.clone()));
+    }
+    if let Some(listener) = health {
+        let router = probes::probes(telemetry.clone(), settings.config.gates.ray_cron_job);
+        servers.spawn(probes::serve(listener, router, "probes", closed.clone()));
+    }
+
+    let fence = CancellationToken::new();
+    let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
+    let inner = Client::try_from(config).map_err(ProcessError::Client)?;
+    let client = client::measured(inner, host, telemetry.metrics.clone(), fence.clone());
+    let Some(platform) = wait_for_server(&client, settings.config.gates.sidecar_submitter_restart, &stop).await? else {
+        return Ok(());
+    };
+    settings.config.platform = platform;
+    let candidate = process.leader_election.then(|| {
+        let namespace = process.leader_election_namespace.as_deref().unwrap_or(client.default_namespace());
+        Candidate::new(client.clone(), namespace, &settings.host)
+    });
+    let ended = lead(client, settings, telemetry, candidate, &fence, &stop).await;
+    closed.cancel();
+    servers.close();
+    if ended.is_ok() {
+        servers.wait().await;
+    }
+    ended
+}
+
+/// Runs the operator, which acts for as long as the candidate leads.
+async fn lead(
+    client: Client,
+    settings: Settings,
+    telemetry: Telemetry,
+    candidate: Option<Candidate>,
+    fence: &CancellationToken,
+    stop: &CancellationToken,
+) -> Result<(), ProcessError> {
+    let elected = CancellationToken::new();
+    let metrics = telemetry.metrics.clone();
+    let operator = run_as(client, settings, telemetry, elected.clone(), stop.clone());
+    let Some(mut candidate) = candidate else {
+        elected.cancel();
+        operator.await;
+        return Ok(());
+    };
+    let leadership = async {
+        let since = candidate.win().await;
+        metrics.leads(true);
+        elected.cancel();
+        candidate.hold(since).await
+    };
+    tokio::select! {
+        () = operator => {}
+        lost = leadership => {
+            // Nothing may be sent any more, not even by passes that are in hand.
+            fence.cancel();
+            stop.cancel();
+            metrics.leads(false);
+            return Err(lost.into());
+        }
+    }
+    metrics.leads(false);
+    candidate.release().await;
+    Ok(())
+}
+
+async fn listen(
+    address: Option<&str>,
+    what: &'static str,
+    flag: &'static str,
+) -> Result<Option<TcpListener>, ProcessError> {
+    let Some(address) = address else { return Ok(None) };
+    match probes::listen(address).await {
+        Ok(listener) => Ok(Some(listener)),
+        Err(error) => Err(ProcessError::Listen { address: address.to_owned(), what, flag, error }),
+    }
+}
+
+/// Asks what the server offers until it answers; nothing when told to stop before.
+async fn wait_for_server(
+    client: &Client,
+    must_restart_containers: bool,
+    stop: &CancellationToken,
+) -> Result<Option<Platform>, ProcessError> {
+    let mut complained = false;
+    loop {
+        match ask(client, must_restart_containers).await {
+            Ok(platform) => return Ok(Some(platform)),
+            Err(ProcessError::Refused(error)) if !is_refusal(&error) => {
+                if !complained {
+                    warn!(%error, "waiting: the API server does not answer");
+                    complained = true;
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        tokio::select! {
+            () = stop.cancelled() => return Ok(None),
+            () = tokio::time::sleep(ASK_AGAIN) => {}
+        }
+    }
+}
+
+async fn ask(client: &Client, must_restart_containers: bool) -> Result<Platform, ProcessError> {
+    if must_restart_containers {
+        let version = client.apiserver_version().await.map_err(ProcessError::Refused)?;
+        let digits = version.minor.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+        if digits.parse().unwrap_or(0) < RESTARTS_CONTAINERS {
+            return Err(ProcessError::TooOld(version.git_version));
+        }
+    }
+    platform::detect(client).await.map_err(ProcessError::Refused)
+}
+
+/// Whether the server answered, and will say the same again.
+fn is_refusal(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
+}

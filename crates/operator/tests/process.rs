@@ -1,0 +1,240 @@
+//! The operator's process against a real kube-apiserver: leadership, probes, metrics, and outages.
+
+#![allow(clippy::unwrap_used)]
+
+#[allow(dead_code)]
+mod scene;
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Patch, PatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Config};
+use manta_operator::Settings;
+use manta_operator::args::{Arguments, Process};
+use manta_operator::leader::{LEASE, Lost};
+use manta_operator::process::{self, ProcessError};
+use manta_testkit::ControlPlane;
+use scene::{Scene, small_cluster};
+use serde_json::json;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Running {
+    stop: CancellationToken,
+    task: JoinHandle<Result<(), ProcessError>>,
+}
+
+impl Running {
+    async fn stop(self) -> Result<()> {
+        self.stop.cancel();
+        Ok(self.task.await??)
+    }
+}
+
+/// How the process of one scene is told to run.
+fn arguments(scene: &Scene, host: &str, more: &str) -> Result<(Settings, Process)> {
+    let namespace = &scene.namespace;
+    let line = format!(
+        "--watch-namespace={namespace} --leader-election-namespace={namespace} --metrics-addr=0 \
+         --health-probe-bind-address=0 {more}"
+    );
+    let flags = line.split_whitespace().map(str::to_owned);
+    let arguments =
+        Arguments::read(flags, |name| (name == "HOSTNAME").then(|| host.to_owned()), |_| Err(String::new()))?;
+    Ok((arguments.settings, arguments.process))
+}
+
+async fn config() -> Result<Config> {
+    let file = Kubeconfig::read_from(ControlPlane::shared().kubeconfig_path())?;
+    Ok(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
+}
+
+async fn start(scene: &Scene, host: &str, more: &str, config: Config) -> Result<Running> {
+    let (settings, process) = arguments(scene, host, more)?;
+    let stop = CancellationToken::new();
+    let task = tokio::spawn(process::run(config, settings, process, stop.clone()));
+    Ok(Running { stop, task })
+}
+
+fn leases(scene: &Scene) -> Api<Lease> {
+    Api::namespaced(scene.client.clone(), &scene.namespace)
+}
+
+/// The host that leads, once one does.
+async fn leader(scene: &Scene) -> Result<String> {
+    let found = tokio::time::timeout(PATIENCE, async {
+        loop {
+            let lease = leases(scene).get_opt(LEASE).await?;
+            let holder = lease.and_then(|lease| lease.spec).and_then(|spec| spec.holder_identity).unwrap_or_default();
+            if let Some((host, _)) = holder.split_once('_') {
+                return Ok::<_, anyhow::Error>(host.to_owned());
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    found.await.context("nobody ever led")?
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_operators_one_acts_and_the_other_follows_it_at_once() -> Result<()> {
+    let scene = Scene::new("lead").await?;
+    let a = start(&scene, "a", "", config().await?).await?;
+    let b = start(&scene, "b", "", config().await?).await?;
+    scene.create("first", small_cluster()).await?;
+    scene.until_ready("first").await?;
+    assert_eq!(scene.pods().await?.len(), 3);
+    let (first, second, expect) = match leader(&scene).await?.as_str() {
+        "a" => (a, b, "b"),
+        _ => (b, a, "a"),
+    };
+    first.stop().await?;
+    // Released, so the other need not wait for the Lease to run out.
+    let start = tokio::time::Instant::now();
+    scene.create("second", small_cluster()).await?;
+    scene.until_ready("second").await?;
+    assert!(start.elapsed() < Duration::from_secs(14), "it took {:?}", start.elapsed());
+    assert_eq!(leader(&scene).await?, expect);
+    assert_eq!(scene.pods().await?.len(), 6);
+    second.stop().await?;
+    let lease = leases(&scene).get(LEASE).await?.spec.unwrap();
+    assert_eq!((lease.holder_identity.as_deref(), lease.lease_transitions), (Some(""), Some(1)));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_that_lost_the_lease_ends() -> Result<()> {
+    let scene = Scene::new("lost").await?;
+    let operator = start(&scene, "a", "", config().await?).await?;
+    assert_eq!(leader(&scene).await?, "a");
+    let thief = json!({"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 600}});
+    leases(&scene).patch(LEASE, &PatchParams::default(), &Patch::Merge(thief)).await?;
+    let ended = tokio::time::timeout(PATIENCE, operator.task).await??;
+    assert!(matches!(&ended, Err(ProcessError::Lost(Lost::To(holder))) if holder == "thief"), "{ended:?}");
+    assert!(operator.stop.is_cancelled());
+    scene.create("demo", small_cluster()).await?;
+    // One that comes now waits for its turn, and can be stopped while it waits.
+    let next = start(&scene, "b", "", config().await?).await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(scene.pods().await?.len(), 0);
+    next.stop().await
+}
+
+/// Passes bytes on to the API server while it is open.
+struct Gate {
+    address: SocketAddr,
+    server: String,
+    open: Option<(CancellationToken, JoinHandle<()>)>,
+}
+
+impl Gate {
+    async fn closed(config: &Config) -> Result<Self> {
+        let server = config.cluster_url.authority().context("no address")?.to_string();
+        // The port is free again at once, and is taken when the gate opens.
+        let address = TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
+        Ok(Self { address, server, open: None })
+    }
+
+    async fn open(&mut self) -> Result<()> {
+        let listener = TcpListener::bind(self.address).await?;
+        let close = CancellationToken::new();
+        let (server, closed) = (self.server.clone(), close.clone());
+        let task = tokio::spawn(async move {
+            loop {
+                let Some(Ok((mut from, _))) = closed.run_until_cancelled(listener.accept()).await else { return };
+                let (server, closed) = (server.clone(), closed.clone());
+                tokio::spawn(async move {
+                    let Ok(mut to) = TcpStream::connect(server).await else { return };
+                    // Whether it ended or was cut does not matter here.
+                    let _ = closed.run_until_cancelled(tokio::io::copy_bidirectional(&mut from, &mut to)).await;
+                });
+            }
+        });
+        self.open = Some((close, task));
+        Ok(())
+    }
+
+    async fn close(&mut self) -> Result<()> {
+        if let Some((close, task)) = self.open.take() {
+            close.cancel();
+            task.await?;
+        }
+        Ok(())
+    }
+}
+
+async fn status_of(url: &str) -> Option<(u16, String)> {
+    let answer = reqwest::get(url).await.ok()?;
+    let status = answer.status().as_u16();
+    Some((status, answer.text().await.ok()?))
+}
+
+async fn until_status(url: &str, wanted: u16) -> Result<String> {
+    let found = tokio::time::timeout(PATIENCE, async {
+        loop {
+            match status_of(url).await {
+                Some((status, text)) if status == wanted => return text,
+                _ => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+    });
+    match found.await {
+        Ok(text) => Ok(text),
+        Err(_) => bail!("{url} never answered {wanted}, but {:?}", status_of(url).await),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_api_server_that_is_away_is_waited_for() -> Result<()> {
+    let scene = Scene::new("away").await?;
+    let mut config = config().await?;
+    let mut gate = Gate::closed(&config).await?;
+    config.cluster_url = format!("https://{}", gate.address).parse()?;
+    let free = async || Ok::<_, anyhow::Error>(TcpListener::bind("127.0.0.1:0").await?.local_addr()?);
+    let (probes, metrics) = (free().await?, free().await?);
+    let more = format!("--health-probe-bind-address={probes} --metrics-addr={metrics} --enable-metrics");
+    let operator = start(&scene, "a", &more, config).await?;
+
+    // Away at the start: alive, not ready.
+    until_status(&format!("http://{probes}/healthz"), 200).await?;
+    let ready = format!("http://{probes}/readyz");
+    let missing = until_status(&ready, 503).await?;
+    assert!(missing.contains("RayCluster") && missing.contains("Pod"), "{missing}");
+    scene.create("first", small_cluster()).await?;
+    gate.open().await?;
+    assert_eq!(until_status(&ready, 200).await?, "ok");
+    scene.until_ready("first").await?;
+
+    // Away while it runs, shorter than the Lease lasts: it goes on, and makes nothing twice.
+    gate.close().await?;
+    scene.create("second", small_cluster()).await?;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    gate.open().await?;
+    scene.until_ready("second").await?;
+    assert_eq!(scene.pods().await?.len(), 6);
+
+    let text = until_status(&format!("http://{metrics}/metrics"), 200).await?;
+    for name in ["first", "second"] {
+        assert!(text.contains(&format!("kuberay_cluster_info{{name=\"{name}\"")), "{text}");
+    }
+    assert!(text.contains("leader_election_master_status{name=\"ray-operator-leader\"} 1"), "{text}");
+    assert!(text.contains("rest_client_requests_total{code=\"201\",method=\"POST\""), "{text}");
+    operator.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_that_is_taken_is_told() -> Result<()> {
+    let scene = Scene::new("taken").await?;
+    let taken = TcpListener::bind("127.0.0.1:0").await?;
+    let address = taken.local_addr()?;
+    let operator = start(&scene, "a", &format!("--metrics-addr={address}"), config().await?).await?;
+    let error = operator.task.await?.unwrap_err().to_string();
+    assert!(error.starts_with(&format!("cannot listen on {address} for metrics: ")), "{error}");
+    assert!(error.ends_with("choose another address with --metrics-addr, or 0 for none"), "{error}");
+    Ok(())
+}
