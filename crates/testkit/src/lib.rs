@@ -7,11 +7,13 @@ mod cache;
 mod control_plane;
 mod dashboard;
 mod go;
+mod helm;
 mod kubelet;
 mod supervised;
 
 pub use cache::cache_folder;
 pub use control_plane::{ControlPlane, LEDGER_VARIABLE, Options, SHARED_VARIABLE, User, count_tests};
 pub use dashboard::{Asked, FakeDashboard, Mode as DashboardMode};
+pub use helm::{helm, helm_command};
 pub use kubelet::{Kubelet, Play};
 pub use supervised::Supervised;

@@ -1,0 +1,315 @@
+//! The charts, rendered and installed by real Helm, and the operator with exactly their permissions.
+
+#![allow(clippy::unwrap_used)]
+
+#[allow(dead_code)]
+mod scene;
+
+use anyhow::{Context, Result};
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use manta_operator::args::Arguments;
+use manta_operator::process;
+use manta_testkit::{ControlPlane, Kubelet, Options, helm, helm_command};
+use scene::{Scene, small_cluster};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
+
+fn chart(name: &str) -> String {
+    format!("{DEPLOY}/helm/{name}")
+}
+
+fn render(name: &str, release: &str, settings: &str) -> Result<String> {
+    let chart = chart(name);
+    let mut args = vec!["template", release, &chart, "--namespace", "ray-system"];
+    for setting in settings.split_whitespace() {
+        args.extend(["--set", setting]);
+    }
+    helm(&args)
+}
+
+#[test]
+fn the_operators_chart_takes_kuberays_values() -> Result<()> {
+    // Settings; what is rendered then; what is not.
+    let table: &[(&str, &[&str], &[&str])] = &[
+        (
+            "",
+            &[
+                "kind: ClusterRole\n",
+                "name: kuberay-operator-leader-election",
+                "name: rayjob-editor-role",
+                "- --enable-metrics=true",
+                "- --enable-leader-election=true",
+                "- --qps=100\n",
+                "- --burst=200\n",
+                "- --feature-gates=RayClusterStatusConditions=true,RayJobDeletionPolicy=true,",
+                "app.kubernetes.io/component: kuberay-operator",
+                "path: /readyz",
+                "image: \"manta:0.1.0\"",
+                "- /manager\n",
+            ],
+            &[
+                "services/proxy",
+                "--watch-namespace",
+                "kind: ConfigMap",
+                "kind: ServiceMonitor",
+                "podgroups",
+                "volumes:",
+            ],
+        ),
+        ("nameOverride=ray fullnameOverride=x", &["app.kubernetes.io/name: ray\n", "name: x-leader-election"], &[]),
+        ("fullnameOverride= nameOverride=x", &["name: kuberay-operator-x\n"], &[]),
+        ("replicas=2 priorityClassName=high", &["replicas: 2", "priorityClassName: high"], &[]),
+        ("image.repository=r image.tag=7 image.pullPolicy=Always", &["image: \"r:7\"", "imagePullPolicy: Always"], &[]),
+        (
+            "watchNamespace[0]=a watchNamespace[1]=b",
+            &["- --watch-namespace\n            - \"a,b\"", "kind: ClusterRole\n"],
+            &[],
+        ),
+        (
+            "singleNamespaceInstall=true watchNamespace[0]=a watchNamespace[1]=b",
+            &["namespace: a\n", "namespace: b\n", "kind: Role\n"],
+            &["kind: ClusterRole\n", "editor-role"],
+        ),
+        ("singleNamespaceInstall=true", &["- \"ray-system\"", "kind: Role\n"], &["kind: ClusterRole"]),
+        (
+            "singleNamespaceInstall=true crNamespacedRbacEnable=false leaderElectionEnabled=false",
+            &["--enable-leader-election=false"],
+            &["kind: Role", "kind: ClusterRole"],
+        ),
+        ("rbacEnable=false", &["kind: Deployment"], &["rbac.authorization.k8s.io/v1"]),
+        (
+            "serviceAccount.create=false serviceAccount.name=",
+            &["serviceAccountName: default"],
+            &["kind: ServiceAccount\nmetadata"],
+        ),
+        (
+            "logging.baseDir=/logs logging.fileName=x.log logging.sizeLimit=1Gi logging.stdoutEncoder=console",
+            &["- /logs/x.log", "mountPath: /logs", "sizeLimit: 1Gi", "- console"],
+            &[],
+        ),
+        (
+            "batchScheduler.enabled=true",
+            &["- --enable-batch-scheduler", "scheduling.volcano.sh", "scheduling.x-k8s.io"],
+            &[],
+        ),
+        (
+            "batchScheduler.name=volcano",
+            &["- --batch-scheduler=volcano", "scheduling.volcano.sh"],
+            &["scheduling.x-k8s.io"],
+        ),
+        (
+            "featureGates[0].name=KubernetesWAS featureGates[0].enabled=true",
+            &["- --feature-gates=KubernetesWAS=true\n", "resources: [podgroups, workloads]"],
+            &[],
+        ),
+        ("useKubernetesProxy=true", &["- --use-kubernetes-proxy=true", "services/proxy", "pods/proxy"], &[]),
+        ("useKubernetesProxy=false", &["- --use-kubernetes-proxy=false"], &["services/proxy"]),
+        (
+            "configuration.enabled=true configuration.defaultPodLabels.team=ml useKubernetesProxy=true",
+            &[
+                "- /etc/kuberay/config.yaml",
+                "useKubernetesProxy: true",
+                "team: ml",
+                "kind: ConfigMap",
+                "name: kuberay-operator-config",
+            ],
+            &["- --enable-metrics"],
+        ),
+        (
+            "metrics.serviceMonitor.enabled=true metrics.serviceMonitor.namespace=mon metrics.serviceMonitor.interval=5s",
+            &["kind: ServiceMonitor", "namespace: mon", "interval: 5s", "honorLabels: true"],
+            &[],
+        ),
+        (
+            "env[0].name=CLUSTER_DOMAIN env[0].value=abc.com",
+            &["- name: CLUSTER_DOMAIN\n              value: abc.com"],
+            &[],
+        ),
+        ("labels.a=b annotations.c=d", &["a: b", "c: d"], &[]),
+        ("service.type=NodePort service.port=9", &["type: NodePort", "port: 9\n"], &[]),
+    ];
+    for (settings, present, absent) in table {
+        let text = render("manta-operator", "kuberay-operator", settings)?;
+        for part in *present {
+            assert!(text.contains(part), "{settings}: {part:?} is missing in\n{text}");
+        }
+        for part in *absent {
+            assert!(!text.contains(part), "{settings}: {part:?} is in\n{text}");
+        }
+    }
+    for (settings, expect) in [
+        ("reconcileConcurrency=0", "values.reconcileConcurrency must be a positive integer, got \"0\""),
+        ("kubeClient.qps=fast", "values.kubeClient.qps must be a valid float number, got \"fast\""),
+        ("kubeClient.burst=-1", "values.kubeClient.burst must be a non-negative integer, got \"-1\""),
+    ] {
+        let error = render("manta-operator", "kuberay-operator", settings).unwrap_err().to_string();
+        assert!(error.contains(expect), "{settings}: {error}");
+    }
+    Ok(())
+}
+
+/// Everything that the rules of a rendered Role or ClusterRole permit on Secrets.
+#[test]
+fn secrets_are_never_listed() -> Result<()> {
+    for settings in ["", "singleNamespaceInstall=true", "useKubernetesProxy=true", "batchScheduler.enabled=true"] {
+        let text = render("manta-operator", "kuberay-operator", settings)?;
+        let verbs: Vec<_> = text.split("resources: [secrets]").skip(1).filter_map(|rest| rest.lines().nth(1)).collect();
+        assert_eq!(verbs, ["    verbs: [get, create, patch]"], "{settings}");
+        assert!(!text.contains("\"*\"") && !text.contains("[*]"), "{settings}: no wildcard");
+    }
+    Ok(())
+}
+
+#[test]
+fn kustomize_has_what_the_chart_renders() -> Result<()> {
+    let rendered = render("manta-operator", "kuberay-operator", "")?;
+    let of_helm = ["helm.sh/chart", "app.kubernetes.io/managed-by", "# Source:"];
+    let wanted: String = rendered
+        .lines()
+        .filter(|line| !of_helm.iter().any(|word| line.contains(word)))
+        .flat_map(|line| [line, "\n"])
+        .collect();
+    let path = format!("{DEPLOY}/kustomize/operator.yaml");
+    let text = std::fs::read_to_string(&path)?;
+    assert!(text == wanted, "{path} differs from the chart; it should read\n{wanted}");
+    Ok(())
+}
+
+#[test]
+fn the_cluster_chart_takes_kuberays_values() -> Result<()> {
+    let table: &[(&str, &[&str], &[&str])] = &[
+        (
+            "",
+            &[
+                "name: raycluster-kuberay\n",
+                "image: \"rayproject/ray:2.52.0\"",
+                "groupName: workergroup",
+                "memory: 5Gi",
+                "mountPath: /tmp/ray",
+            ],
+            &["smallGroup", "rayVersion", "enableInTreeAutoscaling", "gcsFaultToleranceOptions"],
+        ),
+        ("fullnameOverride=x annotations.a=b", &["name: x\n", "a: b"], &[]),
+        (
+            "head.rayVersion=2.53.0 head.enableInTreeAutoscaling=true head.autoscalerOptions.idleTimeoutSeconds=5",
+            &["rayVersion: \"2.53.0\"", "enableInTreeAutoscaling: true", "idleTimeoutSeconds: 5"],
+            &[],
+        ),
+        ("head.rayStartParams.num-cpus=0 head.initArgs.block=true", &["num-cpus: \"0\"", "block: \"true\""], &[]),
+        (
+            "worker.disabled=true additionalWorkerGroups.smallGroup.disabled=false",
+            &["groupName: smallGroup"],
+            &["workergroup"],
+        ),
+        (
+            "additionalWorkerGroups.big.replicas=3",
+            &["groupName: big", "replicas: 3", "maxReplicas: 2147483647", "cpu: \"1\""],
+            &[],
+        ),
+        ("worker.image.tag=nightly common.containerEnv[0].name=A", &["rayproject/ray:nightly", "- name: A"], &[]),
+        (
+            "gcsFaultTolerance.enabled=true gcsFaultTolerance.redisAddress=redis:6379 gcsFaultTolerance.redisPassword.value=p",
+            &["gcsFaultToleranceOptions:", "redisAddress: redis:6379", "value: p"],
+            &["enabled: true"],
+        ),
+        (
+            "service.type=NodePort head.serviceAccountName=sa head.priority=5",
+            &["serviceType: NodePort", "serviceAccountName: \"sa\"", "priority: 5"],
+            &[],
+        ),
+        ("head.sidecarContainers[0].name=side imagePullSecrets[0].name=pull", &["- name: side", "- name: pull"], &[]),
+    ];
+    for (settings, present, absent) in table {
+        let text = render("ray-cluster", "raycluster", settings)?;
+        for part in *present {
+            assert!(text.contains(part), "{settings}: {part:?} is missing in\n{text}");
+        }
+        for part in *absent {
+            assert!(!text.contains(part), "{settings}: {part:?} is in\n{text}");
+        }
+    }
+    Ok(())
+}
+
+/// The configuration of a client that has nothing but this account's token.
+async fn as_account(plane: &ControlPlane, namespace: &str, account: &str) -> Result<Config> {
+    let token = plane.kubectl(&["create", "token", account, "--namespace", namespace])?;
+    let text = std::fs::read_to_string(plane.kubeconfig_path())?;
+    let mut file: Value = serde_saphyr::from_str(&text)?;
+    file["users"][0]["user"] = json!({"token": token.trim()});
+    let file: Kubeconfig = serde_json::from_value(file)?;
+    Ok(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
+}
+
+fn install(plane: &ControlPlane, release: &str, name: &str, namespace: &str) -> Result<()> {
+    let output = helm_command()?
+        .args(["install", release, &chart(name), "--create-namespace", "--namespace", namespace, "--kubeconfig"])
+        .arg(plane.kubeconfig_path())
+        .output()?;
+    anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_charts_permissions_are_enough() -> Result<()> {
+    let plane = ControlPlane::start_with(Options { rbac: true, audit: false })?;
+    install(&plane, "kuberay-operator", "manta-operator", "ray-system")?;
+    let client = plane.client().await?;
+    let namespace = plane.namespace("charts").await?;
+    let kubelet = Kubelet::start(client.clone(), Some(&namespace));
+    let scene = Scene { client, namespace: namespace.clone(), kubelet };
+
+    let metrics = tokio::net::TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
+    let line = [
+        "--leader-election-namespace=ray-system".to_owned(),
+        "--health-probe-bind-address=0".to_owned(),
+        format!("--metrics-addr={metrics}"),
+    ];
+    let arguments = Arguments::read(line, |_| None, |_| Err(String::new()))?;
+    let config = as_account(&plane, "ray-system", "kuberay-operator").await?;
+    let stop = CancellationToken::new();
+    let operator = tokio::spawn(process::run(config, arguments.settings, arguments.process, stop.clone()));
+
+    install(&plane, "raycluster", "ray-cluster", &namespace)?;
+    let mut rich = small_cluster();
+    rich["enableInTreeAutoscaling"] = json!(true);
+    rich["authOptions"] = json!({"mode": "token"});
+    rich["headGroupSpec"]["enableIngress"] = json!(true);
+    rich["networkPolicy"] = json!({"mode": "DenyAll"});
+    scene.create("rich", rich).await?;
+    let nothing_refused = async || -> Result<()> {
+        let text = reqwest::get(format!("http://{metrics}/metrics")).await?.text().await?;
+        let refused: Vec<_> = text.lines().filter(|line| line.contains("code=\"403\"")).collect();
+        let events = plane.kubectl(&["get", "events.events.k8s.io", "--namespace", &namespace])?;
+        anyhow::ensure!(refused.is_empty(), "the chart permits too little: {refused:?}\n{events}");
+        Ok(())
+    };
+    for name in ["raycluster-kuberay", "rich"] {
+        let ready = scene.until_ready(name).await;
+        nothing_refused().await?;
+        ready?;
+    }
+    // Changes and deletions take other verbs.
+    let patch = kube::api::Patch::Merge(json!({"spec": {"workerGroupSpecs": null, "networkPolicy": null}}));
+    scene.clusters().patch("rich", &kube::api::PatchParams::default(), &patch).await?;
+    let changed = |cluster: &manta_api::RayCluster| {
+        cluster.status.as_ref().is_some_and(|status| status.observed_generation == Some(2))
+    };
+    let changed = scene.until("rich", changed).await;
+    nothing_refused().await?;
+    changed?;
+    for (kind, name) in [
+        ("secret", "rich"),
+        ("role", "rich"),
+        ("rolebinding", "rich"),
+        ("serviceaccount", "rich"),
+        ("ingress", "rich-head-ingress"),
+    ] {
+        plane.kubectl(&["get", kind, name, "--namespace", &namespace]).with_context(|| format!("no {kind}"))?;
+    }
+    stop.cancel();
+    Ok(operator.await??)
+}

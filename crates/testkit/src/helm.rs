@@ -1,0 +1,60 @@
+//! Helm, built once with Go into the cache.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{cache, go};
+
+const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/helm");
+const GO_MOD: &str = include_str!("../helm/go.mod");
+
+/// A `helm` command that leaves the user's own settings alone.
+pub fn helm_command() -> Result<Command> {
+    let folder = cache::cache_folder()?.join("helm").join(pinned()?);
+    let program = folder.join("helm");
+    if !program.is_file() {
+        cache::alone_in(&folder, || if program.is_file() { Ok(()) } else { build(&program) })?;
+    }
+    let mut command = Command::new(program);
+    for name in ["HELM_CONFIG_HOME", "HELM_CACHE_HOME", "HELM_DATA_HOME"] {
+        command.env(name, folder.join("home"));
+    }
+    command.env_remove("KUBECONFIG").stdin(Stdio::null());
+    Ok(command)
+}
+
+/// Runs `helm`; what it printed, or an error with what it complained of.
+pub fn helm(args: &[&str]) -> Result<String> {
+    let output = helm_command()?.args(args).output().context("cannot start helm")?;
+    if !output.status.success() {
+        bail!("helm {}: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+fn pinned() -> Result<&'static str> {
+    let words = GO_MOD.lines().find_map(|line| line.split_once("helm.sh/helm/v3 ").map(|(_, version)| version));
+    words.and_then(|version| version.split_whitespace().next()).context("helm/go.mod does not require Helm")
+}
+
+/// Builds beside its place and moves it there, so that a broken build leaves nothing behind.
+fn build(program: &PathBuf) -> Result<()> {
+    cache::say("building Helm with Go, a few minutes, once per user");
+    let partial = program.with_extension("partial");
+    let output = Command::new(go::find_go()?)
+        .current_dir(MODULE)
+        .env("GOFLAGS", "-mod=readonly")
+        .env("CGO_ENABLED", "0")
+        .args(["build", "-trimpath", "-ldflags", "-s -w", "-o"])
+        .arg(&partial)
+        .arg("helm.sh/helm/v3/cmd/helm")
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot start go")?;
+    if !output.status.success() {
+        bail!("cannot build Helm with Go in {MODULE}:\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+    std::fs::rename(&partial, program).context("cannot place Helm in the cache")
+}
