@@ -8,6 +8,7 @@
 mod clusters;
 mod jobs;
 mod kills;
+mod samples;
 mod user;
 
 use std::time::{Duration, Instant};
@@ -59,6 +60,9 @@ fn with_ray(chosen: &[&Scenario]) -> usize {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("tokio");
     let user = runtime.block_on(User::start());
+    if std::env::var_os("MANTA_SAMPLES").is_some() {
+        return usize::from(!runtime.block_on(samples::run(&user)));
+    }
     let mut failed = 0;
     for (name, scenario) in chosen {
         failed += report(name, || {
