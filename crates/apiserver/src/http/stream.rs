@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{FromRequestParts, Request};
 use axum::response::Response;
 use bytes::{Bytes, BytesMut};
@@ -175,7 +175,12 @@ async fn carry(socket: WebSocket, node: NodeBackend, pod: PodRef, options: ExecO
     let status = outcome(result.unwrap_or(Ok(0)));
     // The client may have left without waiting for the result.
     let _ = sender.send(frame(RESULT, status.to_string().as_bytes())).await;
-    let _ = sender.close().await;
+    let _ = sender.send(farewell()).await;
+}
+
+/// The end that clients take for an orderly one; kubectl reads any other as a failure of every channel.
+fn farewell() -> Message {
+    Message::Close(Some(CloseFrame { code: 1000, reason: "".into() }))
 }
 
 async fn accept(bytes: &[u8], input: &mut Option<mpsc::Sender<Bytes>>, sizes: &mpsc::Sender<TerminalSize>) {
@@ -292,7 +297,7 @@ async fn forward(socket: WebSocket, node: NodeBackend, pod: PodRef, ports: Vec<u
             },
         }
     }
-    let _ = sender.close().await;
+    let _ = sender.send(farewell()).await;
 }
 
 /// Passes an HTTP request on to a port of a pod, or of a pod behind a service.
