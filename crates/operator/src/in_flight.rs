@@ -24,6 +24,13 @@ pub(crate) struct InFlightWrites {
 struct Writes {
     creating: Vec<Creating>,
     deleting: Vec<Deleting>,
+    status: Option<StatusWritten>,
+}
+
+/// A status that was written onto this version of the owner.
+struct StatusWritten {
+    onto: String,
+    since: Instant,
 }
 
 struct Creating {
@@ -64,6 +71,25 @@ impl InFlightWrites {
         lock(&self.by_owner).entry(owner.clone()).or_default().deleting.push(deleting);
     }
 
+    /// The owner's status was written onto this version of it.
+    pub(crate) fn wrote_status(&self, owner: &Target, onto: &str) {
+        let status = StatusWritten { onto: onto.to_owned(), since: Instant::now() };
+        lock(&self.by_owner).entry(owner.clone()).or_default().status = Some(status);
+    }
+
+    /// Whether the cache still shows the version that a status was written onto: whatever is decided
+    /// from it would be refused.
+    pub(crate) fn is_outdated(&self, owner: &Target, version: &str) -> bool {
+        let mut by_owner = lock(&self.by_owner);
+        let Some(writes) = by_owner.get_mut(owner) else { return false };
+        let outdated =
+            writes.status.as_ref().is_some_and(|written| written.onto == version && written.since.elapsed() < BELIEVED);
+        if !outdated {
+            writes.status = None;
+        }
+        outdated
+    }
+
     /// What is still in flight for an owner, given what the caches show; the rest is forgotten.
     pub(crate) fn of(&self, owner: &Target, shown: impl Fn(&Target) -> Shown) -> InFlight {
         let mut by_owner = lock(&self.by_owner);
@@ -78,7 +104,7 @@ impl InFlightWrites {
             creating: writes.creating.iter().map(|of| (of.target.clone(), of.group.clone())).collect(),
             deleting: writes.deleting.iter().map(|of| of.uid.clone()).collect(),
         };
-        if writes.creating.is_empty() && writes.deleting.is_empty() {
+        if writes.creating.is_empty() && writes.deleting.is_empty() && writes.status.is_none() {
             by_owner.remove(owner);
         }
         in_flight
@@ -119,6 +145,18 @@ mod tests {
         writes.created(&owner(), &pod(), Some("g"), "1".into());
         tokio::time::advance(BELIEVED).await;
         assert_eq!(writes.of(&owner(), |_| Shown::Absent), InFlight::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_version_whose_status_was_written_is_outdated() {
+        let writes = InFlightWrites::default();
+        assert!(!writes.is_outdated(&owner(), "7"));
+        writes.wrote_status(&owner(), "7");
+        assert!(writes.is_outdated(&owner(), "7"));
+        assert!(!writes.is_outdated(&owner(), "8"));
+        writes.wrote_status(&owner(), "8");
+        tokio::time::advance(BELIEVED).await;
+        assert!(!writes.is_outdated(&owner(), "8"), "a write that no watch ever shows is given up");
     }
 
     #[tokio::test(start_paused = true)]

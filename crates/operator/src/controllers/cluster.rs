@@ -32,6 +32,9 @@ pub(crate) async fn reconcile(op: &Operator, target: &Target) -> Next {
                 return Next::Rest;
             }
         };
+        if op.in_flight.is_outdated(target, version(&seen)) {
+            return Next::After(AFTER_WRITES); // the watch brings the next look much sooner
+        }
         let now = Timestamp::now();
         let plan = cluster::plan(&seen, now, &op.config);
         let certificates = mtls::plan(&seen, now, &op.config);
@@ -113,7 +116,11 @@ async fn publish_status(
     if !cluster::needs_write(seen.cluster.status.as_ref(), &status) {
         return StatusWrite::Done;
     }
-    status_writer::write(&op.client, target, seen.cluster.metadata.resource_version.as_deref(), &status).await
+    let written = status_writer::write(&op.client, target, Some(version(seen)), &status).await;
+    if written == StatusWrite::Done {
+        op.in_flight.wrote_status(target, version(seen));
+    }
+    written
 }
 
 /// When to look again, if nothing happens before.
@@ -129,6 +136,11 @@ fn next(op: &Operator, target: &Target, plan: &Plan, certificates: Wake, failed:
     let unseen = (!plan.stages.is_empty()).then_some(AFTER_WRITES);
     let waits = [until(plan.wake), until(certificates), op.in_flight.expiry(target), unseen];
     waits.into_iter().flatten().min().map_or(Next::Rest, Next::After)
+}
+
+/// The version of the cluster that was seen.
+fn version(seen: &Observed) -> &str {
+    seen.cluster.metadata.resource_version.as_deref().unwrap_or_default()
 }
 
 fn reference(cluster: &RayCluster) -> ObjectReference {
