@@ -1,13 +1,13 @@
 //! `spec.runtimeEnvYAML` as the JSON that Ray reads.
 //!
-//! The text is YAML 1.1 as Go reads it: `yes` and `on` are booleans, `010` is eight, the last of two
-//! equal keys wins. JSON comes out with sorted keys and without blanks, `<`, `>` and `&` escaped.
+//! JSON comes out with sorted keys and without blanks, `<`, `>` and `&` escaped, as Go prints it.
 
+use crate::go::yaml;
 use serde_json::Value;
 
 /// The environment as a value; a text without content is null.
 pub fn parse(text: &str) -> Result<Value, String> {
-    crate::go::yaml::value(text)
+    yaml::value(text)
 }
 
 /// The environment as compact JSON.
