@@ -9,6 +9,7 @@ mod clusters;
 mod jobs;
 mod kills;
 mod samples;
+mod services;
 mod user;
 
 use std::time::{Duration, Instant};
@@ -31,6 +32,7 @@ const SCENARIOS: &[Scenario] = scenarios![
     jobs::a_job_by_http_succeeds,
     jobs::a_job_by_a_submitter_pod_succeeds,
     jobs::a_job_that_fails_says_so,
+    services::a_service_answers_through_its_service,
     clusters::the_autoscaler_brings_workers,
 ];
 
@@ -43,7 +45,7 @@ fn main() {
     let mut failed = 0;
     for (name, test) in kills::ALL {
         if is_wanted(name) {
-            failed += report(name, || test());
+            failed += report(name, test);
         }
     }
     let chosen: Vec<&Scenario> = SCENARIOS.iter().filter(|(name, _)| is_wanted(name)).collect();

@@ -13,7 +13,8 @@ use crate::user::User;
 /// How long one cluster may take on a busy machine.
 const EACH: Duration = Duration::from_secs(180);
 /// What one machine without the cloud cannot have, as it appears in manifests.
-const ELSEWHERE: [&str; 6] = ["nvidia.com/gpu", "google.com/tpu", "cloud.google.com", "gke-", "-gpu", "schedulerName"];
+const ELSEWHERE: [&str; 7] =
+    ["nodeSelector", "nvidia.com/gpu", "google.com/tpu", "cloud.google.com", "gke-", "-gpu", "schedulerName"];
 
 /// Applies each sample with a RayCluster and prints how many became ready.
 pub(crate) async fn run(user: &User) -> bool {
