@@ -6,13 +6,16 @@
 mod scene;
 
 use anyhow::{Context, Result};
-use kube::Config;
+use kube::api::{ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Config};
+use manta_api::{RayJob, RayService};
 use manta_operator::args::Arguments;
 use manta_operator::process;
 use manta_testkit::{ControlPlane, Kubelet, Options, helm, helm_command};
-use scene::{Scene, small_cluster};
+use scene::{Scene, small_cluster, state};
 use serde_json::{Value, json};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
@@ -280,6 +283,14 @@ async fn the_charts_permissions_are_enough() -> Result<()> {
     rich["headGroupSpec"]["enableIngress"] = json!(true);
     rich["networkPolicy"] = json!({"mode": "DenyAll"});
     scene.create("rich", rich).await?;
+    let job = json!({"metadata": {"name": "job"}, "spec": {"entrypoint": "true", "rayClusterSpec": small_cluster()}});
+    let jobs: Api<RayJob> = Api::namespaced(scene.client.clone(), &namespace);
+    jobs.create(&PostParams::default(), &serde_json::from_value(job)?).await?;
+    let service = json!({"metadata": {"name": "serve"}, "spec": {
+        "serveConfigV2": "applications: []", "rayClusterConfig": small_cluster(),
+    }});
+    let services: Api<RayService> = Api::namespaced(scene.client.clone(), &namespace);
+    services.create(&PostParams::default(), &serde_json::from_value(service)?).await?;
     let nothing_refused = async || -> Result<()> {
         let text = reqwest::get(format!("http://{metrics}/metrics")).await?.text().await?;
         let refused: Vec<_> = text.lines().filter(|line| line.contains("code=\"403\"")).collect();
@@ -292,6 +303,19 @@ async fn the_charts_permissions_are_enough() -> Result<()> {
         nothing_refused().await?;
         ready?;
     }
+    // The two of the RayJob and the RayService have names that are drawn.
+    let all = tokio::time::timeout(Duration::from_secs(60), async {
+        loop {
+            let clusters = scene.clusters().list(&ListParams::default()).await?.items;
+            if clusters.len() == 4 && clusters.iter().all(|cluster| state(cluster) == "ready") {
+                return Ok::<_, anyhow::Error>(());
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    });
+    let all = all.await;
+    nothing_refused().await?;
+    all.context("the clusters of the job and the service do not come up")??;
     // Changes and deletions take other verbs.
     let patch = kube::api::Patch::Merge(json!({"spec": {"workerGroupSpecs": null, "networkPolicy": null}}));
     scene.clusters().patch("rich", &kube::api::PatchParams::default(), &patch).await?;

@@ -137,3 +137,30 @@ fn without_the_switch_only_the_operator_itself_is_told() {
     }
     assert!(!text.contains("name=\"gone\""), "an object that is gone is not told of: {text}");
 }
+
+#[test]
+fn what_dashboard_and_alerts_ask_for_exists() {
+    let text = telemetry().scrape(true).unwrap();
+    let told: std::collections::BTreeSet<&str> =
+        text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split(['{', ' ']).next()).collect();
+    let board: serde_json::Value =
+        serde_json::from_str(include_str!("../../../../deploy/grafana/manta-operator.json")).unwrap();
+    let alerts: serde_json::Value =
+        serde_saphyr::from_str(include_str!("../../../../deploy/prometheus/alerts.yaml")).unwrap();
+    let panels = board["panels"].as_array().unwrap().iter().map(|panel| &panel["targets"][0]["expr"]);
+    let rules = alerts["groups"][0]["rules"].as_array().unwrap().iter().map(|rule| &rule["expr"]);
+    let mut asked = 0;
+    for expression in panels.chain(rules).map(|expression| expression.as_str().unwrap()) {
+        let words = expression.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+        let is_metric = |word: &&str| {
+            ["kuberay_", "controller_", "workqueue_", "rest_", "manta_", "process_", "leader_"]
+                .iter()
+                .any(|prefix| word.starts_with(prefix))
+        };
+        for name in words.filter(is_metric) {
+            asked += 1;
+            assert!(told.contains(name), "{expression}: {name} does not exist");
+        }
+    }
+    assert!(asked > 20, "only {asked} names were found");
+}
