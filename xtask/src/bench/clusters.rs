@@ -52,7 +52,7 @@ async fn wait_for_ready(api: Api<DynamicObject>, mut missing: BTreeSet<String>) 
     while !missing.is_empty() {
         let Some(Ok(cluster)) = seen.next().await else { continue };
         let name = cluster.name_any();
-        if cluster.data["status"]["state"] == "ready" && missing.remove(&name) && missing.len() % 100 == 0 {
+        if cluster.data["status"]["state"] == "ready" && missing.remove(&name) && missing.len().is_multiple_of(100) {
             say(&format!("{} ready", count - missing.len()));
         }
     }

@@ -23,8 +23,11 @@ fn read_with(line: &str, file: &str, variable: &str) -> Result<Arguments, ArgsEr
 
 type Look = fn(&Arguments) -> String;
 
+/// File entry, flag, how it is seen, and what is seen without and with it.
+type Row = (Option<&'static str>, Option<&'static str>, Look, &'static str, &'static str);
+
 /// What is read: in the file, as a flag, and how it is seen. `None`: the other way to say it does not exist.
-const FIELDS: &[(Option<&str>, Option<&str>, Look, &str, &str)] = &[
+const FIELDS: &[Row] = &[
     (Some("metricsAddr: ':1'"), Some("--metrics-addr=:1"), |a| shown(&a.process.metrics_address), ":8080", ":1"),
     (Some("metricsAddr: '0'"), Some("--metrics-addr=0"), |a| shown(&a.process.metrics_address), ":8080", "none"),
     (
