@@ -23,7 +23,7 @@ use deviations::Deviations;
 use verdicts::{Verdict, Verdicts};
 
 /// Kinds whose controllers exist, so that `make test` plays their cases.
-pub(crate) const DEFAULT_KINDS: &[Kind] = &[Kind::Cluster, Kind::Job, Kind::Cronjob];
+pub(crate) const DEFAULT_KINDS: &[Kind] = &[Kind::Cluster, Kind::Job, Kind::Service, Kind::Cronjob];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Kind {

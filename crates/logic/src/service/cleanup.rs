@@ -11,7 +11,7 @@ use crate::labels::annotation::DELETE_AFTER;
 use crate::labels::{CLUSTER, finalizer};
 use jiff::{SignedDuration, Timestamp};
 use manta_api::RayCluster;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// The delay, if the spec names none.
 const DELAY: i32 = 60;
@@ -105,16 +105,25 @@ pub(super) fn add_finalizer(pass: &mut Pass<'_>) -> bool {
         return false;
     }
     finalizers.push(finalizer::RAY_SERVICE.to_owned());
-    // KubeRay writes the whole object here, which leaves Go's empty structs in the spec.
-    let spec = json!({"spec": service.spec});
+    // KubeRay writes the whole object here, which leaves Go's empty structs in the spec, and drops empty texts.
+    let before = json!({"spec": service.spec});
+    let after = to_go_value(&before, Root::RayService);
     let patch = json!({
         "metadata": {"finalizers": finalizers, "resourceVersion": service.metadata.resource_version},
-        "spec": to_go_value(&spec, Root::RayService)["spec"],
+        "spec": turning(&before["spec"], &after["spec"]),
     });
     let action = Action::Merge { target: pass.target(Kind::RayService, pass.seen.name()), patch: Box::new(patch) };
     pass.then(Todo::new(action, "its clusters must go before the RayService does"));
     pass.wait_for("the finalizer to be stored");
     true
+}
+
+/// The merge patch that turns one value into the other.
+fn turning(before: &Value, after: &Value) -> Value {
+    let (Value::Object(before), Value::Object(after)) = (before, after) else { return after.clone() };
+    let gone = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    let kept = after.iter().map(|(key, value)| (key.clone(), turning(before.get(key).unwrap_or(&Value::Null), value)));
+    gone.chain(kept).collect()
 }
 
 /// Removes the finalizer once no cluster is left.

@@ -171,6 +171,7 @@ mod tests {
 
     #[test]
     fn names() {
+        // RayService edges 1, 2
         let check = |name: &str, expect: &str| check(&[("/metadata/name", json!(name))], expect);
         check(&"s".repeat(47), "ok");
         check(
@@ -187,6 +188,7 @@ mod tests {
 
     #[test]
     fn initializing_timeouts() {
+        // RayService edge 3
         let check = |text: &str, expect: &str| {
             let expect = match expect {
                 "ok" => expect.to_owned(),
@@ -218,6 +220,7 @@ mod tests {
 
     #[test]
     fn specs() {
+        // RayService edges 4, 5
         let cluster = "/spec/rayClusterConfig";
         let check = |edits: &[Edit<'_>], expect: &str| {
             let expect =
@@ -268,6 +271,7 @@ mod tests {
 
     #[test]
     fn incremental_upgrades() {
+        // RayService edge 6
         let base =
             json!({"maxSurgePercent": 50, "stepSizePercent": 10, "intervalSeconds": 30, "gatewayClassName": "istio"});
         let check = |changes: Value, expect: &str| {

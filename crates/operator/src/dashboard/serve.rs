@@ -87,11 +87,14 @@ impl Subject for Watch {
     }
 }
 
-/// What is known, without the time at which it was heard.
+/// What is known, without the times at which it was heard and tried.
 fn says(known: &ClusterKnown) -> ClusterKnown {
     let mut known = known.clone();
     if let Some(heard) = &mut known.heard {
         heard.at = Timestamp::UNIX_EPOCH;
+    }
+    if let Some(put) = &mut known.put {
+        put.at = Timestamp::UNIX_EPOCH;
     }
     known
 }

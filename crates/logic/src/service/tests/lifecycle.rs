@@ -311,3 +311,17 @@ fn edge_1_the_longest_name_is_used_whole() {
     world.until("Services", |world| world.names(Kind::Service).len() == 2);
     assert_eq!(world.names(Kind::Service), [format!("{name}-head-svc"), format!("{name}-serve-svc")]);
 }
+
+#[test]
+fn the_finalizer_comes_with_the_spec_as_go_writes_it() {
+    let mut world = service();
+    world.edit(|spec| {
+        spec["serveConfigV2"] = json!("");
+        spec["rayClusterConfig"]["headGroupSpec"]["serviceType"] = json!("");
+    });
+    world.step();
+    let spec = serde_json::to_value(&world.service.spec).unwrap();
+    assert!(spec.get("serveConfigV2").is_none(), "an empty text is left out");
+    assert!(spec["rayClusterConfig"]["headGroupSpec"].get("serviceType").is_none());
+    assert_eq!(spec["rayClusterConfig"]["workerGroupSpecs"][0]["scaleStrategy"], json!({}));
+}

@@ -148,3 +148,33 @@ fn workers_that_are_lost_and_come_back() {
     world.until_ready();
     assert!(world.objects.contains_key(&target(Kind::Service, "web-serve-svc")));
 }
+
+#[test]
+fn edge_39_upgrades_in_progress_by_the_names_in_the_slots() {
+    let check = |active: &str, pending: &str, reason: &str, expect: (&str, &str)| {
+        let mut world = service();
+        world.until_ready();
+        world.outcome = "DEPLOYING".to_owned();
+        let status = world.service.status.as_mut().unwrap();
+        let conditions = status.conditions.as_mut().unwrap();
+        let upgrade = conditions.iter_mut().find(|condition| condition.type_ == "UpgradeInProgress").unwrap();
+        (upgrade.status, upgrade.reason) = ("False".to_owned(), reason.to_owned());
+        let name = |name: &str| Some(name.to_owned()).filter(|name| !name.is_empty());
+        let known = status.active_service_status.as_mut().unwrap();
+        known.ray_cluster_name = if active == "known" { known.ray_cluster_name.clone() } else { name(active) };
+        status.pending_service_status.as_mut().unwrap().ray_cluster_name = name(pending);
+        world.edit(|spec| {
+            if !pending.is_empty() {
+                spec["rayClusterConfig"]["rayVersion"] = json!("2.54.0");
+            }
+        });
+        world.pass();
+        assert_eq!(world.condition("UpgradeInProgress"), expect, "{active:?} {pending:?} {reason}");
+    };
+    check("known", "web-bbbbb", "Initializing", ("True", "BothActivePendingClustersExist"));
+    check("known", "", "Initializing", ("False", "NoPendingCluster"));
+    check("", "", "NoPendingCluster", ("Unknown", "NoActiveCluster"));
+    check("", "web-bbbbb", "NoPendingCluster", ("Unknown", "NoActiveCluster"));
+    check("", "", "Initializing", ("False", "Initializing"));
+    check("", "web-bbbbb", "InitializingTimeout", ("False", "InitializingTimeout"));
+}

@@ -129,3 +129,44 @@ fn an_upgrade_that_runs_out_of_time_goes_back_step_by_step() {
     world.set_version("2.55.0");
     world.until("promoted", |world| world.active() != a && world.pending().is_empty());
 }
+
+#[test]
+fn edge_62_when_a_rollback_is_over() {
+    let check = |pending: (i32, i32), healthy: bool, exists: bool, over: bool| {
+        let (mut world, a, b) = on_the_way(50);
+        world.set_version("2.53.0");
+        world.steps(2);
+        assert_eq!(world.condition("RollbackInProgress").0, "True");
+        let status = world.service.status.as_mut().unwrap();
+        let active = status.active_service_status.as_mut().unwrap();
+        (active.target_capacity, active.traffic_routed_percent) = (Some(100), Some(100));
+        let slot = status.pending_service_status.as_mut().unwrap();
+        (slot.target_capacity, slot.traffic_routed_percent) = (Some(pending.0), Some(pending.1));
+        if !healthy {
+            world.stuck.insert(b.clone());
+        }
+        if !exists {
+            world.remove(&super::world::target(Kind::RayCluster, &b));
+        }
+        world.play();
+        world.pass();
+        assert_eq!(world.pending().is_empty(), over, "{pending:?} {healthy} {exists}");
+        assert_eq!((world.active(), world.condition("RollbackInProgress").0 == "True"), (a, !over));
+    };
+    check((0, 0), true, true, true);
+    check((30, 0), false, true, true);
+    check((50, 0), true, false, true);
+    check((50, 0), true, true, false);
+}
+
+#[test]
+fn edge_59_shares_are_those_of_the_route() {
+    let (mut world, ..) = on_the_way(20);
+    assert_eq!(world.weights(), [80, 20]);
+    assert_eq!(world.shares().map(|(_, traffic)| traffic), [Some(80), Some(20)]);
+    let b = world.pending();
+    world.remove(&super::world::target(Kind::RayCluster, &b));
+    world.pass();
+    assert_eq!(world.weights(), [100], "one backend says all of it");
+    assert_eq!(world.shares()[1].1, Some(20), "what is in no route is left as it was");
+}

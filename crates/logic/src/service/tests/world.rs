@@ -305,7 +305,7 @@ impl World {
     }
 
     /// What everybody else does: Pods, their readiness, cluster statuses, endpoints, Gateways.
-    fn play(&mut self) {
+    pub(super) fn play(&mut self) {
         for name in self.names(Kind::RayCluster) {
             self.play_cluster(&name);
         }

@@ -97,11 +97,15 @@ async fn refusals_and_silence_are_known() {
     let error = submit(&client(Route::Direct), &target(&dashboard), &json!({})).await.unwrap_err();
     assert_eq!(error.to_string(), "UpdateDeployments fail: 500 Internal Server Error out of order");
 
+    let wanted_again = watch(&dashboard, Some(put("a", None)));
+    dashboard.set_mode(Mode::Answers(200, "{}".into()));
+    assert!(round(&wanted_again, &mut known).await.1, "submitted, and lost at once");
+    assert_eq!(round(&wanted_again, &mut known).await, (true, false), "trying again is no news");
+
     dashboard.kill().await;
     assert_eq!(round(&wanted, &mut known).await, (false, true));
     let heard = known["c1"].heard.as_ref().unwrap().answer.as_ref().unwrap_err();
     assert!(heard.starts_with("failed to get Serve application statuses from the dashboard."), "{heard}");
-    assert_eq!(known["c1"].submitted, None);
 }
 
 #[tokio::test]
