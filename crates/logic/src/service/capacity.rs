@@ -4,7 +4,11 @@
 
 use super::gateway;
 use super::plan::{Pass, Side};
+use jiff::SignedDuration;
 use manta_api::ClusterServeStatus;
+
+/// How long gateways have to follow a route before capacity is taken from where requests went.
+const FOLLOWING: SignedDuration = SignedDuration::from_secs(5);
 
 /// Capacity and traffic of one cluster, in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +41,12 @@ pub(super) fn goal(pass: &mut Pass<'_>, side: Side) -> Option<i32> {
     let active = Share::of(pass.slot(Side::Active), 100);
     let pending = Share::of(pass.slot(Side::Pending), 0);
     let options = gateway::options(pass)?;
-    step(side, active, pending, options.max_surge_percent.unwrap_or(100), direction)
+    let next = step(side, active, pending, options.max_surge_percent.unwrap_or(100), direction)?;
+    let slot = pass.slot(side);
+    let shrinks = slot.target_capacity.is_none_or(|now| next < now);
+    let moved = slot.last_traffic_migrated_time.clone().filter(|_| shrinks);
+    let followed = moved.and_then(|moved| moved.0.checked_add(FOLLOWING).ok());
+    followed.is_none_or(|followed| pass.is_past(followed)).then_some(next)
 }
 
 /// The next capacity of one of the two clusters.
