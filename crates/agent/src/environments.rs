@@ -131,7 +131,7 @@ mod tests {
             let more: Vec<String> = folders(&real)[1..].iter().map(|p| p.display().to_string()).collect();
             assert_eq!(more, expect);
         };
-        check("/root/.pyenv/versions/3.11.7/bin", &["/root/.pyenv/versions/3.11.7"]);
+        check("/home/me/.pyenv/versions/3.11.7/bin", &["/home/me/.pyenv/versions/3.11.7"]);
         check("/usr/bin", &[]);
         check("/usr/local/bin", &[]);
     }

@@ -403,7 +403,7 @@ mod tests {
         "/etc/resolv.conf -> ../run/resolv.conf",
         "/opt/",
         "/dev/null",
-        "/root/.cache/env/",
+        "/home/me/.cache/env/",
     ];
 
     fn look_at(path: &Path) -> Option<Entry> {
@@ -465,7 +465,7 @@ mod tests {
         {
             assert!(ops.iter().any(|op| op == expected), "{expected} in {ops:#?}");
         }
-        assert!(!ops.iter().any(|op| op.contains("/root/.cache")));
+        assert!(!ops.iter().any(|op| op.contains("/home/me/.cache")));
     }
 
     #[test]
@@ -499,8 +499,8 @@ mod tests {
             &["tmpfs /dev/shm"],
         );
         check(
-            Wanted { same: vec!["/root/.cache/env".into()], ..Wanted::default() },
-            &["dir /root/.cache", "ro /root/.cache/env at /root/.cache/env"],
+            Wanted { same: vec!["/home/me/.cache/env".into()], ..Wanted::default() },
+            &["dir /home/me/.cache", "ro /home/me/.cache/env at /home/me/.cache/env"],
             &[],
         );
     }
