@@ -500,7 +500,7 @@ mod tests {
         );
         check(
             Wanted { same: vec!["/home/me/.cache/env".into()], ..Wanted::default() },
-            &["dir /home/me/.cache", "ro /home/me/.cache/env at /home/me/.cache/env"],
+            &["dir /home/me", "dir /home/me/.cache", "ro /home/me/.cache/env at /home/me/.cache/env"],
             &[],
         );
     }
