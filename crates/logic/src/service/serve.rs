@@ -104,7 +104,8 @@ fn takes_spec(pass: &Pass<'_>, side: Side, cluster: &RayCluster) -> bool {
     let spec = &pass.seen.service.spec;
     let is_wanted = compare(pass, cluster);
     match side {
-        Side::Pending => is_wanted != Match::Other && !pass.is_rolling_back(),
+        // Where a change builds no new cluster, the one that is being built is the one that serves.
+        Side::Pending => (is_wanted != Match::Other || !is_zero_downtime(spec, pass.config)) && !pass.is_rolling_back(),
         Side::Active if pass.has_pending_name() => is_wanted == Match::Same && pass.is_rolling_back(),
         Side::Active => is_wanted != Match::Other || !is_zero_downtime(spec, pass.config),
     }
