@@ -12,7 +12,6 @@ use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::request::Request;
 use manta_logic::action::{Accept, Action, DRAWN_WHEN_WRITTEN, Event, Failure, Kind, Outcome, Stage, Target, Todo};
-use manta_logic::view::MetaView;
 use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
@@ -180,9 +179,17 @@ enum Written {
 
 /// The part of an answer that is of interest.
 #[derive(Deserialize)]
-struct Made {
+pub(crate) struct Made {
     #[serde(default)]
-    metadata: MetaView,
+    pub(crate) metadata: MadeMeta,
+}
+
+/// The part of its `metadata` that is of interest.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct MadeMeta {
+    pub(crate) uid: String,
+    pub(crate) resource_version: String,
 }
 
 /// The URL of the objects beside this one.

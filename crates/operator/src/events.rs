@@ -4,13 +4,13 @@
 //! recorder shows them. What was told in the last minutes is not told again: an object that stays
 //! invalid costs one write, not one per pass. Nobody waits for an event to be written.
 
+use crate::clock::Clock;
 use crate::stores::lock;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event as Published, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 use manta_logic::action::{Event, EventKind};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -35,6 +35,13 @@ pub struct Regarding {
     pub controller: &'static str,
 }
 
+impl Regarding {
+    /// This controller, about this object.
+    pub(crate) fn new<K: Resource<DynamicType = ()>>(object: &K, controller: &'static str) -> Self {
+        Self { reference: object.object_ref(&()), controller }
+    }
+}
+
 /// What makes an event news: the object's UID, the reason and the note.
 type News = (String, &'static str, String);
 
@@ -44,14 +51,15 @@ pub struct Publisher {
     sender: mpsc::Sender<Published>,
     told: Arc<Mutex<HashMap<News, Instant>>>,
     host: Arc<str>,
+    clock: Clock,
 }
 
 impl Publisher {
     /// Starts the task that writes; it ends when the last publisher is gone.
-    pub fn start(client: Client, host: &str, tasks: &TaskTracker) -> Self {
+    pub fn start(client: Client, host: &str, clock: Clock, tasks: &TaskTracker) -> Self {
         let (sender, receiver) = mpsc::channel(WAITING);
         tasks.spawn(write_all(client, receiver));
-        Self { sender, told: Arc::default(), host: host.into() }
+        Self { sender, told: Arc::default(), host: host.into(), clock }
     }
 
     /// Tells events about an object, save for those told lately.
@@ -88,7 +96,7 @@ impl Publisher {
     }
 
     fn published(&self, regarding: &Regarding, event: Event, count: i32) -> Published {
-        let now = Timestamp::now();
+        let now = self.clock.now();
         let name = regarding.reference.name.clone().unwrap_or_default();
         Published {
             metadata: ObjectMeta {

@@ -8,6 +8,7 @@
 
 pub mod act;
 pub mod args;
+pub mod clock;
 pub mod controllers;
 pub mod dashboard;
 pub mod events;

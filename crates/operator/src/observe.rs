@@ -19,6 +19,8 @@ pub(crate) enum Observation {
     Gone,
     /// A watch that this object needs is not complete yet; it wakes the object when it is.
     Waiting,
+    /// The cache does not show yet the status that was written.
+    InFlight,
     Ready(Box<Observed>),
 }
 
@@ -40,6 +42,9 @@ pub(crate) fn cluster(op: &Operator, target: &Target, looked_up: BTreeMap<Target
     }
     if !synced {
         return Observation::Waiting;
+    }
+    if op.in_flight.is_outdated(target, cluster.metadata.resource_version.as_deref()) {
+        return Observation::InFlight;
     }
     let cleanup_jobs = stores.kube_jobs.of(target);
     let in_flight = op.in_flight.of(target, |written| shown(op, target, written));
@@ -78,6 +83,9 @@ pub(crate) fn job(op: &Operator, target: &Target) -> JobObservation {
     synced &= stores.kube_jobs.is_synced_for(target);
     if !synced {
         return JobObservation::Waiting;
+    }
+    if op.in_flight.is_outdated(target, job.metadata.resource_version.as_deref()) {
+        return JobObservation::InFlight;
     }
     let in_flight = op.in_flight.of(target, |written| shown(op, target, written));
     if !in_flight.creating.is_empty() || !in_flight.deleting.is_empty() {
@@ -138,6 +146,9 @@ pub(crate) fn service(op: &Operator, target: &Target, looked_up: BTreeMap<Target
     // An API that is not there is not waited for: the plan says what is missing.
     if !synced || (!gateway_api && op.config.platform.gateway_api) {
         return ServiceObservation::Waiting;
+    }
+    if op.in_flight.is_outdated(target, service.metadata.resource_version.as_deref()) {
+        return ServiceObservation::InFlight;
     }
     let in_flight = op.in_flight.of(target, |written| shown(op, target, written));
     if !in_flight.creating.is_empty() || !in_flight.deleting.is_empty() {

@@ -3,7 +3,8 @@
 //! An object is in at most one pass at a time; what happens meanwhile makes it due again. Objects
 //! at rest are not in here at all: no entry, no timer.
 
-use manta_logic::action::Target;
+use jiff::Timestamp;
+use manta_logic::action::{Target, Wake};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -57,6 +58,27 @@ pub enum Next {
     After(Duration),
     /// It failed: look again after a growing while.
     BackOff,
+}
+
+impl Next {
+    /// What a plan's wish means now, unless carrying it out has failed.
+    pub(crate) fn by(wake: Wake, failed: bool, now: Timestamp) -> Self {
+        match wake {
+            _ if failed => Self::BackOff,
+            Wake::BackOff => Self::BackOff,
+            Wake::At(at) => Self::After(Duration::try_from(at.duration_since(now)).unwrap_or_default()),
+            Wake::OnChange => Self::Rest,
+        }
+    }
+
+    /// The earlier of the two; failures come first.
+    pub(crate) fn or_earlier(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::BackOff, _) | (_, Self::BackOff) => Self::BackOff,
+            (Self::After(one), Self::After(two)) => Self::After(one.min(two)),
+            (Self::Rest, next) | (next, Self::Rest) => next,
+        }
+    }
 }
 
 impl Queue {
@@ -182,6 +204,32 @@ mod tests {
 
     fn target(name: &str) -> Target {
         Target::new(Kind::RayCluster, "default", name)
+    }
+
+    #[test]
+    fn a_plans_wish_says_when_to_look_again() {
+        let now: Timestamp = "2026-03-01T08:00:00Z".parse().unwrap();
+        let check = |wake: Wake, failed: bool, expect: Next| assert_eq!(Next::by(wake, failed, now), expect);
+        let (soon, past) = (now + Duration::from_secs(5), now - Duration::from_secs(5));
+        check(Wake::OnChange, false, Next::Rest);
+        check(Wake::OnChange, true, Next::BackOff);
+        check(Wake::BackOff, false, Next::BackOff);
+        check(Wake::At(soon), false, Next::After(Duration::from_secs(5)));
+        check(Wake::At(past), false, Next::After(Duration::ZERO));
+        check(Wake::At(soon), true, Next::BackOff);
+    }
+
+    #[test]
+    fn of_two_looks_the_earlier_one_counts() {
+        let after = |seconds| Next::After(Duration::from_secs(seconds));
+        let check = |one: Next, two: Next, expect: Next| {
+            assert_eq!(one.or_earlier(two), expect);
+            assert_eq!(two.or_earlier(one), expect);
+        };
+        check(Next::Rest, Next::Rest, Next::Rest);
+        check(Next::Rest, after(3), after(3));
+        check(after(2), after(3), after(2));
+        check(after(0), Next::BackOff, Next::BackOff);
     }
 
     #[tokio::test(start_paused = true)]

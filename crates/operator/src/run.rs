@@ -1,6 +1,7 @@
 //! Starts the operator and keeps it going.
 
 use crate::act::Actor;
+use crate::clock::Clock;
 use crate::controllers;
 use crate::dashboard::poller::Pollers;
 use crate::dashboard::{self, Route};
@@ -9,6 +10,7 @@ use crate::in_flight::InFlightWrites;
 use crate::look_up::Memory;
 use crate::metrics::{Metrics, Telemetry};
 use crate::queue::{Next, Queue};
+use crate::status_writer::StatusWriter;
 use crate::stores::Stores;
 use crate::watches::Watches;
 use kube::Client;
@@ -31,18 +33,22 @@ pub struct Settings {
     pub host: String,
     /// The way to Ray's dashboards.
     pub dashboard_route: Route,
+    /// The clock that decisions are made by.
+    pub clock: Clock,
 }
 
 /// Everything that a pass needs.
 pub struct Operator {
     pub(crate) client: Client,
     pub(crate) config: Config,
+    pub(crate) clock: Clock,
     pub(crate) stores: Arc<Stores>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) watches: Watches,
     pub(crate) in_flight: Arc<InFlightWrites>,
     pub(crate) memory: Arc<Memory>,
     pub(crate) actor: Actor,
+    pub(crate) status: StatusWriter,
     pub(crate) publisher: Publisher,
     /// The Ray jobs that are followed.
     pub(crate) ray_jobs: Pollers<job::dashboard::Watch>,
@@ -70,7 +76,7 @@ pub(crate) async fn run_as(
     let Telemetry { stores, queue, metrics } = telemetry;
     let in_flight = Arc::new(InFlightWrites::default());
     let memory = Arc::new(Memory::default());
-    let publisher = Publisher::start(client.clone(), &settings.host, &tasks);
+    let publisher = Publisher::start(client.clone(), &settings.host, settings.clock, &tasks);
     let watches = Watches::new(
         client.clone(),
         settings.watch_namespaces,
@@ -80,13 +86,17 @@ pub(crate) async fn run_as(
         stop.clone(),
     );
     watches.start(settings.config.gates.ray_cron_job);
-    let dashboards = dashboard::Client::new(client.clone(), settings.dashboard_route).counted_by(Arc::clone(&metrics));
+    let dashboards = dashboard::Client::new(client.clone(), settings.dashboard_route)
+        .counted_by(Arc::clone(&metrics))
+        .timed_by(settings.clock);
     let op = Arc::new(Operator {
         ray_jobs: Pollers::new(dashboards.clone(), Arc::clone(&queue), tasks.clone(), stop.clone()),
         serve: Pollers::new(dashboards, Arc::clone(&queue), tasks.clone(), stop.clone()),
         actor: Actor::new(client.clone(), Arc::clone(&in_flight), Arc::clone(&memory), publisher.clone()),
+        status: StatusWriter::new(client.clone(), Arc::clone(&in_flight)),
         client,
         config: settings.config,
+        clock: settings.clock,
         stores,
         queue,
         watches,

@@ -1,12 +1,16 @@
 //! Writes statuses: once per pass, the whole status, and only onto the version that was seen.
+//!
+//! What was written is remembered until the watch shows it: a pass over the version before would
+//! only be refused.
 
-use crate::act::{collection, text};
+use crate::act::{Made, collection, text};
+use crate::in_flight::InFlightWrites;
 use kube::Client;
 use kube::api::PostParams;
 use kube::core::request::Request;
 use manta_logic::action::Target;
 use serde::Serialize;
-use serde_json::{Value, json};
+use std::sync::Arc;
 use tracing::warn;
 
 /// What became of a status write.
@@ -18,45 +22,83 @@ pub(crate) enum StatusWrite {
     Failed,
 }
 
-/// Replaces the status of an object, if it still has this resource version.
-pub(crate) async fn write<S: Serialize>(
-    client: &Client,
-    target: &Target,
-    resource_version: Option<&str>,
-    status: &S,
-) -> StatusWrite {
-    match try_write(client, target, resource_version, status).await {
-        Ok(()) => StatusWrite::Done,
-        Err(kube::Error::Api(answer)) if answer.code == 409 || answer.code == 404 => StatusWrite::Overtaken,
-        Err(error) => {
-            warn!(
-                kind = target.kind.resource().kind,
-                namespace = target.namespace,
-                name = target.name,
-                error = text(&error),
-                "the status could not be written"
-            );
-            StatusWrite::Failed
+/// The one that writes statuses.
+pub(crate) struct StatusWriter {
+    client: Client,
+    in_flight: Arc<InFlightWrites>,
+}
+
+impl StatusWriter {
+    pub(crate) fn new(client: Client, in_flight: Arc<InFlightWrites>) -> Self {
+        Self { client, in_flight }
+    }
+
+    /// Replaces the status of an object, if it still has this resource version.
+    pub(crate) async fn write<S: Serialize>(
+        &self,
+        target: &Target,
+        resource_version: Option<&str>,
+        status: &S,
+    ) -> StatusWrite {
+        match self.try_write(target, resource_version, status).await {
+            Ok(version) => {
+                // A status that says nothing new leaves the version as it was, and no watch tells of it.
+                if let Some(onto) = resource_version.filter(|onto| *onto != version) {
+                    self.in_flight.wrote_status(target, onto);
+                }
+                StatusWrite::Done
+            }
+            Err(kube::Error::Api(answer)) if answer.code == 409 || answer.code == 404 => StatusWrite::Overtaken,
+            Err(error) => {
+                warn!(
+                    kind = target.kind.resource().kind,
+                    namespace = target.namespace,
+                    name = target.name,
+                    error = text(&error),
+                    "the status could not be written"
+                );
+                StatusWrite::Failed
+            }
         }
+    }
+
+    /// Answers the version that the object has now.
+    async fn try_write<S: Serialize>(
+        &self,
+        target: &Target,
+        resource_version: Option<&str>,
+        status: &S,
+    ) -> Result<String, kube::Error> {
+        let resource = target.kind.resource();
+        let body = Body {
+            api_version: &resource.api_version(),
+            kind: resource.kind,
+            metadata: BodyMeta { name: &target.name, namespace: &target.namespace, resource_version },
+            status,
+        };
+        let bytes = serde_json::to_vec(&body).map_err(kube::Error::SerdeError)?;
+        let request = Request::new(collection(target))
+            .replace_subresource("status", &target.name, &PostParams::default(), bytes)
+            .map_err(kube::Error::BuildRequest)?;
+        let made: Made = self.client.request(request).await?;
+        Ok(made.metadata.resource_version)
     }
 }
 
-async fn try_write<S: Serialize>(
-    client: &Client,
-    target: &Target,
-    resource_version: Option<&str>,
-    status: &S,
-) -> Result<(), kube::Error> {
-    let resource = target.kind.resource();
-    let body = json!({
-        "apiVersion": resource.api_version(),
-        "kind": resource.kind,
-        "metadata": {"name": target.name, "namespace": target.namespace, "resourceVersion": resource_version},
-        "status": status,
-    });
-    let bytes = serde_json::to_vec(&body).map_err(kube::Error::SerdeError)?;
-    let request = Request::new(collection(target))
-        .replace_subresource("status", &target.name, &PostParams::default(), bytes)
-        .map_err(kube::Error::BuildRequest)?;
-    client.request::<Value>(request).await.map(drop)
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Body<'a, S> {
+    api_version: &'a str,
+    kind: &'a str,
+    metadata: BodyMeta<'a>,
+    status: &'a S,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct BodyMeta<'a> {
+    name: &'a str,
+    namespace: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_version: Option<&'a str>,
 }

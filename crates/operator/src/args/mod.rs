@@ -10,6 +10,7 @@ pub mod gates;
 #[cfg(test)]
 mod tests;
 
+use crate::clock::Clock;
 use crate::dashboard::Route;
 use crate::run::Settings;
 use file::File;
@@ -165,6 +166,7 @@ fn settings(file: File, gates: FeatureGates, env: &impl Fn(&str) -> Option<Strin
         watch_namespaces: namespaces.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect(),
         host: env("HOSTNAME").filter(|host| !host.is_empty()).unwrap_or_else(|| "manta".to_owned()),
         dashboard_route: if proxy { Route::ApiServerProxy } else { Route::Direct },
+        clock: Clock::System,
         config: Config {
             batch_scheduler: batch_scheduler(&file, &gates)?,
             gates,

@@ -5,10 +5,8 @@ use crate::look_up::look_up;
 use crate::observe::{self, Observation};
 use crate::queue::Next;
 use crate::run::Operator;
-use crate::status_writer::{self, StatusWrite};
+use crate::status_writer::StatusWrite;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
-use manta_api::{API_VERSION, RayCluster};
 use manta_logic::action::{Event, Outcome, Stage, Target, Wake};
 use manta_logic::cluster::{self, Observed, Plan, StatusUpdate, mtls, network_policy};
 use std::time::Duration;
@@ -23,25 +21,24 @@ const AFTER_WRITES: Duration = Duration::from_secs(2);
 pub(crate) async fn reconcile(op: &Operator, target: &Target) -> Next {
     let mut looked_up = op.memory.of(target);
     for _ in 0..LOOK_UPS {
-        let seen = match observe::cluster(op, target, looked_up.clone()) {
+        let seen = match observe::cluster(op, target, looked_up) {
             Observation::Ready(seen) => seen,
             Observation::Waiting => return Next::Rest,
+            Observation::InFlight => return Next::After(AFTER_WRITES), // the watch brings it much sooner
             Observation::Gone => {
                 op.in_flight.forget(target);
                 op.memory.forget(target);
                 return Next::Rest;
             }
         };
-        if op.in_flight.is_outdated(target, version(&seen)) {
-            return Next::After(AFTER_WRITES); // the watch brings the next look much sooner
-        }
-        let now = Timestamp::now();
+        let now = op.clock.now();
         let plan = cluster::plan(&seen, now, &op.config);
         let certificates = mtls::plan(&seen, now, &op.config);
         let wanted: Vec<&Target> = plan.look_up.iter().chain(&certificates.look_up).collect();
         if wanted.is_empty() {
             return carry_out(op, target, &seen, &plan, certificates, now).await;
         }
+        looked_up = seen.looked_up;
         for wanted in wanted {
             let found = look_up(&op.client, wanted).await;
             if matches!(found, cluster::LookedUp::Found(_)) {
@@ -94,7 +91,7 @@ async fn act_as(
     if stages.is_empty() && events.is_empty() {
         return Outcome::default();
     }
-    let regarding = Regarding { reference: reference(&seen.cluster), controller };
+    let regarding = Regarding::new(seen.cluster.as_ref(), controller);
     op.publisher.publish(&regarding, events);
     op.actor.act(target, &regarding, stages).await
 }
@@ -116,42 +113,14 @@ async fn publish_status(
     if !cluster::needs_write(seen.cluster.status.as_ref(), &status) {
         return StatusWrite::Done;
     }
-    let written = status_writer::write(&op.client, target, Some(version(seen)), &status).await;
-    if written == StatusWrite::Done {
-        op.in_flight.wrote_status(target, version(seen));
-    }
-    written
+    op.status.write(target, seen.cluster.metadata.resource_version.as_deref(), &status).await
 }
 
 /// When to look again, if nothing happens before.
 fn next(op: &Operator, target: &Target, plan: &Plan, certificates: Wake, failed: bool, now: Timestamp) -> Next {
-    if failed || plan.wake == Wake::BackOff {
-        return Next::BackOff;
-    }
-    let until = |wake: Wake| match wake {
-        Wake::At(at) => Some(Duration::try_from(at.duration_since(now)).unwrap_or_default()),
-        _ => None,
-    };
     // The watch shows most writes at once; this is for those that nobody watches.
     let unseen = (!plan.stages.is_empty()).then_some(AFTER_WRITES);
-    let waits = [until(plan.wake), until(certificates), op.in_flight.expiry(target), unseen];
-    waits.into_iter().flatten().min().map_or(Next::Rest, Next::After)
-}
-
-/// The version of the cluster that was seen.
-fn version(seen: &Observed) -> &str {
-    seen.cluster.metadata.resource_version.as_deref().unwrap_or_default()
-}
-
-fn reference(cluster: &RayCluster) -> ObjectReference {
-    let meta = &cluster.metadata;
-    ObjectReference {
-        api_version: Some(API_VERSION.to_owned()),
-        kind: Some(RayCluster::KIND.to_owned()),
-        name: meta.name.clone(),
-        namespace: meta.namespace.clone(),
-        uid: meta.uid.clone(),
-        resource_version: meta.resource_version.clone(),
-        field_path: None,
-    }
+    let wishes = Next::by(plan.wake, failed, now).or_earlier(Next::by(certificates, failed, now));
+    let writes = [op.in_flight.expiry(target), unseen].into_iter().flatten().min();
+    wishes.or_earlier(writes.map_or(Next::Rest, Next::After))
 }

@@ -4,13 +4,10 @@ use crate::events::Regarding;
 use crate::observe::{self, JobObservation};
 use crate::queue::Next;
 use crate::run::Operator;
-use crate::status_writer::{self, StatusWrite};
+use crate::status_writer::StatusWrite;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
-use manta_api::{API_VERSION, RayJob};
-use manta_logic::action::{Target, Wake};
+use manta_logic::action::Target;
 use manta_logic::job::{self, Observed, Plan};
-use std::time::Duration;
 use tracing::debug;
 
 const CONTROLLER: &str = "rayjob-controller";
@@ -28,7 +25,7 @@ pub(crate) async fn reconcile(op: &Operator, target: &Target) -> Next {
             return Next::Rest;
         }
     };
-    let now = Timestamp::now();
+    let now = op.clock.now();
     let plan = job::plan(&seen, now, &op.config);
     carry_out(op, target, &seen, &plan, now).await
 }
@@ -38,35 +35,17 @@ async fn carry_out(op: &Operator, target: &Target, seen: &Observed, plan: &Plan,
     if let Some(waiting) = &plan.waiting {
         debug!(name = target.name, namespace = target.namespace, waiting, "waiting");
     }
-    let regarding = Regarding { reference: reference(&seen.job), controller: CONTROLLER };
+    let regarding = Regarding::new(&seen.job, CONTROLLER);
     op.publisher.publish(&regarding, plan.events.clone());
     let outcome = op.actor.act(target, &regarding, &plan.stages).await;
     let mut failed = outcome.failure.is_some();
     if let Some(status) = job::settle(plan, &outcome) {
         let version = seen.job.metadata.resource_version.as_deref();
-        let written = status_writer::write(&op.client, target, version, &status).await;
+        let written = op.status.write(target, version, &status).await;
         failed |= written == StatusWrite::Failed;
         if written == StatusWrite::Done {
             op.metrics.job_status(&seen.job, &status, now);
         }
     }
-    match plan.wake {
-        _ if failed => Next::BackOff,
-        Wake::BackOff => Next::BackOff,
-        Wake::At(at) => Next::After(Duration::try_from(at.duration_since(now)).unwrap_or_default()),
-        Wake::OnChange => Next::Rest,
-    }
-}
-
-fn reference(job: &RayJob) -> ObjectReference {
-    let meta = &job.metadata;
-    ObjectReference {
-        api_version: Some(API_VERSION.to_owned()),
-        kind: Some(RayJob::KIND.to_owned()),
-        name: meta.name.clone(),
-        namespace: meta.namespace.clone(),
-        uid: meta.uid.clone(),
-        resource_version: meta.resource_version.clone(),
-        field_path: None,
-    }
+    Next::by(plan.wake, failed, now)
 }

@@ -5,11 +5,9 @@ use crate::look_up::look_up;
 use crate::observe::{self, ServiceObservation};
 use crate::queue::Next;
 use crate::run::Operator;
-use crate::status_writer::{self, StatusWrite};
+use crate::status_writer::StatusWrite;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
-use manta_api::{API_VERSION, RayService};
-use manta_logic::action::{Target, Wake};
+use manta_logic::action::Target;
 use manta_logic::service::{self, Observed, Plan};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +23,7 @@ const SOON: Duration = Duration::from_secs(1);
 pub(crate) async fn reconcile(op: &Operator, target: &Target) -> Next {
     let mut looked_up = BTreeMap::new();
     for _ in 0..=LOOK_UPS {
-        let seen = match observe::service(op, target, looked_up.clone()) {
+        let seen = match observe::service(op, target, looked_up) {
             ServiceObservation::Ready(seen) => seen,
             ServiceObservation::Waiting => return Next::Rest,
             // What was just written is on its way back: deciding without it would write it twice. Not all of it wakes
@@ -37,11 +35,12 @@ pub(crate) async fn reconcile(op: &Operator, target: &Target) -> Next {
                 return Next::Rest;
             }
         };
-        let now = Timestamp::now();
+        let now = op.clock.now();
         let plan = service::plan(&seen, now, &op.config);
         if plan.look_up.is_empty() {
             return carry_out(op, target, &seen, &plan, now).await;
         }
+        looked_up = seen.looked_up;
         for wanted in &plan.look_up {
             looked_up.insert(wanted.clone(), look_up(&op.client, wanted).await);
         }
@@ -55,31 +54,13 @@ async fn carry_out(op: &Operator, target: &Target, seen: &Observed, plan: &Plan,
     if let Some(waiting) = &plan.waiting {
         debug!(name = target.name, namespace = target.namespace, waiting, "waiting");
     }
-    let regarding = Regarding { reference: reference(&seen.service), controller: CONTROLLER };
+    let regarding = Regarding::new(seen.service.as_ref(), CONTROLLER);
     op.publisher.publish(&regarding, plan.events.clone());
     let outcome = op.actor.act(target, &regarding, &plan.stages).await;
     let mut failed = outcome.failure.is_some();
     if let Some(status) = service::settle(plan, &outcome) {
         let version = seen.service.metadata.resource_version.as_deref();
-        failed |= status_writer::write(&op.client, target, version, &status).await == StatusWrite::Failed;
+        failed |= op.status.write(target, version, &status).await == StatusWrite::Failed;
     }
-    match plan.wake {
-        _ if failed => Next::BackOff,
-        Wake::BackOff => Next::BackOff,
-        Wake::At(at) => Next::After(Duration::try_from(at.duration_since(now)).unwrap_or_default()),
-        Wake::OnChange => Next::Rest,
-    }
-}
-
-fn reference(service: &RayService) -> ObjectReference {
-    let meta = &service.metadata;
-    ObjectReference {
-        api_version: Some(API_VERSION.to_owned()),
-        kind: Some(RayService::KIND.to_owned()),
-        name: meta.name.clone(),
-        namespace: meta.namespace.clone(),
-        uid: meta.uid.clone(),
-        resource_version: meta.resource_version.clone(),
-        field_path: None,
-    }
+    Next::by(plan.wake, failed, now)
 }

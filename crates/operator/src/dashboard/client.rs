@@ -1,9 +1,11 @@
 //! One request to a dashboard: the way there, the token, and the time it may take.
 
+use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::stores::lock;
 use http::Method;
 use http_body_util::BodyExt;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use manta_logic::job::dashboard::Target;
@@ -49,6 +51,7 @@ pub struct Client {
     limit: Duration,
     tokens: Tokens,
     metrics: Arc<Metrics>,
+    clock: Clock,
 }
 
 #[derive(Clone)]
@@ -96,7 +99,7 @@ impl Client {
             Route::Direct => (Way::Direct, DIRECT),
             Route::ApiServerProxy => (Way::ApiServerProxy(kube), THROUGH_PROXY),
         };
-        Self { http: http(), way, limit, tokens, metrics: Arc::default() }
+        Self { http: http(), way, limit, tokens, metrics: Arc::default(), clock: Clock::default() }
     }
 
     /// The same client, whose requests are counted there.
@@ -104,9 +107,26 @@ impl Client {
         Self { metrics, ..self }
     }
 
+    /// The same client, which tells the time by this clock.
+    pub(crate) fn timed_by(self, clock: Clock) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// What time it is.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
     /// A client without a cluster: direct, with this token and this much patience.
     pub fn direct(token: Option<String>, limit: Duration) -> Self {
-        Self { http: http(), way: Way::Direct, limit, tokens: Tokens::Given(token), metrics: Arc::default() }
+        Self {
+            http: http(),
+            way: Way::Direct,
+            limit,
+            tokens: Tokens::Given(token),
+            metrics: Arc::default(),
+            clock: Clock::default(),
+        }
     }
 
     /// Sends a request and waits for the whole answer.

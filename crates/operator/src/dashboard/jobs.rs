@@ -158,7 +158,7 @@ async fn follow(watch: &Watch, client: &Client, mut known: Dashboard, submission
     if let (Answer::Failed(error), true) = (&answer, news) {
         tracing::info!(job = watch.job_id, address = watch.target.address, error, "a dashboard gave no answer");
     }
-    known.heard = Some(Heard { job_id: watch.job_id.clone(), at: Timestamp::now(), answer });
+    known.heard = Some(Heard { job_id: watch.job_id.clone(), at: client.now(), answer });
     Round { known, reached, news, over: false }
 }
 
@@ -171,7 +171,7 @@ async fn try_to_stop(watch: &Watch, client: &Client, mut known: Dashboard) -> Ro
         Err(error) => {
             tracing::info!(job = watch.job_id, error = %error, "a Ray job could not be stopped");
             let news = known.stop.is_none();
-            known.stop.get_or_insert(Stop::Failed { since: Timestamp::now() });
+            known.stop.get_or_insert(Stop::Failed { since: client.now() });
             Round { known, reached: false, news, over: false }
         }
     }

@@ -115,7 +115,7 @@ impl<S: Subject> Pollers<S> {
         let changed = Arc::new(Notify::new());
         let entry = Entry {
             subject,
-            known: S::start(Timestamp::now()),
+            known: S::start(self.client.now()),
             heard: None,
             urgent: false,
             changed: Arc::clone(&changed),
@@ -194,7 +194,7 @@ impl<S: Subject> Task<S> {
     fn note(&self, round: Round<S::Known>) {
         let mut tell = round.news;
         if let Some(entry) = lock(&self.entries).get_mut(&self.owner).filter(|_| !self.cancel.is_cancelled()) {
-            let before = entry.heard.replace(Timestamp::now());
+            let before = entry.heard.replace(self.client.now());
             tell |= entry.subject.fresher_than().is_some_and(|limit| before.is_none_or(|before| before < limit));
             entry.known = round.known;
         }
@@ -226,7 +226,7 @@ impl<S: Subject> Task<S> {
         }
         let limit = entry.subject.fresher_than()?;
         let needed = entry.heard.is_none_or(|heard| heard < limit);
-        needed.then(|| Duration::try_from(limit.duration_since(Timestamp::now())).unwrap_or_default())
+        needed.then(|| Duration::try_from(limit.duration_since(self.client.now())).unwrap_or_default())
     }
 }
 

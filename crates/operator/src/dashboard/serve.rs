@@ -126,7 +126,7 @@ fn is_known_to_be_bad(put: &Put, known: &ClusterKnown) -> bool {
 }
 
 async fn hear(client: &Client, dashboard: &Target, known: &mut ClusterKnown, cluster: &str) {
-    let now = Timestamp::now();
+    let now = client.now();
     let answer = details(client, dashboard).await.map_err(|error| read_failure(&error.to_string()));
     let failed_before = known.heard.as_ref().is_some_and(|heard| heard.answer.is_err());
     if let (Err(error), false) = (&answer, failed_before) {
@@ -153,7 +153,7 @@ async fn send(client: &Client, dashboard: &Target, put: &Put, known: &mut Cluste
         }
         Err(error) => tracing::warn!(cluster, error, "a Serve configuration could not be submitted"),
     }
-    known.put = Some(Putting { at: Timestamp::now(), only_capacity, result });
+    known.put = Some(Putting { at: client.now(), only_capacity, result });
 }
 
 #[cfg(test)]
