@@ -18,6 +18,7 @@ pub mod labels;
 pub mod names;
 pub mod quantity;
 pub mod service;
+pub mod text_map;
 pub mod validate;
 pub mod version;
 pub mod view;

@@ -1,10 +1,11 @@
 //! The parts of watched objects that plans read, and nothing else.
 //!
-//! Watches decode straight into these types, so a cache entry of a Pod is a few hundred bytes.
+//! Watches decode straight into these types, and thousands of them are kept: what is rare is boxed, and lists
+//! have no room to grow. A cache entry of a Pod is about a kilobyte.
 
+use crate::text_map::TextMap;
 use jiff::Timestamp;
 use serde::Deserialize;
-use std::collections::BTreeMap;
 
 /// The part of `metadata` that plans read.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -14,22 +15,22 @@ pub struct MetaView {
     pub namespace: String,
     pub uid: String,
     pub resource_version: String,
-    #[serde(deserialize_with = "null_as_default")]
-    pub labels: BTreeMap<String, String>,
-    #[serde(deserialize_with = "null_as_default")]
-    pub annotations: BTreeMap<String, String>,
+    pub labels: TextMap,
+    /// Those of Ray; users put long texts into others.
+    #[serde(deserialize_with = "ray_entries")]
+    pub annotations: TextMap,
     pub generation: Option<i64>,
     pub creation_timestamp: Option<Timestamp>,
     pub deletion_timestamp: Option<Timestamp>,
     pub deletion_grace_period_seconds: Option<i64>,
-    #[serde(deserialize_with = "null_as_default")]
+    #[serde(deserialize_with = "snug")]
     pub owner_references: Vec<OwnerView>,
 }
 
 impl MetaView {
     /// The value of a label, or nothing.
     pub fn label(&self, key: &str) -> Option<&str> {
-        self.labels.get(key).map(String::as_str)
+        self.labels.get(key)
     }
 
     /// The owner that controls this object.
@@ -47,7 +48,6 @@ impl MetaView {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OwnerView {
-    pub api_version: String,
     pub kind: String,
     pub name: String,
     pub uid: String,
@@ -69,6 +69,7 @@ pub struct PodView {
 pub struct PodSpecView {
     pub restart_policy: String,
     pub node_name: String,
+    #[serde(deserialize_with = "snug")]
     pub containers: Vec<NameView>,
 }
 
@@ -88,11 +89,12 @@ pub struct PodStatusView {
     pub message: String,
     #[serde(rename = "podIP")]
     pub pod_ip: String,
-    #[serde(deserialize_with = "null_as_default")]
+    /// `Ready` and `PodScheduled`; no plan reads others.
+    #[serde(deserialize_with = "conditions_to_read")]
     pub conditions: Vec<PodConditionView>,
-    #[serde(rename = "initContainerStatuses", deserialize_with = "null_as_default")]
+    #[serde(rename = "initContainerStatuses", deserialize_with = "snug")]
     pub init_container_statuses: Vec<ContainerStatusView>,
-    #[serde(rename = "containerStatuses", deserialize_with = "null_as_default")]
+    #[serde(rename = "containerStatuses", deserialize_with = "snug")]
     pub container_statuses: Vec<ContainerStatusView>,
 }
 
@@ -121,8 +123,8 @@ pub struct ContainerStatusView {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ContainerStateView {
-    pub waiting: Option<WaitingView>,
-    pub terminated: Option<TerminatedView>,
+    pub waiting: Option<Box<WaitingView>>,
+    pub terminated: Option<Box<TerminatedView>>,
 }
 
 /// Why a container waits.
@@ -167,7 +169,7 @@ impl PodView {
     pub fn ray_container_terminated(&self) -> Option<&TerminatedView> {
         let ray = &self.spec.containers.first()?.name;
         let status = self.status.container_statuses.iter().find(|status| &status.name == ray)?;
-        status.state.terminated.as_ref()
+        status.state.terminated.as_deref()
     }
 }
 
@@ -185,9 +187,8 @@ pub struct ServiceView {
 pub struct ServiceSpecView {
     #[serde(rename = "clusterIP")]
     pub cluster_ip: String,
-    #[serde(deserialize_with = "null_as_default")]
-    pub selector: BTreeMap<String, String>,
-    #[serde(deserialize_with = "null_as_default")]
+    pub selector: TextMap,
+    #[serde(deserialize_with = "snug")]
     pub ports: Vec<ServicePortView>,
 }
 
@@ -221,7 +222,7 @@ pub struct JobView {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct JobStatusView {
-    #[serde(deserialize_with = "null_as_default")]
+    #[serde(deserialize_with = "snug")]
     pub conditions: Vec<JobConditionView>,
 }
 
@@ -242,7 +243,7 @@ pub struct JobConditionView {
 #[serde(default)]
 pub struct EndpointSliceView {
     pub metadata: MetaView,
-    #[serde(deserialize_with = "null_as_default")]
+    #[serde(deserialize_with = "snug")]
     pub endpoints: Vec<EndpointView>,
 }
 
@@ -299,6 +300,24 @@ impl<'de> Deserialize<'de> for WholeView {
         let metadata = MetaView::deserialize(&object["metadata"]).map_err(serde::de::Error::custom)?;
         Ok(Self { metadata, object })
     }
+}
+
+/// A list without room to grow; nothing is an empty one.
+fn snug<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(inner: D) -> Result<Vec<T>, D::Error> {
+    let mut list: Vec<T> = null_as_default(inner)?;
+    list.shrink_to_fit();
+    Ok(list)
+}
+
+fn conditions_to_read<'de, D: serde::Deserializer<'de>>(inner: D) -> Result<Vec<PodConditionView>, D::Error> {
+    let mut conditions: Vec<PodConditionView> = null_as_default(inner)?;
+    conditions.retain(|condition| matches!(condition.type_.as_str(), "Ready" | "PodScheduled"));
+    conditions.shrink_to_fit();
+    Ok(conditions)
+}
+
+fn ray_entries<'de, D: serde::Deserializer<'de>>(inner: D) -> Result<TextMap, D::Error> {
+    TextMap::read(inner, |key| key.starts_with("ray.io/"))
 }
 
 fn null_as_default<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(inner: D) -> Result<T, D::Error> {

@@ -79,13 +79,11 @@ impl InFlightWrites {
 
     /// Whether the cache still shows the version that a status was written onto: whatever is decided
     /// from it would be refused.
-    pub(crate) fn is_outdated(&self, owner: &Target, version: Option<&str>) -> bool {
+    pub(crate) fn is_outdated(&self, owner: &Target, version: &str) -> bool {
         let mut by_owner = lock(&self.by_owner);
         let Some(writes) = by_owner.get_mut(owner) else { return false };
-        let outdated = writes
-            .status
-            .as_ref()
-            .is_some_and(|written| Some(written.onto.as_str()) == version && written.since.elapsed() < BELIEVED);
+        let outdated =
+            writes.status.as_ref().is_some_and(|written| written.onto == version && written.since.elapsed() < BELIEVED);
         if !outdated {
             writes.status = None;
         }
@@ -154,14 +152,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_version_whose_status_was_written_is_outdated() {
         let writes = InFlightWrites::default();
-        assert!(!writes.is_outdated(&owner(), Some("7")));
+        assert!(!writes.is_outdated(&owner(), "7"));
         writes.wrote_status(&owner(), "7");
-        assert!(writes.is_outdated(&owner(), Some("7")));
-        assert!(!writes.is_outdated(&owner(), Some("8")));
+        assert!(writes.is_outdated(&owner(), "7"));
+        assert!(!writes.is_outdated(&owner(), "8"));
         writes.wrote_status(&owner(), "8");
         assert_eq!(writes.expiry(&owner()), Some(BELIEVED));
         tokio::time::advance(BELIEVED).await;
-        assert!(!writes.is_outdated(&owner(), Some("8")), "a write that no watch ever shows is given up");
+        assert!(!writes.is_outdated(&owner(), "8"), "a write that no watch ever shows is given up");
     }
 
     #[tokio::test(start_paused = true)]

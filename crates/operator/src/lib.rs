@@ -13,6 +13,7 @@ pub mod controllers;
 pub mod dashboard;
 pub mod events;
 mod in_flight;
+mod kept;
 pub mod leader;
 mod look_up;
 pub mod metrics;

@@ -13,6 +13,7 @@ use manta_logic::validate::service::is_incremental_upgrade;
 use manta_logic::view::{MetaView, PodView};
 use manta_logic::{build, job, names, service};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What is known, or why nothing can be decided.
 pub(crate) enum Observation {
@@ -27,7 +28,11 @@ pub(crate) enum Observation {
 /// Gathers what is known about a RayCluster.
 pub(crate) fn cluster(op: &Operator, target: &Target, looked_up: BTreeMap<Target, LookedUp>) -> Observation {
     let stores = &op.stores;
-    let Some(cluster) = stores.clusters.get(target, &target.name) else { return Observation::Gone };
+    let Some(kept) = stores.clusters.get(target, &target.name) else { return Observation::Gone };
+    if op.in_flight.is_outdated(target, kept.version()) {
+        return Observation::InFlight;
+    }
+    let Some(cluster) = kept.read() else { return Observation::Waiting };
     let mut synced = stores.pods.is_synced_for(target);
     synced &= stores.kube_services.is_synced_for(target);
     synced &= stores.kube_jobs.is_synced_for(target);
@@ -43,9 +48,6 @@ pub(crate) fn cluster(op: &Operator, target: &Target, looked_up: BTreeMap<Target
     if !synced {
         return Observation::Waiting;
     }
-    if op.in_flight.is_outdated(target, cluster.metadata.resource_version.as_deref()) {
-        return Observation::InFlight;
-    }
     let cleanup_jobs = stores.kube_jobs.of(target);
     let in_flight = op.in_flight.of(target, |written| shown(op, target, written));
     Observation::Ready(Box::new(Observed {
@@ -59,7 +61,7 @@ pub(crate) fn cluster(op: &Operator, target: &Target, looked_up: BTreeMap<Target
         looked_up,
         in_flight,
         seed: token::seed(),
-        cluster,
+        cluster: Arc::new(cluster),
     }))
 }
 
@@ -76,7 +78,7 @@ pub(crate) enum JobObservation {
 /// Gathers what is known about a RayJob.
 pub(crate) fn job(op: &Operator, target: &Target) -> JobObservation {
     let stores = &op.stores;
-    let Some(job) = stores.jobs.get(target, &target.name) else { return JobObservation::Gone };
+    let Some(kept) = stores.jobs.get(target, &target.name) else { return JobObservation::Gone };
     let mut synced = stores.clusters.is_synced_for(target);
     synced &= stores.pods.is_synced_for(target);
     synced &= stores.kube_services.is_synced_for(target);
@@ -84,18 +86,23 @@ pub(crate) fn job(op: &Operator, target: &Target) -> JobObservation {
     if !synced {
         return JobObservation::Waiting;
     }
-    if op.in_flight.is_outdated(target, job.metadata.resource_version.as_deref()) {
+    if op.in_flight.is_outdated(target, kept.version()) {
         return JobObservation::InFlight;
     }
     let in_flight = op.in_flight.of(target, |written| shown(op, target, written));
     if !in_flight.creating.is_empty() || !in_flight.deleting.is_empty() {
         return JobObservation::InFlight;
     }
+    let Some(job) = kept.read() else { return JobObservation::Waiting };
     let name = job.status.as_ref().and_then(|status| status.ray_cluster_name.clone()).unwrap_or_default();
     let owner = Target::new(Kind::RayCluster, &target.namespace, &name);
-    let cluster = stores.clusters.get(&owner, &name);
+    // A cluster that cannot be read must not look like one that is missing.
+    let cluster = match stores.clusters.get(&owner, &name).map(|kept| kept.read()) {
+        Some(None) => return JobObservation::Waiting,
+        found => found.flatten(),
+    };
     let head_service = cluster.as_ref().map(|cluster| names::head_service(&name, &cluster.spec));
-    let is_head = |pod: &&std::sync::Arc<PodView>| pod.metadata.label(NODE_TYPE) == Some(HEAD);
+    let is_head = |pod: &&Arc<PodView>| pod.metadata.label(NODE_TYPE) == Some(HEAD);
     JobObservation::Ready(Box::new(job::Observed {
         cluster_head_service: head_service
             .and_then(|service| stores.kube_services.get(&owner, &service))
@@ -108,8 +115,8 @@ pub(crate) fn job(op: &Operator, target: &Target) -> JobObservation {
         head_pods: stores.pods.of(&owner).iter().filter(is_head).map(|pod| (**pod).clone()).collect(),
         dashboard: op.ray_jobs.known(target).unwrap_or_default(),
         seed: token::seed(),
-        cluster: cluster.map(|cluster| (*cluster).clone()),
-        job: (*job).clone(),
+        cluster,
+        job,
     }))
 }
 
@@ -126,7 +133,7 @@ pub(crate) enum ServiceObservation {
 /// Gathers what is known about a RayService.
 pub(crate) fn service(op: &Operator, target: &Target, looked_up: BTreeMap<Target, LookedUp>) -> ServiceObservation {
     let stores = &op.stores;
-    let Some(service) = stores.services.get(target, &target.name) else { return ServiceObservation::Gone };
+    let Some(kept) = stores.services.get(target, &target.name) else { return ServiceObservation::Gone };
     let mut synced = stores.services.is_synced_for(target);
     synced &= stores.clusters.is_synced_for(target);
     synced &= stores.pods.is_synced_for(target);
@@ -134,6 +141,7 @@ pub(crate) fn service(op: &Operator, target: &Target, looked_up: BTreeMap<Target
     if !synced {
         return ServiceObservation::Waiting;
     }
+    let Some(service) = kept.read() else { return ServiceObservation::Waiting };
     op.watches.need_slices();
     synced &= stores.slices.is_synced_for(target);
     let mut gateway_api = true;
@@ -147,14 +155,18 @@ pub(crate) fn service(op: &Operator, target: &Target, looked_up: BTreeMap<Target
     if !synced || (!gateway_api && op.config.platform.gateway_api) {
         return ServiceObservation::Waiting;
     }
-    if op.in_flight.is_outdated(target, service.metadata.resource_version.as_deref()) {
+    if op.in_flight.is_outdated(target, kept.version()) {
         return ServiceObservation::InFlight;
     }
     let in_flight = op.in_flight.of(target, |written| shown(op, target, written));
     if !in_flight.creating.is_empty() || !in_flight.deleting.is_empty() {
         return ServiceObservation::InFlight;
     }
+    // A cluster that cannot be read must not look like one that is missing.
     let clusters = stores.clusters.of(target);
+    let Some(clusters) = clusters.iter().map(|kept| kept.read().map(Arc::new)).collect::<Option<Vec<_>>>() else {
+        return ServiceObservation::Waiting;
+    };
     let owners: Vec<Target> =
         clusters.iter().map(|cluster| Target::new(Kind::RayCluster, &target.namespace, facts::name(cluster))).collect();
     let mut services = stores.kube_services.of(target);
@@ -170,7 +182,7 @@ pub(crate) fn service(op: &Operator, target: &Target, looked_up: BTreeMap<Target
         looked_up,
         seed: token::seed(),
         clusters,
-        service,
+        service: Arc::new(service),
     }))
 }
 
@@ -218,10 +230,10 @@ fn shown(op: &Operator, owner: &Target, written: &Target) -> Shown {
         Kind::Job => by_meta(stores.kube_jobs.get(owner, name).as_ref().map(|object| &object.metadata)),
         Kind::RayCluster => {
             let found = stores.clusters.get(&Target::new(Kind::RayCluster, &written.namespace, name), name);
-            match found.as_ref().map(|object| &object.metadata) {
+            match found {
                 None => Shown::Absent,
-                Some(meta) if meta.deletion_timestamp.is_some() => Shown::Leaving,
-                Some(meta) => Shown::Alive(meta.uid.clone().unwrap_or_default()),
+                Some(kept) if kept.is_leaving() => Shown::Leaving,
+                Some(kept) => Shown::Alive(kept.uid().to_owned()),
             }
         }
         // Never watched: its creation is remembered instead, and needs no waiting for.

@@ -3,22 +3,23 @@
 //! Objects are kept by their owner, the object whose plan reads them: looking at one RayCluster
 //! costs as much as that cluster has Pods, however many others there are.
 
+use crate::kept::Kept;
 use crate::wire::View;
 use manta_api::{RayCluster, RayCronJob, RayJob, RayService};
 use manta_logic::action::{Kind, Target};
 use manta_logic::labels;
 use manta_logic::view::{EndpointSliceView, JobView, MetaView, PodView, ServiceView, WholeView};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// All caches of the operator.
 #[derive(Default)]
 pub struct Stores {
-    pub clusters: Arc<Table<RayCluster>>,
-    pub jobs: Arc<Table<RayJob>>,
-    pub services: Arc<Table<RayService>>,
-    pub cron_jobs: Arc<Table<RayCronJob>>,
+    pub clusters: Arc<Table<Kept<RayCluster>>>,
+    pub jobs: Arc<Table<Kept<RayJob>>>,
+    pub services: Arc<Table<Kept<RayService>>>,
+    pub cron_jobs: Arc<Table<Kept<RayCronJob>>>,
     pub pods: Arc<Table<PodView>>,
     pub kube_services: Arc<Table<ServiceView>>,
     pub kube_jobs: Arc<Table<JobView>>,
@@ -56,9 +57,10 @@ pub struct Table<V> {
 }
 
 struct Inner<V> {
-    by_owner: HashMap<Target, BTreeMap<String, Arc<V>>>,
-    /// Where each object was put, to find it again when its labels have changed.
-    places: HashMap<(String, String), Place>,
+    /// The objects of each owner, sorted by name.
+    by_owner: HashMap<Arc<Target>, Vec<Arc<V>>>,
+    /// Where each object was put, by namespace and name, to find it again when its labels have changed.
+    places: HashMap<Box<str>, HashMap<Box<str>, Place>>,
     /// The keys that a watch has told since it began anew; what is missing at its end is gone.
     listing: HashMap<usize, HashSet<(String, String)>>,
     /// The watches that have once told everything.
@@ -68,7 +70,7 @@ struct Inner<V> {
 }
 
 struct Place {
-    owners: Vec<Target>,
+    owners: Box<[Arc<Target>]>,
     /// The watch that told the object.
     part: usize,
 }
@@ -104,31 +106,30 @@ impl<V: View> Table<V> {
 
     /// The objects of an owner, sorted by name.
     pub fn of(&self, owner: &Target) -> Vec<Arc<V>> {
-        lock(&self.inner).by_owner.get(owner).map(|objects| objects.values().cloned().collect()).unwrap_or_default()
+        lock(&self.inner).by_owner.get(owner).cloned().unwrap_or_default()
     }
 
     /// One object of an owner.
     pub fn get(&self, owner: &Target, name: &str) -> Option<Arc<V>> {
-        lock(&self.inner).by_owner.get(owner)?.get(name).cloned()
+        lock(&self.inner).get(owner, name)
     }
 
     /// One object, whoever owns it.
     pub fn find(&self, namespace: &str, name: &str) -> Option<Arc<V>> {
         let inner = lock(&self.inner);
-        let place = inner.places.get(&(namespace.to_owned(), name.to_owned()))?;
-        place.owners.iter().find_map(|owner| inner.by_owner.get(owner)?.get(name).cloned())
+        inner.place(namespace, name)?.owners.iter().find_map(|owner| inner.get(owner, name))
     }
 
     /// Who owns an object.
     pub fn owners_of(&self, namespace: &str, name: &str) -> Vec<Target> {
         let inner = lock(&self.inner);
-        let place = inner.places.get(&(namespace.to_owned(), name.to_owned()));
-        place.map(|place| place.owners.clone()).unwrap_or_default()
+        let owners = inner.place(namespace, name).map(|place| &*place.owners).unwrap_or_default();
+        owners.iter().map(|owner| (**owner).clone()).collect()
     }
 
     /// All owners that have objects here.
     pub fn owners(&self) -> Vec<Target> {
-        lock(&self.inner).by_owner.keys().cloned().collect()
+        lock(&self.inner).by_owner.keys().map(|owner| (**owner).clone()).collect()
     }
 
     /// How many watches fill the table.
@@ -138,28 +139,23 @@ impl<V: View> Table<V> {
 
     /// Puts an object under its owners and answers whom that concerns.
     pub(crate) fn put(&self, part: usize, object: Arc<V>, owners: Vec<Target>) -> Vec<Target> {
-        let (namespace, name) = object.key();
-        let key = (namespace.to_owned(), name.to_owned());
         let mut inner = lock(&self.inner);
         if let Some(told) = inner.listing.get_mut(&part) {
-            told.insert(key.clone());
+            let (namespace, name) = object.key();
+            told.insert((namespace.to_owned(), name.to_owned()));
         }
-        let mut concerned = inner.remove(&key);
-        for owner in &owners {
-            inner.by_owner.entry(owner.clone()).or_default().insert(key.1.clone(), Arc::clone(&object));
-            if !concerned.contains(owner) {
-                concerned.push(owner.clone());
-            }
-        }
-        if !owners.is_empty() {
-            inner.places.insert(key, Place { owners, part });
-        }
+        let (namespace, name) = object.key();
+        let mut concerned = inner.remove(namespace, name);
+        inner.insert(part, &object, &owners);
+        concerned.extend(owners);
+        concerned.sort();
+        concerned.dedup();
         concerned
     }
 
     /// Removes an object and answers whom that concerns.
     pub(crate) fn remove(&self, namespace: &str, name: &str) -> Vec<Target> {
-        lock(&self.inner).remove(&(namespace.to_owned(), name.to_owned()))
+        lock(&self.inner).remove(namespace, name)
     }
 
     /// A watch begins anew.
@@ -171,9 +167,9 @@ impl<V: View> Table<V> {
     pub(crate) fn end_listing(&self, part: usize) -> Vec<Target> {
         let mut inner = lock(&self.inner);
         let told = inner.listing.remove(&part).unwrap_or_default();
-        let is_gone = |(key, place): &(&(String, String), &Place)| place.part == part && !told.contains(*key);
-        let gone: Vec<(String, String)> = inner.places.iter().filter(is_gone).map(|(key, _)| key.clone()).collect();
-        let mut concerned: Vec<Target> = gone.iter().flat_map(|key| inner.remove(key)).collect();
+        let gone = inner.keys_of(part).filter(|key| !told.contains(key)).collect::<Vec<_>>();
+        let mut concerned: Vec<Target> =
+            gone.iter().flat_map(|(namespace, name)| inner.remove(namespace, name)).collect();
         if inner.listed.insert(part) {
             let left = self.unlisted.fetch_sub(1, Ordering::AcqRel);
             if left == 1 {
@@ -184,19 +180,76 @@ impl<V: View> Table<V> {
     }
 }
 
-impl<V> Inner<V> {
-    fn remove(&mut self, key: &(String, String)) -> Vec<Target> {
-        let Some(Place { owners, .. }) = self.places.remove(key) else { return Vec::new() };
+impl<V: View> Inner<V> {
+    fn get(&self, owner: &Target, name: &str) -> Option<Arc<V>> {
+        let objects = self.by_owner.get(owner)?;
+        Some(Arc::clone(&objects[position(objects, name).ok()?]))
+    }
+
+    fn place(&self, namespace: &str, name: &str) -> Option<&Place> {
+        self.places.get(namespace)?.get(name)
+    }
+
+    /// The objects that a watch has told.
+    fn keys_of(&self, part: usize) -> impl Iterator<Item = (String, String)> {
+        self.places.iter().flat_map(move |(namespace, places)| {
+            let names = places.iter().filter(move |(_, place)| place.part == part).map(|(name, _)| name);
+            names.map(move |name| (namespace.to_string(), name.to_string()))
+        })
+    }
+
+    fn insert(&mut self, part: usize, object: &Arc<V>, owners: &[Target]) {
+        if owners.is_empty() {
+            return;
+        }
+        let (namespace, name) = object.key();
+        let owners = owners.iter().map(|owner| {
+            let shared = match self.by_owner.get_key_value(owner) {
+                Some((shared, _)) => Arc::clone(shared),
+                None => Arc::new(owner.clone()),
+            };
+            let objects = self.by_owner.entry(Arc::clone(&shared)).or_default();
+            match position(objects, name) {
+                Ok(place) => objects[place] = Arc::clone(object),
+                Err(place) => {
+                    objects.reserve_exact(1); // most owners have few objects, and there are many owners
+                    objects.insert(place, Arc::clone(object));
+                }
+            }
+            shared
+        });
+        let place = Place { owners: owners.collect(), part };
+        if !self.places.contains_key(namespace) {
+            self.places.insert(namespace.into(), HashMap::new());
+        }
+        if let Some(places) = self.places.get_mut(namespace) {
+            places.insert(name.into(), place);
+        }
+    }
+
+    fn remove(&mut self, namespace: &str, name: &str) -> Vec<Target> {
+        let Some(places) = self.places.get_mut(namespace) else { return Vec::new() };
+        let Some(Place { owners, .. }) = places.remove(name) else { return Vec::new() };
+        if places.is_empty() {
+            self.places.remove(namespace);
+        }
         for owner in &owners {
-            if let Some(objects) = self.by_owner.get_mut(owner) {
-                objects.remove(&key.1);
+            if let Some(objects) = self.by_owner.get_mut(&**owner) {
+                if let Ok(place) = position(objects, name) {
+                    objects.remove(place);
+                }
                 if objects.is_empty() {
-                    self.by_owner.remove(owner);
+                    self.by_owner.remove(&**owner);
                 }
             }
         }
-        owners
+        owners.iter().map(|owner| (**owner).clone()).collect()
     }
+}
+
+/// Where an object of this name is, or would be.
+fn position<V: View>(objects: &[Arc<V>], name: &str) -> Result<usize, usize> {
+    objects.binary_search_by(|object| object.key().1.cmp(name))
 }
 
 /// A lock that a panicked task cannot take away from the others.
@@ -255,20 +308,6 @@ pub(crate) fn slice_owners(stores: &Stores, slice: &EndpointSliceView) -> Vec<Ta
     owners
 }
 
-/// A kind of ours belongs to itself, and to what made it.
-pub(crate) fn own_owners<K: kube::Resource<DynamicType = ()>>(kind: Kind, object: &K) -> Vec<Target> {
-    let meta = object.meta();
-    let namespace = meta.namespace.as_deref().unwrap_or_default();
-    let mut owners = vec![Target::new(kind, namespace, meta.name.as_deref().unwrap_or_default())];
-    let controller = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
-    if let Some(owner) = controller
-        && let Some(kind) = ray_kind(&owner.kind)
-    {
-        owners.push(Target::new(kind, namespace, &owner.name));
-    }
-    owners
-}
-
 fn by_cluster_label(meta: &MetaView) -> Option<Target> {
     by_label(meta, labels::CLUSTER, Kind::RayCluster)
 }
@@ -282,7 +321,7 @@ fn by_controller(meta: &MetaView) -> Option<Target> {
     Some(Target::new(ray_kind(&owner.kind)?, &meta.namespace, &owner.name))
 }
 
-fn ray_kind(kind: &str) -> Option<Kind> {
+pub(crate) fn ray_kind(kind: &str) -> Option<Kind> {
     match kind {
         "RayCluster" => Some(Kind::RayCluster),
         "RayJob" => Some(Kind::RayJob),
@@ -296,4 +335,67 @@ fn merged(first: Option<Target>, second: Option<Target>) -> Vec<Target> {
     let mut owners: Vec<Target> = first.into_iter().collect();
     owners.extend(second.filter(|target| !owners.contains(target)));
     owners
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod(namespace: &str, name: &str) -> Arc<PodView> {
+        Arc::new(serde_json::from_value(json!({"metadata": {"name": name, "namespace": namespace}})).unwrap())
+    }
+    fn owner(name: &str) -> Target {
+        Target::new(Kind::RayCluster, "ns", name)
+    }
+    fn names(table: &Table<PodView>, of: &str) -> Vec<String> {
+        table.of(&owner(of)).iter().map(|pod| pod.metadata.name.clone()).collect()
+    }
+
+    #[test]
+    fn objects_are_found_by_owner_and_by_name() {
+        let table = Table::default();
+        for name in ["b", "c", "a"] {
+            assert_eq!(table.put(0, pod("ns", name), vec![owner("x")]), [owner("x")]);
+        }
+        table.put(0, pod("ns", "b"), vec![owner("x")]);
+        table.put(0, pod("elsewhere", "b"), vec![owner("y")]);
+        assert_eq!(names(&table, "x"), ["a", "b", "c"]);
+        assert_eq!(table.get(&owner("x"), "b").map(|pod| pod.metadata.namespace.clone()), Some("ns".into()));
+        assert!(table.get(&owner("x"), "bb").is_none() && table.get(&owner("z"), "b").is_none());
+        assert_eq!(table.find("elsewhere", "b").map(|pod| pod.metadata.namespace.clone()), Some("elsewhere".into()));
+        assert_eq!(table.owners_of("ns", "a"), [owner("x")]);
+        assert_eq!(table.remove("ns", "b"), [owner("x")]);
+        assert_eq!(names(&table, "x"), ["a", "c"]);
+        assert!(table.remove("ns", "b").is_empty() && table.find("ns", "b").is_none());
+        assert_eq!(names(&table, "y"), ["b"]);
+    }
+
+    #[test]
+    fn an_object_that_changes_hands_concerns_both_owners() {
+        let table = Table::default();
+        table.put(0, pod("ns", "a"), vec![owner("x")]);
+        assert_eq!(table.put(0, pod("ns", "a"), vec![owner("y")]), [owner("x"), owner("y")]);
+        assert_eq!((names(&table, "x").len(), names(&table, "y").len()), (0, 1));
+        assert_eq!(table.put(0, pod("ns", "a"), vec![]), [owner("y")]);
+        assert!(table.owners().is_empty() && table.find("ns", "a").is_none());
+    }
+
+    #[test]
+    fn what_a_new_list_does_not_tell_is_gone() {
+        let table = Table::default();
+        table.expect_listings(2);
+        for part in [0, 1] {
+            table.begin_listing(part);
+            table.put(part, pod("ns", &format!("stays-{part}")), vec![owner("x")]);
+            table.put(part, pod("ns", &format!("goes-{part}")), vec![owner("x")]);
+            assert!(!table.is_synced_for(&owner("w")));
+            assert_eq!(table.end_listing(part).contains(&owner("w")), part == 1, "those who wait are woken in the end");
+        }
+        assert!(table.is_synced());
+        table.begin_listing(0);
+        table.put(0, pod("ns", "stays-0"), vec![owner("x")]);
+        assert_eq!(table.end_listing(0), [owner("x")]);
+        assert_eq!(names(&table, "x"), ["goes-1", "stays-0", "stays-1"]);
+    }
 }

@@ -11,7 +11,6 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
-use manta_api::{RayCluster, RayCronJob, RayJob, RayService};
 use manta_logic::action::{Kind, Target};
 use manta_logic::view::EndpointSliceView;
 use std::collections::HashSet;
@@ -27,6 +26,9 @@ const OWN_JOBS: &str = "app.kubernetes.io/created-by=kuberay-operator";
 const SERVICES: [&str; 3] = ["ray.io/cluster", "ray.io/headless-worker-svc", "ray.io/originated-from-crd"];
 const OF_A_SERVICE: &str = "kubernetes.io/service-name";
 const OF_A_CLUSTER: &str = "ray.io/cluster";
+
+/// Objects in one answer to a list: a page is in memory as a whole, as text and as objects.
+const PAGE: u32 = 250;
 
 /// Starts watches and knows which run.
 pub(crate) struct Watches {
@@ -53,31 +55,11 @@ impl Watches {
 
     /// Starts the watches that every controller needs.
     pub(crate) fn start(&self, with_cron_jobs: bool) {
-        self.spawn(
-            Kind::RayCluster,
-            &[None],
-            |stores| &stores.clusters,
-            |object: &RayCluster| stores::own_owners(Kind::RayCluster, object),
-        );
-        self.spawn(
-            Kind::RayJob,
-            &[None],
-            |stores| &stores.jobs,
-            |object: &RayJob| stores::own_owners(Kind::RayJob, object),
-        );
-        self.spawn(
-            Kind::RayService,
-            &[None],
-            |stores| &stores.services,
-            |object: &RayService| stores::own_owners(Kind::RayService, object),
-        );
+        self.spawn(Kind::RayCluster, &[None], |stores| &stores.clusters, |object| object.owners(Kind::RayCluster));
+        self.spawn(Kind::RayJob, &[None], |stores| &stores.jobs, |object| object.owners(Kind::RayJob));
+        self.spawn(Kind::RayService, &[None], |stores| &stores.services, |object| object.owners(Kind::RayService));
         if with_cron_jobs {
-            self.spawn(
-                Kind::RayCronJob,
-                &[None],
-                |stores| &stores.cron_jobs,
-                |object: &RayCronJob| stores::own_owners(Kind::RayCronJob, object),
-            );
+            self.spawn(Kind::RayCronJob, &[None], |stores| &stores.cron_jobs, |object| object.owners(Kind::RayCronJob));
         }
         self.spawn(Kind::Pod, &[Some(RAY_PODS)], |stores| &stores.pods, stores::pod_owners);
         self.spawn(Kind::Job, &[Some(OWN_JOBS)], |stores| &stores.kube_jobs, stores::job_owners);
@@ -141,7 +123,7 @@ impl Watches {
                 Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &api_resource),
                 None => Api::all_with(self.client.clone(), &api_resource),
             };
-            let mut config = watcher::Config::default().page_size(500);
+            let mut config = watcher::Config::default().page_size(PAGE);
             if let Some(selector) = selector {
                 config = config.labels(selector);
             }

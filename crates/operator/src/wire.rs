@@ -5,20 +5,19 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, DynamicResourceScope};
-use manta_api::{RayCluster, RayCronJob, RayJob, RayService};
-use manta_logic::view::{EndpointSliceView, JobView, MetaView, PodView, ServiceView, WholeView};
+use manta_logic::view::{EndpointSliceView, JobView, PodView, ServiceView, WholeView};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::Arc;
 
 /// A type that a watch decodes into.
-pub trait View: DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static {
+pub trait View: DeserializeOwned + std::fmt::Debug + Send + Sync + 'static {
     /// The object's namespace and name.
     fn key(&self) -> (&str, &str);
 
-    /// Drops what is read but not needed.
-    fn trim(&mut self) {}
+    /// The object's resource version.
+    fn version(&self) -> &str;
 }
 
 macro_rules! projected {
@@ -27,70 +26,67 @@ macro_rules! projected {
             fn key(&self) -> (&str, &str) {
                 (&self.metadata.namespace, &self.metadata.name)
             }
+
+            fn version(&self) -> &str {
+                &self.metadata.resource_version
+            }
         }
     )*};
 }
 projected!(PodView, ServiceView, EndpointSliceView, JobView, WholeView);
 
-macro_rules! whole {
-    ($($kind:ty),*) => {$(
-        impl View for $kind {
-            fn key(&self) -> (&str, &str) {
-                let meta = &self.metadata;
-                (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
-            }
-
-            fn trim(&mut self) {
-                self.metadata.managed_fields = None;
-                if let Some(annotations) = &mut self.metadata.annotations {
-                    // A second copy of the whole spec, of no use here. Our writes are patches, so it
-                    // stays on the API server.
-                    annotations.remove(LAST_APPLIED);
-                }
-            }
-        }
-    )*};
-}
-whole!(RayCluster, RayJob, RayService, RayCronJob);
-
-/// kubectl's own record of what was applied.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-
 /// An object as a watch delivers it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Wire<V> {
     meta: ObjectMeta,
     pub(crate) view: Result<Arc<V>, String>,
 }
 
-impl<'de, V: View> Deserialize<'de> for Wire<V> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let raw = Box::<RawValue>::deserialize(deserializer)?;
-        let identity: Identity = serde_json::from_str(raw.get()).map_err(serde::de::Error::custom)?;
-        let view = serde_json::from_str::<V>(raw.get());
-        Ok(Self {
-            meta: ObjectMeta {
-                name: Some(identity.metadata.name),
-                namespace: Some(identity.metadata.namespace).filter(|namespace| !namespace.is_empty()),
-                uid: Some(identity.metadata.uid),
-                resource_version: Some(identity.metadata.resource_version),
-                ..ObjectMeta::default()
-            },
-            view: match view {
-                Ok(mut view) => {
-                    view.trim();
-                    Ok(Arc::new(view))
-                }
-                Err(error) => Err(error.to_string()),
-            },
-        })
+impl<V> Clone for Wire<V> {
+    fn clone(&self) -> Self {
+        Self { meta: self.meta.clone(), view: self.view.clone() }
     }
 }
 
-/// The least that is needed to follow an object.
+impl<'de, V: View> Deserialize<'de> for Wire<V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = <&RawValue>::deserialize(deserializer)?;
+        match serde_json::from_str::<V>(raw.get()) {
+            Ok(view) => {
+                let (namespace, name) = view.key();
+                Ok(Self { meta: meta(namespace, name, view.version()), view: Ok(Arc::new(view)) })
+            }
+            Err(error) => {
+                let identity: Nameable = serde_json::from_str(raw.get()).map_err(serde::de::Error::custom)?;
+                let Identity { namespace, name, resource_version } = identity.metadata;
+                Ok(Self { meta: meta(&namespace, &name, &resource_version), view: Err(error.to_string()) })
+            }
+        }
+    }
+}
+
+/// What a watch itself needs to know of an object.
+fn meta(namespace: &str, name: &str, version: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: Some(namespace.to_owned()).filter(|namespace| !namespace.is_empty()),
+        resource_version: Some(version.to_owned()),
+        ..ObjectMeta::default()
+    }
+}
+
+/// An object of which nothing else could be read.
 #[derive(Deserialize)]
+struct Nameable {
+    metadata: Identity,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct Identity {
-    metadata: MetaView,
+    namespace: String,
+    name: String,
+    resource_version: String,
 }
 
 impl<V: View> kube::Resource for Wire<V> {

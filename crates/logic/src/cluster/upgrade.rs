@@ -21,7 +21,7 @@ pub(super) fn plan(seen: &Observed, draft: &mut Draft) -> bool {
     }
     let Some(head) = seen.head_pods().next() else { return true };
     let hash = cluster_hash(&seen.cluster.spec);
-    let remembered = |key: &str| head.metadata.annotations.get(key).map(String::as_str).unwrap_or_default();
+    let remembered = |key: &str| head.metadata.annotations.get(key).unwrap_or_default();
     let version = remembered(annotation::KUBERAY_VERSION);
     if !version.is_empty() && version != KUBERAY_VERSION {
         let patch = json!({"metadata": {

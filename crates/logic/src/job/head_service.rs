@@ -24,7 +24,7 @@ pub(super) fn plan(pass: &mut Pass<'_>, cluster: &RayCluster) {
         return;
     };
     let wanted = service.spec.as_ref().and_then(|spec| spec.selector.as_ref()?.get(labels::CLUSTER));
-    if existing.spec.selector.get(labels::CLUSTER) == wanted {
+    if existing.spec.selector.get(labels::CLUSTER) == wanted.map(String::as_str) {
         return;
     }
     let mut spec = service.spec.as_ref().and_then(|spec| serde_json::to_value(spec).ok()).unwrap_or_default();

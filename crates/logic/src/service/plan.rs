@@ -220,7 +220,7 @@ impl<'a> Pass<'a> {
     /// The cluster that the head Service leads to.
     pub(super) fn served_cluster(&self) -> Option<&'a str> {
         let service = self.seen.service(&crate::names::owner_head_service(self.seen.name()))?;
-        service.spec.selector.get(labels::CLUSTER).map(String::as_str)
+        service.spec.selector.get(labels::CLUSTER)
     }
 
     /// Comes back soon: not everything that is waited for can be seen to change.

@@ -94,7 +94,7 @@ fn lead(pass: &mut Pass<'_>, cluster: &str, name: &str, wanted: &Service) -> Opt
             ));
         return Some(todo);
     };
-    if live.spec.selector.get(CLUSTER).map(String::as_str) == Some(cluster) {
+    if live.spec.selector.get(CLUSTER) == Some(cluster) {
         return None;
     }
     let found = match pass.seen.looked_up.get(&target) {

@@ -10,14 +10,15 @@ use manta_logic::cronjob::{self, Observed};
 
 /// Looks at a RayCronJob and starts the run that is due.
 pub(crate) async fn reconcile(op: &Operator, target: &Target) -> Next {
-    let Some(cron_job) = op.stores.cron_jobs.get(target, &target.name) else {
+    let Some(kept) = op.stores.cron_jobs.get(target, &target.name) else {
         op.in_flight.forget(target);
         return Next::Rest;
     };
-    if op.in_flight.is_outdated(target, cron_job.metadata.resource_version.as_deref()) {
+    if op.in_flight.is_outdated(target, kept.version()) {
         return op.in_flight.expiry(target).map_or(Next::Rest, Next::After);
     }
-    let seen = Observed { cron_job: (*cron_job).clone(), local_zone: TimeZone::system() };
+    let Some(cron_job) = kept.read() else { return Next::Rest };
+    let seen = Observed { cron_job, local_zone: TimeZone::system() };
     let now = op.clock.now();
     let plan = cronjob::plan(&seen, now, &op.config);
     let regarding = Regarding::new(&seen.cron_job, "raycronjob-controller");

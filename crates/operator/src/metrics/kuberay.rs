@@ -1,20 +1,21 @@
 //! The metrics of objects, read from the caches on each scrape.
 
 use super::{Metrics, Telemetry, controller};
+use crate::kept::Kept;
 use crate::stores::{Table, lock};
-use crate::wire::View;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::Resource;
-use manta_api::{RayCluster, RayJob, RayJobStatus, RayService};
+use manta_api::{RayClusterStatus, RayJob, RayJobStatus, RayServiceStatus};
 use manta_logic::action::{Kind, Target};
 use manta_logic::labels;
+use manta_logic::view::MetaView;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 
 /// The end of one attempt of a RayJob.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,13 +99,13 @@ impl Objects {
 
     fn clusters(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let clusters = all(&self.telemetry.stores.clusters, Kind::RayCluster);
-        let provisioned = |cluster: &RayCluster| {
+        let provisioned = |cluster: &Said<RayClusterStatus>| {
             let conditions = cluster.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
             conditions.into_iter().find(|condition| condition.type_ == "RayClusterProvisioned")
         };
-        let took = |cluster: &Arc<RayCluster>| {
+        let took = |cluster: &Said<RayClusterStatus>| {
             let since = provisioned(cluster).filter(is_true)?.last_transition_time.0;
-            Some((identity(cluster.as_ref()), since.duration_since(created(cluster.as_ref())?).as_secs_f64()))
+            Some((identity(cluster), since.duration_since(cluster.metadata.creation_timestamp?).as_secs_f64()))
         };
         gauge(
             encoder,
@@ -112,14 +113,13 @@ impl Objects {
             CLUSTER_SECONDS,
             clusters.iter().filter_map(took),
         )?;
-        let info = |cluster: &Arc<RayCluster>| {
-            let owner = cluster.metadata.labels.as_ref().and_then(|of| of.get(labels::ORIGINATED_FROM_CRD));
-            one(cluster.as_ref(), "owner_kind", owner.map_or("None", String::as_str))
+        let info = |cluster: &Said<RayClusterStatus>| {
+            one(cluster, "owner_kind", cluster.metadata.label(labels::ORIGINATED_FROM_CRD).unwrap_or("None"))
         };
         let help = "Metadata information about RayCluster custom resources";
         gauge(encoder, "kuberay_cluster_info", help, clusters.iter().map(info))?;
-        let condition = |cluster: &Arc<RayCluster>| {
-            one_condition(cluster.as_ref(), provisioned(cluster).as_ref().is_some_and(is_true))
+        let condition = |cluster: &Said<RayClusterStatus>| {
+            one_condition(cluster, provisioned(cluster).as_ref().is_some_and(is_true))
         };
         let help = "Indicates whether the RayCluster is provisioned";
         gauge(encoder, "kuberay_cluster_condition_provisioned", help, clusters.iter().map(condition))
@@ -129,12 +129,12 @@ impl Objects {
         let jobs = all(&self.telemetry.stores.jobs, Kind::RayJob);
         let attempts = self.telemetry.metrics.attempts(&jobs);
         gauge(encoder, "kuberay_job_execution_duration_seconds", JOB_SECONDS, attempts)?;
-        let info = |job: &Arc<RayJob>| (identity(job.as_ref()), 1.0);
+        let info = |job: &Said<RayJobStatus>| (identity(job), 1.0);
         let help = "Metadata information about RayJob custom resources";
         gauge(encoder, "kuberay_job_info", help, jobs.iter().map(info))?;
-        let status = |job: &Arc<RayJob>| {
+        let status = |job: &Said<RayJobStatus>| {
             let status = job.status.as_ref().and_then(|status| status.job_deployment_status.as_deref());
-            one(job.as_ref(), "deployment_status", status.unwrap_or_default())
+            one(job, "deployment_status", status.unwrap_or_default())
         };
         let help = "The RayJob's current deployment status";
         gauge(encoder, "kuberay_job_deployment_status", help, jobs.iter().map(status))
@@ -142,15 +142,15 @@ impl Objects {
 
     fn services(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let services = all(&self.telemetry.stores.services, Kind::RayService);
-        let info = |service: &Arc<RayService>| (identity(service.as_ref()), 1.0);
+        let info = |service: &Said<RayServiceStatus>| (identity(service), 1.0);
         let help = "Metadata information about RayService custom resources";
         gauge(encoder, "kuberay_service_info", help, services.iter().map(info))?;
         let condition = |type_: &'static str| {
-            move |service: &Arc<RayService>| {
+            move |service: &Said<RayServiceStatus>| {
                 let conditions =
                     service.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
                 let holds = conditions.iter().any(|condition| condition.type_ == type_ && is_true(condition));
-                one_condition(service.as_ref(), holds)
+                one_condition(service, holds)
             }
         };
         gauge(encoder, "kuberay_service_condition_ready", SERVICE_READY, services.iter().map(condition("Ready")))?;
@@ -186,9 +186,9 @@ impl Metrics {
     }
 
     /// How long the attempts of these jobs took; those of other jobs are forgotten.
-    fn attempts(&self, jobs: &[Arc<RayJob>]) -> Vec<(Labels, f64)> {
+    fn attempts(&self, jobs: &[Said<RayJobStatus>]) -> Vec<(Labels, f64)> {
         let mut attempts = lock(&self.job_seconds);
-        attempts.retain(|attempt, _| jobs.iter().any(|job| job.metadata.uid.as_deref() == Some(&attempt.uid)));
+        attempts.retain(|attempt, _| jobs.iter().any(|job| job.metadata.uid == attempt.uid));
         let labels = |attempt: &Attempt| -> Labels {
             vec![
                 ("name", attempt.name.clone()),
@@ -202,33 +202,33 @@ impl Metrics {
     }
 }
 
+/// An object without its spec, which no metric is about.
+#[derive(Deserialize)]
+struct Said<S> {
+    metadata: MetaView,
+    #[serde(default = "Option::default")]
+    status: Option<S>,
+}
+
 /// Every object of a kind of ours.
-fn all<V: View>(table: &Table<V>, kind: Kind) -> Vec<Arc<V>> {
+fn all<K: 'static, S: DeserializeOwned>(table: &Table<Kept<K>>, kind: Kind) -> Vec<Said<S>> {
     let targets = table.owners().into_iter().filter(|target| target.kind == kind);
-    targets.filter_map(|target| table.get(&target, &target.name)).collect()
+    targets.filter_map(|target| table.get(&target, &target.name)?.read_as()).collect()
 }
 
-fn identity<K: Resource<DynamicType = ()>>(object: &K) -> Labels {
-    let meta = object.meta();
-    vec![
-        ("name", meta.name.clone().unwrap_or_default()),
-        ("namespace", meta.namespace.clone().unwrap_or_default()),
-        ("uid", meta.uid.clone().unwrap_or_default()),
-    ]
+fn identity<S>(object: &Said<S>) -> Labels {
+    let meta = &object.metadata;
+    vec![("name", meta.name.clone()), ("namespace", meta.namespace.clone()), ("uid", meta.uid.clone())]
 }
 
-fn one<K: Resource<DynamicType = ()>>(object: &K, label: &'static str, value: &str) -> (Labels, f64) {
+fn one<S>(object: &Said<S>, label: &'static str, value: &str) -> (Labels, f64) {
     let mut labels = identity(object);
     labels.push((label, value.to_owned()));
     (labels, 1.0)
 }
 
-fn one_condition<K: Resource<DynamicType = ()>>(object: &K, holds: bool) -> (Labels, f64) {
+fn one_condition<S>(object: &Said<S>, holds: bool) -> (Labels, f64) {
     one(object, "condition", if holds { "true" } else { "false" })
-}
-
-fn created<K: Resource<DynamicType = ()>>(object: &K) -> Option<Timestamp> {
-    object.meta().creation_timestamp.as_ref().map(|time| time.0)
 }
 
 fn is_true(condition: &Condition) -> bool {

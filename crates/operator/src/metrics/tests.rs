@@ -1,10 +1,17 @@
 //! Every name, label and help text of KubeRay's metrics.
 
 use super::*;
-use crate::stores::own_owners;
+use crate::kept::Kept;
+use crate::stores::Table;
 use jiff::Timestamp;
 use manta_api::{RayCluster, RayJob, RayService};
 use serde_json::json;
+
+fn put<K: serde::Serialize + 'static>(table: &Table<Kept<K>>, kind: Kind, object: &K) {
+    let kept: Kept<K> = serde_json::from_str(&serde_json::to_string(object).unwrap()).unwrap();
+    let owners = kept.owners(kind);
+    table.put(0, Arc::new(kept), owners);
+}
 
 fn telemetry() -> Telemetry {
     let telemetry = Telemetry::default();
@@ -38,12 +45,9 @@ fn telemetry() -> Telemetry {
     telemetry.metrics.job_status(&job, &ended, now + Duration::from_secs(60));
 
     let stores = &telemetry.stores;
-    let owners = own_owners(Kind::RayCluster, &cluster);
-    stores.clusters.put(0, Arc::new(cluster), owners);
-    let owners = own_owners(Kind::RayJob, &job);
-    stores.jobs.put(0, Arc::new(job), owners);
-    let owners = own_owners(Kind::RayService, &service);
-    stores.services.put(0, Arc::new(service), owners);
+    put(&stores.clusters, Kind::RayCluster, &cluster);
+    put(&stores.jobs, Kind::RayJob, &job);
+    put(&stores.services, Kind::RayService, &service);
     let target = Target::new(Kind::RayCluster, "ns", "c");
     let gone = Target::new(Kind::RayCluster, "ns", "gone");
     for target in [&target, &gone] {

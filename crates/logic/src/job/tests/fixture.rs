@@ -282,7 +282,7 @@ impl World {
             finished_at: Some(self.now),
             ..TerminatedView::default()
         };
-        self.sidecar(|status| status.state.terminated = Some(terminated));
+        self.sidecar(|status| status.state.terminated = Some(Box::new(terminated)));
     }
 
     /// The sidecar's status changes.

@@ -297,12 +297,11 @@ fn edge_26_and_42_a_sidecar_may_restart_twice() {
         let now = world.now;
         world.sidecar(|status| {
             status.restart_count = count;
-            status.last_state.terminated = Some(crate::view::TerminatedView { exit_code: 1, ..Default::default() });
-            status.state.terminated = exit_code.map(|exit_code| crate::view::TerminatedView {
-                exit_code,
-                finished_at: Some(now),
-                ..Default::default()
-            });
+            let ended = |exit_code, finished_at| {
+                Box::new(crate::view::TerminatedView { exit_code, finished_at, ..Default::default() })
+            };
+            status.last_state.terminated = Some(ended(1, None));
+            status.state.terminated = exit_code.map(|exit_code| ended(exit_code, Some(now)));
         });
         world.wait(2);
         world.says("RUNNING");

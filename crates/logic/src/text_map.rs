@@ -1,0 +1,163 @@
+//! A small map from text to text in one piece of memory.
+//!
+//! Caches hold labels of thousands of Pods. A tree of strings takes about a kilobyte for eight of
+//! them, this a quarter; looking one up is a walk over a few dozen bytes.
+
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use std::fmt;
+
+/// Entries in the order in which they came.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct TextMap {
+    /// Keys and values, one after the other.
+    text: Box<str>,
+    /// Where each key and each value ends.
+    ends: Box<[u32]>,
+}
+
+impl TextMap {
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.iter().find(|(known, _)| *known == key).map(|(_, value)| value)
+    }
+
+    /// All entries.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        let mut start = 0;
+        self.ends.chunks_exact(2).map(move |ends| {
+            let (middle, end) = (ends[0] as usize, ends[1] as usize);
+            let entry = (&self.text[start..middle], &self.text[middle..end]);
+            start = end;
+            entry
+        })
+    }
+
+    /// Reads the entries of a JSON map whose keys are wanted; the others leave nothing behind.
+    pub fn read<'de, D: Deserializer<'de>>(input: D, wanted: fn(&str) -> bool) -> Result<Self, D::Error> {
+        input.deserialize_option(Entries(wanted))
+    }
+}
+
+impl fmt::Debug for TextMap {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_map().entries(self.iter()).finish()
+    }
+}
+
+impl<'de> Deserialize<'de> for TextMap {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        Self::read(input, |_| true)
+    }
+}
+
+/// Reads a map, or nothing, which is an empty one.
+struct Entries(fn(&str) -> bool);
+
+impl<'de> Visitor<'de> for Entries {
+    type Value = TextMap;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a map of strings")
+    }
+
+    fn visit_none<E>(self) -> Result<TextMap, E> {
+        Ok(TextMap::default())
+    }
+
+    fn visit_unit<E>(self) -> Result<TextMap, E> {
+        Ok(TextMap::default())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, input: D) -> Result<TextMap, D::Error> {
+        input.deserialize_map(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TextMap, A::Error> {
+        let (mut text, mut ends) = (String::new(), Vec::new());
+        while let Some(start) = map.next_key_seed(Append(&mut text))? {
+            if !(self.0)(&text[start..]) {
+                text.truncate(start);
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let middle = text.len();
+            map.next_value_seed(Append(&mut text))?;
+            // An object of four gigabytes is more than any API server stores.
+            ends.extend([middle as u32, text.len() as u32]);
+        }
+        Ok(TextMap { text: text.into(), ends: ends.into() })
+    }
+}
+
+/// Appends a string and answers where it begins; nothing counts as an empty one.
+struct Append<'a>(&'a mut String);
+
+impl<'de> DeserializeSeed<'de> for Append<'_> {
+    type Value = usize;
+
+    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<usize, D::Error> {
+        input.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Append<'_> {
+    type Value = usize;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a string")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<usize, E> {
+        let start = self.0.len();
+        self.0.push_str(text);
+        Ok(start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default, serde::Deserialize)]
+    #[serde(default)]
+    struct Holder {
+        map: TextMap,
+    }
+
+    fn read(text: &str) -> Result<Vec<(String, String)>, serde_json::Error> {
+        let holder: Holder = serde_json::from_str(text)?;
+        Ok(holder.map.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
+    }
+
+    #[test]
+    fn maps_are_read_as_they_are() {
+        let check = |text: &str, expect: &[(&str, &str)]| {
+            let expect: Vec<(String, String)> = expect.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+            assert_eq!(read(text).unwrap(), expect, "{text}");
+        };
+        check("{}", &[]);
+        check(r#"{"map": null}"#, &[]);
+        check(r#"{"map": {}}"#, &[]);
+        check(
+            r#"{"map": {"a": "1", "": "", "b\n": "ä\u0000", "c": ""}}"#,
+            &[("a", "1"), ("", ""), ("b\n", "ä\0"), ("c", "")],
+        );
+        assert!(read(r#"{"map": {"a": 1}}"#).is_err());
+        assert!(read(r#"{"map": []}"#).is_err());
+    }
+
+    #[test]
+    fn values_are_found_by_their_keys() {
+        let map: TextMap = serde_json::from_str(r#"{"ray.io/a": "1", "ray.io/ab": "2", "1": "x"}"#).unwrap();
+        assert_eq!((map.get("ray.io/a"), map.get("ray.io/ab")), (Some("1"), Some("2")));
+        assert_eq!((map.get("ray.io"), map.get("x"), map.get("")), (None, None, None));
+    }
+
+    #[test]
+    fn unwanted_keys_leave_nothing_behind() {
+        let mut input = serde_json::Deserializer::from_str(r#"{"a": "1", "b": {"any": [1]}, "c": "3"}"#);
+        let map = TextMap::read(&mut input, |key| key != "b").unwrap();
+        assert_eq!(map.iter().collect::<Vec<_>>(), [("a", "1"), ("c", "3")]);
+        assert_eq!(&*map.text, "a1c3");
+    }
+}

@@ -1,0 +1,218 @@
+//! Our own objects as the caches keep them: as text.
+//!
+//! A pod template is a struct of kilobytes even where it says next to nothing, so a RayCluster that has been parsed
+//! takes some twenty times as much memory as its text. A pass parses what it looks at and drops it in the end.
+
+use crate::stores::ray_kind;
+use crate::wire::View;
+use manta_logic::action::{Kind, Target};
+use manta_logic::view::OwnerView;
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use tracing::warn;
+
+/// kubectl's own record of what was applied: a second copy of the whole spec, of no use here. Our writes are patches,
+/// so it stays on the API server.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// An object of kind `K`, as text.
+pub struct Kept<K> {
+    namespace: Box<str>,
+    name: Box<str>,
+    uid: Box<str>,
+    version: Box<str>,
+    leaving: bool,
+    /// The object of ours that made this one.
+    controller: Option<Box<Target>>,
+    /// Metadata (without what only the API server needs), spec and status.
+    text: Box<str>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K> Kept<K> {
+    /// The object's UID.
+    pub(crate) fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    /// The object's version.
+    pub(crate) fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Whether the object is on its way out.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving
+    }
+
+    /// Reads some of the object; what cannot be read is told and left alone.
+    pub(crate) fn read_as<T: DeserializeOwned>(&self) -> Option<T> {
+        serde_json::from_str(&self.text)
+            .inspect_err(|error| {
+                let kind = std::any::type_name::<K>().rsplit("::").next();
+                let (namespace, name) = (&self.namespace, &self.name);
+                warn!(kind, %namespace, %name, %error, "an object cannot be read and is left alone");
+            })
+            .ok()
+    }
+
+    /// The object belongs to itself, and to what made it.
+    pub(crate) fn owners(&self, kind: Kind) -> Vec<Target> {
+        let itself = Target::new(kind, &self.namespace, &self.name);
+        [itself].into_iter().chain(self.controller.as_deref().cloned()).collect()
+    }
+}
+
+impl<K: DeserializeOwned> Kept<K> {
+    /// Reads the whole object.
+    pub fn read(&self) -> Option<K> {
+        self.read_as()
+    }
+}
+
+impl<K> fmt::Debug for Kept<K> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}@{}", self.namespace, self.name, self.version)
+    }
+}
+
+impl<K: 'static> View for Kept<K> {
+    fn key(&self) -> (&str, &str) {
+        (&self.namespace, &self.name)
+    }
+
+    fn version(&self) -> &str {
+        &self.version
+    }
+}
+
+type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
+
+/// An object in pieces of text.
+#[derive(Deserialize, Serialize)]
+struct Pieces<'a> {
+    #[serde(borrow)]
+    metadata: Fields<'a>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    spec: Option<&'a RawValue>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    status: Option<&'a RawValue>,
+}
+
+impl<'de, K> Deserialize<'de> for Kept<K> {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        Self::put_together(Pieces::deserialize(input)?).map_err(D::Error::custom)
+    }
+}
+
+impl<K> Kept<K> {
+    fn put_together(whole: Pieces<'_>) -> Result<Self, serde_json::Error> {
+        let annotations = match whole.metadata.get("annotations") {
+            Some(annotations) if annotations.get().contains(LAST_APPLIED) => {
+                let mut annotations: Option<Fields<'_>> = serde_json::from_str(annotations.get())?;
+                annotations.as_mut().map(|fields| fields.remove(LAST_APPLIED));
+                Some(serde_json::value::to_raw_value(&annotations)?)
+            }
+            _ => None,
+        };
+        let mut object = whole;
+        object.metadata.remove("managedFields");
+        if let Some(annotations) = &annotations {
+            object.metadata.insert("annotations".into(), annotations);
+        }
+        let text = |field: &str| match object.metadata.get(field) {
+            Some(text) => serde_json::from_str::<Box<str>>(text.get()),
+            None => Ok(Box::default()),
+        };
+        let name = text("name")?;
+        if name.is_empty() {
+            return Err(Error::missing_field("metadata.name"));
+        }
+        let namespace = text("namespace")?;
+        let owners = match object.metadata.get("ownerReferences") {
+            Some(owners) => serde_json::from_str::<Option<Vec<OwnerView>>>(owners.get())?.unwrap_or_default(),
+            None => Vec::new(),
+        };
+        let controller = owners.iter().find(|owner| owner.controller);
+        let controller =
+            controller.and_then(|owner| Some(Target::new(ray_kind(&owner.kind)?, &namespace, &owner.name)));
+        Ok(Self {
+            controller: controller.map(Box::new),
+            namespace,
+            name,
+            uid: text("uid")?,
+            version: text("resourceVersion")?,
+            leaving: object.metadata.get("deletionTimestamp").is_some_and(|time| time.get() != "null"),
+            text: serde_json::to_string(&object)?.into(),
+            kind: PhantomData,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use manta_api::RayCluster;
+    use serde_json::{Value, json};
+
+    fn keep(object: &Value) -> Kept<RayCluster> {
+        serde_json::from_str(&object.to_string()).unwrap()
+    }
+
+    fn sample() -> Value {
+        json!({
+            "apiVersion": "ray.io/v1",
+            "kind": "RayCluster",
+            "metadata": {
+                "name": "demo", "namespace": "ns", "uid": "u", "resourceVersion": "7",
+                "annotations": {"note": "ä \"x\"", LAST_APPLIED: "{\"spec\":{}}"},
+                "managedFields": [{"manager": "kubectl"}],
+                "ownerReferences": [
+                    {"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": "1"},
+                    {"apiVersion": "ray.io/v1", "kind": "RayService", "name": "web", "uid": "2", "controller": true},
+                ],
+            },
+            "spec": {"rayVersion": "2.52.0", "headGroupSpec": {"template": {"spec": {"containers": []}}}},
+            "status": {"state": "ready"},
+        })
+    }
+
+    #[test]
+    fn all_but_the_bookkeeping_is_kept() {
+        let kept = keep(&sample());
+        assert_eq!(View::key(&kept), ("ns", "demo"));
+        assert_eq!((kept.uid(), kept.version(), kept.is_leaving()), ("u", "7", false));
+        let mut expect = sample();
+        let metadata = expect["metadata"].as_object_mut().unwrap();
+        metadata.remove("managedFields");
+        metadata["annotations"].as_object_mut().unwrap().remove(LAST_APPLIED);
+        assert_eq!(serde_json::to_value(kept.read().unwrap()).unwrap()["metadata"], expect["metadata"]);
+        assert_eq!(kept.read().unwrap(), serde_json::from_value::<RayCluster>(expect).unwrap());
+        assert!(!kept.text.contains("kubectl"));
+    }
+
+    #[test]
+    fn it_belongs_to_itself_and_to_its_controller() {
+        let mut object = sample();
+        let itself = Target::new(Kind::RayCluster, "ns", "demo");
+        let service = Target::new(Kind::RayService, "ns", "web");
+        assert_eq!(keep(&object).owners(Kind::RayCluster), [itself.clone(), service]);
+        object["metadata"]["ownerReferences"] = json!(null);
+        assert_eq!(keep(&object).owners(Kind::RayCluster), [itself]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_nothing() {
+        let mut object = sample();
+        object["spec"]["rayVersion"] = json!([]);
+        object["metadata"]["deletionTimestamp"] = json!("2026-03-01T08:00:00Z");
+        let kept = keep(&object);
+        assert!(kept.read().is_none() && kept.is_leaving());
+        assert!(serde_json::from_str::<Kept<RayCluster>>(r#"{"metadata": {}}"#).is_err(), "nameless");
+    }
+}
