@@ -8,22 +8,31 @@ use crate::events::{Publisher, Regarding};
 use crate::in_flight::InFlightWrites;
 use crate::look_up::Memory;
 use futures::future::join_all;
+use http::header::{ACCEPT, HeaderValue};
 use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::request::Request;
 use manta_logic::action::{Accept, Action, DRAWN_WHEN_WRITTEN, Event, Failure, Kind, Outcome, Stage, Target, Todo};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
-/// Writes that may be under way at once, over all objects.
-const BUDGET: usize = 64;
+/// Writes that may be under way at once, over all objects. Each takes a connection, which costs memory.
+const BUDGET: usize = 32;
 /// Writes that may be under way at once for one object.
 const SIDE_BY_SIDE: usize = 16;
 /// The field manager of our patches.
 const MANAGER: &str = "manta-operator";
+/// What we want back of an object that was written.
+const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+
+/// The writes that may still begin; whoever holds a permit writes.
+pub(crate) fn budget() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(BUDGET))
+}
 
 /// The one that writes.
 #[derive(Clone)]
@@ -38,11 +47,12 @@ pub(crate) struct Actor {
 impl Actor {
     pub(crate) fn new(
         client: Client,
+        budget: Arc<Semaphore>,
         in_flight: Arc<InFlightWrites>,
         memory: Arc<Memory>,
         publisher: Publisher,
     ) -> Self {
-        Self { client, budget: Arc::new(Semaphore::new(BUDGET)), in_flight, memory, publisher }
+        Self { client, budget, in_flight, memory, publisher }
     }
 
     /// Carries stages out for an object and tells its events.
@@ -135,7 +145,7 @@ impl Actor {
         let request = Request::new(collection(target))
             .create(&PostParams::default(), bytes)
             .map_err(kube::Error::BuildRequest)?;
-        let made: Made = self.client.request(request).await?;
+        let made = send(&self.client, request).await?;
         self.in_flight.created(owner, target, todo.group.as_deref(), made.metadata.uid);
         self.memory.remember(owner, target);
         Ok(())
@@ -146,7 +156,7 @@ impl Actor {
         let request = Request::new(collection(target))
             .replace(&target.name, &PostParams::default(), bytes)
             .map_err(kube::Error::BuildRequest)?;
-        self.client.request::<Made>(request).await.map(drop)
+        send(&self.client, request).await.map(drop)
     }
 
     async fn merge(&self, target: &Target, patch: &Value) -> Result<(), kube::Error> {
@@ -154,7 +164,7 @@ impl Actor {
         let request = Request::new(collection(target))
             .patch(&target.name, &params, &Patch::Merge(patch))
             .map_err(kube::Error::BuildRequest)?;
-        self.client.request::<Made>(request).await.map(drop)
+        send(&self.client, request).await.map(drop)
     }
 
     async fn delete(&self, owner: &Target, target: &Target, uid: &str, force: bool) -> Result<(), kube::Error> {
@@ -166,7 +176,7 @@ impl Actor {
         };
         let request =
             Request::new(collection(target)).delete(&target.name, &params).map_err(kube::Error::BuildRequest)?;
-        self.client.request::<Value>(request).await?;
+        self.client.request::<IgnoredAny>(request).await?;
         self.in_flight.deleted(owner, target, uid);
         Ok(())
     }
@@ -190,6 +200,12 @@ pub(crate) struct Made {
 pub(crate) struct MadeMeta {
     pub(crate) uid: String,
     pub(crate) resource_version: String,
+}
+
+/// Writes an object and reads the little of the answer that is of interest; the rest is not even sent.
+pub(crate) async fn send(client: &Client, mut request: http::Request<Vec<u8>>) -> Result<Made, kube::Error> {
+    request.headers_mut().insert(ACCEPT, HeaderValue::from_static(METADATA_ONLY));
+    client.request(request).await
 }
 
 /// The URL of the objects beside this one.

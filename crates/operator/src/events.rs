@@ -4,15 +4,18 @@
 //! recorder shows them. What was told in the last minutes is not told again: an object that stays
 //! invalid costs one write, not one per pass. Nobody waits for an event to be written.
 
+use crate::act;
 use crate::clock::Clock;
 use crate::stores::lock;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event as Published, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
-use kube::{Api, Client, Resource};
+use kube::core::request::Request;
+use kube::{Client, Resource};
 use manta_logic::action::{Event, EventKind};
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -42,14 +45,11 @@ impl Regarding {
     }
 }
 
-/// What makes an event news: the object's UID, the reason and the note.
-type News = (String, &'static str, String);
-
 /// Takes events and writes them in the background.
 #[derive(Clone)]
 pub struct Publisher {
     sender: mpsc::Sender<Published>,
-    told: Arc<Mutex<HashMap<News, Instant>>>,
+    told: Arc<Mutex<Told>>,
     host: Arc<str>,
     clock: Clock,
 }
@@ -76,22 +76,11 @@ impl Publisher {
             }
         }
         for (event, count) in groups {
-            if self.is_news(&uid, &event) && self.sender.try_send(self.published(regarding, event, count)).is_err() {
+            if lock(&self.told).is_news(&uid, &event)
+                && self.sender.try_send(self.published(regarding, event, count)).is_err()
+            {
                 warn!("too many events wait to be written; one was dropped");
             }
-        }
-    }
-
-    fn is_news(&self, uid: &str, event: &Event) -> bool {
-        let mut told = lock(&self.told);
-        let now = Instant::now();
-        if told.len() > WAITING {
-            told.retain(|_, at| now.duration_since(*at) < TOLD_FOR);
-        }
-        let key = (uid.to_owned(), event.reason, event.note.clone());
-        match told.insert(key, now) {
-            Some(at) => now.duration_since(at) >= TOLD_FOR,
-            None => true,
         }
     }
 
@@ -121,15 +110,49 @@ impl Publisher {
     }
 }
 
-async fn write_all(client: Client, mut events: mpsc::Receiver<Published>) {
-    while let Some(event) = events.recv().await {
-        let api: Api<Published> =
-            Api::namespaced(client.clone(), event.metadata.namespace.as_deref().unwrap_or_default());
-        if let Err(error) = api.create(&PostParams::default(), &event).await {
-            // An object that is gone takes its namespace with it at times; that is no news.
-            warn!(reason = event.reason, error = crate::act::text(&error), "an event could not be written");
+/// What was told lately.
+///
+/// Only a number stands for each: of a thousand clusters this would otherwise be a megabyte of notes.
+#[derive(Default)]
+struct Told {
+    news: HashMap<u64, Instant>,
+    numbers: RandomState,
+    /// How many were left when the old ones were last thrown out.
+    left: usize,
+}
+
+impl Told {
+    /// Whether this was not told lately; from now on it was.
+    fn is_news(&mut self, uid: &str, event: &Event) -> bool {
+        let now = Instant::now();
+        if self.news.len() > WAITING.max(2 * self.left) {
+            self.news.retain(|_, at| now.duration_since(*at) < TOLD_FOR);
+            self.left = self.news.len();
+        }
+        let number = self.numbers.hash_one((uid, event.reason, &event.note));
+        match self.news.insert(number, now) {
+            Some(at) => now.duration_since(at) >= TOLD_FOR,
+            None => true,
         }
     }
+}
+
+async fn write_all(client: Client, mut events: mpsc::Receiver<Published>) {
+    while let Some(event) = events.recv().await {
+        if let Err(error) = write(&client, &event).await {
+            // An object that is gone takes its namespace with it at times; that is no news.
+            warn!(reason = event.reason, error = act::text(&error), "an event could not be written");
+        }
+    }
+}
+
+async fn write(client: &Client, event: &Published) -> Result<(), kube::Error> {
+    let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
+    let bytes = serde_json::to_vec(event).map_err(kube::Error::SerdeError)?;
+    let request = Request::new(format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"))
+        .create(&PostParams::default(), bytes)
+        .map_err(kube::Error::BuildRequest)?;
+    act::send(client, request).await.map(drop)
 }
 
 fn shorten_note(mut note: String) -> String {
@@ -147,6 +170,27 @@ fn shorten_note(mut note: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_is_no_news_for_a_while() {
+        let mut told = Told::default();
+        let event = |note: &str| Event::normal("Created", "Create", note);
+        assert!(told.is_news("u", &event("a")));
+        assert!(!told.is_news("u", &event("a")));
+        assert!(told.is_news("v", &event("a")) && told.is_news("u", &event("b")));
+        tokio::time::advance(TOLD_FOR).await;
+        assert!(told.is_news("u", &event("a")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_told_long_ago_takes_no_room() {
+        let mut told = Told::default();
+        let mut tell = |number: usize| told.is_news("u", &Event::normal("Created", "Create", number.to_string()));
+        (0..=WAITING).for_each(|number| assert!(tell(number)));
+        tokio::time::advance(TOLD_FOR).await;
+        assert!(tell(0));
+        assert_eq!(told.news.len(), 1);
+    }
 
     #[test]
     fn long_notes_are_cut_at_a_character() {

@@ -1,6 +1,6 @@
 //! Starts the operator and keeps it going.
 
-use crate::act::Actor;
+use crate::act::{self, Actor};
 use crate::clock::Clock;
 use crate::controllers;
 use crate::dashboard::poller::Pollers;
@@ -74,6 +74,7 @@ pub(crate) async fn run_as(
 ) {
     let tasks = TaskTracker::new();
     let Telemetry { stores, queue, metrics } = telemetry;
+    let budget = act::budget();
     let in_flight = Arc::new(InFlightWrites::default());
     let memory = Arc::new(Memory::default());
     let publisher = Publisher::start(client.clone(), &settings.host, settings.clock, &tasks);
@@ -92,8 +93,14 @@ pub(crate) async fn run_as(
     let op = Arc::new(Operator {
         ray_jobs: Pollers::new(dashboards.clone(), Arc::clone(&queue), tasks.clone(), stop.clone()),
         serve: Pollers::new(dashboards, Arc::clone(&queue), tasks.clone(), stop.clone()),
-        actor: Actor::new(client.clone(), Arc::clone(&in_flight), Arc::clone(&memory), publisher.clone()),
-        status: StatusWriter::new(client.clone(), Arc::clone(&in_flight)),
+        actor: Actor::new(
+            client.clone(),
+            Arc::clone(&budget),
+            Arc::clone(&in_flight),
+            Arc::clone(&memory),
+            publisher.clone(),
+        ),
+        status: StatusWriter::new(client.clone(), budget, Arc::clone(&in_flight)),
         client,
         config: settings.config,
         clock: settings.clock,

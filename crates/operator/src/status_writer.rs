@@ -3,7 +3,7 @@
 //! What was written is remembered until the watch shows it: a pass over the version before would
 //! only be refused.
 
-use crate::act::{Made, collection, text};
+use crate::act::{collection, send, text};
 use crate::in_flight::InFlightWrites;
 use kube::Client;
 use kube::api::PostParams;
@@ -11,6 +11,7 @@ use kube::core::request::Request;
 use manta_logic::action::Target;
 use serde::Serialize;
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 use tracing::warn;
 
 /// What became of a status write.
@@ -25,12 +26,13 @@ pub(crate) enum StatusWrite {
 /// The one that writes statuses.
 pub(crate) struct StatusWriter {
     client: Client,
+    budget: Arc<Semaphore>,
     in_flight: Arc<InFlightWrites>,
 }
 
 impl StatusWriter {
-    pub(crate) fn new(client: Client, in_flight: Arc<InFlightWrites>) -> Self {
-        Self { client, in_flight }
+    pub(crate) fn new(client: Client, budget: Arc<Semaphore>, in_flight: Arc<InFlightWrites>) -> Self {
+        Self { client, budget, in_flight }
     }
 
     /// Replaces the status of an object, if it still has this resource version.
@@ -40,6 +42,7 @@ impl StatusWriter {
         resource_version: Option<&str>,
         status: &S,
     ) -> StatusWrite {
+        let _permit = self.budget.acquire().await;
         match self.try_write(target, resource_version, status).await {
             Ok(version) => {
                 // A status that says nothing new leaves the version as it was, and no watch tells of it.
@@ -80,7 +83,7 @@ impl StatusWriter {
         let request = Request::new(collection(target))
             .replace_subresource("status", &target.name, &PostParams::default(), bytes)
             .map_err(kube::Error::BuildRequest)?;
-        let made: Made = self.client.request(request).await?;
+        let made = send(&self.client, request).await?;
         Ok(made.metadata.resource_version)
     }
 }
