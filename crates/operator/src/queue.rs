@@ -5,7 +5,7 @@
 
 use jiff::Timestamp;
 use manta_logic::action::{Target, Wake};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Mutex;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -13,13 +13,15 @@ use tokio::time::Instant;
 
 use crate::stores::lock;
 
-/// Changes that come together are looked at together.
-const GATHER: Duration = Duration::from_millis(15);
-/// While little is due they are looked at almost at once, so that every step shows in a status as it does
+/// Changes that come together are looked at together: the Pods of a cluster become ready one by one, and each would
+/// cost a pass and a status.
+const GATHER: Duration = Duration::from_millis(100);
+/// While there is little to do they are looked at almost at once, so that every step shows in a status as it does
 /// with KubeRay: a RayJob mirrors the step before its cluster is ready.
 const GATHER_IN_QUIET: Duration = Duration::from_millis(3);
-/// How many objects that are due at once are little.
-const QUIET: usize = 16;
+/// More passes than these within the time below are not little.
+const QUIET: usize = 32;
+const QUIET_TIME: Duration = Duration::from_secs(1);
 /// The first and the longest wait after a failed pass.
 const FIRST_BACK_OFF: Duration = Duration::from_millis(250);
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(120);
@@ -36,6 +38,8 @@ struct State {
     entries: HashMap<Target, Entry>,
     due: BTreeMap<(Instant, u64), Target>,
     sequence: u64,
+    /// When the last passes began, the latest at the end.
+    begun: VecDeque<Instant>,
 }
 
 #[derive(Default)]
@@ -163,8 +167,8 @@ impl Queue {
 impl State {
     /// How long to wait for changes that belong together.
     fn gather(&self, now: Instant) -> Duration {
-        let due = self.due.range(..(now + GATHER, 0)).take(QUIET).count();
-        if due < QUIET { GATHER_IN_QUIET } else { GATHER }
+        let busy = self.begun.len() == QUIET && self.begun.front().is_some_and(|first| now < *first + QUIET_TIME);
+        if busy { GATHER } else { GATHER_IN_QUIET }
     }
 
     /// Makes an object due at this time, or earlier if it already is.
@@ -185,6 +189,10 @@ impl State {
 
     fn take_first(&mut self) -> (Target, Duration) {
         let Some((_, target)) = self.due.pop_first() else { unreachable!("the caller saw an entry under this lock") };
+        if self.begun.len() == QUIET {
+            self.begun.pop_front();
+        }
+        self.begun.push_back(Instant::now());
         let entry = self.entries.entry(target.clone()).or_default();
         entry.due = None;
         entry.running = true;
@@ -240,6 +248,24 @@ mod tests {
         assert_eq!(queue.next().await.0, target("a"));
         queue.done(&target("a"), Next::Rest);
         assert_eq!(queue.depth(), 0, "an object at rest has no entry");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_are_gathered_for_longer_while_there_is_much_to_do() {
+        let queue = Queue::default();
+        let wait = async |name: &str| {
+            let start = Instant::now();
+            queue.wake(&target(name));
+            queue.next().await;
+            queue.done(&target(name), Next::Rest);
+            start.elapsed()
+        };
+        for number in 0..QUIET {
+            assert!(wait(&number.to_string()).await < 2 * GATHER_IN_QUIET);
+        }
+        assert!(wait("busy").await >= GATHER);
+        tokio::time::advance(QUIET_TIME).await;
+        assert!(wait("quiet again").await < 2 * GATHER_IN_QUIET);
     }
 
     #[tokio::test(start_paused = true)]
