@@ -59,9 +59,7 @@ pub async fn run(
     }
 
     let fence = CancellationToken::new();
-    let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
-    let inner = Client::try_from(config).map_err(ProcessError::Client)?;
-    let client = client::measured(inner, host, telemetry.metrics.clone(), fence.clone());
+    let client = client::measured(config, telemetry.metrics.clone(), fence.clone()).map_err(ProcessError::Client)?;
     let Some(platform) = wait_for_server(&client, settings.config.gates.sidecar_submitter_restart, &stop).await? else {
         return Ok(());
     };
