@@ -1,11 +1,11 @@
 //! The agent against a real kube-apiserver, with pods that are shells and small servers.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the report of a test without a harness")]
+#![allow(clippy::print_stderr, reason = "the report of a test without a harness")]
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
@@ -17,7 +17,7 @@ use manta_agent::pod::Backoff;
 use manta_agent::runtime::{World, enter_world};
 use manta_agent::volumes::Identity;
 use manta_agent::{Agent, Config, network};
-use manta_testkit::ControlPlane;
+use manta_testkit::{ControlPlane, Tally};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -32,7 +32,11 @@ fn main() {
             drop(dir);
             std::process::exit(code);
         }
-        Err(error) => println!("skipped: {error}"),
+        Err(error) => {
+            let mut tally = Tally::default();
+            tally.skip("pods", &error.to_string());
+            tally.finish();
+        }
     }
 }
 
@@ -62,6 +66,7 @@ fn run(world: World, dir: &Path) -> i32 {
             host_paths: false,
             identity: Identity { token: "fallback".into(), ca: "CA".into() },
             api_backend: None,
+            one_network: None,
         };
         let stop = CancellationToken::new();
         let (tell, told) = tokio::sync::oneshot::channel();
@@ -73,14 +78,14 @@ fn run(world: World, dir: &Path) -> i32 {
             eprintln!("the agent did not start: {:?}", agent.await);
             return 1;
         };
-        let failed = tests(&client, &handle).await;
+        let passed = tests(&client, &handle).await;
         stop.cancel();
         agent.await.expect("no panic").expect("an orderly end");
-        i32::from(failed > 0)
+        i32::from(!passed)
     })
 }
 
-async fn tests(client: &Client, agent: &Agent) -> usize {
+async fn tests(client: &Client, agent: &Agent) -> bool {
     let t = Test { client: client.clone(), agent: agent.clone() };
     let all: Vec<(&str, futures::future::BoxFuture<'_, ()>)> = vec![
         ("a_pod_runs_and_prints", t.a_pod_runs_and_prints().boxed()),
@@ -93,15 +98,15 @@ async fn tests(client: &Client, agent: &Agent) -> usize {
         ("hooks_run_and_grace_is_given", t.hooks_run_and_grace_is_given().boxed()),
         ("exec_and_ports_reach_inside", t.exec_and_ports_reach_inside().boxed()),
     ];
-    let results = futures::future::join_all(all.into_iter().map(|(name, test)| async move {
-        let done =
-            tokio::time::timeout(Duration::from_secs(120), std::panic::AssertUnwindSafe(test).catch_unwind()).await;
-        let ok = matches!(done, Ok(Ok(())));
-        println!("test {name} ... {}", if ok { "ok" } else { "FAILED" });
-        usize::from(!ok)
+    let tally = std::sync::Mutex::new(Tally::default());
+    futures::future::join_all(all.into_iter().map(|(name, test)| async {
+        let began = Instant::now();
+        let test = std::panic::AssertUnwindSafe(test).catch_unwind();
+        let done = tokio::time::timeout(Duration::from_secs(120), test).await;
+        tally.lock().expect("no panic").record(name, matches!(done, Ok(Ok(()))), began.elapsed());
     }))
     .await;
-    results.into_iter().sum()
+    tally.into_inner().expect("no panic").finish()
 }
 
 struct Test {

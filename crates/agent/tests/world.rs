@@ -1,31 +1,34 @@
 //! A world with two containers: they are apart from the machine and from each other, and reach
 //! each other by network; afterwards nothing is left.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the report of a test without a harness")]
+#![allow(clippy::print_stdout, reason = "the report of a test without a harness")]
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use manta_agent::network;
 use manta_agent::runtime::rootfs::{self, Wanted};
 use manta_agent::runtime::world::Hands;
 use manta_agent::runtime::{ContainerJob, ExecJob, Process, Stdio, World, enter_world};
+use manta_testkit::Tally;
 use tokio::io::AsyncReadExt;
 
 fn main() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().to_path_buf();
+    let folder = path.display().to_string();
+    let mut tally = Tally::default();
+    let began = Instant::now();
     match enter_world(move |world| run(world, &path)) {
-        Ok(0) => println!("test world ... ok"),
         Ok(code) => {
-            drop(dir);
-            std::process::exit(code)
+            let left = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
+            tally.record("a_world_is_apart_and_leaves_nothing", code == 0 && !left.contains(&folder), began.elapsed());
         }
-        Err(error) => println!("test world ... skipped: {error}"),
+        Err(error) => tally.skip("a_world_is_apart_and_leaves_nothing", &error.to_string()),
     }
-    let name = std::process::id().to_string();
-    let left = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
-    assert!(!left.contains(&name), "no mount is left");
+    drop(dir);
+    std::process::exit(i32::from(!tally.finish()));
 }
 
 fn run(world: World, dir: &Path) -> i32 {
@@ -78,7 +81,7 @@ async fn together(hands: &Hands, dir: &Path) {
         argv: ["sh", "-c", "ls /proc/1/exe >/dev/null && hostname; exit 7"].map(str::to_owned).to_vec(),
         env: vec![("PATH".into(), "/usr/bin:/bin".into())],
         cwd: "/".into(),
-        target: server.pid,
+        target: Some(server.pid),
         cgroups: vec![],
         tty: false,
     };
@@ -125,13 +128,13 @@ async fn start_result(
         argv: argv.iter().map(|a| (*a).to_owned()).collect(),
         env: [("PATH", "/usr/bin:/bin"), ("HOME", "/home/ray")].map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec(),
         cwd: "/home/ray".into(),
-        root,
+        root: Some(root),
         mounts: rootfs::plan(&wanted, &rootfs::look, &rootfs::list),
         cgroups: vec![],
         tty: false,
     };
     let (out, stdio) = pipes();
-    let process = hands.containers.container(job, stdio, &pod.all()).await.map_err(|e| e.to_string())?;
+    let process = hands.containers.container(job, stdio, &pod.namespaces()).await.map_err(|e| e.to_string())?;
     Ok((process, out))
 }
 

@@ -65,6 +65,11 @@ impl User {
     }
 }
 
+/// The `kubectl` that tests use, also without a control plane of ours.
+pub fn find_kubectl() -> Result<PathBuf> {
+    Ok(Binaries::obtain()?.kubectl)
+}
+
 /// What differs between control planes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
