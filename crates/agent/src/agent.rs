@@ -20,9 +20,10 @@ use crate::exec::{self, Streams};
 use crate::images::Catalog;
 use crate::logs::{Log, LogQuery};
 use crate::network::ipam::Ipam;
-use crate::network::services::{self, Table};
-use crate::network::{self, PodNamespaces, dns, proxy};
+use crate::network::services::{self, Reach, Table};
+use crate::network::{self, PodNetwork, dns, proxy};
 use crate::node;
+use crate::one_network::{self, OneNetwork};
 use crate::pod::Backoff;
 use crate::runtime::Spawner;
 use crate::runtime::cgroup::Cgroups;
@@ -51,6 +52,8 @@ pub struct Config {
     pub identity: Identity,
     /// Where connections to the API server's Service address go, unless it listens there itself.
     pub api_backend: Option<SocketAddr>,
+    /// Set where pods have no network of their own.
+    pub one_network: Option<OneNetwork>,
 }
 
 /// What cannot be done before pods can run.
@@ -92,6 +95,7 @@ pub(crate) struct Shared {
     pub(crate) stores: Stores,
     pub(crate) recorder: Recorder,
     pub(crate) ipam: Mutex<Ipam>,
+    pub(crate) table: watch::Receiver<Arc<Table>>,
     /// One environment is made at a time.
     pub(crate) making: tokio::sync::Mutex<()>,
     said: Mutex<HashSet<String>>,
@@ -123,6 +127,11 @@ impl Shared {
         self.config.state.join("pods").join(uid)
     }
 
+    /// Tells this agent's traces from those of others.
+    pub(crate) fn world(&self) -> String {
+        cgroup_name(&self.config.state)
+    }
+
     pub(crate) fn log_folder(&self, uid: &str) -> PathBuf {
         self.config.state.join("logs").join(uid)
     }
@@ -135,6 +144,7 @@ pub fn clean_leftovers(state: &Path) -> Option<String> {
     let cgroups = Cgroups::sweep(&cgroup_name(state));
     let _ = std::fs::remove_dir_all(state.join("pods"));
     let _ = std::fs::remove_dir_all(state.join("logs"));
+    let _ = std::fs::remove_dir_all(one_network::folder_of(&cgroup_name(state)));
     (pods + cgroups > 0).then(|| {
         format!("cleaned up after an earlier run that was killed: {pods} pod folder(s), {cgroups} control group(s)")
     })
@@ -162,14 +172,8 @@ impl Agent {
         std::fs::create_dir_all(config.state.join("pods"))
             .map_err(|cause| AgentError::State { folder: config.state.clone(), cause })?;
         let (tell_table, table) = watch::channel(Arc::new(Table::default()));
-        tasks.spawn(proxy::serve(table.clone()));
-        for address in [network::RESOLVER, Ipv4Addr::LOCALHOST] {
-            let table = table.clone();
-            tasks.spawn(async move {
-                if let Err(error) = dns::serve((address, 53).into(), table).await {
-                    tracing::error!(%error, %address, "the resolver stopped");
-                }
-            });
+        if config.one_network.is_none() {
+            serve_names(&table, &mut tasks);
         }
         if let Some(backend) = config.api_backend {
             let address = SocketAddr::from((network::API_SERVER, 443));
@@ -185,7 +189,8 @@ impl Agent {
         tasks.spawn(node::keep_alive(client.clone(), config.clone()));
         let stores = Stores::start(&client, &mut tasks).await;
         let reporter = Reporter { controller: "kubelet".into(), instance: Some(config.node_name.clone()) };
-        let cgroups = Cgroups::detect(&cgroup_name(&config.state));
+        let cgroups = Cgroups::detect(&cgroup_name(&config.state), config.cpu_milli / 1000);
+        let addresses = if config.one_network.is_some() { one_network::ADDRESSES } else { network::POD_ADDRESSES };
         let shared = Arc::new(Shared {
             recorder: Recorder::new(client.clone(), reporter),
             config,
@@ -194,12 +199,14 @@ impl Agent {
             machine,
             cgroups,
             stores,
-            ipam: Mutex::default(),
+            ipam: Mutex::new(Ipam::new(addresses)),
+            table,
             making: tokio::sync::Mutex::default(),
             said: Mutex::default(),
             pods: Mutex::default(),
         });
-        if !shared.cgroups.is_real() {
+        // By their PID namespaces containers are told apart, so without them their memory is unknown.
+        if !shared.cgroups.is_real() && shared.config.one_network.is_none() {
             shared.say_once("control groups are not writable here: memory limits are watched by the agent instead");
             tasks.spawn(watch_memory(Arc::clone(&shared)));
         }
@@ -257,9 +264,22 @@ impl Agent {
 
     /// Connects to a port as seen from inside a pod.
     pub async fn dial(&self, uid: &str, port: u16) -> Result<tokio::net::TcpStream, RequestError> {
-        let namespaces: Option<PodNamespaces> = self.live(uid)?.namespaces();
-        let namespaces = namespaces.ok_or_else(|| RequestError::BadRequest(format!("pod {uid} is not running")))?;
-        namespaces.dial(port).await.map_err(|e| RequestError::Internal(format!("cannot connect to port {port}: {e}")))
+        let network: Option<PodNetwork> = self.live(uid)?.network();
+        let network = network.ok_or_else(|| RequestError::BadRequest(format!("pod {uid} is not running")))?;
+        network.dial(port).await.map_err(|e| RequestError::Internal(format!("cannot connect to port {port}: {e}")))
+    }
+}
+
+/// Starts what makes Services reachable: their addresses and their names.
+fn serve_names(table: &watch::Receiver<Arc<Table>>, tasks: &mut JoinSet<()>) {
+    tasks.spawn(proxy::serve(table.clone()));
+    for address in [network::RESOLVER, Ipv4Addr::LOCALHOST] {
+        let table = table.clone();
+        tasks.spawn(async move {
+            if let Err(error) = dns::serve((address, 53).into(), table).await {
+                tracing::error!(%error, %address, "the resolver stopped");
+            }
+        });
     }
 }
 
@@ -288,7 +308,8 @@ async fn run_pods(shared: &Arc<Shared>, table: &watch::Sender<Arc<Table>>, stop:
         let pods = shared.stores.pods.state();
         assign(shared, &pods, &mut workers, stop);
         let services = shared.stores.services.state();
-        let fresh = services::table(services.iter().map(|s| &**s), pods.iter().map(|p| &**p));
+        let reach = if shared.config.one_network.is_some() { Reach::Pods } else { Reach::VirtualAddresses };
+        let fresh = services::table(services.iter().map(|s| &**s), pods.iter().map(|p| &**p), reach);
         table.send_if_modified(|old| {
             let differs = **old != fresh;
             if differs {
@@ -399,11 +420,13 @@ async fn watch_memory(shared: Arc<Shared>) {
 }
 
 /// Environment variables that every container starts with.
-pub(crate) fn base_env(hostname: &str) -> BTreeMap<&'static str, String> {
+pub(crate) fn base_env(config: &Config, hostname: &str) -> BTreeMap<&'static str, String> {
+    let service = SocketAddr::from((network::API_SERVER, 443));
+    let api = config.one_network.as_ref().map_or(service, |one| one.api);
     BTreeMap::from([
         ("HOSTNAME", hostname.to_owned()),
-        ("KUBERNETES_SERVICE_HOST", network::API_SERVER.to_string()),
-        ("KUBERNETES_SERVICE_PORT", "443".to_owned()),
-        ("KUBERNETES_SERVICE_PORT_HTTPS", "443".to_owned()),
+        ("KUBERNETES_SERVICE_HOST", api.ip().to_string()),
+        ("KUBERNETES_SERVICE_PORT", api.port().to_string()),
+        ("KUBERNETES_SERVICE_PORT_HTTPS", api.port().to_string()),
     ])
 }

@@ -18,7 +18,10 @@ use crate::runtime::{ExecJob, Spawner, Stdio};
 #[derive(Clone)]
 pub struct Inside {
     pub spawner: Spawner,
+    /// The container's process.
     pub pid: i32,
+    /// Whether it has namespaces to enter.
+    pub is_apart: bool,
     pub env: Vec<(String, String)>,
     pub cwd: PathBuf,
     pub cgroups: Vec<PathBuf>,
@@ -30,7 +33,14 @@ impl Inside {
         if tty && !env.iter().any(|(name, _)| name == "TERM") {
             env.push(("TERM".to_owned(), "xterm".to_owned()));
         }
-        ExecJob { argv, env, cwd: self.cwd.clone(), target: self.pid, cgroups: self.cgroups.clone(), tty }
+        ExecJob {
+            argv,
+            env,
+            cwd: self.cwd.clone(),
+            target: self.is_apart.then_some(self.pid),
+            cgroups: self.cgroups.clone(),
+            tty,
+        }
     }
 }
 

@@ -16,6 +16,7 @@ pub mod images;
 pub mod logs;
 pub mod network;
 mod node;
+pub mod one_network;
 pub mod pod;
 pub mod probes;
 pub mod quantity;

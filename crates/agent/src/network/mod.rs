@@ -31,6 +31,8 @@ use netlink::Netlink;
 
 /// The world's own address, gateway of all pods.
 pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 1);
+/// How pod addresses begin.
+pub(crate) const POD_ADDRESSES: [u8; 2] = [10, 244];
 /// Service addresses: 10.96.0.0/16.
 pub const SERVICE_NET: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 96, 0, 0), 16);
 /// The API server's Service address.
@@ -38,28 +40,40 @@ pub const API_SERVER: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 /// The resolver's Service address.
 pub const RESOLVER: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
 
-/// The namespaces that the containers of one pod share.
+/// The network that the containers of one pod share.
 #[derive(Debug, Clone)]
-pub struct PodNamespaces(Arc<Namespaces>);
+pub enum PodNetwork {
+    /// Namespaces of its own.
+    Own(Arc<Namespaces>),
+    /// An address on the machine's loopback.
+    Loopback(Ipv4Addr),
+}
 
+/// A pod's own network, host name and message queues.
 #[derive(Debug)]
-struct Namespaces {
+pub struct Namespaces {
     net: OwnedFd,
     uts: OwnedFd,
     ipc: OwnedFd,
 }
 
-impl PodNamespaces {
-    /// In the order a container enters them.
-    pub fn all(&self) -> [&OwnedFd; 3] {
-        [&self.0.net, &self.0.uts, &self.0.ipc]
+impl PodNetwork {
+    /// The namespaces in the order a container enters them.
+    pub fn namespaces(&self) -> Vec<&OwnedFd> {
+        match self {
+            Self::Own(own) => vec![&own.net, &own.uts, &own.ipc],
+            Self::Loopback(_) => Vec::new(),
+        }
     }
 
     /// Connects to a port as seen from inside the pod.
     pub async fn dial(&self, port: u16) -> io::Result<tokio::net::TcpStream> {
-        let pod = self.clone();
+        let own = match self {
+            Self::Own(own) => Arc::clone(own),
+            Self::Loopback(ip) => return tokio::net::TcpStream::connect((*ip, port)).await,
+        };
         let stream = in_own_thread(move || {
-            setns(pod.0.net.as_fd(), CloneFlags::CLONE_NEWNET)?;
+            setns(own.net.as_fd(), CloneFlags::CLONE_NEWNET)?;
             let local = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
             TcpStream::connect_timeout(&local, Duration::from_secs(10))
         })
@@ -104,11 +118,11 @@ pub fn use_own_resolver(folder: &Path) -> io::Result<()> {
 }
 
 /// Makes the namespaces of a pod and connects them.
-pub async fn create_pod(ip: Ipv4Addr, hostname: String) -> io::Result<PodNamespaces> {
+pub async fn create_pod(ip: Ipv4Addr, hostname: String) -> io::Result<PodNetwork> {
     in_own_thread(move || connect_pod(ip, &hostname)).await
 }
 
-fn connect_pod(ip: Ipv4Addr, hostname: &str) -> io::Result<PodNamespaces> {
+fn connect_pod(ip: Ipv4Addr, hostname: &str) -> io::Result<PodNetwork> {
     // Opened before leaving: a socket stays in the network it was made in.
     let mut world = Netlink::open()?;
     unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC)?;
@@ -131,7 +145,7 @@ fn connect_pod(ip: Ipv4Addr, hostname: &str) -> io::Result<PodNamespaces> {
     pod.up(eth0)?;
     pod.add_link_route(eth0, GATEWAY, 32)?;
     pod.add_default_route(eth0, GATEWAY)?;
-    Ok(PodNamespaces(Arc::new(namespaces)))
+    Ok(PodNetwork::Own(Arc::new(namespaces)))
 }
 
 /// Namespaces belong to threads, so what changes them runs in a thread that ends afterwards.

@@ -24,10 +24,19 @@ pub struct Table {
 
 pub const DOMAIN: &str = "cluster.local";
 
+/// What the name of an ordinary Service stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    VirtualAddresses,
+    /// The pods behind it, as if all Services were headless.
+    Pods,
+}
+
 /// Builds the table from every Service and pod of the cluster.
 pub fn table<'a>(
     services: impl IntoIterator<Item = &'a Service>,
     pods: impl IntoIterator<Item = &'a Pod> + Clone,
+    reach: Reach,
 ) -> Table {
     let mut table = Table::default();
     for pod in pods.clone() {
@@ -37,7 +46,7 @@ pub fn table<'a>(
         }
     }
     for service in services {
-        table.add(service, pods.clone());
+        table.add(service, pods.clone(), reach);
     }
     table
 }
@@ -47,7 +56,7 @@ impl Table {
         self.names.entry(name.to_lowercase()).or_default().insert(ip);
     }
 
-    fn add<'a>(&mut self, service: &Service, pods: impl IntoIterator<Item = &'a Pod>) {
+    fn add<'a>(&mut self, service: &Service, pods: impl IntoIterator<Item = &'a Pod>, reach: Reach) {
         let (Some(name), Some(namespace), Some(spec)) =
             (&service.metadata.name, &service.metadata.namespace, &service.spec)
         else {
@@ -60,7 +69,8 @@ impl Table {
         }
         // The name exists even while nothing stands behind it.
         self.names.entry(full.clone()).or_default();
-        let vip: Option<Ipv4Addr> = spec.cluster_ip.as_deref().and_then(|ip| ip.parse().ok());
+        let vip = spec.cluster_ip.as_deref().filter(|_| reach == Reach::VirtualAddresses);
+        let vip: Option<Ipv4Addr> = vip.and_then(|ip| ip.parse().ok());
         let selector = spec.selector.as_ref().filter(|s| !s.is_empty());
         let behind: Vec<(&Pod, Ipv4Addr)> = pods
             .into_iter()
@@ -173,7 +183,7 @@ mod tests {
         let service: Service =
             serde_json::from_value(json!({"metadata": {"name": "s", "namespace": "d"}, "spec": spec})).unwrap();
         let pods = [pod("a", "10.244.0.2", true), pod("b", "10.244.0.3", false)];
-        let table = table([&service], &pods);
+        let table = table([&service], &pods, Reach::VirtualAddresses);
         for (name, expect) in names {
             let got = table.resolve(name).map(|ips| ips.iter().map(ToString::to_string).collect::<Vec<_>>());
             assert_eq!(got, expect.map(|ips| ips.iter().map(|ip| (*ip).to_owned()).collect()), "{name}");
@@ -202,6 +212,16 @@ mod tests {
             &[],
             &[("10.96.5.5:80", &[])],
         );
+    }
+
+    #[test]
+    fn without_virtual_addresses_names_lead_to_pods() {
+        let spec = json!({"clusterIP": "10.96.5.5", "selector": {"app": "x"}, "ports": [{"port": 80}]});
+        let service: Service =
+            serde_json::from_value(json!({"metadata": {"name": "s", "namespace": "d"}, "spec": spec})).unwrap();
+        let table = table([&service], &[pod("a", "127.244.0.2", true)], Reach::Pods);
+        assert_eq!(table.resolve("s.d.svc.cluster.local"), Some(vec![Ipv4Addr::new(127, 244, 0, 2)]));
+        assert!(table.forwards.is_empty());
     }
 
     #[test]

@@ -44,8 +44,9 @@ pub enum Group {
 }
 
 impl Cgroups {
-    /// Finds out by trying; `name` must be unique to the state folder.
-    pub fn detect(name: &str) -> Self {
+    /// Finds out by trying; `name` must be unique to the state folder. All groups together weigh as many processes as
+    /// there are CPUs, or one busy neighbour outside would count as much as all pods.
+    pub fn detect(name: &str, cpus: i64) -> Self {
         let group = format!("manta-{name}");
         let writable: Vec<String> = CONTROLLERS
             .iter()
@@ -53,6 +54,10 @@ impl Cgroups {
             .map(|c| (*c).to_owned())
             .collect();
         if writable.iter().any(|c| c == "memory") {
+            let shares = (cpus * 1024).clamp(1024, 262_144).to_string();
+            if let Err(error) = fs::write(Path::new(ROOT).join("cpu").join(&group).join("cpu.shares"), shares) {
+                tracing::debug!(%error, "pods get the CPU time of one process");
+            }
             return Self::V1 { controllers: writable, group };
         }
         let controllers = fs::read_to_string(Path::new(ROOT).join("cgroup.controllers")).unwrap_or_default();
@@ -61,6 +66,10 @@ impl Cgroups {
             let enabled = fs::write(Path::new(ROOT).join("cgroup.subtree_control"), "+memory +cpu +pids").is_ok()
                 && fs::write(unified.join("cgroup.subtree_control"), "+memory +cpu +pids").is_ok();
             if enabled {
+                let weight = (cpus * 100).clamp(100, 10_000).to_string();
+                if let Err(error) = fs::write(unified.join("cpu.weight"), weight) {
+                    tracing::debug!(%error, "pods get the CPU time of one process");
+                }
                 return Self::V2 { group };
             }
             let _ = fs::remove_dir(&unified);

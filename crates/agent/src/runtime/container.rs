@@ -13,7 +13,7 @@ use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, execve, setsid};
 use serde::{Deserialize, Serialize};
 
 use super::fork::{Fork, SingleThread, exit_now};
-use super::rootfs;
+use super::{family, rootfs};
 
 /// A process with its own file system and its own process ids.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -21,8 +21,8 @@ pub struct ContainerJob {
     pub argv: Vec<String>,
     pub env: Vec<(String, String)>,
     pub cwd: PathBuf,
-    /// The directory that becomes `/`.
-    pub root: PathBuf,
+    /// The directory that becomes `/`; without one the machine's own files are seen.
+    pub root: Option<PathBuf>,
     pub mounts: Vec<rootfs::Op>,
     /// `cgroup.procs` files to enter.
     pub cgroups: Vec<PathBuf>,
@@ -35,8 +35,8 @@ pub struct ExecJob {
     pub argv: Vec<String>,
     pub env: Vec<(String, String)>,
     pub cwd: PathBuf,
-    /// The container's process id as `init` counts.
-    pub target: i32,
+    /// The container's process id as `init` counts; without one there is nothing to enter.
+    pub target: Option<i32>,
     pub cgroups: Vec<PathBuf>,
     pub tty: bool,
 }
@@ -68,7 +68,7 @@ pub(super) struct JobFds {
 /// Runs in the child; comes back only with the reason why it could not.
 pub(super) fn run(one: SingleThread, job: &Job, fds: &JobFds) -> io::Error {
     let done = match job {
-        Job::Container(job) => run_container(job, fds),
+        Job::Container(job) => run_container(one, job, fds),
         Job::Exec(job) => run_exec(one, job, fds),
         Job::Command(job) => exec(&job.argv, &job.env, &job.cwd, fds, false),
     };
@@ -78,20 +78,27 @@ pub(super) fn run(one: SingleThread, job: &Job, fds: &JobFds) -> io::Error {
     }
 }
 
-fn run_container(job: &ContainerJob, fds: &JobFds) -> io::Result<std::convert::Infallible> {
+fn run_container(one: SingleThread, job: &ContainerJob, fds: &JobFds) -> io::Result<std::convert::Infallible> {
     join_cgroups(&job.cgroups)?;
+    let Some(root) = &job.root else {
+        family::found(one, || close_from(0))?;
+        return exec(&job.argv, &job.env, &job.cwd, fds, job.tty);
+    };
     for namespace in &fds.namespaces {
         setns(namespace, CloneFlags::empty())?;
     }
-    rootfs::build(&job.root, &job.mounts)?;
-    rootfs::enter(&job.root)?;
+    rootfs::build(root, &job.mounts)?;
+    rootfs::enter(root)?;
     exec(&job.argv, &job.env, &job.cwd, fds, job.tty)
 }
 
 fn run_exec(one: SingleThread, job: &ExecJob, fds: &JobFds) -> io::Result<std::convert::Infallible> {
     join_cgroups(&job.cgroups)?;
-    let pid =
-        rustix::process::Pid::from_raw(job.target).ok_or_else(|| io::Error::other("the container is not running"))?;
+    let Some(target) = job.target else {
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+        return exec(&job.argv, &job.env, &job.cwd, fds, job.tty);
+    };
+    let pid = rustix::process::Pid::from_raw(target).ok_or_else(|| io::Error::other("the container is not running"))?;
     let target = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
     let all = CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWPID

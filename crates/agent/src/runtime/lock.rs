@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -16,6 +17,8 @@ pub struct Lock {
 pub enum LockError {
     #[error("{folder} is in use by process {pid}; stop it with `manta down`, or choose another --state folder")]
     Held { folder: String, pid: String },
+    #[error("only {free} MiB are free in {folder}: make room, or choose another --state folder")]
+    Full { folder: String, free: u64 },
     #[error("cannot use the state folder {folder}")]
     Folder {
         folder: String,
@@ -24,22 +27,48 @@ pub enum LockError {
     },
 }
 
+/// What objects, logs and the files of pods need at the very least.
+const LEAST_FREE_MIB: u64 = 64;
+
+/// How long the remains of a killed owner are waited for.
+const DYING: Duration = Duration::from_secs(10);
+
+fn is_alive(pid: &str) -> bool {
+    pid.is_empty() || Path::new("/proc").join(pid).exists()
+}
+
+fn free_mib(folder: &Path) -> io::Result<u64> {
+    let disk = rustix::fs::statvfs(folder)?;
+    Ok((disk.f_bavail * disk.f_frsize) >> 20)
+}
+
 /// Takes the lock of a state folder, or says who has it.
 pub fn take(folder: &Path) -> Result<(Lock, Option<u32>), LockError> {
     let name = || folder.display().to_string();
     let failed = |cause| LockError::Folder { folder: name(), cause };
     fs::create_dir_all(folder).map_err(failed)?;
+    let free = free_mib(folder).map_err(failed)?;
+    if free < LEAST_FREE_MIB {
+        return Err(LockError::Full { folder: name(), free });
+    }
     let path = folder.join("lock");
     let mut file =
         fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path).map_err(failed)?;
     let mut before = String::new();
     file.read_to_string(&mut before).map_err(failed)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            return Err(LockError::Held { folder: name(), pid: before.trim().to_owned() });
+    let end = Instant::now() + DYING;
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => break,
+            // A killed owner's children hold on for a moment, until the kernel has taken them down too.
+            Err(rustix::io::Errno::WOULDBLOCK) if !is_alive(before.trim()) && Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(LockError::Held { folder: name(), pid: before.trim().to_owned() });
+            }
+            Err(error) => return Err(failed(error.into())),
         }
-        Err(error) => return Err(failed(error.into())),
     }
     let write = |file: &mut fs::File| -> io::Result<()> {
         file.rewind()?;
@@ -59,6 +88,20 @@ pub fn release(folder: &Path, lock: Lock) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_children_of_a_dead_owner_are_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let (lock, _) = take(dir.path()).unwrap();
+        // No process has this number.
+        fs::write(dir.path().join("lock"), u32::MAX.to_string()).unwrap();
+        let child = std::thread::spawn(move || {
+            std::thread::yield_now();
+            drop(lock);
+        });
+        assert_eq!(take(dir.path()).unwrap().1, Some(u32::MAX));
+        child.join().unwrap();
+    }
 
     #[test]
     fn a_folder_has_one_owner() {

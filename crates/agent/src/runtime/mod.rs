@@ -9,13 +9,15 @@
 //!
 //! Forking is safe only in a process with one thread, so `main` asks `init` over a socket
 //! instead of forking itself. If `outer` dies the kernel kills `init`, and with `init` its whole
-//! PID namespace; nothing has to be cleaned up by hand.
+//! PID namespace; nothing has to be cleaned up by hand. Where there can be no namespaces, containers
+//! are families of processes instead; see `family.rs`.
 
 // Every unsafe block here is a system call that the safe wrappers do not offer, with its reason.
 #![allow(unsafe_code)]
 
 pub mod cgroup;
 mod container;
+mod family;
 mod fork;
 pub mod lock;
 pub mod memory;

@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use serde::{Deserialize, Serialize};
 
 use super::container::{self, Job, JobFds};
+use super::family;
 use super::fork::{Fork, SingleThread, exit_now};
 use super::wire;
 
@@ -121,8 +122,15 @@ pub(super) fn serve(one: SingleThread, socket: OwnedFd, until: Pid, pass_on: &[S
 struct Server {
     one: SingleThread,
     socket: OwnedFd,
-    children: HashMap<Pid, u64>,
+    children: HashMap<Pid, Child>,
     stop_requests: u32,
+}
+
+/// A process that was asked for.
+struct Child {
+    id: u64,
+    /// It stands for everything below it.
+    is_family: bool,
 }
 
 impl Server {
@@ -131,10 +139,11 @@ impl Server {
             Request::Run { id } => (id, self.run(id, fds)),
             Request::Kill { id, signal } => {
                 // Only children not yet reaped are here, so the number cannot mean somebody else.
-                if let (Some((pid, _)), Ok(signal)) =
-                    (self.children.iter().find(|(_, i)| **i == id), Signal::try_from(signal))
+                if let (Some((pid, child)), Ok(signal)) =
+                    (self.children.iter().find(|(_, child)| child.id == id), Signal::try_from(signal))
                 {
-                    let _ = kill(*pid, signal);
+                    let end = child.is_family && signal == Signal::SIGKILL;
+                    let _ = kill(*pid, if end { family::END } else { signal });
                 }
                 (id, Ok(()))
             }
@@ -154,12 +163,13 @@ impl Server {
         let fds = JobFds { stdin, stdout, stderr, namespaces: fds.collect() };
         let job: Job = wire::unpack(job)?;
         let flags = match &job {
-            Job::Container(_) => CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID,
-            Job::Exec(_) | Job::Command(_) => CloneFlags::empty(),
+            Job::Container(job) if job.root.is_some() => CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID,
+            Job::Container(_) | Job::Exec(_) | Job::Command(_) => CloneFlags::empty(),
         };
         match self.one.fork(flags)? {
             Fork::Parent(pid) => {
-                self.children.insert(pid, id);
+                let is_family = matches!(&job, Job::Container(job) if job.root.is_none());
+                self.children.insert(pid, Child { id, is_family });
                 self.tell(&Event::Started { id, pid: pid.as_raw() }, &[])
             }
             Fork::Child => {
@@ -189,8 +199,8 @@ impl Server {
             if pid == until {
                 return Ok(Some(status));
             }
-            if let Some(id) = self.children.remove(&pid) {
-                self.tell(&Event::Exited { id, status }, &[])?;
+            if let Some(child) = self.children.remove(&pid) {
+                self.tell(&Event::Exited { id: child.id, status }, &[])?;
             }
         }
     }

@@ -23,6 +23,8 @@ pub enum Isolation {
     Root,
     /// The same inside a user namespace.
     UserNamespace,
+    /// Nothing is set apart: pods share the machine's network and files.
+    Shared,
 }
 
 /// What the main process of a world is given.
@@ -75,11 +77,29 @@ pub enum WorldError {
 /// Runs `main` inside a new world and returns its exit code. Must be called before any thread starts.
 pub fn enter_world(main: impl FnOnce(World) -> i32) -> Result<i32, WorldError> {
     let one = SingleThread::check()?;
-    let isolation = if geteuid().is_root() { Isolation::Root } else { Isolation::UserNamespace };
-    probe(one, isolation).map_err(|cause| match isolation {
-        Isolation::Root => WorldError::NoNamespaces { cause },
-        Isolation::UserNamespace => WorldError::NoUserNamespaces { cause },
-    })?;
+    let isolation = best_isolation(one)?;
+    enter(one, isolation, main)
+}
+
+/// The same, but where there can be no namespaces `main` runs without them and is told why.
+pub fn enter_world_or_share(main: impl FnOnce(World, Option<WorldError>) -> i32) -> Result<i32, WorldError> {
+    let one = SingleThread::check()?;
+    match best_isolation(one) {
+        Ok(isolation) => enter(one, isolation, |world| main(world, None)),
+        Err(why) => enter(one, Isolation::Shared, |world| main(world, Some(why))),
+    }
+}
+
+fn best_isolation(one: SingleThread) -> Result<Isolation, WorldError> {
+    if geteuid().is_root() {
+        probe(one, Isolation::Root).map_err(|cause| WorldError::NoNamespaces { cause })?;
+        return Ok(Isolation::Root);
+    }
+    probe(one, Isolation::UserNamespace).map_err(|cause| WorldError::NoUserNamespaces { cause })?;
+    Ok(Isolation::UserNamespace)
+}
+
+fn enter(one: SingleThread, isolation: Isolation, main: impl FnOnce(World) -> i32) -> Result<i32, WorldError> {
     let (outer_here, outer_there) = wire::pair()?;
     let identity = Identity::current();
     match one.fork(namespaces(isolation))? {
@@ -136,6 +156,7 @@ fn namespaces(isolation: Isolation) -> CloneFlags {
     match isolation {
         Isolation::Root => all,
         Isolation::UserNamespace => all | CloneFlags::CLONE_NEWUSER,
+        Isolation::Shared => CloneFlags::empty(),
     }
 }
 
@@ -168,6 +189,9 @@ impl Identity {
 
 /// Inside the new namespaces: become root of them and see only our own processes.
 fn prepare(isolation: Isolation, identity: &Identity) -> io::Result<()> {
+    if isolation == Isolation::Shared {
+        return Ok(());
+    }
     if isolation == Isolation::UserNamespace {
         fs::write("/proc/self/setgroups", "deny")?;
         fs::write("/proc/self/uid_map", format!("0 {} 1\n", identity.uid))?;

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::exec::Inside;
 use crate::logs::{self, Log};
-use crate::network::PodNamespaces;
+use crate::network::PodNetwork;
 use crate::runtime::Spawner;
 use crate::runtime::cgroup::Group;
 use crate::runtime::memory;
@@ -52,7 +52,7 @@ pub(crate) struct Live(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    namespaces: Option<PodNamespaces>,
+    network: Option<PodNetwork>,
     runs: BTreeMap<String, Run>,
     /// Of each container the last two runs, newest last.
     logs: BTreeMap<String, VecDeque<(PathBuf, Log)>>,
@@ -63,12 +63,12 @@ impl Live {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn namespaces(&self) -> Option<PodNamespaces> {
-        self.lock().namespaces.clone()
+    pub(crate) fn network(&self) -> Option<PodNetwork> {
+        self.lock().network.clone()
     }
 
-    pub(super) fn set_namespaces(&self, namespaces: Option<PodNamespaces>) {
-        self.lock().namespaces = namespaces;
+    pub(super) fn set_network(&self, network: Option<PodNetwork>) {
+        self.lock().network = network;
     }
 
     pub(crate) fn inside(&self, container: &str) -> Option<Inside> {

@@ -20,7 +20,8 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::Shared;
-use crate::network::{self, GATEWAY};
+use crate::network::{self, GATEWAY, PodNetwork};
+use crate::one_network::Neighbour;
 use crate::pod::probe::{Counter, ProbeKind};
 use crate::pod::{self, Action, Deletion, Exit, Life, Observed, Record, Records, Sandbox, Wait};
 use crate::runtime::Status;
@@ -216,12 +217,13 @@ impl Worker {
         self.sandbox_retry = None;
         let ip = self.shared.lock(&self.shared.ipam).take();
         let made = match ip {
-            Some(ip) => network::create_pod(ip, self.hostname()).await.map(|namespaces| (ip, namespaces)),
+            Some(ip) if self.shared.config.one_network.is_some() => Ok((ip, PodNetwork::Loopback(ip))),
+            Some(ip) => network::create_pod(ip, self.hostname()).await.map(|network| (ip, network)),
             None => Err(std::io::Error::other("no pod addresses are left")),
         };
         match made {
-            Ok((ip, namespaces)) => {
-                self.live.set_namespaces(Some(namespaces));
+            Ok((ip, network)) => {
+                self.live.set_network(Some(network));
                 self.ip = Some(ip);
                 self.sandbox = Sandbox::Ready { ip: ip.to_string() };
             }
@@ -252,9 +254,9 @@ impl Worker {
             pod: self.pod.clone(),
             container,
             attempt,
-            ip: self.ip.map(|ip| ip.to_string()).unwrap_or_default(),
+            ip: self.ip,
             hostname: self.hostname(),
-            namespaces: self.live.namespaces(),
+            network: self.live.network(),
         };
         let (shared, tell) = (Arc::clone(&self.shared), self.tell.clone());
         self.tasks.spawn(async move {
@@ -344,9 +346,10 @@ impl Worker {
     }
 
     async fn remove_sandbox(&mut self) {
-        self.live.set_namespaces(None);
+        self.live.set_network(None);
         let ip = self.ip.take();
         if let Some(ip) = ip {
+            let _ = tokio::fs::remove_dir_all(Neighbour::new(&self.shared.world(), ip).folder).await;
             self.shared.lock(&self.shared.ipam).release(ip);
         }
         self.sandbox = Sandbox::Removed { ip: ip.map(|ip| ip.to_string()) };

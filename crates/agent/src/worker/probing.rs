@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Container;
 use kube::runtime::events::EventType;
 
 use super::{Event, Worker};
+use crate::one_network::Neighbour;
 use crate::pod::probe::ProbeKind;
 use crate::pod::{self, Record};
 use crate::probes::{self, Patient};
@@ -39,6 +40,10 @@ impl Worker {
         let spec = self.pod.spec.as_ref();
         let container: Option<Container> = spec.and_then(|s| pod::containers(s).get(&*name).map(|c| (*c).clone()));
         let (Some(container), Some(run)) = (container, self.live.run(&name)) else { return };
+        let mut container = container;
+        if let (Some(one), Some(ip)) = (&self.shared.config.one_network, self.ip) {
+            (one.adapt)(&mut container, &Neighbour::new(&self.shared.world(), ip));
+        }
         let Some(probe) = kind.of(&container).cloned() else { return };
         let ip = self.ip.map(|ip| ip.to_string()).unwrap_or_default();
         let patient = Patient { container, ip, inside: run.inside };

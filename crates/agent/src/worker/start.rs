@@ -1,6 +1,7 @@
 //! Starting a container: image, volumes, environment, limits, file system, process.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,15 +11,16 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use tokio::net::unix::pipe;
 
 use super::live::Run;
-use crate::agent::{self, Shared};
+use crate::agent::{self, Config, Shared};
 use crate::env;
 use crate::environments;
 use crate::exec::Inside;
 use crate::facts::Facts;
 use crate::images::Environment;
 use crate::logs;
-use crate::network::{GATEWAY, PodNamespaces, RESOLVER};
+use crate::network::{GATEWAY, PodNetwork, RESOLVER};
 use crate::node;
+use crate::one_network::{self, Neighbour, OneNetwork};
 use crate::quantity::Amount;
 use crate::runtime::cgroup::Limits;
 use crate::runtime::rootfs::{self, Bind, Wanted};
@@ -33,9 +35,9 @@ pub(super) struct Plan {
     pub(super) pod: Pod,
     pub(super) container: Container,
     pub(super) attempt: i32,
-    pub(super) ip: String,
+    pub(super) ip: Option<Ipv4Addr>,
     pub(super) hostname: String,
-    pub(super) namespaces: Option<PodNamespaces>,
+    pub(super) network: Option<PodNetwork>,
 }
 
 pub(super) struct Started {
@@ -60,8 +62,11 @@ impl Trouble {
 }
 
 pub(super) async fn start(shared: &Arc<Shared>, plan: Plan) -> Result<Started, Trouble> {
-    let Plan { pod, container, attempt, ip, hostname, namespaces } = plan;
-    let namespaces = namespaces.ok_or_else(|| Trouble::wait("ContainerCreating", "the pod has no network yet"))?;
+    let Plan { pod, mut container, attempt, ip, hostname, network } = plan;
+    let (Some(network), Some(address)) = (network, ip) else {
+        return Err(Trouble::wait("ContainerCreating", "the pod has no network yet"));
+    };
+    let ip = address.to_string();
     let image = container.image.clone().unwrap_or_default();
     let environment = environments::provide(shared, &image).await.map_err(|message| Trouble::Wait {
         reason: "ErrImagePull",
@@ -69,18 +74,26 @@ pub(super) async fn start(shared: &Arc<Shared>, plan: Plan) -> Result<Started, T
         retry: SignedDuration::from_secs(10),
     })?;
 
+    let volumes = provide_volumes(shared, &pod, &ip).await.map_err(|e| Trouble::wait("ContainerCreating", e))?;
+    if let Some(one) = &shared.config.one_network {
+        get_along(shared, one, &mut container, address, &volumes)?;
+    }
     let config_error = |e: &dyn std::fmt::Display| Trouble::wait("CreateContainerConfigError", e);
     let facts = facts(shared, &ip);
     let sources = shared.stores.sources(pod.metadata.namespace.as_deref().unwrap_or_default());
-    let base = base_env(&environment, &hostname);
+    let mut base = base_env(&shared.config, &environment, &hostname);
+    let name = format!("{}-{attempt}", container.name);
+    let folder = shared.pod_folder(uid(&pod)).join("containers").join(&name);
+    let is_apart = shared.config.one_network.is_none();
+    if !is_apart {
+        // The home of the image would be somebody's home on this machine.
+        base.iter_mut().filter(|(name, _)| name == "HOME").for_each(|(_, home)| *home = text(&folder.join("root")));
+    }
     let env = env::environment(&pod, &container, &base, &sources, &facts).map_err(|e| config_error(&e))?;
     let argv = env::command(&container, &environment.entrypoint, &env);
 
-    let volumes = provide_volumes(shared, &pod, &ip).await.map_err(|e| Trouble::wait("ContainerCreating", e))?;
     let mounts = volumes::mounts(&container, &volumes.plan, &env).map_err(|e| config_error(&e))?;
 
-    let name = format!("{}-{attempt}", container.name);
-    let folder = shared.pod_folder(uid(&pod)).join("containers").join(&name);
     let io = |e: std::io::Error| Trouble::wait("CreateContainerError", format!("cannot prepare the container: {e}"));
     let (root, termination_log) = (folder.join("root"), folder.join("termination-log"));
     std::fs::create_dir_all(&root).map_err(io)?;
@@ -95,6 +108,9 @@ pub(super) async fn start(shared: &Arc<Shared>, plan: Plan) -> Result<Started, T
         dirs: vec![home(&env)],
         binds: network_files(shared, &pod, &ip, &hostname).map_err(io)?,
     };
+    if let Some(path) = &environment.path {
+        wanted.binds.push(login_path(&folder, path).map_err(io)?);
+    }
     let message_path = container.termination_message_path.clone().unwrap_or_else(|| "/dev/termination-log".to_owned());
     wanted.binds.push(Bind {
         source: termination_log.clone(),
@@ -118,8 +134,8 @@ pub(super) async fn start(shared: &Arc<Shared>, plan: Plan) -> Result<Started, T
         argv,
         env: env.clone(),
         cwd: cwd.clone(),
-        root,
-        mounts: rootfs::plan(&wanted, &rootfs::look, &rootfs::list),
+        root: is_apart.then_some(root),
+        mounts: if is_apart { rootfs::plan(&wanted, &rootfs::look, &rootfs::list) } else { Vec::new() },
         cgroups: group.entrances(),
         tty: false,
     };
@@ -132,7 +148,7 @@ pub(super) async fn start(shared: &Arc<Shared>, plan: Plan) -> Result<Started, T
     };
     let log_path = shared.log_folder(uid(&pod)).join(&container.name).join(format!("{attempt}.log"));
     let log = logs::record(log_path.clone(), out, err).await.map_err(io)?;
-    let process = match shared.containers.container(job, stdio, &namespaces.all()).await {
+    let process = match shared.containers.container(job, stdio, &network.namespaces()).await {
         Ok(process) => process,
         Err(SpawnError::Start(message)) => {
             group.remove();
@@ -140,7 +156,8 @@ pub(super) async fn start(shared: &Arc<Shared>, plan: Plan) -> Result<Started, T
         }
         Err(error) => return Err(Trouble::wait("RunContainerError", error)),
     };
-    let inside = Inside { spawner: shared.containers.clone(), pid: process.pid, env, cwd, cgroups: group.entrances() };
+    let spawner = shared.containers.clone();
+    let inside = Inside { spawner, pid: process.pid, is_apart, env, cwd, cgroups: group.entrances() };
     let run = Run {
         id: process.id,
         shown_id: format!("manta://{}/{}/{}", uid(&pod), container.name, attempt),
@@ -155,6 +172,30 @@ pub(super) async fn start(shared: &Arc<Shared>, plan: Plan) -> Result<Started, T
         over_limit: Arc::new(AtomicBool::new(false)),
     };
     Ok(Started { run, process, image_id: environment.id, container })
+}
+
+/// Makes a container fit for a network and files that it shares with others.
+fn get_along(
+    shared: &Shared,
+    one: &OneNetwork,
+    container: &mut Container,
+    ip: Ipv4Addr,
+    volumes: &Volumes,
+) -> Result<(), Trouble> {
+    let neighbour = Neighbour::new(&shared.world(), ip);
+    std::fs::create_dir_all(&neighbour.folder).map_err(|e| Trouble::wait("ContainerCreating", e))?;
+    let table = Arc::clone(&shared.table.borrow());
+    one_network::resolve_names(container, &table).map_err(|why| Trouble::wait("ContainerCreating", why))?;
+    let mounts = container.volume_mounts.iter().flatten().filter(|m| m.mount_path != "/dev/shm");
+    let places: Vec<(String, PathBuf)> = mounts
+        .filter_map(|m| {
+            let place = volumes.places.get(&m.name)?;
+            Some((m.mount_path.clone(), m.sub_path.as_ref().map_or(place.clone(), |part| place.join(part))))
+        })
+        .collect();
+    one_network::relocate(container, &places);
+    (one.adapt)(container, &neighbour);
+    Ok(())
 }
 
 /// Writes mounted files again where their sources changed.
@@ -181,7 +222,7 @@ async fn provide_volumes(shared: &Arc<Shared>, pod: &Pod, ip: &str) -> Result<Vo
     let folders = places(shared, pod);
     let mut places = BTreeMap::new();
     for (name, volume) in &plan {
-        let path = disk::provide(&folders, name, volume)
+        let path = disk::provide(&folders, name, &as_allowed(shared, volume))
             .map_err(|e| format!("MountVolume.SetUp failed for volume \"{name}\" : {e}"))?;
         places.insert(name.clone(), path);
     }
@@ -202,6 +243,14 @@ async fn provide_volumes(shared: &Arc<Shared>, pod: &Pod, ip: &str) -> Result<Vo
         None
     };
     Ok(Volumes { plan, places, account })
+}
+
+/// Without a mount namespace memory is a folder too: a mount would be everybody's.
+fn as_allowed(shared: &Shared, volume: &Volume) -> Volume {
+    match volume {
+        Volume::Memory { .. } if shared.config.one_network.is_some() => Volume::Empty,
+        other => other.clone(),
+    }
 }
 
 async fn plan_volumes(shared: &Arc<Shared>, pod: &Pod, ip: &str) -> Result<BTreeMap<String, Volume>, String> {
@@ -245,6 +294,14 @@ fn network_files(shared: &Shared, pod: &Pod, ip: &str, hostname: &str) -> std::i
     Ok(binds)
 }
 
+/// Login shells begin with the machine's own search path; they need the environment's too.
+fn login_path(folder: &Path, environment: &Path) -> std::io::Result<Bind> {
+    let source = folder.join("profile.sh");
+    let quoted = text(&environment.join("bin")).replace('\'', "'\\''");
+    std::fs::write(&source, format!("export PATH='{quoted}':\"$PATH\"\n"))?;
+    Ok(Bind { source, target: "/etc/profile.d/manta.sh".into(), read_only: true, is_dir: false })
+}
+
 pub(super) fn places(shared: &Shared, pod: &Pod) -> disk::Places {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
     disk::Places { pod: shared.pod_folder(uid(pod)), claims: shared.config.state.join("claims").join(namespace) }
@@ -254,13 +311,13 @@ fn facts(shared: &Shared, ip: &str) -> Facts {
     Facts { pod_ip: ip.to_owned(), host_ip: GATEWAY.to_string(), allocatable: node::capacity(&shared.config) }
 }
 
-fn base_env(environment: &Environment, hostname: &str) -> Vec<(String, String)> {
+fn base_env(config: &Config, environment: &Environment, hostname: &str) -> Vec<(String, String)> {
     let path = match &environment.path {
         Some(path) => format!("{}:{SYSTEM_PATH}", path.join("bin").display()),
         None => SYSTEM_PATH.to_owned(),
     };
     let mut env = vec![("PATH".to_owned(), path), ("HOME".to_owned(), "/root".to_owned())];
-    env.extend(agent::base_env(hostname).into_iter().map(|(k, v)| (k.to_owned(), v)));
+    env.extend(agent::base_env(config, hostname).into_iter().map(|(k, v)| (k.to_owned(), v)));
     for (name, value) in &environment.env {
         match env.iter_mut().find(|(n, _)| n == name) {
             Some(entry) => entry.1.clone_from(value),
@@ -294,6 +351,10 @@ fn sub_path(volume: PathBuf, part: Option<&str>) -> std::io::Result<PathBuf> {
 
 fn home(env: &[(String, String)]) -> PathBuf {
     env.iter().find(|(name, _)| name == "HOME").map_or_else(|| "/".into(), |(_, value)| PathBuf::from(value))
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
 }
 
 fn uid(pod: &Pod) -> &str {

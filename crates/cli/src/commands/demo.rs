@@ -156,7 +156,8 @@ async fn service(local: &Local) -> anyhow::Result<String> {
     })
     .await?;
     // By its Service, as another pod would call it.
-    let url = "http://greeter-serve-svc.default.svc.cluster.local:8000/?name=manta";
+    let host = if local.is_apart { "greeter-serve-svc.default.svc.cluster.local" } else { "127.0.0.1" };
+    let url = &format!("http://{host}:8000/?name=manta");
     let answer = reqwest::get(url).await.with_context(|| format!("cannot call {url}"))?;
     let (code, text) = (answer.status(), answer.text().await?);
     if !code.is_success() || text != "hello manta" {

@@ -1,22 +1,20 @@
 //! `manta down`: ends a local mode that runs elsewhere.
 
-use crate::local;
+use crate::local::{self, StateArgs};
 use crate::output::say;
 use anyhow::{Context, bail};
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 /// Stops the local mode that `manta up` started; what is persistent stays.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The folder given to `manta up`
-    #[arg(long, value_name = "FOLDER")]
-    state: Option<PathBuf>,
+    #[command(flatten)]
+    state: StateArgs,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let state = local::state_folder(args.state)?;
+    let state = args.state.folder()?;
     let Some(pid) = local::owner(&state)? else {
         say("local mode is not running");
         return Ok(ExitCode::SUCCESS);

@@ -1,25 +1,23 @@
 //! `manta status`: what runs in local mode.
 
-use crate::local;
+use crate::local::{self, StateArgs};
 use crate::output::say;
 use anyhow::Context;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DynamicObject, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, ResourceExt};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Shows whether local mode runs, and the state of its Ray resources and pods. Exit code 1 when it does not run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The folder given to `manta up`
-    #[arg(long, value_name = "FOLDER")]
-    state: Option<PathBuf>,
+    #[command(flatten)]
+    state: StateArgs,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let state = local::state_folder(args.state)?;
+    let state = args.state.folder()?;
     let Some(pid) = local::owner(&state)? else {
         say("local mode is not running; start it with `manta up`");
         return Ok(ExitCode::FAILURE);

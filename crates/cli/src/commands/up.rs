@@ -1,6 +1,6 @@
 //! `manta up`: local mode in the foreground.
 
-use crate::local::{self, LocalArgs};
+use crate::local::{self, LocalArgs, StateArgs};
 use crate::output::say;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,9 +13,8 @@ pub(crate) struct Args {
     /// Manifests to apply once everything runs; may be given several times
     #[arg(short, long = "filename", value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Folder for everything that is kept [default: ~/.local/state/manta]
-    #[arg(long, value_name = "FOLDER")]
-    state: Option<PathBuf>,
+    #[command(flatten)]
+    state: StateArgs,
     /// Forget all objects at the end
     #[arg(long)]
     in_memory: bool,
@@ -27,7 +26,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let state = local::state_folder(args.state)?;
+    let state = args.state.folder()?;
     let data = (!args.in_memory).then(|| state.join("data"));
     let options = args.local.options(state, data, args.port)?;
     local::run(options, async |local| {

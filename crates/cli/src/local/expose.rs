@@ -20,6 +20,11 @@ type Target = Arc<Mutex<Option<SocketAddr>>>;
 
 /// Opens a port for every cluster's dashboard and every RayService, and says which; never returns.
 pub(crate) async fn expose_dashboards(local: &Local, say: &(dyn Fn(String) + Sync)) {
+    if !local.is_apart {
+        // They are there already, and a port of ours would only be in their way.
+        say(format!("dashboard: http://127.0.0.1:{DASHBOARD}, Serve: http://127.0.0.1:{SERVE}"));
+        return std::future::pending().await;
+    }
     let clusters: Api<DynamicObject> = Api::all_with(local.client.clone(), &super::narrate::ray("RayCluster"));
     let services: Api<Service> = Api::all(local.client.clone());
     let mut clusters = watcher(clusters, watcher::Config::default()).boxed();

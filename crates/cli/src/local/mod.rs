@@ -10,13 +10,15 @@ mod backend;
 mod expose;
 mod images;
 mod narrate;
+mod neighbours;
 mod options;
 
 use anyhow::Context;
 use kube::{Api, Client};
 use manta_agent::images::Catalog;
-use manta_agent::runtime::world::Hands;
-use manta_agent::runtime::{Spawner, World, enter_world, lock};
+use manta_agent::one_network::OneNetwork;
+use manta_agent::runtime::world::{Hands, Isolation, WorldError, enter_world_or_share};
+use manta_agent::runtime::{Spawner, World, lock};
 use manta_agent::volumes::Identity;
 use manta_agent::{Agent, clean_leftovers, network};
 use manta_api::crd::{self, Versions};
@@ -33,7 +35,7 @@ pub(crate) use apply::{apply_files, apply_text};
 pub(crate) use expose::expose_dashboards;
 pub(crate) use images::{Found, RAY_VERSION, find_ray};
 pub(crate) use narrate::{KINDS, narrate, ray, summarise, summarise_pod};
-pub(crate) use options::{LocalArgs, Options, state_folder};
+pub(crate) use options::{LocalArgs, Options, StateArgs};
 
 /// A running local mode.
 pub(crate) struct Local {
@@ -43,6 +45,8 @@ pub(crate) struct Local {
     pub(crate) kubeconfig: PathBuf,
     /// Which images run in what.
     pub(crate) catalog: Catalog,
+    /// Whether pods have networks of their own.
+    pub(crate) is_apart: bool,
     /// Cancelled when the user wants it to end.
     pub(crate) stop: CancellationToken,
     server: Server,
@@ -61,10 +65,10 @@ where
     let (held, before) = lock::take(&options.state)?;
     let found = clean_leftovers(&options.state);
     let state = options.state.clone();
-    let code = enter_world(move |world| {
+    let code = enter_world_or_share(move |world, reduced| {
         let told =
             || found.or_else(|| before.map(|pid| format!("an earlier run (process {pid}) did not end in order")));
-        match in_world(world, options, told(), main) {
+        match in_world(world, reduced, options, told(), main) {
             Ok(code) => code,
             Err(error) => {
                 tracing::error!("{error:#}");
@@ -96,7 +100,13 @@ pub(crate) fn owner(state: &std::path::Path) -> anyhow::Result<Option<u32>> {
     }
 }
 
-fn in_world<F, R>(world: World, options: Options, found: Option<String>, main: F) -> anyhow::Result<i32>
+fn in_world<F, R>(
+    world: World,
+    reduced: Option<WorldError>,
+    options: Options,
+    found: Option<String>,
+    main: F,
+) -> anyhow::Result<i32>
 where
     F: FnOnce(Local) -> R,
     R: Future<Output = (Local, anyhow::Result<ExitCode>)>,
@@ -105,8 +115,13 @@ where
     if let Some(found) = found {
         tracing::info!("{found}");
     }
-    network::prepare_world().context("cannot set up the pod network")?;
-    network::use_own_resolver(&options.state).context("cannot set up the resolver")?;
+    match reduced {
+        None => {
+            network::prepare_world().context("cannot set up the pod network")?;
+            network::use_own_resolver(&options.state).context("cannot set up the resolver")?;
+        }
+        Some(why) => say_reduced(&why),
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let local = start(world, &options).await?;
@@ -119,7 +134,16 @@ where
     })
 }
 
+/// The one line that must not be missed.
+fn say_reduced(why: &WorldError) {
+    tracing::warn!(
+        "REDUCED ISOLATION: {why}. Until then all pods share this machine's network and files: Ray listens on all \
+         interfaces, one Ray cluster fits at a time, and there is no autoscaler"
+    );
+}
+
 async fn start(world: World, options: &Options) -> anyhow::Result<Local> {
+    let is_apart = world.isolation != Isolation::Shared;
     let Hands { containers, machine, stop: signals } = world.open().context("cannot use the world")?;
     let stop = CancellationToken::new();
     let inner = CancellationToken::new();
@@ -142,8 +166,10 @@ async fn start(world: World, options: &Options) -> anyhow::Result<Local> {
     .await
     .context("cannot start the API server")?;
     let address = server.listen(listener).context("cannot serve the API")?;
-    let inside = TcpListener::bind((network::API_SERVER, 443)).context("cannot serve the API to pods")?;
-    server.listen(inside).context("cannot serve the API to pods")?;
+    if is_apart {
+        let inside = TcpListener::bind((network::API_SERVER, 443)).context("cannot serve the API to pods")?;
+        server.listen(inside).context("cannot serve the API to pods")?;
+    }
     let kubeconfig = options.state.join("kubeconfig");
     write_private(&kubeconfig, &server.kubeconfig(&format!("https://{address}")))
         .with_context(|| format!("cannot write {}", kubeconfig.display()))?;
@@ -151,7 +177,8 @@ async fn start(world: World, options: &Options) -> anyhow::Result<Local> {
     let client = server.client();
     install_crds(&client).await.context("cannot install the Ray CRDs")?;
     let identity = Identity { token: server.identity().admin_token.clone(), ca: server.identity().ca_pem.clone() };
-    let config = options.agent_config(identity);
+    let one_network = (!is_apart).then_some(OneNetwork { api: address, adapt: neighbours::adapt });
+    let config = options.agent_config(identity, one_network);
     let (tell, told) = tokio::sync::oneshot::channel();
     let agent = Agent::run(config, client.clone(), containers, machine.clone(), inner.clone(), |agent| {
         let _ = tell.send(agent);
@@ -166,11 +193,11 @@ async fn start(world: World, options: &Options) -> anyhow::Result<Local> {
     let agent = told.await.context("the node agent did not start")?;
     server.set_node(backend::node_backend(agent));
 
-    let mut settings = options.operator_settings()?;
+    let mut settings = options.operator_settings(is_apart)?;
     settings.config.platform =
         manta_operator::platform::detect(&client).await.context("cannot ask the API server what it offers")?;
     tasks.spawn(manta_operator::run(client.clone(), settings, inner.clone()));
-    Ok(Local { client, machine, kubeconfig, catalog: options.catalog.clone(), stop, server, tasks, inner })
+    Ok(Local { client, machine, kubeconfig, catalog: options.catalog.clone(), is_apart, stop, server, tasks, inner })
 }
 
 impl Local {

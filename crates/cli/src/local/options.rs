@@ -3,12 +3,31 @@
 use super::images;
 use anyhow::Context;
 use manta_agent::images::{Catalog, MappingFile, Versions};
+use manta_agent::one_network::OneNetwork;
 use manta_agent::pod::Backoff;
 use manta_agent::quantity::Amount;
 use manta_agent::volumes::Identity;
 use manta_operator::args::Arguments;
 use std::io::IsTerminal;
 use std::path::PathBuf;
+
+/// Which local mode is meant.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct StateArgs {
+    /// Folder for everything that is kept [default: ~/.local/state/manta]
+    #[arg(long, value_name = "FOLDER")]
+    state: Option<PathBuf>,
+}
+
+impl StateArgs {
+    /// The folder, whether or not it is there.
+    pub(crate) fn folder(self) -> anyhow::Result<PathBuf> {
+        match self.state {
+            Some(path) => Ok(std::path::absolute(path)?),
+            None => Ok(images::home_folder("XDG_STATE_HOME", ".local/state")?.join("manta")),
+        }
+    }
+}
 
 /// What `manta up` and `manta demo` have in common.
 #[derive(clap::Args, Clone, Debug)]
@@ -118,7 +137,7 @@ impl Options {
             .init();
     }
 
-    pub(super) fn agent_config(&self, identity: Identity) -> manta_agent::Config {
+    pub(super) fn agent_config(&self, identity: Identity, one_network: Option<OneNetwork>) -> manta_agent::Config {
         manta_agent::Config {
             node_name: "local".to_owned(),
             state: self.state.clone(),
@@ -130,21 +149,15 @@ impl Options {
             host_paths: self.host_paths,
             identity,
             api_backend: None,
+            one_network,
         }
     }
 
-    pub(super) fn operator_settings(&self) -> anyhow::Result<manta_operator::Settings> {
-        let flags = [format!("--feature-gates={}", self.feature_gates)];
+    /// Without names for Services the operator reaches them through the API server.
+    pub(super) fn operator_settings(&self, names: bool) -> anyhow::Result<manta_operator::Settings> {
+        let flags = [format!("--feature-gates={}", self.feature_gates), format!("--use-kubernetes-proxy={}", !names)];
         let no_file = |_: &std::path::Path| Err("local mode has no configuration file".to_owned());
         Ok(Arguments::read(flags, |name| std::env::var(name).ok(), no_file)?.settings)
-    }
-}
-
-/// Where local mode keeps its state unless told otherwise.
-pub(crate) fn state_folder(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
-    match given {
-        Some(path) => Ok(std::path::absolute(path)?),
-        None => Ok(images::home_folder("XDG_STATE_HOME", ".local/state")?.join("manta")),
     }
 }
 

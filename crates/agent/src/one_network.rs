@@ -1,0 +1,134 @@
+//! Pods that share the machine's network and files, where there can be no namespaces.
+//!
+//! Every pod has an address on loopback, but ports, `/tmp` and names are common to all. There is no resolver, so the
+//! names of Services in commands and variables are replaced by addresses; there are no mounts, so the paths of volumes
+//! are replaced by where they really are. What else a program needs to get along with its neighbours is the caller's
+//! knowledge: [`OneNetwork::adapt`].
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::Container;
+
+use crate::network::services::{DOMAIN, Table};
+
+/// The first two numbers of pod addresses.
+pub(crate) const ADDRESSES: [u8; 2] = [127, 244];
+
+/// How pods get along on one network.
+#[derive(Clone)]
+pub struct OneNetwork {
+    /// Where the API server listens.
+    pub api: SocketAddr,
+    /// Changes a container so that its ports and files do not collide with those of other pods.
+    pub adapt: fn(&mut Container, &Neighbour),
+}
+
+/// A pod among others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Neighbour {
+    pub ip: Ipv4Addr,
+    /// A folder of its own with a short path, for sockets.
+    pub folder: PathBuf,
+}
+
+impl Neighbour {
+    /// The pod with an address; `world` tells one agent's folders from another's.
+    pub(crate) fn new(world: &str, ip: Ipv4Addr) -> Self {
+        let [.., high, low] = ip.octets();
+        Self { ip, folder: folder_of(world).join(u16::from_be_bytes([high, low]).to_string()) }
+    }
+
+    /// Its number, which no other pod has at the same time.
+    pub fn number(&self) -> u16 {
+        let [.., high, low] = self.ip.octets();
+        u16::from_be_bytes([high, low])
+    }
+}
+
+/// Where the short paths of one agent's pods begin.
+pub(crate) fn folder_of(world: &str) -> PathBuf {
+    let short: String = world.chars().take(8).collect();
+    Path::new("/tmp").join(format!("manta-{short}"))
+}
+
+/// Replaces the names of Services in a container by addresses; a name without one yet is the error.
+pub(crate) fn resolve_names(container: &mut Container, table: &Table) -> Result<(), String> {
+    let mut names: Vec<(&String, Ipv4Addr)> =
+        table.names.iter().filter_map(|(name, ips)| Some((name, *ips.first()?))).collect();
+    // A name may be the end of another.
+    names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
+    replace(container, |text| names.iter().fold(text, |text, (name, ip)| text.replace(name.as_str(), &ip.to_string())));
+    let suffix = format!(".svc.{DOMAIN}");
+    match texts(container).find(|text| text.contains(&suffix)) {
+        Some(text) => Err(format!("waiting for the address of a Service in {text:?}")),
+        None => Ok(()),
+    }
+}
+
+/// Replaces the paths of volumes in a container by the places where they are.
+pub(crate) fn relocate(container: &mut Container, mounts: &[(String, PathBuf)]) {
+    replace(container, |text| {
+        mounts.iter().fold(text, |text, (target, place)| text.replace(target, &place.display().to_string()))
+    });
+}
+
+fn replace(container: &mut Container, change: impl Fn(String) -> String) {
+    let lists = [&mut container.command, &mut container.args];
+    for part in lists.into_iter().flatten().flatten() {
+        *part = change(std::mem::take(part));
+    }
+    for value in container.env.iter_mut().flatten().filter_map(|var| var.value.as_mut()) {
+        *value = change(std::mem::take(value));
+    }
+}
+
+fn texts(container: &Container) -> impl Iterator<Item = &String> {
+    let lists = [&container.command, &container.args];
+    let values = container.env.iter().flatten().filter_map(|var| var.value.as_ref());
+    lists.into_iter().flatten().flatten().chain(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn container() -> Container {
+        serde_json::from_value(json!({
+            "name": "c", "command": ["sh", "-c"], "args": ["run --address=a-b.n.svc.cluster.local:6379 /code/app.py"],
+            "env": [{"name": "HOST", "value": "b.n.svc.cluster.local"}, {"name": "FROM", "valueFrom": {}}],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn names_and_paths_become_real_ones() {
+        let mut table = Table::default();
+        for (name, ip) in [("b.n.svc.cluster.local", 3), ("a-b.n.svc.cluster.local", 2)] {
+            table.names.insert(name.to_owned(), BTreeSet::from([Ipv4Addr::new(127, 244, 0, ip)]));
+        }
+        let mut given = container();
+        assert_eq!(resolve_names(&mut given, &table), Ok(()));
+        relocate(&mut given, &[("/code".to_owned(), "/state/v".into())]);
+        assert_eq!(given.args, Some(vec!["run --address=127.244.0.2:6379 /state/v/app.py".to_owned()]));
+        assert_eq!(given.env.unwrap()[0].value.as_deref(), Some("127.244.0.3"));
+    }
+
+    #[test]
+    fn a_name_without_an_address_is_waited_for() {
+        let mut table = Table::default();
+        table.names.insert("b.n.svc.cluster.local".to_owned(), BTreeSet::new());
+        let why = resolve_names(&mut container(), &table).unwrap_err();
+        assert!(why.contains("a-b.n.svc.cluster.local"), "{why}");
+    }
+
+    #[test]
+    fn neighbours_have_numbers_and_short_folders() {
+        let one = Neighbour::new("0123456789abcdef", Ipv4Addr::new(127, 244, 1, 2));
+        assert_eq!((one.number(), one.folder.to_str()), (258, Some("/tmp/manta-01234567/258")));
+    }
+}

@@ -1,0 +1,128 @@
+//! A container where there are no namespaces: a process that takes its whole family down with it.
+//!
+//! The program runs below a small parent. Whatever it leaves behind becomes the parent's child, so
+//! the parent can end all of it: when the program ends, when it is told to, and when its own parent
+//! dies.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io;
+
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, getpid};
+
+use super::fork::{Fork, SingleThread, exit_now};
+
+/// Ends a family at once; SIGKILL itself would reach only the parent.
+pub(super) const END: Signal = Signal::SIGUSR2;
+
+/// Becomes the parent of a program; only the program's side returns, ready to `exec`.
+pub(super) fn found(one: SingleThread, close: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    nix::sys::prctl::set_child_subreaper(true)?;
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), None)?;
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::USR2))?;
+    match one.fork(nix::sched::CloneFlags::empty())? {
+        Fork::Child => Ok(()),
+        Fork::Parent(program) => {
+            close()?;
+            match watch(program) {
+                Ok(never) => match never {},
+                Err(_) => exit_now(126),
+            }
+        }
+    }
+}
+
+fn watch(program: Pid) -> io::Result<Infallible> {
+    loop {
+        match SigSet::all().wait()? {
+            Signal::SIGCHLD => {
+                if let Some(code) = reap(program) {
+                    end();
+                    exit_now(code);
+                }
+            }
+            END => {
+                end();
+                exit_now(128 + Signal::SIGKILL as i32);
+            }
+            other => {
+                let _ = kill(program, other);
+            }
+        }
+    }
+}
+
+/// Collects ended children; the exit code if the program is among them.
+fn reap(program: Pid) -> Option<i32> {
+    let mut code = None;
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(pid, exit)) if pid == program => code = Some(exit),
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == program => code = Some(128 + signal as i32),
+            Ok(WaitStatus::StillAlive) | Err(_) => return code,
+            Ok(_) => {}
+        }
+    }
+}
+
+/// Kills all descendants, again and again until there are none: a dying one may still have had children.
+fn end() {
+    let me = getpid();
+    loop {
+        let family = descendants(me, &parents());
+        if family.is_empty() {
+            return;
+        }
+        for pid in family {
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+        // One of them at least is a child of ours and ends now.
+        let _ = waitpid(None, None);
+        reap(me);
+    }
+}
+
+fn descendants(of: Pid, parents: &HashMap<i32, i32>) -> Vec<Pid> {
+    let is_below = |mut pid: i32| {
+        // A table read while processes come and go could hold a circle.
+        for _ in 0..parents.len() {
+            match parents.get(&pid) {
+                Some(parent) if *parent == of.as_raw() => return true,
+                Some(parent) => pid = *parent,
+                None => return false,
+            }
+        }
+        false
+    };
+    parents.keys().copied().filter(|pid| is_below(*pid)).map(Pid::from_raw).collect()
+}
+
+/// The parent of every process of the machine.
+fn parents() -> HashMap<i32, i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+            // The name comes in parentheses and may hold anything; state and parent follow.
+            let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
+            Some((pid, parent))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_is_all_generations_and_nobody_else() {
+        let table = HashMap::from([(2, 1), (3, 2), (4, 3), (5, 1), (6, 7), (7, 6)]);
+        let mut family: Vec<i32> = descendants(Pid::from_raw(2), &table).into_iter().map(Pid::as_raw).collect();
+        family.sort_unstable();
+        assert_eq!(family, [3, 4]);
+        assert_eq!(descendants(Pid::from_raw(9), &table), []);
+    }
+}

@@ -1,0 +1,83 @@
+//! Ray pods that share one network: which ports and folders of theirs collide, and what to use instead.
+//!
+//! A head keeps its usual ports, so one cluster fits at a time. What every node of a cluster opens, heads and workers
+//! alike, gets a number of its own.
+
+use k8s_openapi::api::core::v1::{Container, Probe};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use manta_agent::one_network::Neighbour;
+
+/// Ports that every node opens, with the flags that move them.
+const MOVED: [(&str, u16); 2] = [("--dashboard-agent-listen-port=", 52365), ("--metrics-export-port=", 8080)];
+
+/// Changes a container of Ray so that it gets along with its neighbours; leaves others alone.
+pub(super) fn adapt(container: &mut Container, neighbour: &Neighbour) {
+    for text in [&mut container.command, &mut container.args].into_iter().flatten().flatten() {
+        if text.contains("ray start ") {
+            *text = adapt_start(text, neighbour);
+        }
+    }
+    let probes = [&mut container.liveness_probe, &mut container.readiness_probe, &mut container.startup_probe];
+    probes.into_iter().flatten().for_each(|probe| adapt_probe(probe, neighbour));
+}
+
+fn adapt_start(text: &str, neighbour: &Neighbour) -> String {
+    let own = format!("ray start --node-ip-address={} --temp-dir={} ", neighbour.ip, neighbour.folder.display());
+    MOVED.iter().fold(text.replacen("ray start ", &own, 1), |text, (flag, port)| {
+        text.replace(&format!("{flag}{port}"), &format!("{flag}{}", moved(*port, neighbour)))
+    })
+}
+
+fn adapt_probe(probe: &mut Probe, neighbour: &Neighbour) {
+    for (_, port) in MOVED {
+        if let Some(action) = probe.http_get.as_mut().filter(|a| a.port == IntOrString::Int(port.into())) {
+            action.port = IntOrString::Int(moved(port, neighbour).into());
+        }
+        for text in probe.exec.iter_mut().flat_map(|e| e.command.iter_mut().flatten()) {
+            *text = text.replace(&format!(":{port}/"), &format!(":{}/", moved(port, neighbour)));
+        }
+    }
+}
+
+/// Numbers from 1 on, far from each other's ranges.
+fn moved(port: u16, neighbour: &Neighbour) -> u16 {
+    port.saturating_add(neighbour.number() % 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn every_node_has_ports_and_a_folder_of_its_own() {
+        let neighbour = Neighbour { ip: "127.244.0.7".parse().unwrap(), folder: "/tmp/m/7".into() };
+        let mut container: Container = serde_json::from_value(json!({
+            "name": "ray-worker",
+            "args": ["ulimit -n 65536; ray start --block --dashboard-agent-listen-port=52365 --metrics-export-port=8080"],
+            "livenessProbe": {"httpGet": {"port": 52365, "path": "/api/healthz"}},
+            "readinessProbe": {"exec": {"command": ["bash", "-c", "wget http://localhost:52365/api/local_raylet_healthz"]}},
+        }))
+        .unwrap();
+        adapt(&mut container, &neighbour);
+        let expect = "ulimit -n 65536; ray start --node-ip-address=127.244.0.7 --temp-dir=/tmp/m/7 --block \
+                      --dashboard-agent-listen-port=52372 --metrics-export-port=8087";
+        assert_eq!(container.args.as_deref(), Some(&[expect.to_owned()][..]));
+        assert_eq!(container.liveness_probe.unwrap().http_get.unwrap().port, IntOrString::Int(52372));
+        let command = container.readiness_probe.unwrap().exec.unwrap().command.unwrap();
+        assert_eq!(command[2], "wget http://localhost:52372/api/local_raylet_healthz");
+    }
+
+    #[test]
+    fn other_containers_are_left_alone() {
+        let neighbour = Neighbour { ip: "127.244.0.7".parse().unwrap(), folder: "/tmp/m/7".into() };
+        let given: Container = serde_json::from_value(json!({
+            "name": "c", "command": ["sh", "-c", "echo --metrics-export-port=8080"],
+            "livenessProbe": {"tcpSocket": {"port": 1}},
+        }))
+        .unwrap();
+        let mut adapted = given.clone();
+        adapt(&mut adapted, &neighbour);
+        assert_eq!(adapted, given);
+    }
+}
