@@ -33,6 +33,14 @@ test: ## Everything that CI runs: check, all tests, parity with KubeRay
 demo: ## A RayCluster, a RayJob and a RayService with real Ray on this machine
 	$(CARGO) run --release --package manta -- demo
 
+.PHONY: samples
+samples: ## Brings up the recorded samples in local mode, one after the other, and counts them
+	MANTA_SAMPLES=1 $(CARGO) test --quiet --package manta --test e2e
+
+.PHONY: kills
+kills: ## Kills local mode a hundred times and looks for what is left
+	MANTA_KILLS=100 $(CARGO) test --quiet --package manta --test e2e -- kills
+
 .PHONY: parity
 parity: ## Plays KubeRay's recordings against the operator; see tests/parity/README.md
 	@$(XTASK) parity $(PARITY_FLAGS)

@@ -1,79 +1,115 @@
 //! RayClusters with real Ray.
 
+use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
+
 use kube::ResourceExt;
-use kube::api::{DeleteParams, LogParams, Patch, PatchParams};
+use kube::api::DeleteParams;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::user::{User, cluster, poll};
+use crate::jobs;
+use crate::user::{User, head_only, is_ready, poll};
 
-pub(crate) async fn a_cluster_becomes_ready_and_can_be_looked_into(user: &User) {
-    user.create("RayCluster", "look", cluster(1)).await;
-    user.until_ready("look").await;
-    let head = user.head("look").await.name_any();
-    let log = user.pods().logs(&head, &LogParams::default()).await.expect("a log");
+pub(crate) async fn kubectl_looks_into_a_cluster_and_a_job_runs_on_it(user: &User) {
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    let cluster = format!("{examples}/raycluster.yaml");
+    assert_eq!(kubectl(user, &["apply", "-f", &cluster]).await.trim(), "raycluster.ray.io/demo created");
+    user.until_ready("demo").await;
+    let head = user.head("demo").await.name_any();
+
+    let log = kubectl(user, &["logs", &head]).await;
     assert!(log.contains("Ray runtime started"), "{log}");
-    let nodes = user.run_in(&head, &["python", "-c", COUNT_NODES]).await;
-    assert_eq!(nodes.trim(), "2");
-
-    let mut forward = user.pods().portforward(&head, &[8265]).await.expect("a forward");
-    let mut stream = forward.take_stream(8265).expect("a stream");
-    stream.write_all(b"GET /api/version HTTP/1.0\r\nHost: x\r\n\r\n").await.expect("sent");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.expect("an answer");
+    let nodes = kubectl(user, &["exec", &head, "--", "python", "-c", COUNT_NODES]).await;
+    assert_eq!(nodes.trim(), "3");
+    let answer = through_a_forwarded_port(user, &head).await;
     assert!(answer.contains("ray_version"), "{answer}");
+
+    user.apply_example("rayjob.yaml").await;
+    jobs::succeeds(user, "hello").await;
 }
 
 const COUNT_NODES: &str = "import ray; ray.init(logging_level='error', log_to_driver=False); \
                            print(sum(n['Alive'] for n in ray.nodes()))";
 
-pub(crate) async fn a_lost_head_comes_back(user: &User) {
-    user.create("RayCluster", "lost", cluster(0)).await;
-    user.until_ready("lost").await;
-    let before = user.head("lost").await;
-    user.pods().delete(&before.name_any(), &DeleteParams::default().grace_period(0)).await.expect("deleted");
+/// kubectl, as this user; what it printed.
+async fn kubectl(user: &User, args: &[&str]) -> String {
+    let output = tokio::process::Command::from(kubectl_command(user)).args(args).output().await.expect("kubectl");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "kubectl {args:?}: {errors}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn kubectl_command(user: &User) -> Command {
+    let mut command = Command::new(manta_testkit::find_kubectl().expect("kubectl"));
+    command.arg("--kubeconfig").arg(&user.kubeconfig).args(["--namespace", &user.namespace]);
+    command.arg("--cache-dir").arg(user.kubeconfig.with_file_name("kubectl-cache")).stdin(Stdio::null());
+    command
+}
+
+/// Asks the dashboard through a port-forward.
+async fn through_a_forwarded_port(user: &User, pod: &str) -> String {
+    let mut forward = user.pods().portforward(pod, &[8265]).await.expect("a forward");
+    let mut stream = forward.take_stream(8265).expect("a stream");
+    stream.write_all(b"GET /api/version HTTP/1.0\r\nHost: x\r\n\r\n").await.expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("an answer");
+    answer
+}
+
+pub(crate) async fn a_cluster_survives_a_lost_head_and_a_pause(user: &User) {
+    user.create("RayCluster", "brief", head_only()).await;
+    user.until_ready("brief").await;
+    user.lose_head("brief").await;
+    user.until_ready("brief").await;
+
+    user.patch("RayCluster", "brief", json!({"spec": {"suspend": true}})).await;
+    user.until("RayCluster", "brief", |status| (status["state"] == "suspended").then_some(())).await;
+    poll(|| async { user.pods_with("ray.io/cluster=brief").await.is_empty().then_some(()) }).await;
+    user.patch("RayCluster", "brief", json!({"spec": {"suspend": false}})).await;
+    user.until_ready("brief").await;
+}
+
+pub(crate) async fn a_closed_cluster_wants_its_token(user: &User) {
+    user.apply_example("raycluster-auth.yaml").await;
+    user.until_ready("closed").await;
+    assert_eq!(user.python("closed", KNOCK).await, "401 200");
+    // The operator knows the token too.
+    let job = json!({"submissionMode": "HTTPMode", "clusterSelector": {"ray.io/cluster": "closed"},
+                     "entrypoint": "python -c \"print('inside')\""});
+    user.create("RayJob", "guest", job).await;
+    jobs::succeeds(user, "guest").await;
+}
+
+/// Asks for the list of jobs, first without the token, then with it.
+const KNOCK: &str = "
+import os, urllib.error, urllib.request
+def ask(headers):
+    try:
+        request = urllib.request.Request('http://localhost:8265/api/jobs/', headers=headers)
+        return urllib.request.urlopen(request, timeout=30).status
+    except urllib.error.HTTPError as error:
+        return error.code
+print(ask({}), ask({'Authorization': 'Bearer ' + os.environ['RAY_AUTH_TOKEN']}))
+";
+
+pub(crate) async fn hosts_of_a_replica_are_replaced_together(user: &User) {
+    user.apply_example("raycluster-multihost.yaml").await;
+    user.until_ready("pairs").await;
+    let first = user.workers("pairs").await;
+    let label = |key: &str| -> BTreeSet<String> {
+        first.iter().filter_map(|pod| pod.labels().get(&format!("ray.io/{key}")).cloned()).collect()
+    };
+    assert_eq!(label("replica-host-index"), BTreeSet::from(["0".to_owned(), "1".to_owned()]));
+    assert_eq!(label("worker-group-replica-name").len(), 1, "both belong to one replica");
+
+    user.pods().delete(&first[0].name_any(), &DeleteParams::default().grace_period(0)).await.expect("deleted");
+    let before: BTreeSet<Option<String>> = first.iter().map(ResourceExt::uid).collect();
     poll(|| async {
-        let head = user.head("lost").await;
-        let conditions = head.status.iter().flat_map(|s| s.conditions.iter().flatten());
-        let ready = conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True");
-        (head.uid() != before.uid() && ready).then_some(())
+        let now = user.workers("pairs").await;
+        let all_new = now.iter().all(|pod| !before.contains(&pod.uid()) && is_ready(pod));
+        (now.len() == 2 && all_new).then_some(())
     })
     .await;
-    user.until_ready("lost").await;
-}
-
-pub(crate) async fn a_cluster_is_suspended_and_resumed(user: &User) {
-    user.create("RayCluster", "pause", cluster(0)).await;
-    user.until_ready("pause").await;
-    suspend(user, true).await;
-    user.until("RayCluster", "pause", |status| (status["state"] == "suspended").then_some(())).await;
-    poll(|| async { user.pods_with("ray.io/cluster=pause").await.is_empty().then_some(()) }).await;
-    suspend(user, false).await;
-    user.until_ready("pause").await;
-}
-
-async fn suspend(user: &User, suspend: bool) {
-    let patch = Patch::Merge(json!({"spec": {"suspend": suspend}}));
-    user.ray("RayCluster").patch("pause", &PatchParams::default(), &patch).await.expect("patched");
-}
-
-pub(crate) async fn the_autoscaler_brings_workers(user: &User) {
-    let mut spec = cluster(0);
-    spec["enableInTreeAutoscaling"] = json!(true);
-    spec["autoscalerOptions"] = json!({"idleTimeoutSeconds": 5, "version": "v2"});
-    spec["headGroupSpec"]["rayStartParams"] = json!({"num-cpus": "0"});
-    spec["headGroupSpec"]["template"]["spec"]["restartPolicy"] = json!("Never");
-    spec["workerGroupSpecs"][0]["template"]["spec"]["restartPolicy"] = json!("Never");
-    user.create("RayCluster", "grow", spec).await;
-    user.until_ready("grow").await;
-    let head = user.head("grow").await.name_any();
-    let work = "import ray; ray.init(logging_level='error', log_to_driver=False); \
-                print(ray.get(ray.remote(lambda: 6 * 7).options(num_cpus=1).remote()))";
-    let params = kube::api::AttachParams::default().container("ray-head").stderr(false);
-    let mut attached = user.pods().exec(&head, vec!["python", "-c", work], &params).await.expect("exec");
-    let mut text = String::new();
-    attached.stdout().expect("stdout").read_to_string(&mut text).await.expect("output");
-    assert_eq!(text.trim(), "42", "the task ran on a worker that was not there before");
-    let workers = "ray.io/cluster=grow,ray.io/node-type=worker";
-    poll(|| async { user.pods_with(workers).await.is_empty().then_some(()) }).await;
+    user.until_ready("pairs").await;
 }

@@ -1,17 +1,10 @@
 //! RayJobs with real Ray.
 
+use kube::ResourceExt;
+use kube::api::ListParams;
 use serde_json::{Value, json};
 
-use crate::user::{User, cluster};
-
-fn job(mode: &str, script: &str) -> Value {
-    json!({
-        "submissionMode": mode,
-        "entrypoint": format!("python -c \"{script}\""),
-        "shutdownAfterJobFinishes": true,
-        "rayClusterSpec": cluster(0),
-    })
-}
+use crate::user::{User, poll};
 
 /// The status of a job that is over.
 async fn end(user: &User, name: &str) -> Value {
@@ -22,22 +15,59 @@ async fn end(user: &User, name: &str) -> Value {
     .await
 }
 
-pub(crate) async fn a_job_by_http_succeeds(user: &User) {
-    user.create("RayJob", "http", job("HTTPMode", "import ray; ray.init(); print(ray.get(ray.put(1)))")).await;
-    let status = end(user, "http").await;
-    assert_eq!((&status["jobDeploymentStatus"], &status["jobStatus"]), (&json!("Complete"), &json!("SUCCEEDED")));
+pub(crate) async fn succeeds(user: &User, name: &str) {
+    let status = end(user, name).await;
+    let ended = (&status["jobDeploymentStatus"], &status["jobStatus"]);
+    assert_eq!(ended, (&json!("Complete"), &json!("SUCCEEDED")), "{status}");
 }
 
 pub(crate) async fn a_job_by_a_submitter_pod_succeeds(user: &User) {
-    user.create("RayJob", "pod", job("K8sJobMode", "print('from the pod')")).await;
-    let status = end(user, "pod").await;
-    assert_eq!((&status["jobDeploymentStatus"], &status["jobStatus"]), (&json!("Complete"), &json!("SUCCEEDED")));
+    user.apply_example("rayjob-submitter.yaml").await;
+    succeeds(user, "sum").await;
+    let submitter = user.pods_with("job-name=sum").await.pop().expect("the submitter's pod").name_any();
+    let log = user.pods().logs(&submitter, &kube::api::LogParams::default()).await.expect("a log");
+    assert!(log.contains("sum: 6"), "{log}");
 }
 
-pub(crate) async fn a_job_that_fails_says_so(user: &User) {
-    user.create("RayJob", "bad", job("HTTPMode", "raise SystemExit(3)")).await;
-    let status = end(user, "bad").await;
+pub(crate) async fn a_job_by_a_sidecar_succeeds(user: &User) {
+    user.apply_example("rayjob-sidecar.yaml").await;
+    succeeds(user, "beside").await;
+}
+
+pub(crate) async fn a_job_by_hand_succeeds(user: &User) {
+    user.apply_example("rayjob-interactive.yaml").await;
+    let cluster = user
+        .until("RayJob", "by-hand", |status| {
+            let waits = status["jobDeploymentStatus"] == "Waiting";
+            status["rayClusterName"].as_str().filter(|_| waits).map(str::to_owned)
+        })
+        .await;
+    let head = user.head(&cluster).await.name_any();
+    let submit = "ray job submit --submission-id mine --no-wait -- python -c 'print(1)'";
+    let ran = user.run_in(&head, "ray-head", &["bash", "-c", submit]).await;
+    assert!(ran.ok, "{ran:?}");
+    user.patch("RayJob", "by-hand", json!({"spec": {"jobId": "mine"}})).await;
+    succeeds(user, "by-hand").await;
+}
+
+pub(crate) async fn a_failing_job_is_tried_again_and_says_why(user: &User) {
+    user.apply_example("rayjob-retry.yaml").await;
+    let first = user.until("RayJob", "stubborn", |s| s["rayClusterName"].as_str().map(str::to_owned)).await;
+    let status = end(user, "stubborn").await;
     assert_eq!((&status["jobDeploymentStatus"], &status["jobStatus"]), (&json!("Failed"), &json!("FAILED")));
-    assert_eq!(status["reason"], "AppFailed");
+    assert_eq!(
+        (&status["failed"], &status["succeeded"], &status["reason"]),
+        (&json!(2), &json!(0), &json!("AppFailed"))
+    );
     assert!(status["message"].as_str().is_some_and(|m| m.contains("exit code 3")), "{}", status["message"]);
+    assert_ne!(status["rayClusterName"], first, "the second attempt had a cluster of its own");
+}
+
+pub(crate) async fn a_schedule_brings_jobs(user: &User) {
+    user.apply_example("raycronjob.yaml").await;
+    let jobs = user.ray("RayJob");
+    let job = poll(|| async { jobs.list(&ListParams::default()).await.expect("jobs").items.pop() }).await;
+    // One is enough; another minute would only bring another.
+    user.patch("RayCronJob", "minutely", json!({"spec": {"suspend": true}})).await;
+    succeeds(user, &job.name_any()).await;
 }

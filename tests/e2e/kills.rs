@@ -1,26 +1,23 @@
 //! `manta up` killed without warning leaves nothing, and the next start says what it cleaned.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
 use std::sync::Arc;
 
-use crate::user::{Up, wait_for};
-
-type Test = (&'static str, fn());
-
-pub(crate) const ALL: &[Test] = &[("kills::nothing_is_left_after_a_kill", nothing_is_left_after_a_kill)];
+use crate::up::{Up, wait_for};
 
 /// Quick by default; `MANTA_KILLS=100` for certainty.
 fn rounds() -> usize {
     std::env::var("MANTA_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(3)
 }
 
-fn nothing_is_left_after_a_kill() {
-    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+pub(crate) fn nothing_is_left_after_a_kill() {
+    let mut folder = Arc::new(tempfile::tempdir().expect("a folder"));
     let manifest = folder.path().join("pod.yaml");
     fs::write(&manifest, POD).expect("a manifest");
-    let before = Seen::now();
-    let mut folder = folder;
+    let links = names_in(Path::new("/sys/class/net"));
     for round in 0..rounds() {
         let mut up = Up::start(Arc::clone(&folder), &["--in-memory", "-f", manifest.to_str().expect("a path")]);
         // Now early, now late: the kill must not care.
@@ -28,20 +25,25 @@ fn nothing_is_left_after_a_kill() {
             0 => up.until_printed("Running 1/1"),
             1 => up.until_printed("applied"),
             _ => up.until_printed("local mode is up"),
-        }
-        assert!(up.pid() > 1);
+        };
+        let traces = Traces::of(up.pid(), folder.path());
+        assert!(traces.processes.len() >= 3, "the world is seen: {traces:?}");
         folder = up.kill();
         // The kernel takes the world down right away, but not in no time.
-        wait_for(|| (Seen::now().beyond(&before) == Seen::default()).then_some(()));
+        wait_for(|| traces.left().is_empty().then_some(()));
+        let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
+        assert!(!mounts.contains(&*folder.path().to_string_lossy()), "no mount is left");
+        assert_eq!(names_in(Path::new("/sys/class/net")).difference(&links).count(), 0, "no link is left");
+        TcpListener::bind(("127.0.0.1", traces.port)).expect("the port is free");
     }
     let mut up = Up::start(Arc::clone(&folder), &["--in-memory"]);
     up.until_printed("local mode is up");
+    let traces = Traces::of(up.pid(), folder.path());
     drop(up);
-    wait_for(|| (Seen::now().beyond(&before) == Seen::default()).then_some(()));
+    wait_for(|| traces.left().is_empty().then_some(()));
     assert!(!folder.path().join("pods").exists(), "pod folders are gone");
-    let cgroups = fs::read_dir("/sys/fs/cgroup/memory").into_iter().flatten().flatten();
-    let own = cgroups.filter(|e| e.file_name().to_string_lossy().starts_with("manta-")).count();
-    assert_eq!(own, 0, "control groups are gone");
+    assert_eq!(manta_agent::clean_leftovers(folder.path()), None, "control groups are gone");
+    println!("{} rounds, nothing left", rounds());
 }
 
 const POD: &str = r#"
@@ -55,34 +57,72 @@ spec:
   - {name: m, emptyDir: {medium: Memory}}
 "#;
 
-/// Namespaces, mounts and links of this machine.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Seen {
+/// What a running local mode holds of the machine.
+#[derive(Debug)]
+pub(crate) struct Traces {
+    /// Process ids with the times they began, since ids come back.
+    processes: BTreeSet<(u32, String)>,
+    /// Namespaces that are not this test's own.
     namespaces: BTreeSet<String>,
-    mounts: BTreeSet<String>,
-    links: BTreeSet<String>,
+    port: u16,
 }
 
-impl Seen {
-    fn now() -> Self {
-        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let namespaces = processes
-            .flat_map(|p| ["net", "pid", "mnt"].map(|kind| fs::read_link(p.path().join("ns").join(kind))))
-            .filter_map(|link| link.ok()?.to_str().map(str::to_owned))
-            .collect();
-        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default().lines().map(str::to_owned).collect();
-        let links = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
-        let links = links.filter_map(|e| e.file_name().into_string().ok()).collect();
-        Self { namespaces, mounts, links }
-    }
-
-    /// What was not there before.
-    fn beyond(&self, before: &Self) -> Self {
-        let new = |a: &BTreeSet<String>, b: &BTreeSet<String>| a.difference(b).cloned().collect();
+impl Traces {
+    pub(crate) fn of(root: u32, folder: &Path) -> Self {
+        let all = processes();
+        let mut family = BTreeSet::from([root]);
+        // Parents have smaller numbers only mostly, so look until nobody new is found.
+        while all.iter().filter(|(pid, p)| family.contains(&p.parent) && !family.contains(pid)).count() > 0 {
+            family.extend(
+                all.iter().filter(|(_, p)| family.contains(&p.parent)).map(|(pid, _)| *pid).collect::<Vec<_>>(),
+            );
+        }
+        let own = namespaces(std::process::id());
+        let kubeconfig = fs::read_to_string(folder.join("kubeconfig")).expect("a kubeconfig");
+        let port = kubeconfig.split("https://127.0.0.1:").nth(1).expect("an address");
+        let port = port.chars().take_while(char::is_ascii_digit).collect::<String>();
         Self {
-            namespaces: new(&self.namespaces, &before.namespaces),
-            mounts: new(&self.mounts, &before.mounts),
-            links: new(&self.links, &before.links),
+            namespaces: family.iter().flat_map(|pid| namespaces(*pid)).filter(|n| !own.contains(n)).collect(),
+            processes: family.iter().filter_map(|pid| Some((*pid, all.get(pid)?.began.clone()))).collect(),
+            port: port.parse().expect("a port"),
         }
     }
+
+    /// What of it is still there.
+    pub(crate) fn left(&self) -> Vec<String> {
+        let all = processes();
+        let alive = self.processes.iter().filter(|(pid, began)| all.get(pid).is_some_and(|p| p.began == *began));
+        let held: BTreeSet<String> = all.keys().flat_map(|pid| namespaces(*pid)).collect();
+        let alive = alive.map(|(pid, _)| format!("process {pid}"));
+        let held = self.namespaces.intersection(&held).map(|n| format!("namespace {n}"));
+        alive.chain(held).collect()
+    }
+}
+
+struct Process {
+    parent: u32,
+    began: String,
+}
+
+fn processes() -> HashMap<u32, Process> {
+    let ids = names_in(Path::new("/proc"));
+    ids.iter().filter_map(|name| Some((name.parse().ok()?, process(name)?))).collect()
+}
+
+fn process(pid: &str) -> Option<Process> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name comes in parentheses and may hold anything; the state follows.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let parent = fields.get(1)?.parse().ok()?;
+    Some(Process { parent, began: (*fields.get(19)?).to_owned() })
+}
+
+fn namespaces(pid: u32) -> BTreeSet<String> {
+    let links = ["net", "pid", "mnt", "ipc", "uts"].map(|kind| fs::read_link(format!("/proc/{pid}/ns/{kind}")));
+    links.into_iter().filter_map(|link| link.ok()?.to_str().map(str::to_owned)).collect()
+}
+
+fn names_in(folder: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|e| e.file_name().into_string().ok()).collect()
 }

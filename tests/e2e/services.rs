@@ -1,34 +1,89 @@
 //! RayServices with real Ray.
 
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{LogParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::user::{User, cluster};
+use crate::user::{User, example, poll};
 
-const CODE: &str =
-    "from ray import serve\n@serve.deployment\nclass A:\n  def __call__(self, r): return 'served'\napp = A.bind()\n";
+pub(crate) async fn a_service_changes_without_a_failed_request(user: &User) {
+    user.apply_example("rayservice.yaml").await;
+    let first = serving(user).await;
+    start_load(user).await;
+    answered(user, "hello world").await;
 
-pub(crate) async fn a_service_answers_through_its_service(user: &User) {
-    let mut spec = cluster(0);
-    let head = &mut spec["headGroupSpec"]["template"]["spec"];
-    // The application is a file that the head writes for itself.
-    head["initContainers"] = json!([{
-        "name": "code", "image": "busybox", "command": ["sh", "-c", "printf '%s' \"$CODE\" > /code/app.py"],
-        "env": [{"name": "CODE", "value": CODE}], "volumeMounts": [{"name": "code", "mountPath": "/code"}],
-    }]);
-    head["containers"][0]["volumeMounts"] = json!([{"name": "code", "mountPath": "/home/ray/code"}]);
-    head["volumes"] = json!([{"name": "code", "emptyDir": {}}]);
-    let serve = "applications:\n- name: a\n  route_prefix: /\n  import_path: app:app\n  \
-                 runtime_env: {env_vars: {PYTHONPATH: /home/ray/code}}\n";
-    user.create("RayService", "svc", json!({"serveConfigV2": serve, "rayClusterConfig": spec})).await;
-    let status = user.until("RayService", "svc", |status| is_ready(status).then(|| status.clone())).await;
-    let cluster = status["activeServiceStatus"]["rayClusterName"].as_str().expect("a cluster").to_owned();
-    let head = user.head(&cluster).await.metadata.name.expect("a name");
-    let fetch =
-        "import urllib.request as u; print(u.urlopen('http://svc-serve-svc:8000/', timeout=20).read().decode())";
-    assert_eq!(user.run_in(&head, &["python", "-c", fetch]).await.trim(), "served");
+    let config = example("rayservice.yaml")[1]["spec"]["serveConfigV2"].as_str().expect("a config").to_owned();
+    let changed = config.replace("greeting: hello", "greeting: good morning");
+    user.patch("RayService", "greeter", json!({"spec": {"serveConfigV2": changed}})).await;
+    answered(user, "good morning world").await;
+    assert_eq!(serving(user).await, first, "the same cluster, with another configuration");
+
+    let upgrade = json!({"spec": {
+        "rayClusterDeletionDelaySeconds": 3,
+        "rayClusterConfig": {"headGroupSpec": {"rayStartParams": {"num-cpus": "2"}}},
+        "serveConfigV2": config.replace("greeting: hello", "greeting: welcome"),
+    }});
+    user.patch("RayService", "greeter", upgrade).await;
+    answered(user, "welcome world").await;
+    let second = poll(|| async { Some(serving(user).await).filter(|name| *name != first) }).await;
+    poll(|| async { user.ray("RayCluster").get_opt(&first).await.expect("the API").is_none().then_some(()) }).await;
+    let before = requests(user).await;
+    poll(|| async { (requests(user).await > before + 20).then_some(()) }).await;
+    assert_eq!(serving(user).await, second);
+    let log = load(user).await;
+    let failures: Vec<&str> = log.lines().filter(|line| line.starts_with("failed")).collect();
+    assert_eq!(failures, [] as [&str; 0], "of {} requests", requests(user).await);
+}
+
+/// The cluster that serves once the service is ready.
+async fn serving(user: &User) -> String {
+    user.until("RayService", "greeter", |status| {
+        let name = status["activeServiceStatus"]["rayClusterName"].as_str()?;
+        (is_ready(status) && !name.is_empty()).then(|| name.to_owned())
+    })
+    .await
 }
 
 fn is_ready(status: &Value) -> bool {
     let conditions = status["conditions"].as_array().into_iter().flatten();
     conditions.into_iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
+}
+
+/// A pod that calls the service without pause, each time with a new connection, and prints what it got.
+async fn start_load(user: &User) {
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "load"},
+        "spec": {"terminationGracePeriodSeconds": 0, "containers": [
+            {"name": "load", "image": "rayproject/ray:2.60.0", "command": ["python", "-c", LOAD]},
+        ]},
+    }))
+    .expect("a pod");
+    user.pods().create(&PostParams::default(), &pod).await.expect("created");
+}
+
+const LOAD: &str = "
+import time, urllib.request
+number = 0
+while True:
+    number += 1
+    try:
+        answer = urllib.request.urlopen('http://greeter-serve-svc:8000/', timeout=60).read().decode()
+        print(number, answer, flush=True)
+    except Exception as error:
+        print('failed', number, time.time(), repr(error), flush=True)
+    time.sleep(0.05)
+";
+
+/// What the load printed, as far back as it matters.
+async fn load(user: &User) -> String {
+    user.pods().logs("load", &LogParams::default()).await.unwrap_or_default()
+}
+
+async fn requests(user: &User) -> usize {
+    load(user).await.lines().count()
+}
+
+async fn answered(user: &User, text: &str) {
+    let last = LogParams { tail_lines: Some(1), ..LogParams::default() };
+    poll(|| async { user.pods().logs("load", &last).await.ok()?.contains(text).then_some(()) }).await;
 }

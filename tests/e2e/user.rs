@@ -1,143 +1,167 @@
-//! A user of local mode: starts it, applies things, waits, looks.
+//! Users of local mode: each has a namespace, applies things, waits, looks.
 
-use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::api::{ApiResource, AttachParams, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
-use tempfile::TempDir;
+use tokio::io::AsyncReadExt;
 
-pub(crate) const MANTA: &str = env!("CARGO_BIN_EXE_manta");
+use crate::up::Up;
 
 /// A running `manta up` and a client for it.
-pub(crate) struct User {
-    pub(crate) client: Client,
+pub(crate) struct Machine {
+    client: Client,
+    kubeconfig: PathBuf,
     _up: Up,
 }
 
-/// `manta up` as a child; ends with the value.
-pub(crate) struct Up {
-    child: Child,
-    pub(crate) folder: Arc<TempDir>,
-    pub(crate) printed: Arc<Mutex<Vec<String>>>,
+/// One who uses it, in a namespace of their own.
+pub(crate) struct User {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    pub(crate) kubeconfig: PathBuf,
 }
 
-impl Up {
-    /// Starts it in a folder of its own, or in one that an earlier run used.
-    pub(crate) fn start(folder: Arc<TempDir>, args: &[&str]) -> Self {
-        let mut child = Command::new(MANTA)
-            .args(["up", "--port", "0", "--state"])
-            .arg(folder.path())
-            .args(args)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .expect("manta up");
-        let printed = Arc::new(Mutex::new(Vec::new()));
-        let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
-        let kept = Arc::clone(&printed);
-        std::thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
-                kept.lock().expect("no panic").push(line);
-            }
-        });
-        Self { child, folder, printed }
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Waits until a line with this text was printed.
-    pub(crate) fn until_printed(&mut self, text: &str) {
-        wait_for(|| {
-            let ended = self.child.try_wait().expect("a child");
-            assert!(ended.is_none(), "manta up ended early: {ended:?}");
-            self.printed.lock().expect("no panic").iter().any(|line| line.contains(text)).then_some(())
-        });
-    }
-
-    /// Ends it without warning.
-    pub(crate) fn kill(mut self) -> Arc<TempDir> {
-        self.child.kill().expect("killed");
-        self.child.wait().expect("ended");
-        Arc::clone(&self.folder)
-    }
-}
-
-impl Drop for Up {
-    fn drop(&mut self) {
-        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
-            let _ = Command::new("kill").arg(self.child.id().to_string()).status();
-            let _ = self.child.wait();
-        }
-    }
-}
-
-/// Asks again until there is an answer.
-pub(crate) fn wait_for<T>(mut ask: impl FnMut() -> Option<T>) -> T {
-    let end = std::time::Instant::now() + Duration::from_secs(120);
-    loop {
-        if let Some(answer) = ask() {
-            return answer;
-        }
-        assert!(std::time::Instant::now() < end, "waited for two minutes in vain");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// Whether there is a Ray to test with.
+/// Makes sure there is a Ray to test with: the first pod that needs it brings it.
 pub(crate) fn ray_environment() -> Result<(), String> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
-    let folder = cache.ok_or("no home folder")?.join("manta/envs");
-    match manta_agent::images::installed(&folder, "ray").is_empty() {
-        false => Ok(()),
-        true => Err(format!("no Ray in {}; `manta demo` installs one", folder.display())),
+    let envs = cache.ok_or("no home folder")?.join("manta/envs");
+    if !manta_agent::images::installed(&envs, "ray").is_empty() {
+        return Ok(());
     }
+    println!("installing Ray into {}", envs.display());
+    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+    let manifest = folder.path().join("pod.yaml");
+    std::fs::write(&manifest, FIRST_POD).expect("a manifest");
+    let mut up = Up::start(folder, &["--in-memory", "-f", manifest.to_str().expect("a path")]);
+    let line = up.until_any_printed(&["Succeeded", "ErrImagePull"], Duration::from_secs(1800));
+    if line.contains("Succeeded") { Ok(()) } else { Err(line) }
 }
 
-impl User {
+const FIRST_POD: &str = "{apiVersion: v1, kind: Pod, metadata: {name: first}, spec: {restartPolicy: Never, \
+                         containers: [{name: c, image: 'rayproject/ray:2.60.0', command: ['true']}]}}";
+
+/// What a scenario needs and this machine lacks.
+pub(crate) fn lacks(scenario: &str) -> Option<String> {
+    if scenario.starts_with("reduced") {
+        return crate::reduced::lacks();
+    }
+    let redis = ["/usr/bin/redis-server", "/usr/local/bin/redis-server"];
+    let missing = scenario.contains("redis") && !redis.iter().any(|path| Path::new(path).exists());
+    missing.then(|| "no redis-server; install it with the package system".to_owned())
+}
+
+/// What programs may still take without harm, in bytes.
+pub(crate) fn free_memory() -> i64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    line.and_then(|l| l.split_whitespace().next()?.parse::<i64>().ok()).unwrap_or(0) * 1024
+}
+
+/// A file of `examples/`, document by document.
+pub(crate) fn example(name: &str) -> Vec<Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    serde_saphyr::from_multiple(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+impl Machine {
     pub(crate) async fn start() -> Self {
-        let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+        let gates = "RayCronJob=true,GCSFaultToleranceEmbeddedStorage=true";
+        Self::run(Arc::new(tempfile::tempdir().expect("a folder")), &["--in-memory", "--feature-gates", gates]).await
+    }
+
+    /// Starts it in a folder and waits until it can be used.
+    pub(crate) async fn run(folder: Arc<tempfile::TempDir>, args: &[&str]) -> Self {
         let kubeconfig = folder.path().join("kubeconfig");
-        let mut up = Up::start(folder, &["--in-memory"]);
+        let mut up = Up::start(folder, args);
         let up = tokio::task::spawn_blocking(move || {
             up.until_printed("local mode is up");
             up
         })
         .await
         .expect("local mode is up");
-        let file = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
+        let file = Kubeconfig::read_from(&kubeconfig).expect("a kubeconfig");
         let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.expect("a config");
-        Self { client: Client::try_from(config).expect("a client"), _up: up }
+        Self { client: Client::try_from(config).expect("a client"), kubeconfig, _up: up }
     }
 
+    /// Ends it without warning.
+    pub(crate) fn kill(self) -> Arc<tempfile::TempDir> {
+        self._up.kill()
+    }
+
+    /// A user with a new namespace, named after what they are going to do.
+    pub(crate) async fn user(&self, purpose: &str) -> User {
+        let name = purpose.rsplit("::").next().unwrap_or(purpose).replace('_', "-");
+        let user = self.user_of(name.trim_end_matches('-'));
+        let namespace: Namespace =
+            serde_json::from_value(json!({"metadata": {"name": user.namespace}})).expect("a namespace");
+        Api::all(self.client.clone()).create(&PostParams::default(), &namespace).await.expect("created");
+        user
+    }
+
+    /// A user of a namespace that is there.
+    pub(crate) fn user_of(&self, namespace: &str) -> User {
+        User { client: self.client.clone(), namespace: namespace.to_owned(), kubeconfig: self.kubeconfig.clone() }
+    }
+}
+
+/// How a command in a pod ended.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) ok: bool,
+}
+
+impl User {
     pub(crate) fn ray(&self, kind: &str) -> Api<DynamicObject> {
-        let resource = ApiResource {
-            group: "ray.io".into(),
-            version: "v1".into(),
-            api_version: "ray.io/v1".into(),
-            kind: kind.into(),
-            plural: format!("{}s", kind.to_lowercase()),
-        };
-        Api::namespaced_with(self.client.clone(), "default", &resource)
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("ray.io", "v1", kind));
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
     }
 
     pub(crate) fn pods(&self) -> Api<Pod> {
-        Api::namespaced(self.client.clone(), "default")
+        Api::namespaced(self.client.clone(), &self.namespace)
     }
 
     pub(crate) async fn create(&self, kind: &str, name: &str, spec: Value) {
         let object = json!({"apiVersion": "ray.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
-        let object: DynamicObject = serde_json::from_value(object).expect("an object");
-        self.ray(kind).create(&PostParams::default(), &object).await.expect("created");
+        self.apply(&[object]).await;
+    }
+
+    pub(crate) async fn apply_example(&self, name: &str) {
+        self.apply(&example(name)).await;
+    }
+
+    /// Applies objects to the user's namespace.
+    pub(crate) async fn apply(&self, documents: &[Value]) {
+        for document in documents {
+            self.try_apply(document).await.expect("applied");
+        }
+    }
+
+    pub(crate) async fn try_apply(&self, document: &Value) -> Result<(), String> {
+        let object: DynamicObject = serde_json::from_value(document.clone()).map_err(|e| e.to_string())?;
+        let types = object.types.clone().ok_or("no kind")?;
+        let (group, version) = types.api_version.split_once('/').unwrap_or(("", &types.api_version));
+        let kind = GroupVersionKind::gvk(group, version, &types.kind);
+        let found = kube::discovery::oneshot::pinned_kind(&self.client, &kind).await;
+        let (resource, _) = found.map_err(|e| format!("{} is not served here: {e}", types.kind))?;
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
+        let params = PatchParams::apply("e2e").force();
+        api.patch(&object.name_any(), &params, &Patch::Apply(&object)).await.map(drop).map_err(|e| e.to_string())
+    }
+
+    pub(crate) async fn patch(&self, kind: &str, name: &str, patch: Value) {
+        self.ray(kind).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched");
     }
 
     /// Waits until the status of a Ray resource is as wanted.
@@ -150,9 +174,20 @@ impl User {
         self.until("RayCluster", cluster, |status| (status["state"] == "ready").then_some(())).await;
     }
 
+    /// Deletes a Ray resource and waits until it is gone.
+    pub(crate) async fn delete(&self, kind: &str, name: &str) {
+        let api = self.ray(kind);
+        api.delete(name, &DeleteParams::default()).await.expect("deleted");
+        poll(|| async { api.get_opt(name).await.expect("the API").is_none().then_some(()) }).await;
+    }
+
     /// The pods with a label, by name.
     pub(crate) async fn pods_with(&self, selector: &str) -> Vec<Pod> {
         self.pods().list(&ListParams::default().labels(selector)).await.expect("pods").items
+    }
+
+    pub(crate) async fn workers(&self, cluster: &str) -> Vec<Pod> {
+        self.pods_with(&format!("ray.io/cluster={cluster},ray.io/node-type=worker")).await
     }
 
     pub(crate) async fn head(&self, cluster: &str) -> Pod {
@@ -160,41 +195,82 @@ impl User {
         poll(|| async { self.pods_with(&selector).await.pop() }).await
     }
 
-    pub(crate) async fn run_in(&self, pod: &str, command: &[&str]) -> String {
-        use tokio::io::AsyncReadExt;
-        let params = kube::api::AttachParams::default().stdout(true).stderr(true);
-        let mut attached = self.pods().exec(pod, command.to_vec(), &params).await.expect("exec");
-        let mut text = String::new();
-        attached.stdout().expect("stdout").read_to_string(&mut text).await.expect("output");
-        text
+    /// Takes the head pod away without grace and waits until another is ready.
+    pub(crate) async fn lose_head(&self, cluster: &str) {
+        let before = self.head(cluster).await;
+        self.pods().delete(&before.name_any(), &DeleteParams::default().grace_period(0)).await.expect("deleted");
+        poll(|| async {
+            let head = self.head(cluster).await;
+            (head.uid() != before.uid() && is_ready(&head)).then_some(())
+        })
+        .await;
     }
 
-    /// Removes all Ray resources and waits until their pods are gone.
-    pub(crate) async fn clean(&self) {
+    /// Runs Python in the head of a cluster; what it printed.
+    pub(crate) async fn python(&self, cluster: &str, script: &str) -> String {
+        let head = self.head(cluster).await.name_any();
+        let ran = self.run_in(&head, "ray-head", &["python", "-c", script]).await;
+        assert!(ran.ok, "{}", ran.stderr);
+        ran.stdout.trim().to_owned()
+    }
+
+    pub(crate) async fn run_in(&self, pod: &str, container: &str, command: &[&str]) -> Ran {
+        let params = AttachParams::default().container(container).stdin(false).stdout(true).stderr(true);
+        let mut attached = self.pods().exec(pod, command.to_vec(), &params).await.expect("exec");
+        let (mut out, mut err) = (attached.stdout().expect("stdout"), attached.stderr().expect("stderr"));
+        let status = attached.take_status().expect("a status");
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        let (read_out, read_err) = (out.read_to_string(&mut stdout), err.read_to_string(&mut stderr));
+        let (first, second, status) = futures::join!(read_out, read_err, status);
+        first.and(second).expect("output");
+        Ran { ok: status.is_some_and(|s| s.status.as_deref() == Some("Success")), stdout, stderr }
+    }
+
+    /// Removes everything and waits until the pods are gone, so that the next one has the machine's memory.
+    pub(crate) async fn leave(&self) {
         for kind in ["RayCronJob", "RayJob", "RayService", "RayCluster"] {
             for object in self.ray(kind).list(&ListParams::default()).await.expect("a list") {
                 let _ = self.ray(kind).delete(&object.name_any(), &DeleteParams::default()).await;
             }
         }
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        if self.namespace != "default" {
+            namespaces.delete(&self.namespace, &DeleteParams::default()).await.expect("deleted");
+        }
+        // Serve takes its time to end; nobody waits for it here.
+        let now = DeleteParams::default().grace_period(0);
+        let _ = self.pods().delete_collection(&now, &ListParams::default()).await;
         let gone = poll(|| async {
             self.pods().list(&ListParams::default()).await.expect("pods").items.is_empty().then_some(())
         });
         if tokio::time::timeout(Duration::from_secs(90), gone).await.is_err() {
-            println!("pods are left:\n{}", self.describe().await);
+            println!("pods are left in {}:\n{}", self.namespace, self.describe().await);
         }
     }
 
-    /// The pods in a few words, for a failure.
+    /// What there is in a few words, for a failure.
     pub(crate) async fn describe(&self) -> String {
+        let mut lines = Vec::new();
+        for kind in ["RayCluster", "RayJob", "RayService", "RayCronJob"] {
+            let list = self.ray(kind).list(&ListParams::default()).await.map(|l| l.items).unwrap_or_default();
+            lines.extend(list.iter().map(|o| format!("{kind} {}: {}", o.name_any(), o.data["status"])));
+        }
         let pods = self.pods().list(&ListParams::default()).await.map(|l| l.items).unwrap_or_default();
-        let one = |p: &Pod| format!("{}: {}", p.name_any(), serde_json::to_string(&p.status).unwrap_or_default());
-        pods.iter().map(one).collect::<Vec<_>>().join("\n")
+        for pod in pods {
+            lines.push(format!("Pod {}: {}", pod.name_any(), json!(pod.status)));
+        }
+        lines.join("\n")
     }
+}
+
+pub(crate) fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
+    conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
 /// Asks again until there is an answer; the scenario has the deadline.
 pub(crate) async fn poll<T, F: Future<Output = Option<T>>>(ask: impl Fn() -> F) -> T {
-    let mut tick = tokio::time::interval(Duration::from_millis(200));
+    let mut tick = tokio::time::interval(Duration::from_millis(250));
     loop {
         tick.tick().await;
         if let Some(answer) = ask().await {
@@ -203,18 +279,13 @@ pub(crate) async fn poll<T, F: Future<Output = Option<T>>>(ask: impl Fn() -> F) 
     }
 }
 
-/// A cluster of one head and some workers of one CPU each.
-pub(crate) fn cluster(workers: usize) -> Value {
-    let container = |name: &str, memory: &str| {
-        json!({"name": name, "image": "rayproject/ray:2.60.0",
-               "resources": {"requests": {"cpu": "1", "memory": "512Mi"}, "limits": {"cpu": "1", "memory": memory}}})
-    };
+/// A cluster of one head alone.
+pub(crate) fn head_only() -> Value {
     json!({
         "rayVersion": "2.60.0",
-        "headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": [container("ray-head", "2Gi")]}}},
-        "workerGroupSpecs": [{
-            "groupName": "w", "replicas": workers, "minReplicas": 0, "maxReplicas": 3, "rayStartParams": {},
-            "template": {"spec": {"containers": [container("ray-worker", "1Gi")]}},
-        }],
+        "headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": [{
+            "name": "ray-head", "image": "rayproject/ray:2.60.0",
+            "resources": {"requests": {"cpu": "1", "memory": "512Mi"}, "limits": {"cpu": "1", "memory": "2Gi"}},
+        }]}}},
     })
 }

@@ -5,6 +5,7 @@ mod check;
 mod operator;
 mod parity;
 mod process;
+mod redis;
 mod takeover;
 mod test;
 mod workspace;

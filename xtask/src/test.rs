@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use manta_testkit::{ControlPlane, LEDGER_VARIABLE, SHARED_VARIABLE};
 
 use crate::process::{Outcome, Step, all_good, cargo, say, step};
-use crate::{check, parity, takeover, workspace};
+use crate::{check, parity, redis, takeover, workspace};
 
 /// How many passed and how many did not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -29,6 +29,7 @@ pub(crate) fn run() -> Result<bool> {
     let mut total = Counts::default();
     let mut steps = check::run();
 
+    steps.push(step("redis-server", redis::obtain));
     let plane = step_with_value(&mut steps, "control plane", ControlPlane::start);
     let ledger = std::env::temp_dir().join(format!("manta-test-ledger-{}", std::process::id()));
     steps.push(step("tests", || {

@@ -120,7 +120,7 @@ pub(crate) fn summarise_pod(pod: &Pod) -> String {
         })
     });
     let unscheduled = status.conditions.iter().flatten().find(|c| c.type_ == "PodScheduled" && c.status == "False");
-    let why = waiting.or_else(|| unscheduled.and_then(|c| c.message.clone()));
+    let why = waiting.or_else(|| unscheduled.and_then(|c| c.message.as_deref().map(advise)));
     let phase =
         if pod.metadata.deletion_timestamp.is_some() { "Terminating" } else { status.phase.as_deref().unwrap_or("") };
     let mut text = format!("{phase} {ready}/{}", all.len().max(1));
@@ -131,6 +131,16 @@ pub(crate) fn summarise_pod(pod: &Pod) -> String {
         text.push_str(&format!(", {why}"));
     }
     text
+}
+
+/// The scheduler's words, and what to do when the machine is too small.
+fn advise(message: &str) -> String {
+    let flags = [("Insufficient cpu", "--cpus"), ("Insufficient memory", "--memory")];
+    let short: Vec<&str> = flags.iter().filter(|(text, _)| message.contains(text)).map(|(_, flag)| *flag).collect();
+    match short.as_slice() {
+        [] => message.to_owned(),
+        flags => format!("{message} (declare more with {}, or ask for less)", flags.join(" and ")),
+    }
 }
 
 #[cfg(test)]
@@ -158,5 +168,16 @@ mod tests {
         ]}}))
         .unwrap();
         assert_eq!(summarise_pod(&pod), "Pending 0/1, 2 restarts, ErrImagePull: no");
+    }
+
+    #[test]
+    fn a_machine_too_small_can_be_declared_bigger() {
+        let check = |message: &str, expect: &str| assert_eq!(advise(message), format!("{message}{expect}"));
+        check("0/1: 1 Insufficient memory.", " (declare more with --memory, or ask for less)");
+        check(
+            "0/1: 1 Insufficient cpu, 1 Insufficient memory.",
+            " (declare more with --cpus and --memory, or ask for less)",
+        );
+        check("0/1: 1 Too many pods.", "");
     }
 }

@@ -1,0 +1,97 @@
+//! `manta up` as a child process.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// A busy machine may be slow.
+const PATIENCE: Duration = Duration::from_secs(180);
+pub(crate) const MANTA: &str = env!("CARGO_BIN_EXE_manta");
+
+/// A running `manta up`; ends with the value.
+pub(crate) struct Up {
+    child: Child,
+    pub(crate) folder: Arc<TempDir>,
+    printed: Arc<Mutex<Vec<String>>>,
+}
+
+/// The command in a folder of its own, or in one that an earlier run used.
+pub(crate) fn command(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(MANTA);
+    command.args(["up", "--port", "0", "--state"]).arg(folder).args(args);
+    command
+}
+
+impl Up {
+    pub(crate) fn start(folder: Arc<TempDir>, args: &[&str]) -> Self {
+        let command = command(folder.path(), args);
+        Self::spawn(command, folder)
+    }
+
+    pub(crate) fn spawn(mut command: Command, folder: Arc<TempDir>) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().expect("manta up");
+        let printed = Arc::new(Mutex::new(Vec::new()));
+        let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+        let kept = Arc::clone(&printed);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                kept.lock().expect("no panic").push(line);
+            }
+        });
+        Self { child, folder, printed }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until a line with this text was printed, and returns it.
+    pub(crate) fn until_printed(&mut self, text: &str) -> String {
+        self.until_any_printed(&[text], PATIENCE)
+    }
+
+    pub(crate) fn until_any_printed(&mut self, texts: &[&str], patience: Duration) -> String {
+        wait_as_long_as(patience, || {
+            let ended = self.child.try_wait().expect("a child");
+            let printed = self.printed.lock().expect("no panic");
+            assert!(ended.is_none(), "manta up ended early: {ended:?}\n{}", printed.join("\n"));
+            printed.iter().find(|line| texts.iter().any(|text| line.contains(text))).cloned()
+        })
+    }
+
+    /// Ends it without warning.
+    pub(crate) fn kill(mut self) -> Arc<TempDir> {
+        self.child.kill().expect("killed");
+        self.child.wait().expect("ended");
+        Arc::clone(&self.folder)
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Asks again until there is an answer.
+pub(crate) fn wait_for<T>(ask: impl FnMut() -> Option<T>) -> T {
+    wait_as_long_as(PATIENCE, ask)
+}
+
+fn wait_as_long_as<T>(patience: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + patience;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < end, "waited for {} s in vain", patience.as_secs());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
