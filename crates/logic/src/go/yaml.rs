@@ -81,7 +81,7 @@ fn options() -> Options {
 }
 
 /// How Go's JSON decoder calls a value.
-fn json_kind(value: &Value) -> &'static str {
+pub fn json_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

@@ -1,5 +1,6 @@
 //! What HTTPMode posts to the dashboard.
 
+use crate::go::yaml;
 use crate::job::runtime_env;
 use manta_api::RayJobSpec;
 use serde_json::{Map, Value};
@@ -39,7 +40,7 @@ pub fn resources(text: &str) -> Result<Value, String> {
     match resources.iter().find(|(_, amount)| !amount.is_number()) {
         Some((name, amount)) => Err(format!(
             "json: cannot unmarshal {} into Go value of type float32: entrypointResources.{name} must be a number",
-            kind(amount)
+            yaml::json_kind(amount)
         )),
         None => Ok(Value::Object(resources)),
     }
@@ -60,17 +61,6 @@ fn is_empty(value: &Value) -> bool {
         Value::String(text) => text.is_empty(),
         Value::Object(fields) => fields.is_empty(),
         _ => false,
-    }
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
     }
 }
 
