@@ -46,6 +46,8 @@ pub mod annotation {
     pub const NUM_WORKER_GROUPS: &str = "ray.io/num-worker-groups";
     pub const DISABLE_HEAD_RESTART: &str = "ray.io/disable-provisioned-head-restart";
     pub const INITIALIZING_TIMEOUT: &str = "ray.io/initializing-timeout";
+    /// How long an upgrade of a RayService may make no progress before it is rolled back; `0` waits for ever.
+    pub const UPGRADE_TIMEOUT: &str = "ray.io/upgrade-timeout";
     pub const CRONJOB_SCHEDULED: &str = "ray.io/cronjob-scheduled-timestamp";
     /// Written on a RayCluster that its RayService uses no more: the time from which on it may be deleted.
     pub const DELETE_AFTER: &str = "ray.io/delete-after";

@@ -16,6 +16,8 @@ pub mod hash;
 pub mod job;
 pub mod labels;
 pub mod names;
+#[cfg(test)]
+mod properties;
 pub mod quantity;
 pub mod service;
 pub mod text_map;

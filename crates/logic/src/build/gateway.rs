@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn routes_are_compared_by_what_matters() {
-        // 105
+        // 105; RayService edge 55
         let (active, pending) = (cluster(json!({})), cluster(json!({})));
         let [active, pending] = [(&active, 80), (&pending, 20)].map(|(cluster, weight)| Backend { cluster, weight });
         let spec = http_route(&service(), active, Some(pending))["spec"].clone();
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn gateways_are_compared_by_what_matters() {
-        // 106
+        // 106; RayService edge 53
         let spec = gateway(&service()).unwrap()["spec"].clone();
         for (path, value, expect) in [
             ("/gatewayClassName", json!("x"), false),

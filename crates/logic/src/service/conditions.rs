@@ -9,6 +9,8 @@ use manta_api::RayServiceStatus;
 pub(super) const READY: &str = "Ready";
 pub(super) const UPGRADE_IN_PROGRESS: &str = "UpgradeInProgress";
 pub(super) const ROLLBACK_IN_PROGRESS: &str = "RollbackInProgress";
+/// Ours alone, and there only while an upgrade stands still.
+pub(super) const UPGRADE_STALLED: &str = "UpgradeStalled";
 pub(super) const SUSPENDING: &str = "Suspending";
 pub(super) const SUSPENDED: &str = "Suspended";
 
@@ -73,11 +75,18 @@ pub(super) fn work_out(pass: &mut Pass<'_>) {
 }
 
 fn upgrade_in_progress(pass: &mut Pass<'_>) {
-    match (pass.active_name().is_some(), pass.has_pending_name()) {
-        (true, true) => {
-            let message = progress::message(pass);
-            set(pass, UPGRADE_IN_PROGRESS, "True", "BothActivePendingClustersExist", &message);
-        }
+    let names = (pass.active_name().is_some(), pass.has_pending_name());
+    if names != (true, true) || pass.is_rolling_back() {
+        remove(pass, UPGRADE_STALLED);
+    }
+    match names {
+        (true, true) => set(
+            pass,
+            UPGRADE_IN_PROGRESS,
+            "True",
+            "BothActivePendingClustersExist",
+            "Both active and pending Ray clusters exist",
+        ),
         (true, false) if progress::was_given_up(pass) => {}
         (true, false) => set(
             pass,

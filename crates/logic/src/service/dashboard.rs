@@ -132,6 +132,12 @@ impl Details {
 }
 
 impl ClusterKnown {
+    /// The head is not ready: what was heard holds no more, what was submitted may.
+    pub fn lose_head(&mut self) {
+        self.heard = None;
+        self.running_since = None;
+    }
+
     /// The applications as last heard, if the last answer was one.
     pub fn details(&self) -> Option<&Details> {
         self.heard.as_ref().and_then(|heard| heard.answer.as_ref().ok())

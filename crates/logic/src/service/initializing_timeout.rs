@@ -8,21 +8,16 @@ use super::plan::{Pass, Side};
 use crate::action::Event;
 use crate::go::duration;
 use crate::validate::service::initializing_timeout;
-use jiff::SignedDuration;
 
 /// Whether the time has run out in an earlier pass: then only the clean-up goes on.
 pub(super) fn is_over(pass: &Pass<'_>) -> bool {
     conditions::reason(&pass.status, READY) == Some(INITIALIZING_TIMEOUT) && !conditions::is_true(&pass.status, READY)
 }
 
-/// The limit that the user set, if any.
-pub(super) fn limit(pass: &Pass<'_>) -> Option<SignedDuration> {
-    initializing_timeout(pass.seen.service.metadata.annotations.as_ref()).ok().flatten()
-}
-
 /// Gives up a service that has been initializing for too long.
 pub(super) fn check(pass: &mut Pass<'_>) {
-    let Some(limit) = limit(pass) else { return };
+    let annotations = pass.seen.service.metadata.annotations.as_ref();
+    let Some(limit) = initializing_timeout(annotations).ok().flatten() else { return };
     let Some(ready) = conditions::get(&pass.status, READY).filter(|ready| ready.reason == INITIALIZING) else {
         return;
     };

@@ -19,6 +19,7 @@ mod endpoints;
 mod gateway;
 mod initializing_timeout;
 mod observed;
+mod obstacle;
 mod plan;
 mod progress;
 mod rollback;

@@ -1,62 +1,63 @@
-//! Upgrades that make no progress: after a while they say so, and in the end they are rolled back.
+//! Upgrades that make no progress: they say so, and those that cannot come through are rolled back.
 //!
-//! KubeRay waits for ever, with two clusters. Here an upgrade has an hour, or what `ray.io/initializing-timeout`
-//! says, since its cluster was made or its traffic last moved. The revision that was given up is remembered in
-//! the condition, and not tried again until the spec changes. While the active cluster serves nobody there is nothing
-//! to go back to, and the upgrade goes on.
+//! KubeRay waits for ever, with two clusters, and says nothing. Here the condition `UpgradeStalled` says after ten
+//! minutes what the upgrade waits for. What is only slow (nodes, images, models that load) is waited for as long as it
+//! takes. What fails by itself is rolled back after an hour, if there is an active cluster that serves. The annotation
+//! `ray.io/upgrade-timeout` sets another limit, for both, or with `0` none. What was given up is not tried again until
+//! the spec changes.
 
-use super::conditions::{self, ROLLBACK_IN_PROGRESS, UPGRADE_IN_PROGRESS};
+use super::conditions::{self, ROLLBACK_IN_PROGRESS, UPGRADE_IN_PROGRESS, UPGRADE_STALLED};
+use super::obstacle::{self, Obstacle};
 use super::plan::Pass;
-use super::{endpoints, initializing_timeout, services};
+use super::{endpoints, services};
 use crate::action::Event;
 use crate::build::cluster_facts as facts;
-use crate::go::duration;
 use crate::names;
+use crate::validate::service::{UpgradeTimeout, upgrade_timeout};
 use jiff::{SignedDuration, Timestamp};
 
 /// After this time without progress the upgrade says so.
 const QUIET: SignedDuration = SignedDuration::from_mins(10);
-/// After this time it is given up.
-const LONGEST: SignedDuration = SignedDuration::from_hours(1);
+/// How much longer an upgrade may fail by itself before it is given up.
+const FAILING: SignedDuration = SignedDuration::from_mins(50);
 
-/// The reason in the conditions.
-const TIMED_OUT: &str = "UpgradeTimedOut";
+/// The reason in the conditions of an upgrade that was given up.
+const GIVEN_UP: &str = "UpgradeGivenUp";
 
-/// Gives up an upgrade that has run out of time.
+/// Tells of an upgrade that stands still, and gives up one that has run out of time.
 pub(super) fn plan(pass: &mut Pass<'_>) {
-    let Some(since) = waiting_since(pass) else { return };
-    let limit = initializing_timeout::limit(pass).unwrap_or(LONGEST);
-    let Ok(deadline) = since.checked_add(limit) else { return };
-    if !pass.is_past(deadline) {
-        if let Ok(quiet) = since.checked_add(QUIET) {
-            pass.is_past(quiet);
+    let Some(since) = last_progress(pass) else { return };
+    // After a restart nothing has been heard yet.
+    let Some(obstacle) = obstacle::find(pass) else { return };
+    pass.status.observed_generation = pass.seen.service.metadata.generation;
+    let Ok(quiet) = since.checked_add(QUIET) else { return };
+    let stalled = pass.is_past(quiet).then(|| stall(pass, &obstacle));
+    if stalled.is_none() {
+        conditions::remove(pass, UPGRADE_STALLED);
+    }
+    let deadline = match upgrade_timeout(pass.seen.service.metadata.annotations.as_ref()) {
+        Ok(UpgradeTimeout::After(limit)) => {
+            // A change of the spec begins the time anew.
+            let tried = stalled.and_then(|stalled| stalled.checked_sub(QUIET).ok());
+            tried.map_or(since, |tried| tried.max(since)).checked_add(limit).ok()
         }
-        return;
+        Ok(UpgradeTimeout::Default) if obstacle.fails => stalled.and_then(|since| since.checked_add(FAILING).ok()),
+        _ => None,
+    };
+    if stalled.is_some() {
+        tell(pass, since, &obstacle, deadline);
     }
-    if !is_serving(pass) {
-        return;
-    }
-    let message = format!(
-        "The upgrade to {} made no progress for {} and is given up: {}. Change the spec to try again.",
-        pass.goal,
-        duration::print(limit),
-        obstacle(pass)
-    );
-    pass.event(Event::warning(TIMED_OUT, "Reconcile", message.clone()));
-    if pass.is_incremental {
-        conditions::set(pass, ROLLBACK_IN_PROGRESS, "True", TIMED_OUT, &message);
-    } else {
-        conditions::set(pass, UPGRADE_IN_PROGRESS, "False", TIMED_OUT, &message);
-        pass.drop_pending();
+    if deadline.is_some_and(|deadline| pass.is_past(deadline)) && is_serving(pass) {
+        give_up(pass, since, &obstacle);
     }
 }
 
-/// Whether the revision that is wanted now was given up before.
+/// Whether what is wanted now was given up before.
 pub(super) fn was_given_up(pass: &Pass<'_>) -> bool {
     given_up_by(pass, UPGRADE_IN_PROGRESS) || is_giving_up(pass)
 }
 
-/// Whether the rollback that runs is that of the wanted revision, which must not be resumed.
+/// Whether the rollback that runs is that of what is wanted now, which must not be resumed.
 pub(super) fn is_giving_up(pass: &Pass<'_>) -> bool {
     given_up_by(pass, ROLLBACK_IN_PROGRESS)
 }
@@ -66,38 +67,71 @@ pub(super) fn remember(pass: &mut Pass<'_>) {
     if let Some(condition) = conditions::get(&pass.status, ROLLBACK_IN_PROGRESS).cloned()
         && is_giving_up(pass)
     {
-        conditions::set(pass, UPGRADE_IN_PROGRESS, "False", TIMED_OUT, &condition.message);
+        conditions::set(pass, UPGRADE_IN_PROGRESS, "False", GIVEN_UP, &condition.message);
     }
 }
 
 fn given_up_by(pass: &Pass<'_>, type_: &str) -> bool {
-    let condition = conditions::get(&pass.status, type_).filter(|condition| condition.reason == TIMED_OUT);
-    condition.is_some_and(|condition| condition.message.contains(&pass.goal))
+    let condition = conditions::get(&pass.status, type_).filter(|condition| condition.reason == GIVEN_UP);
+    condition.is_some_and(|condition| condition.observed_generation == pass.seen.service.metadata.generation)
 }
 
-/// What the condition says while both clusters exist.
-pub(super) fn message(pass: &mut Pass<'_>) -> String {
-    let both = "Both active and pending Ray clusters exist".to_owned();
-    let Some(since) = waiting_since(pass).filter(|since| since.checked_add(QUIET).is_ok_and(|quiet| quiet <= pass.now))
-    else {
-        return both;
-    };
-    let said = format!("{both}. No progress since {since}: {}", obstacle(pass));
-    pass.event(Event::warning("UpgradeStalled", "Reconcile", said.clone()));
-    said
-}
-
-/// Since when the upgrade has been waiting for its next step, if one runs.
-fn waiting_since(pass: &Pass<'_>) -> Option<Timestamp> {
+/// When the upgrade came further for the last time, if one runs.
+fn last_progress(pass: &Pass<'_>) -> Option<Timestamp> {
     let (Some(_), Some(pending)) = (pass.active, pass.pending) else { return None };
     if !pass.is_upgrading || pass.is_rolling_back() {
         return None;
     }
     let made = pending.metadata.creation_timestamp.as_ref()?.0;
+    let conditions = pending.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let provisioned = conditions
+        .filter(|condition| condition.type_ == "RayClusterProvisioned" && condition.status == "True")
+        .map(|condition| condition.last_transition_time.0);
     let slots = [&pass.status.active_service_status, &pass.status.pending_service_status];
     let moved = slots.into_iter().flatten().filter_map(|slot| slot.last_traffic_migrated_time.as_ref());
-    let moved = moved.map(|time| time.0).filter(|_| pass.is_incremental).max();
-    Some(moved.map_or(made, |moved| moved.max(made)))
+    let moved = moved.map(|time| time.0).filter(|_| pass.is_incremental);
+    provisioned.chain(moved).chain([made]).max()
+}
+
+/// Since when the upgrade has been standing still for this kind of reason, and with this spec.
+fn stall(pass: &mut Pass<'_>, obstacle: &Obstacle) -> Timestamp {
+    let generation = pass.seen.service.metadata.generation;
+    let known = conditions::get(&pass.status, UPGRADE_STALLED);
+    let since = known
+        .filter(|known| known.reason == reason(obstacle) && known.observed_generation == generation)
+        .map(|known| known.last_transition_time.0);
+    if since.is_none() {
+        conditions::remove(pass, UPGRADE_STALLED);
+    }
+    since.unwrap_or(pass.now)
+}
+
+fn reason(obstacle: &Obstacle) -> &'static str {
+    if obstacle.fails { "Failing" } else { "Waiting" }
+}
+
+fn tell(pass: &mut Pass<'_>, since: Timestamp, obstacle: &Obstacle, deadline: Option<Timestamp>) {
+    let mut message = format!("No progress since {since}: {}.", obstacle.text);
+    if let Some(deadline) = deadline {
+        message.push_str(&format!(" The upgrade is rolled back at {deadline}."));
+    }
+    conditions::set(pass, UPGRADE_STALLED, "True", reason(obstacle), &message);
+    pass.event(Event::warning(UPGRADE_STALLED, "Reconcile", message));
+}
+
+fn give_up(pass: &mut Pass<'_>, since: Timestamp, obstacle: &Obstacle) {
+    let message = format!(
+        "The upgrade made no progress since {since} and is rolled back: {}. Change the spec to try again.",
+        obstacle.text
+    );
+    pass.event(Event::warning(GIVEN_UP, "Reconcile", message.clone()));
+    conditions::remove(pass, UPGRADE_STALLED);
+    if pass.is_incremental {
+        conditions::set(pass, ROLLBACK_IN_PROGRESS, "True", GIVEN_UP, &message);
+    } else {
+        conditions::set(pass, UPGRADE_IN_PROGRESS, "False", GIVEN_UP, &message);
+        pass.drop_pending();
+    }
 }
 
 /// Whether the active cluster answers requests.
@@ -107,35 +141,4 @@ fn is_serving(pass: &Pass<'_>) -> bool {
         None => services::serve_name(&pass.seen.service),
     };
     endpoints::of_service(pass.seen, &service) > 0
-}
-
-/// What the upgrade is waiting for.
-fn obstacle(pass: &Pass<'_>) -> String {
-    let Some(pending) = pass.pending else { return "the pending RayCluster is missing".to_owned() };
-    let name = facts::name(pending);
-    if !super::serve::is_head_ready(pass, pending) {
-        return format!("the head of RayCluster {name} is not ready");
-    }
-    let known = pass.seen.known(name);
-    if let Some(error) = known.and_then(|known| known.put.as_ref()?.result.as_ref().err()) {
-        return format!("the Serve configuration is refused by RayCluster {name}: {error}");
-    }
-    match known.and_then(|known| known.details()) {
-        None => format!("the dashboard of RayCluster {name} does not answer"),
-        Some(details) if !details.is_running() => {
-            let waiting = details.applications.iter().filter(|(_, app)| app.status != "RUNNING");
-            let waiting: Vec<String> = waiting.map(|(app, details)| format!("{app} is {}", details.status)).collect();
-            match waiting.is_empty() {
-                true => format!("RayCluster {name} has no Serve application"),
-                false => format!("Serve application {}", waiting.join(", ")),
-            }
-        }
-        Some(_) if pass.is_incremental && !super::gateway::is_open(pass) => {
-            "the Gateway or the HTTPRoute is not ready".to_owned()
-        }
-        Some(_) if endpoints::of_cluster(pass.seen, name) == 0 => {
-            format!("no Serve proxy of RayCluster {name} answers")
-        }
-        Some(_) => "the steps of the upgrade do not advance; see clusterUpgradeOptions".to_owned(),
-    }
 }

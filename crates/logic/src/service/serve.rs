@@ -57,7 +57,8 @@ fn follow(pass: &mut Pass<'_>, side: Side, watch: &mut Watch) -> bool {
     if !is_head_ready(pass, cluster) {
         pass.slot(side).application_statuses = None;
         pass.wait_for(format!("the head of RayCluster {}", pass.seen.path(name)));
-        watch.clusters.extend(wanted.proxy.is_some().then_some(wanted));
+        // Also if there is nobody to ask: what it was given is not forgotten because its head starts again.
+        watch.clusters.push(wanted);
         return false;
     }
     let nothing = ClusterKnown::default();

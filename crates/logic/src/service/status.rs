@@ -93,15 +93,17 @@ fn reserve(pass: &mut Pass<'_>) {
 /// The status in the making, if it says something that the old one does not.
 pub(super) fn news(pass: &Pass<'_>) -> Option<RayServiceStatus> {
     let before = pass.seen.service.status.clone().unwrap_or_default();
+    let said = |status| said(status, pass.is_incremental);
     (said(&before) != said(&pass.status)).then(|| wire(pass.status.clone(), pass.now))
 }
 
-/// What is worth a write. What a cluster says about itself stands there too; it is only copied along.
-fn said(status: &RayServiceStatus) -> RayServiceStatus {
+/// What is worth a write. What a cluster says about itself is only copied along, save for gradual services, which
+/// KubeRay writes in every pass, so that the copies are always fresh.
+fn said(status: &RayServiceStatus, with_clusters: bool) -> RayServiceStatus {
     let slot = |slot: &Option<ClusterServeStatus>| {
-        let slot = slot.clone().unwrap_or_default();
+        let slot = whole(slot.clone().unwrap_or_default());
         Some(ClusterServeStatus {
-            ray_cluster_status: None,
+            ray_cluster_status: slot.ray_cluster_status.filter(|_| with_clusters),
             ray_cluster_name: slot.ray_cluster_name.filter(|name| !name.is_empty()),
             application_statuses: slot.application_statuses.filter(|apps| !apps.is_empty()),
             ..slot
@@ -122,13 +124,18 @@ fn said(status: &RayServiceStatus) -> RayServiceStatus {
 fn wire(mut status: RayServiceStatus, now: Timestamp) -> RayServiceStatus {
     status.last_update_time = Some(Time(now));
     for slot in [&mut status.active_service_status, &mut status.pending_service_status] {
-        let cluster = slot.get_or_insert_default().ray_cluster_status.get_or_insert_with(RayClusterStatus::default);
-        let sums =
-            [&mut cluster.desired_cpu, &mut cluster.desired_memory, &mut cluster.desired_gpu, &mut cluster.desired_tpu];
-        for quantity in sums {
-            quantity.get_or_insert_with(|| Quantity("0".to_owned()));
-        }
-        cluster.head.get_or_insert_with(HeadInfo::default);
+        *slot = Some(whole(slot.take().unwrap_or_default()));
     }
     status
+}
+
+fn whole(mut slot: ClusterServeStatus) -> ClusterServeStatus {
+    let cluster = slot.ray_cluster_status.get_or_insert_with(RayClusterStatus::default);
+    let sums =
+        [&mut cluster.desired_cpu, &mut cluster.desired_memory, &mut cluster.desired_gpu, &mut cluster.desired_tpu];
+    for quantity in sums {
+        quantity.get_or_insert_with(|| Quantity("0".to_owned()));
+    }
+    cluster.head.get_or_insert_with(HeadInfo::default);
+    slot
 }

@@ -6,7 +6,9 @@
 //! Once begun, suspending ends in `Suspended`, whatever the spec says meanwhile.
 
 use super::cleanup;
-use super::conditions::{self, INITIALIZING, READY, ROLLBACK_IN_PROGRESS, SUSPENDED, SUSPENDING, UPGRADE_IN_PROGRESS};
+use super::conditions::{
+    self, INITIALIZING, READY, ROLLBACK_IN_PROGRESS, SUSPENDED, SUSPENDING, UPGRADE_IN_PROGRESS, UPGRADE_STALLED,
+};
 use super::plan::Pass;
 use crate::action::{Accept, Action, Event, Kind, Todo};
 use crate::build::gateway::{gateway_name, http_route_name};
@@ -110,6 +112,7 @@ fn rest(pass: &mut Pass<'_>, reason: &str, ready: &str) {
     conditions::set(pass, READY, "False", reason, ready);
     conditions::set(pass, UPGRADE_IN_PROGRESS, "False", reason, "No upgrade in progress.");
     conditions::set(pass, ROLLBACK_IN_PROGRESS, "False", reason, "No rollback in progress.");
+    conditions::remove(pass, UPGRADE_STALLED);
 }
 
 fn delete(pass: &Pass<'_>, kind: Kind, meta: &MetaView) -> Option<Todo> {

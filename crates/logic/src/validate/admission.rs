@@ -99,6 +99,19 @@ mod tests {
             ),
             "{job}"
         );
+        // RayService edge 8
+        let long = "s".repeat(48);
+        for (name, says) in [
+            (long.as_str(), "RayService name should be no more than 47 characters"),
+            ("invalid.name", "RayService name should be a valid DNS1035 label: ["),
+        ] {
+            let service = answer("RayService", name, &refuse_service(&object(&named(name))));
+            let expect = format!(
+                "RayService.ray.io \"{name}\" is invalid: metadata.name: Invalid value: \"{name}\": The RayService \
+                 metadata is invalid: {says}"
+            );
+            assert!(service.starts_with(&expect), "{service}");
+        }
         let annotated = ("/metadata/annotations", json!({"ray.io/initializing-timeout": "0"}));
         let [refusal] = &refuse_service(&object(&[annotated]))[..] else { panic!("not refused") };
         assert_eq!(refusal.field, "metadata.name");

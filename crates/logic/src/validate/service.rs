@@ -5,7 +5,7 @@ use super::job::MAX_NAME;
 use crate::action::Event;
 use crate::config::Config;
 use crate::go::duration;
-use crate::labels::annotation::INITIALIZING_TIMEOUT;
+use crate::labels::annotation::{INITIALIZING_TIMEOUT, UPGRADE_TIMEOUT};
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use manta_api::{RayService, RayServiceSpec};
@@ -62,30 +62,52 @@ impl InvalidService {
 pub(super) fn check_service_metadata(metadata: &ObjectMeta) -> Result<(), String> {
     let name = check_name("RayService", metadata.name.as_deref().unwrap_or_default(), MAX_NAME);
     let outcome = name.and_then(|()| {
-        let timeout = initializing_timeout(metadata.annotations.as_ref());
-        timeout.map(|_| ()).map_err(|text| format!("RayService annotations is invalid: {text}"))
+        let annotations = metadata.annotations.as_ref();
+        let timeouts = initializing_timeout(annotations).and_then(|_| upgrade_timeout(annotations));
+        timeouts.map(|_| ()).map_err(|text| format!("RayService annotations is invalid: {text}"))
     });
     outcome.map_err(|text| format!("The RayService metadata is invalid: {text}"))
 }
 
 /// How long a service may take until it serves, if there is a limit.
 pub fn initializing_timeout(annotations: Option<&BTreeMap<String, String>>) -> Result<Option<SignedDuration>, String> {
-    let Some(text) = annotations.and_then(|all| all.get(INITIALIZING_TIMEOUT)).filter(|text| !text.is_empty()) else {
-        return Ok(None);
-    };
+    let text = annotations.and_then(|all| all.get(INITIALIZING_TIMEOUT)).filter(|text| !text.is_empty());
+    text.map(|text| positive_duration(INITIALIZING_TIMEOUT, text)).transpose()
+}
+
+/// How long an upgrade may make no progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpgradeTimeout {
+    /// Nothing was said.
+    Default,
+    /// For ever.
+    Never,
+    After(SignedDuration),
+}
+
+/// What was said about upgrades that make no progress.
+pub fn upgrade_timeout(annotations: Option<&BTreeMap<String, String>>) -> Result<UpgradeTimeout, String> {
+    match annotations.and_then(|all| all.get(UPGRADE_TIMEOUT)).map(String::as_str) {
+        None | Some("") => Ok(UpgradeTimeout::Default),
+        Some("0") => Ok(UpgradeTimeout::Never),
+        Some(text) => positive_duration(UPGRADE_TIMEOUT, text).map(UpgradeTimeout::After),
+    }
+}
+
+fn positive_duration(annotation: &str, text: &str) -> Result<SignedDuration, String> {
     if let Ok(timeout) = duration::parse(text) {
         return if timeout > SignedDuration::ZERO {
-            Ok(Some(timeout))
+            Ok(timeout)
         } else {
-            Err(format!("annotation {INITIALIZING_TIMEOUT} must be a positive duration, got: {text}"))
+            Err(format!("annotation {annotation} must be a positive duration, got: {text}"))
         };
     }
     match text.parse::<i64>() {
-        Ok(seconds) if seconds > 0 => Ok(Some(SignedDuration::from_secs(seconds))),
-        Ok(_) => Err(format!("annotation {INITIALIZING_TIMEOUT} must be a positive integer (seconds), got: {text}")),
+        Ok(seconds) if seconds > 0 => Ok(SignedDuration::from_secs(seconds)),
+        Ok(_) => Err(format!("annotation {annotation} must be a positive integer (seconds), got: {text}")),
         Err(_) => Err(format!(
-            "annotation {INITIALIZING_TIMEOUT} has invalid format: {text}. Expected Go duration format (e.g., '5m', \
-             '1h') or positive integer seconds"
+            "annotation {annotation} has invalid format: {text}. Expected Go duration format (e.g., '5m', '1h') or \
+             positive integer seconds"
         )),
     }
 }
@@ -216,6 +238,24 @@ mod tests {
         assert_eq!(timeout("5m"), Some(SignedDuration::from_mins(5)));
         assert_eq!(timeout("300"), Some(SignedDuration::from_mins(5)));
         assert_eq!(timeout(""), None);
+    }
+
+    #[test]
+    fn upgrade_timeouts() {
+        let timeout = |text: &str| {
+            let annotations = BTreeMap::from([(UPGRADE_TIMEOUT.to_owned(), text.to_owned())]);
+            upgrade_timeout(Some(&annotations))
+        };
+        assert_eq!(upgrade_timeout(None), Ok(UpgradeTimeout::Default));
+        assert_eq!(timeout(""), Ok(UpgradeTimeout::Default));
+        assert_eq!(timeout("0"), Ok(UpgradeTimeout::Never));
+        assert_eq!(timeout("2h"), Ok(UpgradeTimeout::After(SignedDuration::from_hours(2))));
+        assert_eq!(timeout("90"), Ok(UpgradeTimeout::After(SignedDuration::from_secs(90))));
+        check(
+            &[("/metadata/annotations", json!({"ray.io/upgrade-timeout": "-1h"}))],
+            "The RayService metadata is invalid: RayService annotations is invalid: annotation ray.io/upgrade-timeout \
+             must be a positive duration, got: -1h",
+        );
     }
 
     #[test]

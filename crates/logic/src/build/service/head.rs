@@ -177,6 +177,7 @@ mod tests {
 
     #[test]
     fn ports_are_those_of_the_head() {
+        // RayService edge 36
         // 61, 64
         let check = |given: Value, expect: &[(&str, i64)]| {
             assert_eq!(ports(&made(json!({"ray": {"ports": given}}))), expect);

@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_rayservice_leads_to_the_pods_that_serve() {
-        // 68
+        // 68; RayService edge 34
         let service = made(json!([]), json!(null)).unwrap();
         let metadata = &service["metadata"];
         assert_eq!(metadata["name"], "rayservice-sample-serve-svc");
@@ -179,6 +179,7 @@ mod tests {
 
     #[test]
     fn each_cluster_of_a_gradual_upgrade_has_its_own() {
+        // RayService edge 60
         let cluster = cluster(json!({}));
         let spec = json!({"serveService": {"metadata": {"name": "not-me"}}});
         let service = serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": spec})).unwrap();
@@ -196,7 +197,7 @@ mod tests {
 
     #[test]
     fn without_a_port_there_is_none() {
-        // 69
+        // 69; RayService edge 34
         let error = made(json!([port("dashboard", 8265)]), json!(null)).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -210,6 +211,7 @@ mod tests {
 
     #[test]
     fn a_users_service_describes_the_heads_ports() {
+        // RayService edge 35
         let check = |ports: Value, theirs: Value, expect: Value| {
             let service = made(ports, json!({"spec": {"ports": theirs, "selector": {"a": "b"}}})).unwrap();
             assert_eq!(service["spec"]["ports"], expect);

@@ -4,6 +4,7 @@ use super::fixture::{World, at, info};
 use crate::action::Wake;
 use crate::job::phase::{Ended, Phase};
 use crate::job::{Mode, Observed, plan};
+use crate::properties::tries;
 use jiff::SignedDuration;
 use manta_api::RayJobStatus;
 use proptest::prelude::*;
@@ -87,7 +88,7 @@ fn is_driven(world: &World) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(tries(400))]
 
     #[test]
     fn every_history_is_consistent_and_comes_to_rest(

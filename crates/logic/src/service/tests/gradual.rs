@@ -13,8 +13,16 @@ fn steady(step: i32, interval: i32, surge: i32) -> World {
 }
 
 /// Weights and shares whenever they change, until there is one cluster in the route again.
-fn migration(world: &mut World) -> Vec<String> {
-    let mut seen = Vec::new();
+pub(super) fn migration(world: &mut World) -> Vec<String> {
+    migration_after(world, Vec::new())
+}
+
+/// The same in the middle of things, with the line that holds now.
+pub(super) fn migration_from(world: &mut World, now: &str) -> Vec<String> {
+    migration_after(world, vec![now.to_owned()])
+}
+
+fn migration_after(world: &mut World, mut seen: Vec<String>) -> Vec<String> {
     for _ in 0..900 {
         let [active, pending] = world.shares();
         let show = |(capacity, traffic): (Option<i32>, Option<i32>)| {
@@ -33,48 +41,6 @@ fn migration(world: &mut World) -> Vec<String> {
         world.step();
     }
     panic!("it does not end: {seen:#?}");
-}
-
-#[test]
-fn example_8_3_start() {
-    let mut world = gradual(10, 30, 10);
-    world.steps(2);
-    assert_eq!(world.names(Kind::Gateway), ["web-gateway"]);
-    assert_eq!(world.notes("CreatedGateway"), ["Created Gateway for RayService ns/web-gateway"]);
-    let c1 = world.pending();
-    assert_eq!(world.shares()[1], (Some(100), None));
-    world.until("Service", |world| world.names(Kind::Service).contains(&format!("{c1}-serve-svc")));
-    let own = world.object(Kind::Service, &format!("{c1}-serve-svc")).clone();
-    assert_eq!(own["metadata"]["ownerReferences"][0]["kind"], "RayCluster", "edge 60");
-    assert_eq!(world.object(Kind::RayCluster, &c1)["spec"]["workerGroupSpecs"][0]["replicas"], 1, "all of its workers");
-    world.until("route", |world| world.weights() == [100]);
-    assert_eq!(world.capacities(&c1), [100]);
-    assert_eq!(world.names(Kind::Service).len(), 2, "one of the cluster, one of the head, and none of the RayService");
-    assert_eq!(world.notes("CreatedHTTPRoute"), ["Created HTTPRoute for RayService ns/web-httproute"]);
-    world.step();
-    assert_eq!(world.shares()[0], (Some(100), Some(100)));
-    let writes = (world.status_writes, world.writes);
-    world.steps(5);
-    assert_eq!((world.status_writes, world.writes), writes, "at rest, unlike KubeRay");
-}
-
-#[test]
-fn example_8_3_migration() {
-    let mut world = steady(10, 30, 10);
-    let c1 = world.active();
-    world.set_version("2.54.0");
-    let lines = migration(&mut world);
-    let c2 = world.active();
-    assert_ne!(c1, c2);
-    insta::assert_snapshot!(lines.join("\n"));
-    let expect: Vec<i64> = (0..=10).map(|step| step * 10).collect();
-    assert_eq!(world.capacities(&c2), expect);
-    assert_eq!(world.capacities(&c1), expect.iter().rev().copied().collect::<Vec<_>>());
-    world.step();
-    assert_eq!(world.leads_to("web-head-svc"), c2);
-    assert_eq!(world.endpoints(), 2);
-    world.until("clean", |world| world.clusters() == 1);
-    assert_eq!(world.names(Kind::Service).len(), 2, "that of the old cluster went with it");
 }
 
 #[test]
@@ -184,9 +150,13 @@ fn a_service_without_the_gateway_api_says_so_and_starts() {
     world.set_version("2.54.0");
     world.steps(20);
     assert_eq!((world.active(), world.condition("Ready").0), (c1.clone(), "True"), "users are served by the old one");
-    world.advance(4000);
+    world.advance(600);
+    world.step();
+    let message = world.full_condition("UpgradeStalled").unwrap().message;
+    assert!(message.contains("install the Gateway API"), "{message}");
+    world.advance(3000);
     world.until("given up", |world| world.pending().is_empty());
-    assert_eq!(world.condition("UpgradeInProgress"), ("False", "UpgradeTimedOut"));
+    assert_eq!(world.condition("UpgradeInProgress"), ("False", "UpgradeGivenUp"));
     world.until("clean", |world| world.names(Kind::RayCluster) == [c1.clone()]);
 }
 

@@ -6,64 +6,6 @@ use crate::labels::annotation::{DELETE_AFTER, INITIALIZING_TIMEOUT, SERVICE_HASH
 use serde_json::json;
 
 #[test]
-fn example_8_1_first_start() {
-    let mut world = service();
-    world.outcome = "DEPLOYING".to_owned();
-    world.step();
-    assert_eq!(world.service.metadata.finalizers, Some(vec!["ray.io/rayservice-finalizer".to_owned()]));
-    assert_eq!((world.service.status.as_ref(), world.service.metadata.generation), (None, Some(2)));
-
-    world.step();
-    let c1 = world.pending();
-    assert!(c1.starts_with("web-") && c1.len() == 9, "{c1}");
-    assert_eq!(world.condition("Ready"), ("False", "Initializing"));
-    assert_eq!(world.condition("UpgradeInProgress"), ("False", "Initializing"));
-    assert_eq!(world.status().observed_generation, Some(2), "creation and finalizer");
-    assert_eq!(world.clusters(), 0);
-
-    let writes = world.status_writes;
-    world.step();
-    assert_eq!(world.names(Kind::RayCluster), std::slice::from_ref(&c1));
-    assert_eq!(world.notes("CreatedRayCluster"), [format!("Created the RayCluster ns/{c1}")]);
-    assert_eq!(world.status_writes, writes, "a cluster's own status is no news");
-
-    world.step();
-    assert_eq!(world.puts.len(), 1, "submitted once the head is ready");
-    world.step();
-    let slot = world.status().pending_service_status.unwrap();
-    assert_eq!(slot.application_statuses.unwrap()["app"].status.as_deref(), Some("DEPLOYING"));
-    assert_eq!(
-        world.notes("UpdatedServeApplications"),
-        [format!("Updated serve applications to the RayCluster ns/{c1}")]
-    );
-    assert_eq!(world.names(Kind::Service), Vec::<String>::new());
-
-    world.set_apps(&c1, "RUNNING");
-    world.step();
-    world.step();
-    assert_eq!((world.active(), world.pending()), (c1.clone(), String::new()));
-    assert_eq!(world.names(Kind::Service), ["web-head-svc", "web-serve-svc"]);
-    assert_eq!(
-        world.notes("CreatedService"),
-        ["Created the service ns/web-head-svc", "Created the service ns/web-serve-svc"]
-    );
-    assert_eq!(world.condition("UpgradeInProgress"), ("False", "NoPendingCluster"));
-
-    world.until_ready();
-    assert_eq!(world.endpoints(), 2);
-    assert_eq!(world.status().service_status.as_deref(), Some("Running"));
-    let head = format!("{c1}-head-0");
-    let note = format!("Updated the serve label to \"true\" for the Head Pod ns/{head}");
-    assert_eq!(world.notes("UpdatedHeadPodServeLabel"), [note]);
-    assert_eq!(world.object(Kind::Pod, &head)["metadata"]["labels"]["ray.io/serve"], "true");
-
-    let (writes, puts) = (world.status_writes, world.puts.len());
-    let before = world.writes;
-    world.steps(30);
-    assert_eq!((world.status_writes, world.puts.len(), world.writes), (writes, puts, before), "at rest");
-}
-
-#[test]
 fn statuses_always_have_both_slots() {
     let mut world = service();
     world.steps(2);
@@ -75,44 +17,6 @@ fn statuses_always_have_both_slots() {
     for absent in ["numServeEndpoints", "serviceStatus"] {
         assert!(status.get(absent).is_none(), "{absent}");
     }
-}
-
-#[test]
-fn example_8_2_upgrade() {
-    let mut world = service();
-    world.until_ready();
-    let c1 = world.active();
-    let sent = world.puts.len();
-    world.set_version("2.54.0");
-    world.step();
-    let c2 = world.pending();
-    assert!(!c2.is_empty() && c2 != c1);
-    assert_eq!(world.condition("UpgradeInProgress"), ("True", "BothActivePendingClustersExist"));
-    assert_eq!((world.condition("Ready").0, world.status().observed_generation), ("True", Some(3)));
-    let active = world.status().active_service_status.unwrap();
-    assert!(active.application_statuses.is_some(), "the active cluster's applications stay visible");
-
-    world.outcomes.insert(c2.clone(), "DEPLOYING".to_owned());
-    world.steps(4);
-    assert_eq!(world.puts[sent..].iter().map(|(to, _)| to).collect::<Vec<_>>(), [&c2], "only the new one");
-    assert_eq!(world.leads_to("web-serve-svc"), c1);
-    assert_eq!(world.endpoints(), 2);
-
-    world.set_apps(&c2, "RUNNING");
-    world.until("promoted", |world| world.active() == c2);
-    assert_eq!((world.leads_to("web-head-svc"), world.leads_to("web-serve-svc")), (c2.clone(), c2.clone()));
-    assert_eq!(
-        world.notes("UpdatedService"),
-        ["Updated the service ns/web-head-svc", "Updated the service ns/web-serve-svc"]
-    );
-    assert_eq!(world.condition("UpgradeInProgress"), ("False", "NoPendingCluster"));
-    world.step();
-    assert_eq!(world.clusters(), 2, "the old one stays for a while");
-    world.steps(28);
-    assert_eq!(world.clusters(), 2);
-    world.steps(4);
-    assert_eq!(world.names(Kind::RayCluster), [c2]);
-    assert_eq!(world.notes("DeletedRayCluster"), [format!("Deleted the RayCluster ns/{c1}")]);
 }
 
 #[test]

@@ -1,5 +1,7 @@
+mod examples;
 mod gradual;
 mod lifecycle;
+mod load;
 mod objects;
 mod properties;
 mod rollback;

@@ -2,6 +2,7 @@
 
 use super::world::{World, gradual, group, service};
 use crate::action::Kind;
+use crate::properties::tries;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -117,7 +118,7 @@ fn heal(world: &mut World) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(tries(24))]
 
     #[test]
     fn every_world_comes_to_serve_from_one_cluster(
@@ -145,7 +146,8 @@ proptest! {
 
     #[test]
     fn an_upgrade_never_serves_with_fewer_than_before(
-        workers in 1i32..5, deaf: bool, late in 0usize..12, in_steps: bool, restart: bool,
+        workers in 1i32..5, deaf: bool, late in 0usize..12, in_steps: bool, restart: Option<u8>, turn: Option<u8>,
+        third: bool,
     ) {
         let mut world = if in_steps { gradual(50, 4, 50) } else { service() };
         world.edit(|spec| {
@@ -162,20 +164,30 @@ proptest! {
         if deaf {
             world.deaf.insert(c2.clone());
         }
-        for step in 0..60 {
+        let (restart, turn) = (restart.map(|at| at % 60), turn.map(|at| at % 60));
+        for step in 0..120 {
             if step == late {
                 world.set_apps(&c2, "RUNNING");
-                if restart {
-                    world.restart_operator();
-                }
+                world.outcome = "RUNNING".to_owned();
             }
             if step == late + 10 {
                 world.deaf.clear();
             }
+            if restart.is_some_and(|at| step == usize::from(at)) {
+                world.restart_operator();
+            }
+            if turn.is_some_and(|at| step == usize::from(at)) {
+                world.set_version(if third { "2.55.0" } else { "2.53.0" });
+            }
             world.step();
             prop_assert!(world.endpoints() >= before, "{} of {before} at step {step}", world.endpoints());
-            prop_assert!(world.clusters() <= 2);
+            let (answered, failed) = world.requests();
+            prop_assert!(answered > 0 && failed.is_empty(), "{failed:?} at step {step}");
+            prop_assert!(turn.is_some() || world.clusters() <= 2);
         }
-        prop_assert_ne!(world.active(), c1);
+        let wanted = world.service.spec.ray_cluster_config.ray_version.clone();
+        let active = world.active();
+        prop_assert_eq!(&world.object(Kind::RayCluster, &active)["spec"]["rayVersion"], &json!(wanted));
+        prop_assert!(turn.is_some() || active != c1);
     }
 }

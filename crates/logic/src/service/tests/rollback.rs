@@ -118,11 +118,15 @@ fn an_upgrade_that_runs_out_of_time_goes_back_step_by_step() {
     let (mut world, a, b) = on_the_way(30);
     world.set_apps(&b, "UNHEALTHY");
     world.steps(2);
-    world.advance(3700);
+    world.advance(700);
     world.step();
-    assert_eq!(world.condition("RollbackInProgress"), ("True", "UpgradeTimedOut"));
+    assert_eq!(world.condition("UpgradeStalled"), ("True", "Failing"));
+    world.advance(3000);
+    world.step();
+    assert_eq!(world.condition("RollbackInProgress"), ("True", "UpgradeGivenUp"));
+    assert_eq!(world.full_condition("UpgradeStalled"), None);
     world.until("back", |world| world.pending().is_empty());
-    assert_eq!((world.active(), world.condition("UpgradeInProgress")), (a.clone(), ("False", "UpgradeTimedOut")));
+    assert_eq!((world.active(), world.condition("UpgradeInProgress")), (a.clone(), ("False", "UpgradeGivenUp")));
     world.until("clean", |world| world.names(Kind::RayCluster) == [a.clone()]);
     world.steps(50);
     assert_eq!((world.clusters(), world.weights()), (1, vec![100]));

@@ -253,25 +253,124 @@ fn upgrades_that_cannot_finish_say_so_and_end() {
     let active = world.active();
     world.set_version("2.54.0");
     world.steps(5);
-    let both = "Both active and pending Ray clusters exist";
-    assert_eq!(world.full_condition("UpgradeInProgress").unwrap().message, both);
+    assert_eq!(world.full_condition("UpgradeStalled"), None);
     world.advance(600);
     world.step();
-    let message = world.full_condition("UpgradeInProgress").unwrap().message;
-    assert!(message.starts_with(both) && message.ends_with("Serve application app is DEPLOY_FAILED"), "{message}");
+    assert_eq!(world.condition("UpgradeStalled"), ("True", "Failing"));
+    let message = world.full_condition("UpgradeStalled").unwrap().message;
+    assert!(message.contains(": Serve application app is DEPLOY_FAILED. The upgrade is rolled back at "), "{message}");
     assert_eq!(world.notes("UpgradeStalled"), [message]);
-    world.advance(3600);
+    let both = "Both active and pending Ray clusters exist";
+    assert_eq!(world.full_condition("UpgradeInProgress").unwrap().message, both);
+    world.advance(2900);
+    world.steps(2);
+    assert!(!world.pending().is_empty(), "not before its time");
+    world.advance(100);
     world.steps(2);
     assert_eq!((world.active(), world.pending()), (active.clone(), String::new()));
-    assert_eq!(world.condition("UpgradeInProgress"), ("False", "UpgradeTimedOut"));
+    assert_eq!(world.condition("UpgradeInProgress"), ("False", "UpgradeGivenUp"));
+    assert_eq!(world.full_condition("UpgradeStalled"), None);
     world.until("clean", |world| world.names(Kind::RayCluster) == [active.clone()]);
     let sent = world.puts.len();
     world.steps(100);
     assert_eq!((world.clusters(), world.puts.len()), (1, sent), "it is not tried again, and the active one is kept");
     assert_eq!(world.condition("Ready").0, "True");
     world.outcome = "RUNNING".to_owned();
-    world.set_version("2.55.0");
+    world.edit(|spec| spec["serveConfigV2"] = json!("applications: [{name: mended}]"));
     world.until("promoted", |world| world.active() != active);
+    assert_eq!(
+        world.puts.last().unwrap().1["applications"][0]["name"],
+        "mended",
+        "any change of the spec is a new try"
+    );
+}
+
+#[test]
+fn upgrades_that_are_only_slow_are_waited_for_and_told() {
+    let mut world = ready();
+    let active = world.active();
+    world.set_version("2.54.0");
+    world.step();
+    let pending = world.pending();
+    world.stuck.insert(pending.clone());
+    world.steps(3);
+    world.advance(24 * 3600);
+    world.steps(3);
+    assert_eq!(world.condition("UpgradeStalled"), ("True", "Waiting"));
+    let message = world.full_condition("UpgradeStalled").unwrap().message;
+    assert!(message.ends_with(&format!(": the head of RayCluster {pending} is not ready.")), "{message}");
+    assert_eq!((world.active(), world.pending()), (active, pending.clone()), "nodes may take a day");
+    world.stuck.clear();
+    world.until("promoted", |world| world.active() == pending);
+    assert_eq!(world.full_condition("UpgradeStalled"), None);
+}
+
+#[test]
+fn the_annotation_says_how_long_an_upgrade_may_stand_still() {
+    let check = |limit: &str, outcome: &str, seconds: i64, given_up: bool| {
+        let mut world = ready();
+        world.annotate("ray.io/upgrade-timeout", limit);
+        world.outcome = outcome.to_owned();
+        world.set_version("2.54.0");
+        world.steps(3);
+        let told = seconds.min(600);
+        world.advance(told);
+        world.step();
+        world.advance(seconds - told);
+        world.steps(2);
+        assert_eq!(world.pending().is_empty(), given_up, "{limit} {outcome} {seconds}");
+    };
+    check("2h", "DEPLOYING", 7100, false);
+    check("2h", "DEPLOYING", 7300, true);
+    check("2h", "DEPLOY_FAILED", 7100, false);
+    check("60", "DEPLOYING", 70, true);
+    check("0", "DEPLOY_FAILED", 100_000, false);
+    // What a first start may take says nothing about upgrades, as in KubeRay.
+    let mut world = ready();
+    world.annotate("ray.io/initializing-timeout", "10s");
+    world.outcome = "DEPLOYING".to_owned();
+    world.set_version("2.54.0");
+    world.steps(20);
+    assert!(!world.pending().is_empty());
+}
+
+#[test]
+fn a_change_of_the_spec_gives_a_failing_upgrade_its_time_again() {
+    let mut world = ready();
+    world.outcome = "DEPLOY_FAILED".to_owned();
+    world.set_version("2.54.0");
+    world.steps(5);
+    world.advance(600);
+    world.step();
+    world.advance(2900);
+    world.edit(|spec| spec["serveConfigV2"] = json!("applications: [{name: mended}]"));
+    world.steps(2);
+    world.advance(2900);
+    world.steps(2);
+    assert!(!world.pending().is_empty(), "it has only had this configuration for that long");
+    world.advance(200);
+    world.steps(2);
+    assert_eq!(world.condition("UpgradeInProgress"), ("False", "UpgradeGivenUp"));
+}
+
+#[test]
+fn pods_that_cannot_start_whatever_room_there_is_fail_an_upgrade() {
+    let check = |status: Value, expect: (&str, &str)| {
+        let mut world = ready();
+        world.set_version("2.54.0");
+        world.step();
+        let pending = world.pending();
+        world.stuck.insert(pending.clone());
+        world.steps(3);
+        world.advance(600);
+        world.object(Kind::Pod, &format!("{pending}-head-0"))["status"]["containerStatuses"] = json!([status]);
+        world.pass();
+        assert_eq!(world.condition("UpgradeStalled"), expect, "{status}");
+    };
+    let waiting = |reason: &str| json!({"name": "ray-head", "state": {"waiting": {"reason": reason}}});
+    check(waiting("ImagePullBackOff"), ("True", "Failing"));
+    check(waiting("ContainerCreating"), ("True", "Waiting"));
+    check(json!({"name": "ray-head", "restartCount": 4, "state": {"running": {}}}), ("True", "Failing"));
 }
 
 #[test]

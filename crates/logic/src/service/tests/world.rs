@@ -6,6 +6,7 @@
 use crate::action::{Accept, Action, Event, Failure, Kind, Outcome, Target, Todo};
 use crate::cluster::LookedUp;
 use crate::config::Config;
+use crate::labels::annotation::DELETE_AFTER;
 use crate::labels::{CLUSTER, HEAD, NODE_TYPE, SERVE, WORKER};
 use crate::service::dashboard::{ClusterKnown, Details, Heard, Known, Putting, Watch};
 use crate::service::{Observed, Plan, plan, settle};
@@ -47,6 +48,10 @@ pub(super) struct World {
     pub(super) deaf: BTreeSet<String>,
     /// Clusters whose Pods never become ready.
     pub(super) stuck: BTreeSet<String>,
+    /// Clusters whose heads alone are not ready.
+    pub(super) headless: BTreeSet<String>,
+    /// For how many steps a cluster has been in no slot without a time at which it goes.
+    left: BTreeMap<String, usize>,
     pub(super) status_writes: usize,
     pub(super) writes: usize,
     counter: u64,
@@ -89,8 +94,12 @@ pub(super) fn group(name: &str, replicas: i32) -> Value {
 
 impl World {
     pub(super) fn new(spec: Value) -> Self {
-        let metadata =
-            json!({"name": "web", "namespace": "ns", "uid": "u-web", "generation": 1, "resourceVersion": "1"});
+        Self::named("web", spec)
+    }
+
+    pub(super) fn named(name: &str, spec: Value) -> Self {
+        let uid = format!("u-{name}");
+        let metadata = json!({"name": name, "namespace": "ns", "uid": uid, "generation": 1, "resourceVersion": "1"});
         Self {
             service: serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap(),
             objects: BTreeMap::new(),
@@ -108,6 +117,8 @@ impl World {
             refused: None,
             deaf: BTreeSet::new(),
             stuck: BTreeSet::new(),
+            headless: BTreeSet::new(),
+            left: BTreeMap::new(),
             status_writes: 0,
             writes: 0,
             counter: 0,
@@ -327,7 +338,9 @@ impl World {
             });
             self.objects.insert(target(Kind::EndpointSlice, name), slice);
         }
-        for (kind, status) in [(Kind::Gateway, gateway_status()), (Kind::HttpRoute, route_status())] {
+        for (kind, status) in
+            [(Kind::Gateway, gateway_status()), (Kind::HttpRoute, route_status(&format!("{}-gateway", self.name())))]
+        {
             for name in self.names(kind) {
                 self.object(kind, &name)["status"] = status.clone();
             }
@@ -341,7 +354,7 @@ impl World {
         }
         let groups = cluster.spec.worker_group_specs.clone().unwrap_or_default();
         let workers: i32 = groups.iter().map(|group| group.replicas.or(group.min_replicas).unwrap_or(0)).sum();
-        let ready = !self.stuck.contains(name);
+        let (ready, headless) = (!self.stuck.contains(name), self.headless.contains(name));
         for number in 0..=workers {
             let (node_type, serve) = if number == 0 { (HEAD, "false") } else { (WORKER, "true") };
             let pod = target(Kind::Pod, &format!("{name}-{node_type}-{number}"));
@@ -358,12 +371,14 @@ impl World {
         for pod in self.names(Kind::Pod) {
             let object = self.object(Kind::Pod, &pod);
             if object["metadata"]["labels"][CLUSTER] == json!(name) {
-                let value = if ready { "True" } else { "False" };
+                let is_head = object["metadata"]["labels"][NODE_TYPE] == json!(HEAD);
+                let value = if ready && !(is_head && headless) { "True" } else { "False" };
                 let conditions = json!([{"type": "Ready", "status": value}]);
                 object["status"] = json!({"phase": "Running", "podIP": "10.244.0.1", "conditions": conditions});
             }
         }
-        let (status, reason) = if ready { ("True", "HeadPodRunningAndReady") } else { ("False", "ContainersNotReady") };
+        let (status, reason) =
+            if ready && !headless { ("True", "HeadPodRunningAndReady") } else { ("False", "ContainersNotReady") };
         self.object(Kind::RayCluster, name)["status"] = json!({
             "desiredWorkerReplicas": workers, "desiredCPU": "0", "desiredMemory": "0", "desiredGPU": "0",
             "desiredTPU": "0",
@@ -385,7 +400,9 @@ impl World {
                 let healthy = self.apps.get(name).is_some_and(|apps| !apps.is_empty()) && !self.deaf.contains(name);
                 (proxy.uid.clone(), healthy)
             });
-            if cluster.dashboard.is_some() {
+            if cluster.dashboard.is_none() {
+                known.lose_head();
+            } else {
                 self.hear(name, &mut known);
                 if let Some(put) = cluster.put.as_ref().filter(|put| put.is_due(&known) && known.details().is_some()) {
                     let before = known.submitted.as_ref();
@@ -442,7 +459,7 @@ impl World {
         self.outcomes.insert(cluster.to_owned(), status.to_owned());
     }
 
-    fn check_invariants(&self) {
+    fn check_invariants(&mut self) {
         let status = self.service.status.clone().unwrap_or_default();
         let named = |slot: &Option<ClusterServeStatus>| slot.as_ref().and_then(|slot| slot.ray_cluster_name.clone());
         let slots = [named(&status.active_service_status), named(&status.pending_service_status)];
@@ -451,6 +468,63 @@ impl World {
         }
         let weights = self.weights();
         assert!(weights.is_empty() || weights.iter().sum::<i64>() == 100, "{weights:?}");
+        if self.condition("Suspending").0 != "True" {
+            self.check_clusters(&slots);
+        }
+    }
+
+    /// At most two clusters are in use; all others have a time at which they go.
+    fn check_clusters(&mut self, slots: &[Option<String>; 2]) {
+        let left: Vec<String> = self
+            .all(Kind::RayCluster)
+            .iter()
+            .filter(|cluster| cluster["metadata"]["deletionTimestamp"].is_null())
+            .filter(|cluster| cluster["metadata"]["annotations"][DELETE_AFTER].is_null())
+            .map(|cluster| cluster["metadata"]["name"].as_str().unwrap_or_default().to_owned())
+            .filter(|name| !slots.iter().flatten().any(|slot| slot == name))
+            .collect();
+        self.left.retain(|name, _| left.contains(name));
+        for name in left {
+            let steps = self.left.entry(name.clone()).or_default();
+            *steps += 1;
+            assert!(*steps <= 2, "nobody cares for {name}");
+        }
+    }
+
+    /// Sends a request to everybody who may get one: how many answer, and who does not.
+    pub(super) fn requests(&self) -> (usize, Vec<String>) {
+        let mut services = vec![format!("{}-serve-svc", self.name())];
+        if let Some(route) = self.objects.get(&target(Kind::HttpRoute, &format!("{}-httproute", self.name()))) {
+            let backends = route["spec"]["rules"][0]["backendRefs"].as_array().cloned().unwrap_or_default();
+            let used = backends.iter().filter(|backend| backend["weight"] != 0);
+            services = used.map(|backend| backend["name"].as_str().unwrap_or_default().to_owned()).collect();
+        }
+        let slices = services.iter().filter_map(|name| self.objects.get(&target(Kind::EndpointSlice, name)));
+        let endpoints = slices.flat_map(|slice| slice["endpoints"].as_array().cloned().unwrap_or_default());
+        let ready = endpoints.filter(|endpoint| endpoint["conditions"]["ready"] == true);
+        let pods = self.all(Kind::Pod);
+        let (mut answered, mut failed) = (0, Vec::new());
+        for endpoint in ready {
+            let uid = &endpoint["targetRef"]["uid"];
+            match pods.iter().find(|pod| pod["metadata"]["uid"] == *uid) {
+                Some(pod) if self.answers(pod) => answered += 1,
+                pod => failed.push(format!("{uid} {:?}", pod.map(|pod| &pod["metadata"]["name"]))),
+            }
+        }
+        (answered, failed)
+    }
+
+    fn answers(&self, pod: &Value) -> bool {
+        let labels = &pod["metadata"]["labels"];
+        let cluster = labels[CLUSTER].as_str().unwrap_or_default();
+        let deaf = labels[NODE_TYPE] == HEAD && self.deaf.contains(cluster);
+        let apps = self.apps.get(cluster).filter(|apps| !apps.is_empty());
+        let running = apps.is_some_and(|apps| apps.values().all(|app| app["status"] == "RUNNING"));
+        running && !deaf && self.capacities(cluster).last() != Some(&0)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.service.metadata.name.as_deref().unwrap_or_default()
     }
 
     pub(super) fn object(&mut self, kind: Kind, name: &str) -> &mut Value {
@@ -494,7 +568,9 @@ impl World {
 
     /// The weights in the route.
     pub(super) fn weights(&self) -> Vec<i64> {
-        let Some(route) = self.objects.get(&target(Kind::HttpRoute, "web-httproute")) else { return Vec::new() };
+        let Some(route) = self.objects.get(&target(Kind::HttpRoute, &format!("{}-httproute", self.name()))) else {
+            return Vec::new();
+        };
         let backends = route["spec"]["rules"][0]["backendRefs"].as_array().cloned().unwrap_or_default();
         backends.iter().map(|backend| backend["weight"].as_i64().unwrap_or(1)).collect()
     }
@@ -547,9 +623,9 @@ fn gateway_status() -> Value {
     json!({"conditions": [{"type": "Accepted", "status": "True"}, {"type": "Programmed", "status": "True"}]})
 }
 
-fn route_status() -> Value {
+fn route_status(gateway: &str) -> Value {
     let conditions = json!([{"type": "Accepted", "status": "True"}, {"type": "ResolvedRefs", "status": "True"}]);
-    json!({"parents": [{"parentRef": {"name": "web-gateway"}, "conditions": conditions}]})
+    json!({"parents": [{"parentRef": {"name": gateway}, "conditions": conditions}]})
 }
 
 fn view<V: serde::de::DeserializeOwned>(object: Value) -> V {
