@@ -85,6 +85,8 @@ pub enum NoAnswer {
     Secret { namespace: String, secret: String, error: String },
     #[error("auth token key '\"auth_token\"' not found in secret {namespace}/{secret}")]
     NoToken { namespace: String, secret: String },
+    #[error("failed to parse dashboard URL: {0}")]
+    Address(String),
     #[error("no answer within {} s", .0.as_secs())]
     TimeOut(Duration),
     #[error("{0}")]
@@ -192,7 +194,9 @@ impl Client {
         token: Option<&str>,
     ) -> Result<Answered, NoAnswer> {
         let base = if target.address.starts_with("http://") { "" } else { "http://" };
-        let mut request = self.http.request(method.clone(), format!("{base}{}{path}", target.address));
+        let url = reqwest::Url::parse(&format!("{base}{}{path}", target.address));
+        let url = url.map_err(|error| NoAnswer::Address(error.to_string()))?;
+        let mut request = self.http.request(method.clone(), url);
         if let Some(token) = token {
             request = request.header(TOKEN_HEADER, format!("Bearer {token}"));
         }

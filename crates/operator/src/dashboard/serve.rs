@@ -20,6 +20,8 @@ const APPLICATIONS: &str = "/api/serve/applications/";
 /// Why a request to Serve failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
+    #[error("failed to get serve details: {0}")]
+    Unread(#[source] NoAnswer),
     #[error(transparent)]
     NoAnswer(#[from] NoAnswer),
     #[error("failed to get serve details: GetServeDetails fail: {0}")]
@@ -33,7 +35,7 @@ pub enum ServeError {
 /// The applications and how they are.
 pub async fn details(client: &Client, target: &Target) -> Result<Details, ServeError> {
     let path = format!("{APPLICATIONS}?api_type=declarative");
-    let answered = client.send(target, Method::GET, &path, None).await?;
+    let answered = client.send(target, Method::GET, &path, None).await.map_err(ServeError::Unread)?;
     if !is_success(answered.status) {
         return Err(ServeError::Details(with_status(&answered)));
     }
@@ -106,7 +108,10 @@ async fn ask_cluster(client: &Client, watch: &ClusterWatch, mut known: ClusterKn
         Some((proxy.uid.clone(), answered.is_ok_and(|status| status == 200)))
     };
     let serve = async {
-        let Some(dashboard) = &watch.dashboard else { return };
+        let Some(dashboard) = &watch.dashboard else {
+            known.lose_head();
+            return;
+        };
         hear(client, dashboard, &mut known, &watch.cluster).await;
         let due = |put: &&Put| known.details().is_some() && put.is_due(&known) && !is_known_to_be_bad(put, &known);
         if let Some(put) = watch.put.as_ref().filter(due) {

@@ -120,6 +120,53 @@ fn kuberays_metrics_have_their_names_labels_and_texts() {
 }
 
 #[test]
+fn edge_68_services_are_told_while_they_are_there() {
+    let telemetry = Telemetry::default();
+    let stores = &telemetry.stores;
+    let tell = |name: &str, ready: &str, upgrading: &str| {
+        let condition = |type_: &str, status: &str| {
+            json!({"type": type_, "status": status, "reason": "r", "message": "",
+                   "lastTransitionTime": "2026-01-01T00:00:42Z"})
+        };
+        let service: RayService = serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}")},
+            "spec": {"rayClusterConfig": {"headGroupSpec": {"template": {"spec": {"containers": []}}}}},
+            "status": {"conditions": [condition("Ready", ready), condition("UpgradeInProgress", upgrading)]},
+        }))
+        .unwrap();
+        put(&stores.services, Kind::RayService, &service);
+    };
+    let series = || -> Vec<String> {
+        let text = telemetry.scrape(true).unwrap();
+        let of_services = text.lines().filter(|line| line.starts_with("kuberay_service_"));
+        of_services.map(|line| line.trim_start_matches("kuberay_service_").to_owned()).collect()
+    };
+    let id = |name: &str| format!("name=\"{name}\",namespace=\"ns\",uid=\"uid-{name}\"");
+    let of = |name: &str, ready: &str, upgrading: &str| {
+        let id = id(name);
+        [
+            format!("info{{{id}}} 1.0"),
+            format!("condition_ready{{{id},condition=\"{ready}\"}} 1.0"),
+            format!("condition_upgrade_in_progress{{{id},condition=\"{upgrading}\"}} 1.0"),
+        ]
+    };
+    let check = |expect: Vec<[String; 3]>| {
+        let mut expect: Vec<String> = expect.into_iter().flatten().collect();
+        let mut told = series();
+        expect.sort();
+        told.sort();
+        assert_eq!(told, expect);
+    };
+    tell("a", "True", "False");
+    tell("b", "False", "True");
+    check(vec![of("a", "true", "false"), of("b", "false", "true")]);
+    tell("a", "False", "Unknown");
+    check(vec![of("a", "false", "false"), of("b", "false", "true")]);
+    stores.services.remove("ns", "b");
+    check(vec![of("a", "false", "false")]);
+}
+
+#[test]
 fn without_the_switch_only_the_operator_itself_is_told() {
     let text = telemetry().scrape(false).unwrap();
     assert!(!text.contains("kuberay_"), "{text}");

@@ -41,8 +41,13 @@ impl Scene {
 
     /// Starts an operator for this namespace alone.
     pub(crate) fn start_operator(&self, client: Client) -> RunningOperator {
+        self.start_operator_with(client, Settings::default())
+    }
+
+    /// The same with other settings.
+    pub(crate) fn start_operator_with(&self, client: Client, settings: Settings) -> RunningOperator {
         let stop = CancellationToken::new();
-        let settings = Settings { watch_namespaces: vec![self.namespace.clone()], ..Settings::default() };
+        let settings = Settings { watch_namespaces: vec![self.namespace.clone()], ..settings };
         let task = tokio::spawn(manta_operator::run(client, settings, stop.clone()));
         RunningOperator { stop, task }
     }

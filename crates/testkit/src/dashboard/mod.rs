@@ -129,6 +129,11 @@ impl FakeDashboard {
         self.lock().asked.clone()
     }
 
+    /// Loses all jobs and applications, as a head that started again without fault tolerance has.
+    pub fn forget(&self) {
+        self.lock().ray.forget();
+    }
+
     /// Stops listening: connections are refused until `revive`.
     pub async fn kill(&mut self) {
         if let Some(server) = self.server.take() {

@@ -74,6 +74,10 @@ impl Ray {
         }
     }
 
+    pub(super) fn forget(&mut self) {
+        *self = Self { new_app_status: std::mem::take(&mut self.new_app_status), ..Self::default() };
+    }
+
     pub(super) fn answer(&mut self, method: &str, path: &str, body: &Value) -> Answer {
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         match (method, parts.as_slice()) {
@@ -104,7 +108,9 @@ impl Ray {
             let Some(name) = app["name"].as_str() else {
                 return Answer::text(400, "validation error: applications: name: field required");
             };
-            apps.insert(name.to_owned(), new_app(name, &self.new_app_status));
+            let mut made = new_app(name, &self.new_app_status);
+            made["deployed_app_config"] = app.clone();
+            apps.insert(name.to_owned(), made);
         }
         self.apps = apps;
         self.serve_config = Some(config.clone());

@@ -51,6 +51,30 @@ async fn edge_25_what_cannot_be_read() {
     check(200, r#"{"applications": {"a": {"status": "RUNNING", "route_prefix": null}}}"#, "1 apps").await;
     let asked = dashboard.asked();
     assert!(asked.iter().all(|asked| asked.path.contains("api_type=declarative")), "{asked:?}");
+
+    let nowhere = manta_logic::job::dashboard::Target { address: "://x".to_owned(), ..target.clone() };
+    let error = details(&client, &nowhere).await.unwrap_err().to_string();
+    assert!(error.starts_with("failed to get serve details: failed to parse dashboard URL: "), "{error}");
+    dashboard.set_mode(Mode::Slow(std::time::Duration::from_secs(60)));
+    let patient = crate::dashboard::Client::direct(None, std::time::Duration::from_millis(50));
+    let error = details(&patient, &target).await.unwrap_err();
+    assert!(matches!(error, ServeError::Unread(NoAnswer::TimeOut(_))), "the cause is kept: {error:?}");
+}
+
+#[tokio::test]
+async fn edge_26_tokens_go_along() {
+    let dashboard = FakeDashboard::start().await.unwrap();
+    dashboard.require_token("secret");
+    let target = target(&dashboard);
+    let with = |token: Option<&str>| {
+        crate::dashboard::Client::direct(token.map(str::to_owned), std::time::Duration::from_secs(5))
+    };
+    let error = details(&with(None), &target).await.unwrap_err().to_string();
+    assert!(error.contains("GetServeDetails fail: 401 Unauthorized"), "{error}");
+    submit(&with(Some("secret")), &target, &json!({"applications": [{"name": "a"}]})).await.unwrap();
+    assert_eq!(details(&with(Some("secret")), &target).await.unwrap().applications.len(), 1);
+    let sent = dashboard.asked().into_iter().filter_map(|asked| asked.authorization).collect::<Vec<_>>();
+    assert_eq!(sent, ["Bearer secret", "Bearer secret"]);
 }
 
 #[tokio::test]

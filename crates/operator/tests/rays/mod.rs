@@ -1,0 +1,168 @@
+//! The Ray clusters of a scene: what an operator asks through the API server's proxy is answered by one fake dashboard
+//! per cluster.
+
+use anyhow::Result;
+use futures::{FutureExt, StreamExt};
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::client::Body;
+use kube::core::GroupVersionKind;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use manta_testkit::FakeDashboard;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::OnceCell;
+use tokio::task::JoinHandle;
+
+type Dashboard = Arc<OnceCell<FakeDashboard>>;
+
+/// All Ray clusters that an operator can reach.
+pub(crate) struct Rays {
+    dashboards: Mutex<BTreeMap<String, Dashboard>>,
+    /// The status of applications that are submitted to clusters still to come.
+    outcome: Mutex<String>,
+    /// Whether the API server serves the Gateway API.
+    gateway_api: bool,
+}
+
+impl Rays {
+    pub(crate) fn new(gateway_api: bool) -> Arc<Self> {
+        let outcome = Mutex::new("RUNNING".to_owned());
+        Arc::new(Self { dashboards: Mutex::default(), outcome, gateway_api })
+    }
+
+    /// How applications fare on clusters from now on.
+    pub(crate) fn set_outcome(&self, status: &str) {
+        status.clone_into(&mut self.outcome.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// What one cluster's dashboard is asked to do.
+    pub(crate) async fn with<T>(&self, cluster: &str, ask: impl FnOnce(&FakeDashboard) -> T) -> Result<T> {
+        let dashboard = self
+            .dashboards
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(cluster.to_owned())
+            .or_default()
+            .clone();
+        let outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let started = dashboard
+            .get_or_try_init(|| async {
+                let started = FakeDashboard::start().await?;
+                started.set_app_status("*", &outcome);
+                Ok::<_, std::io::Error>(started)
+            })
+            .await?;
+        Ok(ask(started))
+    }
+
+    /// The configurations that a cluster was sent, in order.
+    pub(crate) async fn configs(&self, cluster: &str) -> Result<Vec<Value>> {
+        self.with(cluster, |ray| ray.writes().into_iter().map(|write| write.body).collect()).await
+    }
+
+    /// Whether a Pod would answer a request: its cluster's applications run and its proxy is healthy.
+    pub(crate) async fn answers(&self, pod: &str) -> bool {
+        let cluster = pod.rsplit_once("-head-").or_else(|| pod.rsplit_once("-small-worker-"));
+        let Some((cluster, _)) = cluster else { return false };
+        let Ok(address) = self.with(cluster, FakeDashboard::address).await else { return false };
+        let get =
+            async |path: &str| reqwest::get(format!("http://{address}{path}")).await?.error_for_status()?.text().await;
+        let (Ok(_), Ok(apps)) = (get("/-/healthz").await, get("/api/serve/applications/").await) else { return false };
+        let apps: Value = serde_json::from_str(&apps).unwrap_or_default();
+        let apps = apps["applications"].as_object().cloned().unwrap_or_default();
+        !apps.is_empty() && apps.values().all(|app| app["status"] == "RUNNING")
+    }
+
+    /// A client whose requests to dashboards and proxies end here.
+    pub(crate) fn client(self: &Arc<Self>, client: Client) -> Client {
+        let rays = Arc::clone(self);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (rays, client) = (Arc::clone(&rays), client.clone());
+            async move {
+                let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
+                match destination(&path) {
+                    Some((cluster, rest)) => rays.forward(&cluster, rest, request).await,
+                    None if !rays.gateway_api && path.starts_with("/apis/gateway.networking.k8s.io/") => {
+                        Ok(Response::builder().status(404).body(Body::from(b"404 page not found\n".to_vec()))?)
+                    }
+                    None => Ok(client.send(request).await?),
+                }
+            }
+            .map(|answer: Result<Response<Body>>| answer.map_err(Into::<tower::BoxError>::into))
+            .boxed()
+        });
+        Client::new(service, "default")
+    }
+
+    async fn forward(&self, cluster: &str, rest: &str, request: Request<Body>) -> Result<Response<Body>> {
+        let address = self.with(cluster, FakeDashboard::address).await?;
+        let method = request.method().clone();
+        let body = request.into_body().collect().await?.to_bytes();
+        let sent = reqwest::Client::new().request(method, format!("http://{address}{rest}")).body(body).send().await?;
+        let status = sent.status();
+        Ok(Response::builder().status(status).body(Body::from(sent.bytes().await?.to_vec()))?)
+    }
+}
+
+/// The cluster that a request through the API server's proxy is for, and the path there.
+fn destination(path: &str) -> Option<(String, &str)> {
+    let (to, rest) = path.strip_prefix("/api/v1/namespaces/")?.split_once("/proxy/")?;
+    let mut parts = to.split('/').skip(1);
+    let (kind, name) = (parts.next()?, parts.next()?);
+    let cluster = match kind {
+        "services" => name.strip_suffix("-head-svc:dashboard")?,
+        "pods" => name.rsplit_once("-head-")?.0,
+        _ => return None,
+    };
+    Some((cluster.to_owned(), &path[path.len() - rest.len() - 1..]))
+}
+
+/// Plays a Gateway controller, until dropped: everything is accepted and programmed.
+pub(crate) struct GatewayController([JoinHandle<()>; 2]);
+
+impl GatewayController {
+    pub(crate) fn start(client: &Client, namespace: &str) -> Self {
+        let condition = |type_: &str| {
+            json!({"type": type_, "status": "True", "reason": "Played", "message": "",
+                   "lastTransitionTime": "2026-01-01T00:00:00Z"})
+        };
+        let gateway = json!({"conditions": [condition("Accepted"), condition("Programmed")]});
+        let parent = |object: &DynamicObject| object.data["spec"]["parentRefs"][0].clone();
+        let conditions = json!([condition("Accepted"), condition("ResolvedRefs")]);
+        let route = move |object: &DynamicObject| {
+            json!({"parents": [{"parentRef": parent(object), "controllerName": "test/played",
+                                "conditions": conditions.clone()}]})
+        };
+        let of = |kind: &str| {
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("gateway.networking.k8s.io", "v1", kind));
+            Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &resource)
+        };
+        Self([
+            tokio::spawn(accept(of("Gateway"), move |_| gateway.clone())),
+            tokio::spawn(accept(of("HTTPRoute"), route)),
+        ])
+    }
+}
+
+impl Drop for GatewayController {
+    fn drop(&mut self) {
+        self.0.iter().for_each(JoinHandle::abort);
+    }
+}
+
+async fn accept(api: Api<DynamicObject>, status: impl Fn(&DynamicObject) -> Value) {
+    let mut objects = watcher(api.clone(), watcher::Config::default()).default_backoff().applied_objects().boxed();
+    while let Some(object) = objects.next().await {
+        if let Ok(object) = object
+            && object.data["status"] != status(&object)
+        {
+            let patch = json!({"status": status(&object)});
+            // An object that is gone needs no status; a conflict brings the next event.
+            let _ = api.patch_status(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await;
+        }
+    }
+}

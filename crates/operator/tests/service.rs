@@ -1,0 +1,431 @@
+//! The operator against a real kube-apiserver: RayServices, with a fake Ray behind the API server's proxy.
+
+#![allow(clippy::unwrap_used)]
+
+mod rays;
+#[allow(dead_code, reason = "not every test needs all of it")]
+mod scene;
+
+use anyhow::{Result, bail};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client, ResourceExt};
+use manta_api::{ClusterServeStatus, RayService};
+use manta_operator::Settings;
+use manta_operator::dashboard::Route;
+use manta_testkit::{ControlPlane, Kubelet};
+use rays::{GatewayController, Rays};
+use scene::{RunningOperator, Scene, small_cluster};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// How long a state may take to come about on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+const NODE: &str = "node-of-services";
+const GRADUAL: &str = "NewClusterWithIncrementalUpgrade";
+
+/// A RayService `web` on a real control plane, its Ray clusters, and an operator that reaches them.
+struct Stage {
+    scene: Scene,
+    rays: Arc<Rays>,
+    operator: Option<RunningOperator>,
+}
+
+impl Stage {
+    /// Starts the operator; `web` is still to be made.
+    async fn new(name: &str, gateway_api: bool) -> Result<Self> {
+        let mut scene = Scene::new(name).await?;
+        scene.kubelet = Kubelet::start_on_node(scene.client.clone(), &scene.namespace, NODE);
+        make_node(&scene.client).await?;
+        if gateway_api {
+            ControlPlane::shared().install_gateway_crds().await?;
+        }
+        let mut stage = Self { scene, rays: Rays::new(gateway_api), operator: None };
+        stage.start_operator(gateway_api);
+        Ok(stage)
+    }
+
+    fn start_operator(&mut self, gateway_api: bool) {
+        let mut settings = Settings { dashboard_route: Route::ApiServerProxy, ..Settings::default() };
+        settings.config.platform.gateway_api = gateway_api;
+        let client = self.rays.client(self.scene.client.clone());
+        self.operator = Some(self.scene.start_operator_with(client, settings));
+    }
+
+    async fn kill_operator(&mut self) {
+        if let Some(operator) = self.operator.take() {
+            operator.kill().await;
+        }
+    }
+
+    fn services(&self) -> Api<RayService> {
+        Api::namespaced(self.scene.client.clone(), &self.scene.namespace)
+    }
+
+    async fn create(&self, spec: Value) -> Result<()> {
+        let service = serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": spec}))?;
+        self.services().create(&PostParams::default(), &service).await?;
+        Ok(())
+    }
+
+    async fn edit(&self, spec: Value) -> Result<()> {
+        self.services().patch("web", &PatchParams::default(), &Patch::Merge(json!({"spec": spec}))).await?;
+        Ok(())
+    }
+
+    /// Waits until `web` is as wanted.
+    async fn until(&self, what: &str, wanted: impl Fn(&Seen) -> bool) -> Result<Seen> {
+        let mut last = None;
+        let found = tokio::time::timeout(PATIENCE, async {
+            loop {
+                let seen = self.look().await?;
+                if wanted(&seen) {
+                    return Ok::<_, anyhow::Error>(seen);
+                }
+                last = Some(seen);
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
+        match found.await {
+            Ok(found) => found,
+            Err(_) => bail!("never: {what}; last {last:#?}"),
+        }
+    }
+
+    /// Waits until an event of this reason is there; gives its note.
+    async fn note(&self, reason: &str) -> Result<String> {
+        let found = tokio::time::timeout(PATIENCE, async {
+            loop {
+                if let Some(note) = self.scene.notes(reason).await?.into_iter().next() {
+                    return Ok::<_, anyhow::Error>(note);
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
+        match found.await {
+            Ok(found) => found,
+            Err(_) => bail!("nobody told {reason}"),
+        }
+    }
+
+    async fn until_ready(&self) -> Result<Seen> {
+        self.until("ready", |seen| seen.ready && seen.pending.is_empty()).await
+    }
+
+    async fn look(&self) -> Result<Seen> {
+        let service = self.services().get("web").await?;
+        let status = service.status.unwrap_or_default();
+        let name = |slot: &Option<ClusterServeStatus>| {
+            slot.as_ref().and_then(|slot| slot.ray_cluster_name.clone()).unwrap_or_default()
+        };
+        let conditions = status.conditions.clone().unwrap_or_default();
+        let clusters = self.scene.clusters().list(&Default::default()).await?;
+        let services = self.scene.services().await?;
+        let leads = services.iter().find(|service| service.name_any() == "web-serve-svc");
+        let selector = leads.and_then(|service| service.spec.as_ref()?.selector.clone()).unwrap_or_default();
+        Ok(Seen {
+            active: name(&status.active_service_status),
+            pending: name(&status.pending_service_status),
+            ready: conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"),
+            upgrade: conditions
+                .iter()
+                .find(|condition| condition.type_ == "UpgradeInProgress")
+                .map(|condition| condition.reason.clone())
+                .unwrap_or_default(),
+            endpoints: status.num_serve_endpoints.unwrap_or(0),
+            clusters: clusters.iter().map(ResourceExt::name_any).collect(),
+            leads_to: selector.get("ray.io/cluster").cloned().unwrap_or_default(),
+            weights: self.weights().await?,
+        })
+    }
+
+    /// The weights in the route, if there is one.
+    async fn weights(&self) -> Result<Vec<i64>> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("gateway.networking.k8s.io", "v1", "HTTPRoute"));
+        let api: Api<DynamicObject> = Api::namespaced_with(self.scene.client.clone(), &self.scene.namespace, &resource);
+        let Ok(route) = api.get("web-httproute").await else { return Ok(Vec::new()) };
+        let backends = route.data["spec"]["rules"][0]["backendRefs"].as_array().cloned().unwrap_or_default();
+        Ok(backends.iter().filter_map(|backend| backend["weight"].as_i64()).collect())
+    }
+
+    /// Sends requests to the serve Service until told to stop, as its endpoints say.
+    fn load(&self) -> Load {
+        let (answered, failed) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+        let (client, namespace, rays) =
+            (self.scene.client.clone(), self.scene.namespace.clone(), Arc::clone(&self.rays));
+        let counts = (Arc::clone(&answered), Arc::clone(&failed));
+        let task = tokio::spawn(async move {
+            let slices: Api<EndpointSlice> = Api::namespaced(client, &namespace);
+            let of_service = ListParams::default().labels("kubernetes.io/service-name=web-serve-svc");
+            loop {
+                let found = slices.list(&of_service).await.map(|list| list.items).unwrap_or_default();
+                let endpoints = found.into_iter().flat_map(|slice| slice.endpoints.unwrap_or_default());
+                let ready = endpoints.filter(|at| at.conditions.as_ref().is_some_and(|is| is.ready == Some(true)));
+                let pods = ready.filter_map(|at| at.target_ref?.name);
+                for pod in pods.collect::<Vec<_>>() {
+                    let counted = if rays.answers(&pod).await { &counts.0 } else { &counts.1 };
+                    counted.fetch_add(1, Ordering::SeqCst);
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        Load { answered, failed, task }
+    }
+
+    async fn names_sent_to(&self, cluster: &str) -> Result<Vec<String>> {
+        let configs = self.rays.configs(cluster).await?;
+        Ok(configs.iter().map(|config| config["applications"][0]["name"].as_str().unwrap_or("?").to_owned()).collect())
+    }
+
+    async fn end(mut self) -> Result<()> {
+        match self.operator.take() {
+            Some(operator) => operator.stop().await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// Requests under way.
+struct Load {
+    answered: Arc<AtomicUsize>,
+    failed: Arc<AtomicUsize>,
+    task: JoinHandle<()>,
+}
+
+impl Load {
+    /// How many requests were answered, and how many were not.
+    fn stop(self) -> (usize, usize) {
+        self.task.abort();
+        (self.answered.load(Ordering::SeqCst), self.failed.load(Ordering::SeqCst))
+    }
+}
+
+/// What a user sees of `web`.
+#[derive(Debug)]
+struct Seen {
+    active: String,
+    pending: String,
+    ready: bool,
+    /// The reason of `UpgradeInProgress`.
+    upgrade: String,
+    endpoints: i32,
+    clusters: Vec<String>,
+    leads_to: String,
+    weights: Vec<i64>,
+}
+
+fn config(app: &str) -> String {
+    format!("applications: [{{name: {app}, import_path: 'a:b'}}]")
+}
+
+/// Makes the node that all Pods are on: a Pod whose node is unknown is no endpoint.
+async fn make_node(client: &Client) -> Result<()> {
+    let node: Node = serde_json::from_value(json!({"metadata": {"name": NODE}}))?;
+    match Api::all(client.clone()).create(&PostParams::default(), &node).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        answer => Ok(answer.map(drop)?),
+    }
+}
+
+/// A RayService with one head and one worker.
+fn spec() -> Value {
+    let mut cluster = small_cluster();
+    cluster["workerGroupSpecs"][0]["replicas"] = json!(1);
+    cluster["workerGroupSpecs"][0]["minReplicas"] = json!(1);
+    json!({"rayClusterConfig": cluster, "serveConfigV2": config("one"), "rayClusterDeletionDelaySeconds": 1})
+}
+
+/// The same with gradual upgrades.
+fn gradual() -> Value {
+    let mut spec = spec();
+    spec["rayClusterConfig"]["enableInTreeAutoscaling"] = json!(true);
+    let options =
+        json!({"gatewayClassName": "any", "stepSizePercent": 50, "maxSurgePercent": 50, "intervalSeconds": 1});
+    spec["upgradeStrategy"] = json!({"type": GRADUAL, "clusterUpgradeOptions": options});
+    spec
+}
+
+/// Another cluster and another configuration.
+fn next_version() -> Value {
+    json!({"rayClusterConfig": {"rayVersion": "2.54.0"}, "serveConfigV2": config("two")})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_starts_is_upgraded_and_leaves_its_old_cluster() -> Result<()> {
+    let stage = Stage::new("service", false).await?;
+    stage.create(spec()).await?;
+    let first = stage.until_ready().await?;
+    let one = first.active.clone();
+    assert_eq!((first.leads_to.clone(), first.clusters.clone()), (one.clone(), vec![one.clone()]));
+    stage.until("head and worker", |seen| seen.endpoints == 2).await?;
+    let expect = json!({"applications": [{"name": "one", "import_path": "a:b"}]});
+    assert_eq!(stage.rays.configs(&one).await?, [expect]);
+    let load = stage.load();
+
+    stage.rays.set_outcome("DEPLOYING");
+    stage.edit(next_version()).await?;
+    let both = stage.until("two clusters", |seen| seen.clusters.len() == 2).await?;
+    let two = both.pending.clone();
+    stage.until("configured", |seen| seen.upgrade == "BothActivePendingClustersExist").await?;
+    while stage.names_sent_to(&two).await?.is_empty() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let during = stage.look().await?;
+    assert_eq!((during.active.clone(), during.leads_to.clone(), during.ready), (one.clone(), one.clone(), true));
+
+    stage.rays.with(&two, |ray| ray.set_app_status("*", "RUNNING")).await?;
+    let after = stage.until("promoted", |seen| seen.active == two && seen.leads_to == two).await?;
+    assert!(after.ready && after.endpoints > 0, "{after:?}");
+    stage.until("clean", |seen| seen.clusters == [two.clone()] && seen.upgrade == "NoPendingCluster").await?;
+    assert_eq!(stage.names_sent_to(&one).await?, ["one"], "the old cluster never gets the new configuration");
+    assert_eq!(stage.names_sent_to(&two).await?, ["two"]);
+    let (answered, failed) = load.stop();
+    assert!(answered > 20 && failed == 0, "edge 28: {answered} answered, {failed} failed");
+    let note = format!("Deleted the RayCluster {}/{one}", stage.scene.namespace);
+    assert_eq!(stage.note("DeletedRayCluster").await?, note);
+    stage.end().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gradual_upgrade_survives_a_restart_of_the_operator() -> Result<()> {
+    let mut stage = Stage::new("gradual", true).await?;
+    let _gateways = GatewayController::start(&stage.scene.client, &stage.scene.namespace);
+    stage.create(gradual()).await?;
+    let first = stage.until("serving", |seen| seen.ready && seen.weights == [100]).await?;
+    let one = first.active.clone();
+
+    // It stays in the middle while the operator is away.
+    let hold = json!({"upgradeStrategy": {"clusterUpgradeOptions": {"intervalSeconds": 3600}}});
+    stage.edit(next_version()).await?;
+    let middle = stage.until("half way", |seen| seen.weights == [50, 50]).await?;
+    let two = middle.pending.clone();
+    stage.edit(hold).await?;
+    stage.kill_operator().await;
+    stage.start_operator(true);
+    let go_on = json!({"upgradeStrategy": {"clusterUpgradeOptions": {"intervalSeconds": 1}}});
+    stage.edit(go_on).await?;
+
+    let done = stage.until("promoted", |seen| {
+        assert!(seen.weights.is_empty() || seen.weights.iter().sum::<i64>() == 100, "{seen:?}");
+        assert!(seen.clusters.len() <= 2 && seen.endpoints > 0, "{seen:?}");
+        seen.active == two && seen.pending.is_empty() && seen.weights == [100]
+    });
+    let done = done.await?;
+    assert!(done.ready);
+    stage.until("clean", |seen| seen.clusters == [two.clone()]).await?;
+    let sent = stage.names_sent_to(&one).await?;
+    assert!(sent.len() >= 3 && sent.iter().all(|name| name == "one"), "{sent:?}");
+    let capacity = |config: &Value| config["target_capacity"].as_i64().unwrap();
+    let capacities: Vec<i64> = stage.rays.configs(&one).await?.iter().map(capacity).collect();
+    assert_eq!((capacities.first(), capacities.last()), (Some(&100), Some(&0)), "{capacities:?}");
+    assert!(capacities.is_sorted_by(|before, after| before >= after), "{capacities:?}");
+    let capacities: Vec<i64> = stage.rays.configs(&two).await?.iter().map(capacity).collect();
+    assert!(capacities.is_sorted() && capacities.last() == Some(&100), "{capacities:?}");
+    stage.end().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_gateway_api_a_gradual_service_says_so_and_serves() -> Result<()> {
+    let stage = Stage::new("no-gateway", false).await?;
+    stage.create(gradual()).await?;
+    let first = stage.until_ready().await?;
+    let note = stage.note("FailedToCreateGateway").await?;
+    assert!(note.contains("install the Gateway API"), "{note}");
+    stage.edit(next_version()).await?;
+    let both = stage.until("two clusters", |seen| seen.clusters.len() == 2).await?;
+    while stage.names_sent_to(&both.pending).await?.is_empty() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let seen = stage.look().await?;
+    assert_eq!((seen.active, seen.ready), (first.active, true), "users are served by the old cluster");
+    stage.end().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn edge_7_the_api_server_refuses_other_managers() -> Result<()> {
+    let stage = Stage::new("managers", false).await?;
+    let code = |answer: Result<()>| match answer.unwrap_err().downcast::<kube::Error>() {
+        Ok(kube::Error::Api(status)) => (status.code, status.message),
+        other => panic!("{other:?}"),
+    };
+    let mut other = spec();
+    other["managedBy"] = json!("example.com/other");
+    let (number, message) = code(stage.create(other.clone()).await);
+    assert!(number == 422 && message.contains("the managedBy field value must be either"), "{number} {message}");
+    other["managedBy"] = json!("kueue.x-k8s.io/multikueue");
+    stage.create(other).await?;
+    let (number, message) = code(stage.edit(json!({"managedBy": "ray.io/kuberay-operator"})).await);
+    assert!(number == 422 && message.contains("the managedBy field is immutable"), "{number} {message}");
+    stage.end().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clusters_deleted_by_hand_are_replaced() -> Result<()> {
+    let stage = Stage::new("by-hand", false).await?;
+    stage.create(spec()).await?;
+    let one = stage.until_ready().await?.active;
+    stage.rays.set_outcome("DEPLOYING");
+    stage.edit(next_version()).await?;
+    let two = stage.until("two clusters", |seen| seen.clusters.len() == 2).await?.pending;
+
+    let uid = stage.scene.clusters().get(&two).await?.uid();
+    stage.scene.clusters().delete(&two, &DeleteParams::default()).await?;
+    let made_again = async {
+        loop {
+            if stage.scene.clusters().get_opt(&two).await?.is_some_and(|cluster| cluster.uid() != uid) {
+                return Ok::<_, anyhow::Error>(());
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, made_again).await??;
+    let seen = stage.look().await?;
+    assert_eq!((seen.active.as_str(), seen.pending.as_str(), seen.ready), (one.as_str(), two.as_str(), true));
+
+    stage.rays.set_outcome("RUNNING");
+    stage.scene.clusters().delete(&one, &DeleteParams::default()).await?;
+    stage.rays.with(&two, |ray| ray.set_app_status("*", "RUNNING")).await?;
+    stage.until("taken over", |seen| seen.active == two && seen.ready && seen.pending.is_empty()).await?;
+
+    stage.scene.clusters().delete(&two, &DeleteParams::default()).await?;
+    let last = stage.until("replaced", |seen| seen.active != two && seen.ready && seen.pending.is_empty()).await?;
+    assert_eq!(last.clusters, std::slice::from_ref(&last.active));
+    stage.end().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_head_forgot_is_sent_again_and_bad_yaml_hurts_nobody() -> Result<()> {
+    let stage = Stage::new("forget", false).await?;
+    stage.create(spec()).await?;
+    let one = stage.until_ready().await?.active;
+    stage.rays.with(&one, |ray| ray.forget()).await?;
+    let sent_again = async {
+        while stage.names_sent_to(&one).await?.len() < 2 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        Ok::<_, anyhow::Error>(())
+    };
+    tokio::time::timeout(PATIENCE, sent_again).await??;
+    assert_eq!(stage.names_sent_to(&one).await?, ["one", "one"]);
+
+    stage.edit(json!({"serveConfigV2": "applications: ["})).await?;
+    let note = stage.note("FailedToUpdateServeApplications").await?;
+    assert!(note.contains("error converting YAML to JSON"), "{note}");
+    let seen = stage.look().await?;
+    assert_eq!((seen.active, seen.ready, seen.endpoints > 0), (one.clone(), true, true));
+    assert_eq!(stage.names_sent_to(&one).await?.len(), 2, "nothing was sent");
+    stage.edit(json!({"serveConfigV2": config("mended")})).await?;
+    let mended = async {
+        while stage.names_sent_to(&one).await?.last().map(String::as_str) != Some("mended") {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        Ok::<_, anyhow::Error>(())
+    };
+    tokio::time::timeout(PATIENCE, mended).await??;
+    stage.end().await
+}
