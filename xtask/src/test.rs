@@ -48,6 +48,7 @@ pub(crate) fn run() -> Result<bool> {
 
     for (name, work) in [
         ("parity with KubeRay", parity::run_default as fn() -> Result<Option<Counts>>),
+        ("parity with batch schedulers", parity::run_schedulers),
         ("takeover from KubeRay", takeover::run_default),
     ] {
         steps.push(step(name, || match work()? {

@@ -86,6 +86,8 @@ pub struct Platform {
     pub openshift: bool,
     pub cert_manager: bool,
     pub gateway_api: bool,
+    /// Whether Kubernetes places workloads as one (`scheduling.k8s.io/v1alpha2`).
+    pub workload_api: bool,
 }
 
 /// The schedulers that place a cluster's Pods as one.

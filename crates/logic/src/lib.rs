@@ -19,6 +19,7 @@ pub mod names;
 #[cfg(test)]
 mod properties;
 pub mod quantity;
+pub mod scheduler;
 pub mod service;
 pub mod text_map;
 pub mod validate;

@@ -11,7 +11,7 @@ use manta_logic::config::Config;
 use manta_logic::labels::{HEAD, NODE_TYPE, REDIS_CLEANUP};
 use manta_logic::validate::service::is_incremental_upgrade;
 use manta_logic::view::{MetaView, PodView};
-use manta_logic::{build, job, names, service};
+use manta_logic::{build, job, names, scheduler, service};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -94,6 +94,15 @@ pub(crate) fn job(op: &Operator, target: &Target) -> JobObservation {
         return JobObservation::InFlight;
     }
     let Some(job) = kept.read() else { return JobObservation::Waiting };
+    // A RayJob that goes asks for nothing any more.
+    let pod_group = scheduler::job_pod_group(&target.name, &op.config);
+    let pod_group = pod_group.filter(|_| job.metadata.deletion_timestamp.is_none());
+    if let Some((kind, _)) = &pod_group {
+        op.watches.need(*kind);
+        if !stores.related(*kind).is_synced_for(target) {
+            return JobObservation::Waiting;
+        }
+    }
     let name = job.status.as_ref().and_then(|status| status.ray_cluster_name.clone()).unwrap_or_default();
     let owner = Target::new(Kind::RayCluster, &target.namespace, &name);
     // A cluster that cannot be read must not look like one that is missing.
@@ -111,6 +120,9 @@ pub(crate) fn job(op: &Operator, target: &Target) -> JobObservation {
             .kube_services
             .get(target, &names::owner_head_service(&target.name))
             .map(|service| (*service).clone()),
+        pod_group: pod_group
+            .and_then(|(kind, name)| stores.related(kind).get(target, &name))
+            .map(|group| (*group).clone()),
         submitter: stores.kube_jobs.get(target, &target.name).map(|job| (*job).clone()),
         head_pods: stores.pods.of(&owner).iter().filter(is_head).map(|pod| (**pod).clone()).collect(),
         dashboard: op.ray_jobs.known(target).unwrap_or_default(),
@@ -208,6 +220,9 @@ fn related_kinds(cluster: &RayCluster, cfg: &Config) -> Vec<Kind> {
     }
     if facts::is_tls_enabled(spec, &cfg.gates) && cfg.platform.cert_manager {
         kinds.extend([Kind::Issuer, Kind::Certificate]);
+    }
+    if cluster.metadata.deletion_timestamp.is_none() {
+        kinds.extend(scheduler::cluster_kinds(cluster, cfg));
     }
     kinds
 }

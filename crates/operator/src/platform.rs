@@ -17,5 +17,6 @@ pub async fn detect(client: &Client) -> Result<Platform, kube::Error> {
         openshift: ["route.openshift.io", "security.openshift.io", "config.openshift.io"].iter().any(|name| has(name)),
         cert_manager: serves("cert-manager.io", "v1"),
         gateway_api: serves("gateway.networking.k8s.io", "v1"),
+        workload_api: serves("scheduling.k8s.io", "v1alpha2"),
     })
 }

@@ -6,7 +6,7 @@ use crate::metrics::{Telemetry, client};
 use crate::run::{Settings, run_as};
 use crate::{platform, probes};
 use kube::{Client, Config};
-use manta_logic::config::Platform;
+use manta_logic::config::{BatchScheduler, Platform};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -29,6 +29,12 @@ pub enum ProcessError {
     Refused(kube::Error),
     #[error("SidecarSubmitterRestart feature gate requires K8s 1.35+: current version {0} is below 1.35")]
     TooOld(String),
+    #[error(
+        "no served scheduling.k8s.io API version available for kubernetes-was-v1alpha2: scheduling.k8s.io/v1alpha2 API is \
+         not available: start the API server with --runtime-config=scheduling.k8s.io/v1alpha2=true and the gate \
+         GenericWorkload, or the operator without the gate KubernetesWAS"
+    )]
+    NoWorkloadApi,
     #[error(transparent)]
     Lost(#[from] Lost),
 }
@@ -44,6 +50,9 @@ pub async fn run(
     let health = listen(process.probe_address.as_deref(), "probes", "--health-probe-bind-address").await?;
     let gates: std::collections::BTreeMap<_, _> = gates::by_name(&settings.config.gates).into();
     info!(?gates, "Loaded feature gates");
+    if let Some(scheduler) = settings.config.batch_scheduler {
+        info!(?scheduler, "Feature flag batch-scheduler is enabled");
+    }
     let telemetry = Telemetry::default();
     let servers = TaskTracker::new();
     // The servers outlive the passes in hand.
@@ -63,6 +72,9 @@ pub async fn run(
     let Some(platform) = wait_for_server(&client, settings.config.gates.sidecar_submitter_restart, &stop).await? else {
         return Ok(());
     };
+    if settings.config.batch_scheduler == Some(BatchScheduler::KubernetesWorkloads) && !platform.workload_api {
+        return Err(ProcessError::NoWorkloadApi);
+    }
     settings.config.platform = platform;
     let candidate = process.leader_election.then(|| {
         let namespace = process.leader_election_namespace.as_deref().unwrap_or(client.default_namespace());

@@ -8,6 +8,7 @@ use crate::wire::View;
 use manta_api::{RayCluster, RayCronJob, RayJob, RayService};
 use manta_logic::action::{Kind, Target};
 use manta_logic::labels;
+use manta_logic::scheduler;
 use manta_logic::view::{EndpointSliceView, JobView, MetaView, PodView, ServiceView, WholeView};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -279,9 +280,16 @@ pub(crate) fn job_owners(job: &JobView) -> Vec<Target> {
     merged(by_controller(&job.metadata), by_cluster_label(&job.metadata))
 }
 
-/// The RayCluster that a related object is labelled with, and its controller.
-pub(crate) fn related_owners(object: &WholeView) -> Vec<Target> {
-    merged(by_controller(&object.metadata), by_cluster_label(&object.metadata))
+/// The RayCluster that a related object is labelled with, its controller, and whose batch scheduler reads it.
+pub(crate) fn related_owners(kind: Kind, object: &WholeView) -> Vec<Target> {
+    let meta = &object.metadata;
+    let mut owners = merged(by_controller(meta), by_cluster_label(meta));
+    for reader in scheduler::readers(kind, &meta.namespace, &meta.name) {
+        if !owners.contains(&reader) {
+            owners.push(reader);
+        }
+    }
+    owners
 }
 
 /// The RayService whose requests an EndpointSlice is about; none for the slices of other Services.

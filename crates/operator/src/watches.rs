@@ -12,7 +12,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use manta_logic::action::{Kind, Target};
-use manta_logic::view::EndpointSliceView;
+use manta_logic::view::{EndpointSliceView, WholeView};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
@@ -70,12 +70,13 @@ impl Watches {
     pub(crate) fn need(&self, kind: Kind) {
         if lock(&self.running).insert(kind) {
             info!(kind = kind.resource().kind, "starting to watch");
-            // Those of a RayService carry no label; those of others are not kept.
+            // Those of a RayService or a batch scheduler carry no label; those of others are not kept.
             let selector = match kind {
-                Kind::Gateway | Kind::HttpRoute => None,
+                Kind::Gateway | Kind::HttpRoute | Kind::PodGroup(_) | Kind::Workload => None,
                 _ => Some(OF_A_CLUSTER),
             };
-            self.spawn_into(kind, &[selector], self.stores.related(kind), stores::related_owners);
+            let owners = move |object: &WholeView| stores::related_owners(kind, object);
+            self.spawn_into(kind, &[selector], self.stores.related(kind), owners);
         }
     }
 

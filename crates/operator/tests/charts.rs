@@ -337,3 +337,85 @@ async fn the_charts_permissions_are_enough() -> Result<()> {
     stop.cancel();
     Ok(operator.await??)
 }
+
+/// The chart with a batch scheduler, the operator with exactly its permissions, and a cluster that changes its size.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_charts_permissions_are_enough_for_batch_schedulers() -> Result<()> {
+    let plane = ControlPlane::start_with(Options { rbac: true, audit: false })?;
+    plane.install_scheduler_crds().await?;
+    let client = plane.client().await?;
+    for (scheduler, resource, group) in [
+        ("volcano", "podgroups.scheduling.volcano.sh", "ray-demo-pg"),
+        ("scheduler-plugins", "podgroups.scheduling.x-k8s.io", "demo"),
+    ] {
+        let setting = format!("batchScheduler.name={scheduler}");
+        let output = helm_command()?
+            .args(["upgrade", "--install", "kuberay-operator", &chart("manta-operator"), "--set", &setting])
+            .args(["--create-namespace", "--namespace", "ray-system", "--kubeconfig"])
+            .arg(plane.kubeconfig_path())
+            .output()?;
+        anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let namespace = plane.namespace(scheduler).await?;
+        let kubelet = Kubelet::start(client.clone(), Some(&namespace));
+        let scene = Scene { client: client.clone(), namespace: namespace.clone(), kubelet };
+        let metrics = tokio::net::TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
+        let line = format!(
+            "--batch-scheduler={scheduler} --enable-leader-election=false --health-probe-bind-address=0 \
+             --metrics-addr={metrics}"
+        );
+        let arguments = Arguments::read(line.split_whitespace().map(str::to_owned), |_| None, |_| Err(String::new()))?;
+        let config = as_account(&plane, "ray-system", "kuberay-operator").await?;
+        let stop = CancellationToken::new();
+        let operator = tokio::spawn(process::run(config, arguments.settings, arguments.process, stop.clone()));
+
+        let labels = json!({"ray.io/gang-scheduling-enabled": "true"});
+        let cluster = json!({"metadata": {"name": "demo", "labels": labels}, "spec": small_cluster()});
+        scene.clusters().create(&PostParams::default(), &serde_json::from_value(cluster)?).await?;
+        let ready = scene.until_ready("demo").await;
+        let patch = kube::api::Patch::Merge(json!({"spec": {"workerGroupSpecs": null}}));
+        scene.clusters().patch("demo", &kube::api::PatchParams::default(), &patch).await?;
+        let shrunk = tokio::time::timeout(Duration::from_secs(60), async {
+            let size = ["get", resource, group, "--namespace", &namespace, "--output", "jsonpath={.spec.minMember}"];
+            while plane.kubectl(&size)?.trim() != "1" {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            Ok::<_, anyhow::Error>(())
+        });
+        let shrunk = shrunk.await;
+        let text = reqwest::get(format!("http://{metrics}/metrics")).await?.text().await?;
+        let refused: Vec<_> = text.lines().filter(|line| line.contains("code=\"403\"")).collect();
+        anyhow::ensure!(refused.is_empty(), "the chart permits too little for {scheduler}: {refused:?}");
+        ready?;
+        shrunk.context("the gang does not shrink with its cluster")??;
+        stop.cancel();
+        operator.await??;
+    }
+    Ok(())
+}
+
+/// What kustomize makes of the operator with each batch scheduler permits the same as the chart.
+#[test]
+fn kustomize_has_every_batch_scheduler() -> Result<()> {
+    let rules = |text: &str| -> Result<Vec<Value>> {
+        let documents: Vec<Value> = serde_saphyr::from_multiple(text)?;
+        let role = documents
+            .iter()
+            .find(|document| document["kind"] == "ClusterRole" && document["metadata"]["name"] == "kuberay-operator");
+        Ok(role.context("no ClusterRole")?["rules"].as_array().context("no rules")?.clone())
+    };
+    let gate = "featureGates[0].name=KubernetesWAS featureGates[0].enabled=true";
+    for (folder, settings, flag) in [
+        ("volcano", "batchScheduler.name=volcano", "--batch-scheduler=volcano"),
+        ("yunikorn", "batchScheduler.name=yunikorn", "--batch-scheduler=yunikorn"),
+        ("kai-scheduler", "batchScheduler.name=kai-scheduler", "--batch-scheduler=kai-scheduler"),
+        ("scheduler-plugins", "batchScheduler.name=scheduler-plugins", "--batch-scheduler=scheduler-plugins"),
+        ("workload-aware", gate, "--feature-gates=KubernetesWAS=true"),
+    ] {
+        let made =
+            ControlPlane::shared().kubectl(&["kustomize", &format!("{DEPLOY}/kustomize-schedulers/{folder}")])?;
+        assert!(made.contains(&format!("- {flag}\n")), "{folder}: no {flag} in\n{made}");
+        let rendered = render("manta-operator", "kuberay-operator", settings)?;
+        assert_eq!(rules(&made)?, rules(&rendered)?, "{folder}");
+    }
+    Ok(())
+}

@@ -4,6 +4,7 @@
 //! is not listed in `tests/parity/deviations.yaml` fails, and so does a listed one that is no longer there.
 
 mod deviations;
+mod schedulers;
 mod verdicts;
 
 use std::collections::BTreeSet;
@@ -20,6 +21,7 @@ use crate::process::{Outcome, block_on, cargo, passes, say};
 use crate::test::Counts;
 use crate::workspace;
 use deviations::Deviations;
+use schedulers::Scheduler;
 use verdicts::{Verdict, Verdicts};
 
 /// Kinds whose controllers exist, so that `make test` plays their cases.
@@ -69,6 +71,15 @@ pub(crate) struct Args {
 
 /// The cases that `make test` plays; nothing where they cannot be played.
 pub(crate) fn run_default() -> Result<Option<Counts>> {
+    run_folder("cases")
+}
+
+/// The cases of batch schedulers, which `make test` plays too.
+pub(crate) fn run_schedulers() -> Result<Option<Counts>> {
+    run_folder(schedulers::FOLDER)
+}
+
+fn run_folder(cases: &str) -> Result<Option<Counts>> {
     if workspace::recordings().is_none() || !has_python() {
         return Ok(None);
     }
@@ -76,7 +87,7 @@ pub(crate) fn run_default() -> Result<Option<Counts>> {
         operator: OperatorArgs::ours(),
         kinds: DEFAULT_KINDS.to_vec(),
         only: String::new(),
-        cases: "cases".to_owned(),
+        cases: cases.to_owned(),
         jobs: 7,
         as_deviations: false,
     };
@@ -94,17 +105,46 @@ pub(crate) fn run(args: &Args) -> Result<Counts> {
     block_on(async {
         plane.install_ray_crds().await?;
         plane.install_gateway_crds().await?;
-        plane.install_cert_manager_crds().await
+        plane.install_cert_manager_crds().await?;
+        plane.install_scheduler_crds().await
     })?;
-    let mut command = args.operator.prepare(&plane, Build::Debug)?;
-    if args.cases == "life" {
-        command.env("RAYJOB_STATUS_CHECK_TIMEOUT_SECONDS", "90");
-    }
-    let mut operator = Operator::start(&plane, &command, "rayclusters")?;
-    let parity = Parity { folder: &folder, kubeconfig: plane.kubeconfig_path() };
     let known = Deviations::read(&workspace::root().join("tests/parity/deviations.yaml"))?;
+    let mut verdicts = Verdicts::default();
+    for (scheduler, cases) in by_scheduler(&args.cases, cases)? {
+        let mut command = args.operator.prepare(&plane, Build::Debug)?;
+        if args.cases == "life" {
+            command.env("RAYJOB_STATUS_CHECK_TIMEOUT_SECONDS", "90");
+        }
+        command.args(scheduler.map(Scheduler::flag));
+        let parity = Parity { folder: &folder, kubeconfig: plane.kubeconfig_path(), scheduler };
+        verdicts.take_in(play_all(&plane, &command, &parity, &known, &cases, args.jobs)?);
+    }
+    if args.as_deviations {
+        say(&deviations::as_entries(known.unexpected(&verdicts)));
+    }
+    Ok(report(&known, &verdicts))
+}
 
-    let mut verdicts = parity.play(&cases, args.jobs)?;
+/// The cases with the scheduler that each is for, which is the operator's for its whole life.
+fn by_scheduler(folder: &str, cases: Vec<PathBuf>) -> Result<Vec<(Option<Scheduler>, Vec<PathBuf>)>> {
+    if folder != schedulers::FOLDER {
+        return Ok(vec![(None, cases)]);
+    }
+    let groups = schedulers::group(cases)?;
+    Ok(groups.into_iter().map(|(scheduler, cases)| (Some(scheduler), cases)).collect())
+}
+
+/// Plays cases against one operator, and those that are not as expected again.
+fn play_all(
+    plane: &ControlPlane,
+    command: &Command,
+    parity: &Parity<'_>,
+    known: &Deviations,
+    cases: &[PathBuf],
+    jobs: usize,
+) -> Result<Verdicts> {
+    let mut operator = Operator::start(plane, command, "rayclusters")?;
+    let mut verdicts = parity.play(cases, jobs)?;
     for jobs in [2, 1] {
         // On a busy machine a case may be recorded before it has come to rest; with fewer others it has time.
         let again: BTreeSet<String> = known.unexpected(&verdicts).map(|verdict| verdict.case.clone()).collect();
@@ -113,13 +153,10 @@ pub(crate) fn run(args: &Args) -> Result<Counts> {
         }
         say(&format!("once more, {jobs} at a time: {} cases that are not as expected", again.len()));
         let files: Vec<PathBuf> = cases.iter().filter(|file| again.contains(&case_name(file))).cloned().collect();
-        verdicts.replace(parity.play(&files, jobs)?);
+        verdicts.take_in(parity.play(&files, jobs)?);
     }
     operator.process.check()?;
-    if args.as_deviations {
-        say(&deviations::as_entries(known.unexpected(&verdicts)));
-    }
-    Ok(report(&known, &verdicts))
+    Ok(verdicts)
 }
 
 fn report(known: &Deviations, verdicts: &Verdicts) -> Counts {
@@ -183,6 +220,7 @@ fn counts_in(line: &str) -> Option<Counts> {
 struct Parity<'a> {
     folder: &'a Path,
     kubeconfig: PathBuf,
+    scheduler: Option<Scheduler>,
 }
 
 impl Parity<'_> {
@@ -193,6 +231,7 @@ impl Parity<'_> {
             .arg(&self.kubeconfig)
             .args(cases)
             .env("PYTHONUNBUFFERED", "1")
+            .envs(self.scheduler.and_then(Scheduler::variable))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()

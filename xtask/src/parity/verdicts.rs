@@ -27,11 +27,12 @@ impl Verdicts {
         }
     }
 
-    /// Puts newer verdicts in the place of older ones on the same cases.
-    pub(crate) fn replace(&mut self, newer: Self) {
+    /// Takes in newer verdicts, in the place of older ones on the same cases.
+    pub(crate) fn take_in(&mut self, newer: Self) {
         for verdict in newer.0 {
-            if let Some(older) = self.0.iter_mut().find(|older| older.case == verdict.case) {
-                *older = verdict;
+            match self.0.iter_mut().find(|older| older.case == verdict.case) {
+                Some(older) => *older = verdict,
+                None => self.0.push(verdict),
             }
         }
     }
@@ -79,7 +80,7 @@ mod tests {
     fn a_second_try_replaces_the_first() {
         let mut first =
             verdicts("DIFFERS a.json: 0/1 objects, 0/0 events\n    x\nequal  b.json: 1/1 objects, 0/0 events");
-        first.replace(verdicts("equal  a.json: 1/1 objects, 0/0 events"));
+        first.take_in(verdicts("equal  a.json: 1/1 objects, 0/0 events"));
         assert_eq!(first.0, [verdict("a", &[]), verdict("b", &[])]);
     }
 }

@@ -7,6 +7,7 @@ use super::submit_command::{NoCommand, SubmitCommand};
 use crate::config::Config;
 use crate::job::Mode;
 use crate::labels;
+use crate::scheduler;
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{Container, EnvVar, PodSpec, PodTemplateSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -61,6 +62,7 @@ impl Submitter<'_> {
         add_token_auth(self.cluster, pod);
         let metadata = template.metadata.get_or_insert_with(ObjectMeta::default);
         metadata.labels.get_or_insert_with(BTreeMap::new).extend(labels.clone());
+        scheduler::mark_submitter(self.job, self.config, &mut template);
         let config = self.job.spec.submitter_config.as_ref();
         Ok(Job {
             metadata: ObjectMeta {
@@ -110,30 +112,13 @@ impl Submitter<'_> {
     }
 
     fn default_template(&self) -> PodTemplateSpec {
-        let pod = PodSpec {
-            containers: vec![self.default_container()],
-            restart_policy: Some("Never".to_owned()),
-            ..PodSpec::default()
-        };
+        let pod = PodSpec { containers: vec![self.default_container()], ..bare_pod() };
         PodTemplateSpec { spec: Some(pod), ..PodTemplateSpec::default() }
     }
 
     fn default_container(&self) -> Container {
-        let quantities = |cpu: &str, memory: &str| {
-            let pair = [("cpu", cpu), ("memory", memory)];
-            Some(pair.map(|(name, value)| (name.to_owned(), Quantity(value.to_owned()))).into())
-        };
         let ray = ray_container(&self.cluster.spec.head_group_spec.template);
-        Container {
-            name: CONTAINER.to_owned(),
-            image: ray.and_then(|ray| ray.image.clone()),
-            resources: Some(ResourceRequirements {
-                requests: quantities("500m", "200Mi"),
-                limits: quantities("1", "1Gi"),
-                ..ResourceRequirements::default()
-            }),
-            ..Container::default()
-        }
+        Container { image: ray.and_then(|ray| ray.image.clone()), ..bare_container() }
     }
 
     fn add_env(&self, container: &mut Container) {
@@ -151,6 +136,35 @@ impl Submitter<'_> {
         ]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into()
+    }
+}
+
+/// The Pod of a RayJob's submitter, before anything is filled in.
+pub fn bare_pod_of(job: &RayJob) -> PodSpec {
+    match &job.spec.submitter_pod_template {
+        Some(template) => template.spec.clone().unwrap_or_default(),
+        None => bare_pod(),
+    }
+}
+
+/// The Pod of a submitter where the user gives no template.
+pub fn bare_pod() -> PodSpec {
+    PodSpec { containers: vec![bare_container()], restart_policy: Some("Never".to_owned()), ..PodSpec::default() }
+}
+
+fn bare_container() -> Container {
+    let quantities = |cpu: &str, memory: &str| {
+        let pair = [("cpu", cpu), ("memory", memory)];
+        Some(pair.map(|(name, value)| (name.to_owned(), Quantity(value.to_owned()))).into())
+    };
+    Container {
+        name: CONTAINER.to_owned(),
+        resources: Some(ResourceRequirements {
+            requests: quantities("500m", "200Mi"),
+            limits: quantities("1", "1Gi"),
+            ..ResourceRequirements::default()
+        }),
+        ..Container::default()
     }
 }
 

@@ -75,28 +75,29 @@ pub fn desired_resources(spec: &RayClusterSpec) -> DesiredResources {
 
 impl DesiredResources {
     fn add(&mut self, pod: Option<&PodSpec>, times: i64) {
-        for container in pod.map(|pod| pod.containers.as_slice()).unwrap_or_default() {
-            let Some(resources) = &container.resources else { continue };
-            let requests = resources.requests.iter().flatten();
-            let only_limits =
-                resources.limits.iter().flatten().filter(|(name, _)| {
-                    !resources.requests.as_ref().is_some_and(|requests| requests.contains_key(*name))
-                });
-            for (name, amount) in requests.chain(only_limits) {
-                let place = match name.as_str() {
-                    "cpu" => &mut self.cpu,
-                    "memory" => &mut self.memory,
-                    "google.com/tpu" => &mut self.tpu,
-                    name if is_gpu(name) => &mut self.gpu,
-                    _ => continue,
-                };
-                if let Ok(mut amount) = Quantity::parse(&amount.0) {
-                    amount.mul_i64(times);
-                    place.add(&amount);
-                }
-            }
+        for (name, mut amount) in requests(pod) {
+            let place = match name {
+                "cpu" => &mut self.cpu,
+                "memory" => &mut self.memory,
+                "google.com/tpu" => &mut self.tpu,
+                name if is_gpu(name) => &mut self.gpu,
+                _ => continue,
+            };
+            amount.mul_i64(times);
+            place.add(&amount);
         }
     }
+}
+
+/// What each container of a Pod asks for: its request, or its limit where there is no request.
+pub fn requests(pod: Option<&PodSpec>) -> impl Iterator<Item = (&str, Quantity)> {
+    let containers = pod.map(|pod| pod.containers.as_slice()).unwrap_or_default();
+    containers.iter().filter_map(|container| container.resources.as_ref()).flat_map(|resources| {
+        let requested = |name: &String| resources.requests.as_ref().is_some_and(|requests| requests.contains_key(name));
+        let limits = resources.limits.iter().flatten().filter(move |(name, _)| !requested(name));
+        let amounts = resources.requests.iter().flatten().chain(limits);
+        amounts.filter_map(|(name, amount)| Some((name.as_str(), Quantity::parse(&amount.0).ok()?)))
+    })
 }
 
 #[cfg(test)]

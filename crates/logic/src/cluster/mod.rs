@@ -8,6 +8,7 @@ mod auth;
 mod conditions;
 pub mod counts;
 mod deletion;
+mod gang;
 mod head;
 mod ingress;
 pub mod mtls;

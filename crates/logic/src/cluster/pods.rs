@@ -1,8 +1,8 @@
-//! The Pods of a cluster: suspended, recreated, then head and workers.
+//! The Pods of a cluster: suspended, recreated, handed to the scheduler, then head and workers.
 
 use super::observed::Observed;
 use super::plan::Draft;
-use super::{head, suspend, upgrade, workers};
+use super::{gang, head, suspend, upgrade, workers};
 use crate::config::Config;
 use crate::names::Suffixes;
 use crate::validate::ValidCluster;
@@ -16,7 +16,7 @@ use jiff::{SignedDuration, Timestamp};
 const LOST_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
 pub(super) fn plan(seen: &Observed, valid: &ValidCluster<'_>, now: Timestamp, cfg: &Config, draft: &mut Draft) {
-    if !suspend::plan(seen, cfg, draft) || !upgrade::plan(seen, draft) {
+    if !suspend::plan(seen, cfg, draft) || !upgrade::plan(seen, draft) || !gang::plan(seen, cfg, draft) {
         return;
     }
     let mut suffixes = Suffixes::new(seen.seed);

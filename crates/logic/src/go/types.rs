@@ -13,6 +13,8 @@ pub enum Root {
     RayJob,
     RayService,
     RayCronJob,
+    /// What YuniKorn reads from an annotation.
+    YunikornTaskGroup,
 }
 
 impl Root {
@@ -23,6 +25,7 @@ impl Root {
             Root::RayJob => "RayJob",
             Root::RayService => "RayService",
             Root::RayCronJob => "RayCronJob",
+            Root::YunikornTaskGroup => "YunikornTaskGroup",
         })
     }
 }
@@ -134,7 +137,15 @@ mod tests {
         }
         assert!(TABLE.len() > 150, "{} types", TABLE.len());
         TABLE.values().flatten().for_each(|field| check(&field.shape));
-        for root in [Root::RayCluster, Root::RayClusterSpec, Root::RayJob, Root::RayService, Root::RayCronJob] {
+        let roots = [
+            Root::RayCluster,
+            Root::RayClusterSpec,
+            Root::RayJob,
+            Root::RayService,
+            Root::RayCronJob,
+            Root::YunikornTaskGroup,
+        ];
+        for root in roots {
             assert!(!root.fields().is_empty(), "{root:?}");
         }
     }

@@ -8,6 +8,7 @@ use crate::build::owner::controller_reference;
 use crate::build::submitter::{NoSubmitter, Submitter};
 use crate::go_shape;
 use crate::labels::{self, annotation};
+use crate::scheduler;
 use k8s_openapi::api::core::v1::PodSpec;
 use manta_api::{API_VERSION, RayCluster, RayJob};
 use serde_json::{Value, json};
@@ -70,6 +71,10 @@ fn body(pass: &Pass<'_>, mode: Mode, attempt: &Attempt) -> Result<Value, NoSubmi
         pod.restart_policy = Some("Never".to_owned());
     }
     cluster.metadata.annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
+    if mode == Mode::K8sJob {
+        // Only here the submitter is a Pod beside those of the cluster.
+        scheduler::mark_cluster(job, pass.config, &mut cluster.metadata);
+    }
     Ok(json!({
         "apiVersion": API_VERSION,
         "kind": RayCluster::KIND,

@@ -10,6 +10,7 @@ use super::phase::Finish;
 use super::plan::Pass;
 use super::suspend::delete_cluster;
 use crate::action::{Accept, Action, Event, Kind, Target, Todo};
+use crate::scheduler;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use manta_api::{DeletionPolicyType, DeletionRule, DeletionStrategy, RayCluster};
@@ -28,6 +29,10 @@ pub(super) fn plan(pass: &mut Pass<'_>, finish: Finish) {
         Some(strategy) => by_outcome(pass, end, strategy),
         None if spec.shutdown_after_job_finishes.unwrap_or(false) => shutdown(pass, end),
         None => {}
+    }
+    // Last, so that a scheduler that cannot be told keeps nothing from being deleted.
+    if let Some(todo) = scheduler::release_job(pass.seen, pass.config) {
+        pass.then(todo);
     }
 }
 

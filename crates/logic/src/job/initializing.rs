@@ -11,6 +11,7 @@ use super::{cluster, deadline};
 use crate::action::{Accept, Action, Event, Kind, Target, Todo};
 use crate::build::submitter::Submitter;
 use crate::names;
+use crate::scheduler;
 use manta_api::RayCluster;
 use serde_json::Value;
 
@@ -33,6 +34,9 @@ pub(super) fn plan(pass: &mut Pass<'_>, mode: Mode, attempt: &Attempt) {
     if seen.selected_cluster().is_some() || mode == Mode::Sidecar {
         // Nothing tells a RayJob of a cluster that is not its own, nor of the head Pod's containers.
         pass.wake_at(deadline::after(pass.now, deadline::LOOK_AGAIN_SECONDS));
+    }
+    if !handed_over && !gather(pass, mode) {
+        return;
     }
     let Some(ray_cluster) = &seen.cluster else {
         match seen.selected_cluster() {
@@ -63,6 +67,17 @@ pub(super) fn plan(pass: &mut Pass<'_>, mode: Mode, attempt: &Attempt) {
         }
         Mode::K8sJob | Mode::Http | Mode::Sidecar => pass.draft.enter(deployment::RUNNING),
     }
+}
+
+/// Makes what the batch scheduler needs before there are Pods. Answers whether a cluster may be made.
+fn gather(pass: &mut Pass<'_>, mode: Mode) -> bool {
+    let gang = scheduler::gather_job(pass.seen, mode, pass.config);
+    gang.stages.into_iter().flatten().for_each(|todo| pass.then(todo));
+    let Some(blocked) = gang.blocked else { return true };
+    blocked.event.into_iter().for_each(|event| pass.event(event));
+    pass.wait_for(blocked.error);
+    pass.back_off();
+    false
 }
 
 /// Waiting: the user has to name the job that was submitted by hand.

@@ -1,7 +1,7 @@
 //! Everything that the decision about one RayJob depends on, besides time and settings.
 
 use super::dashboard::Dashboard;
-use crate::view::{JobView, PodView, ServiceView};
+use crate::view::{JobView, PodView, ServiceView, WholeView};
 use manta_api::{RayCluster, RayJob};
 
 /// A RayJob and what belongs to it, as the caches show it.
@@ -14,6 +14,8 @@ pub struct Observed {
     pub cluster_head_service: Option<ServiceView>,
     /// The RayJob's own head Service.
     pub head_service: Option<ServiceView>,
+    /// The batch scheduler's object for the RayJob and its cluster.
+    pub pod_group: Option<WholeView>,
     /// The Kubernetes Job with the RayJob's name.
     pub submitter: Option<JobView>,
     /// The head Pods of the cluster.

@@ -1,11 +1,12 @@
 //! Suspending and retrying: everything that was made goes; then the job rests, or starts again.
 //!
-//! Both finish whatever happens to `spec.suspend` meanwhile.
+//! The batch scheduler is told last. Both finish whatever happens to `spec.suspend` meanwhile.
 
 use super::mode::Mode;
 use super::phase::deployment;
 use super::plan::Pass;
 use crate::action::{Accept, Action, Event, Kind, Target, Todo};
+use crate::scheduler;
 
 /// Removes cluster and submitter, forgets them, and enters the next phase.
 pub(super) fn plan_teardown(pass: &mut Pass<'_>, mode: Mode, next: &'static str) {
@@ -14,6 +15,9 @@ pub(super) fn plan_teardown(pass: &mut Pass<'_>, mode: Mode, next: &'static str)
     if !cluster_gone || !submitter_gone {
         pass.wait_for("the RayCluster and the submitter to be gone");
         return;
+    }
+    if let Some(todo) = scheduler::release_job(pass.seen, pass.config) {
+        pass.then(todo);
     }
     let status = &mut pass.draft.now;
     status.ray_cluster_status = None;

@@ -223,6 +223,11 @@ impl ControlPlane {
         self.install_crds(&crds::of_cert_manager()?).await
     }
 
+    /// Installs the CRDs of the batch schedulers, as far as Ray clusters use them.
+    pub async fn install_scheduler_crds(&self) -> Result<usize> {
+        self.install_crds(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/crds/schedulers"))).await
+    }
+
     /// An error if a daemon has ended.
     pub fn check(&mut self) -> Result<()> {
         self.daemons.iter_mut().try_for_each(Supervised::check)

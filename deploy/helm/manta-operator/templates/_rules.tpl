@@ -76,16 +76,16 @@
 {{- if or .Values.batchScheduler.enabled (eq .Values.batchScheduler.name "volcano") }}
 - apiGroups: [scheduling.volcano.sh]
   resources: [podgroups]
-  verbs: [get, list, watch, create, delete, update]
+  verbs: [list, watch, create, patch]
 {{- end }}
 {{- if or .Values.batchScheduler.enabled (eq .Values.batchScheduler.name "scheduler-plugins") }}
 - apiGroups: [scheduling.x-k8s.io]
   resources: [podgroups]
-  verbs: [get, list, watch, create]
+  verbs: [list, watch, create, patch]
 {{- end }}
 {{- if include "manta.gate" (dict "list" .Values.featureGates "name" "KubernetesWAS") }}
 - apiGroups: [scheduling.k8s.io]
   resources: [podgroups, workloads]
-  verbs: [get, list, watch, create, delete, patch, update]
+  verbs: [list, watch, create, delete, patch]
 {{- end }}
 {{- end -}}

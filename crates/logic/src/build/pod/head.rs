@@ -5,6 +5,7 @@ use super::{auth, autoscaler, collector, finish, gcs_ft, params, resources, tls}
 use crate::config::{Config, KUBERAY_VERSION};
 use crate::labels::{self, annotation};
 use crate::names;
+use crate::scheduler;
 use crate::validate::ValidCluster;
 use k8s_openapi::api::core::v1::Pod;
 
@@ -26,7 +27,9 @@ pub fn head_pod(cluster: &ValidCluster<'_>, config: &Config, identity: HeadIdent
     }
     draft.annotate(annotation::RECREATE_HASH, identity.spec_hash);
     draft.annotate(annotation::KUBERAY_VERSION, KUBERAY_VERSION);
-    draft.into_pod()
+    let mut pod = draft.into_pod();
+    scheduler::mark_head(cluster, config, &mut pod);
+    pod
 }
 
 /// The head Pod as the base of a Job: neither named nor marked.

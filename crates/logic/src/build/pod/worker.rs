@@ -6,6 +6,7 @@ use crate::build::cluster_facts as facts;
 use crate::config::Config;
 use crate::labels;
 use crate::names;
+use crate::scheduler;
 use crate::validate::ValidCluster;
 use k8s_openapi::api::core::v1::Pod;
 use manta_api::WorkerGroupSpec;
@@ -53,7 +54,9 @@ pub fn worker_pod(
     tls::configure_pod(&node, &mut draft);
     collector::add_container(&node, &mut draft);
     finish::finish(&node, &mut draft);
-    draft.into_pod()
+    let mut pod = draft.into_pod();
+    scheduler::mark_worker(cluster, &group.group_name, config, &mut pod);
+    pod
 }
 
 fn add_index_labels(draft: &mut Draft, group: &WorkerGroupSpec, identity: WorkerIdentity<'_>) {

@@ -5,6 +5,7 @@
 mod world;
 
 mod deletion;
+mod gang;
 mod head;
 mod objects;
 mod properties;

@@ -2,7 +2,8 @@
 
 use super::world::{World, group};
 use crate::action::{Action, Kind, Wake};
-use crate::labels::{CLUSTER, HEAD, NODE_TYPE};
+use crate::labels::{CLUSTER, GANG_SCHEDULING, HEAD, NODE_TYPE};
+use crate::scheduler::tests::any_scheduler;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -117,9 +118,12 @@ proptest! {
     #[test]
     fn no_happening_breaks_a_cluster(
         (spec, slow) in any_spec(),
+        scheduler in any_scheduler(),
         happenings in proptest::collection::vec(any_happening(), 0..12),
     ) {
         let mut world = World::new(spec);
+        world.config.batch_scheduler = scheduler;
+        world.label(GANG_SCHEDULING, "true");
         world.slow_deletion = slow;
         for happening in &happenings {
             happen(&mut world, happening);

@@ -115,6 +115,10 @@ impl World {
                 Kind::Service => seen.services.push(Arc::new(view::<ServiceView>(object))),
                 Kind::Job => seen.cleanup_jobs.push(Arc::new(view::<JobView>(object))),
                 Kind::Pod | Kind::Secret => {}
+                // As the operator does: those of batch schedulers are found by their name.
+                kind @ (Kind::PodGroup(_) | Kind::Workload) => {
+                    seen.related.push((kind, Arc::new(view::<WholeView>(object))));
+                }
                 kind if labelled(&object) => seen.related.push((kind, Arc::new(view::<WholeView>(object)))),
                 _ => {}
             }
@@ -217,21 +221,41 @@ impl World {
                     self.cluster.metadata.finalizers = serde_json::from_value(finalizers.clone()).unwrap();
                 }
             }
-            Action::Merge { target, patch } => merge(self.objects.get_mut(target).unwrap(), patch),
+            Action::Merge { target, patch } => {
+                merge(self.objects.get_mut(target).unwrap(), patch);
+                self.remove_unheld(target);
+            }
             Action::Delete { target, uid, force } => {
                 let Some(object) = self.objects.get_mut(target) else {
                     assert_eq!(todo.accept, Accept::NotFound, "{target:?} is absent");
                     return false;
                 };
                 assert_eq!(object["metadata"]["uid"], json!(uid), "the wrong {target:?}");
-                if self.slow_deletion && !force {
-                    object["metadata"]["deletionTimestamp"] = json!(self.now.to_string());
-                } else {
-                    self.objects.remove(target);
+                object["metadata"]["deletionTimestamp"] = json!(self.now.to_string());
+                if !self.slow_deletion || *force {
+                    self.remove_unheld(target);
                 }
             }
         }
         true
+    }
+
+    /// Removes an object that was deleted, unless a finalizer holds it.
+    fn remove_unheld(&mut self, target: &Target) {
+        let metadata = &self.objects[target]["metadata"];
+        let held = metadata["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty());
+        if metadata.get("deletionTimestamp").is_some() && !held {
+            self.objects.remove(target);
+        }
+    }
+
+    /// An object of any kind.
+    pub(super) fn object(&self, kind: Kind, name: &str) -> Option<&Value> {
+        self.objects.get(&Target::new(kind, "ns", name))
+    }
+
+    pub(super) fn label(&mut self, key: &str, value: &str) {
+        self.cluster.metadata.labels.get_or_insert_default().insert(key.into(), value.into());
     }
 
     pub(super) fn pods(&self) -> Vec<PodView> {

@@ -4,7 +4,7 @@ use crate::action::{Accept, Action, Event, EventKind, Kind, Outcome, Target, Wak
 use crate::config::Config;
 use crate::job::dashboard::{Answer, Ask, Heard, JobInfo, Stop};
 use crate::job::{Mode, Observed, Plan, plan, settle};
-use crate::view::{ContainerStatusView, JobConditionView, JobView, PodView, ServiceView, TerminatedView};
+use crate::view::{ContainerStatusView, JobConditionView, JobView, PodView, ServiceView, TerminatedView, WholeView};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use manta_api::{RayCluster, RayClusterStatus, RayJob, RayJobStatus};
@@ -310,6 +310,7 @@ impl World {
                     Kind::RayCluster => self.seen.cluster.is_some(),
                     Kind::Service => self.seen.head_service.is_some(),
                     Kind::Job => self.seen.submitter.is_some(),
+                    Kind::PodGroup(_) => self.seen.pod_group.is_some(),
                     kind => panic!("creates a {kind:?}"),
                 };
                 if exists {
@@ -320,6 +321,7 @@ impl World {
                 match target.kind {
                     Kind::RayCluster => self.seen.cluster = Some(serde_json::from_value(body).unwrap()),
                     Kind::Service => self.seen.head_service = Some(read::<ServiceView>(body)),
+                    Kind::PodGroup(_) => self.seen.pod_group = Some(read::<WholeView>(body)),
                     _ => self.seen.submitter = Some(read::<JobView>(body)),
                 }
             }
@@ -333,6 +335,10 @@ impl World {
                 Kind::Service => {
                     let service = self.seen.head_service.as_mut().expect("a Service");
                     service.spec = read(patch["spec"].clone());
+                }
+                Kind::PodGroup(_) => {
+                    let group = self.seen.pod_group.as_mut().expect("a PodGroup");
+                    merge_value(&mut group.object, patch);
                 }
                 kind => panic!("patches a {kind:?}"),
             },

@@ -3,6 +3,7 @@
 mod deletion;
 mod faults;
 pub(crate) mod fixture;
+mod gang;
 mod lifecycle;
 mod properties;
 mod replay;

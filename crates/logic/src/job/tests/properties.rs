@@ -5,6 +5,7 @@ use crate::action::Wake;
 use crate::job::phase::{Ended, Phase};
 use crate::job::{Mode, Observed, plan};
 use crate::properties::tries;
+use crate::scheduler::tests::any_scheduler;
 use jiff::SignedDuration;
 use manta_api::RayJobStatus;
 use proptest::prelude::*;
@@ -93,6 +94,7 @@ proptest! {
     #[test]
     fn every_history_is_consistent_and_comes_to_rest(
         mode in any_mode(),
+        scheduler in any_scheduler(),
         limit in 0..3i32,
         steps in prop::collection::vec(any_step(), 0..25),
     ) {
@@ -101,6 +103,7 @@ proptest! {
             spec.backoff_limit = Some(if mode == Mode::Interactive { 0 } else { limit });
             spec.shutdown_after_job_finishes = Some(true);
         });
+        world.config.batch_scheduler = scheduler;
         world.settle();
         for step in &steps {
             play(&mut world, step);

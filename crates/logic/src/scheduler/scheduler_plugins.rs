@@ -1,0 +1,77 @@
+//! Coscheduling of scheduler-plugins: a PodGroup of the cluster's name, for clusters that ask for a gang.
+//!
+//! The PodGroup is made once. It is changed only when the cluster has become smaller than the group: coscheduling
+//! places no Pod of a group that has fewer Pods than it asks for, so not even a lost worker would come back.
+//!
+//! The Pods of a RayJob's cluster are a gang like any other. Its submitter is placed by itself; KubeRay refuses every
+//! RayJob.
+
+use super::demand::Demand;
+use super::{Gang, Marks, Parent, is_gang};
+use crate::action::{Accept, Action, Event, Kind, PodGroupApi, Todo, merge_difference};
+use crate::cluster::Observed;
+use crate::view::WholeView;
+use manta_api::{API_VERSION, RayCluster};
+use serde_json::{Value, json};
+
+const KIND: Kind = Kind::PodGroup(PodGroupApi::SchedulerPlugins);
+const SCHEDULER: &str = "scheduler-plugins-scheduler";
+const POD_GROUP: &str = "scheduling.x-k8s.io/pod-group";
+
+pub(super) fn marks(parent: Parent<'_>) -> Marks {
+    let mut marks = Marks { scheduler_name: Some(SCHEDULER), ..Marks::default() };
+    if let Parent::Cluster(_) = parent
+        && is_gang(parent)
+    {
+        marks.labels.push((POD_GROUP, parent.name().to_owned()));
+    }
+    marks
+}
+
+pub(super) fn gather_cluster(seen: &Observed) -> Gang {
+    if !is_gang(Parent::Cluster(&seen.cluster)) || seen.in_flight.is_creating(KIND, seen.name()) {
+        return Gang::default();
+    }
+    let demand = Demand::desired(&seen.cluster.spec);
+    match seen.related(KIND, seen.name()) {
+        Some(known) => shrink(seen, known, &demand).map(Gang::doing).unwrap_or_default(),
+        None => Gang::doing(create(seen, &demand)),
+    }
+}
+
+fn create(seen: &Observed, demand: &Demand) -> Todo {
+    let body = json!({
+        "apiVersion": KIND.resource().api_version(),
+        "kind": KIND.resource().kind,
+        "metadata": {
+            "name": seen.name(),
+            "namespace": seen.namespace(),
+            "ownerReferences": [{
+                "apiVersion": API_VERSION,
+                "kind": RayCluster::KIND,
+                "name": seen.name(),
+                "uid": seen.uid(),
+            }],
+        },
+        "spec": demand.to_json(),
+    });
+    let action = Action::Create { target: seen.target(KIND, seen.name()), body: Box::new(body) };
+    let failed = format!("Failed to create PodGroup {}: ", seen.path(seen.name()));
+    Todo::new(action, "the Pods are placed as one")
+        .failed(Event::warning("FailedToCreatePodGroup", "Create", failed))
+        .accept(Accept::AlreadyExists)
+}
+
+/// Asks for no more Pods than there will be; a PodGroup of somebody else is left alone.
+fn shrink(seen: &Observed, known: &WholeView, demand: &Demand) -> Option<Todo> {
+    let is_ours = known.metadata.owner_references.iter().any(|owner| owner.uid == seen.uid());
+    let spec = &known.object["spec"];
+    let asked: &Value = &spec["minMember"];
+    if !is_ours || asked.as_i64().unwrap_or(0) <= i64::from(demand.members) {
+        return None;
+    }
+    let before = json!({"minMember": asked, "minResources": spec["minResources"]});
+    let patch = json!({"spec": merge_difference(&before, &demand.to_json())});
+    let action = Action::Merge { target: seen.target(KIND, seen.name()), patch: Box::new(patch) };
+    Some(Todo::new(action, "the cluster has fewer Pods than its gang").accept(Accept::NotFound))
+}

@@ -1,0 +1,240 @@
+//! Kubernetes' own workload-aware scheduling: a Workload that describes the gang, and a PodGroup that is it.
+//!
+//! ```text
+//!   RayCluster <name> ──owns──▶ Workload <name> ◀──template── PodGroup <name>-cluster ◀── all its Pods
+//! ```
+//! Both are immutable: a gang of another size is made anew, the PodGroup first out and last in. A cluster that does
+//! not ask for a gang, or that the autoscaler sizes, has neither.
+
+use super::demand::Demand;
+use super::{Gang, Marks, Parent};
+use crate::action::{Accept, Action, Event, Kind, PodGroupApi, Todo};
+use crate::build::cluster_facts as facts;
+use crate::build::owner::cluster_reference;
+use crate::cluster::Observed;
+use crate::labels;
+use crate::view::WholeView;
+use manta_api::{RayCluster, RayClusterSpec};
+use serde_json::{Value, json};
+
+const POD_GROUP: Kind = Kind::PodGroup(PodGroupApi::KubernetesWorkloads);
+const SCHEDULER: &str = "default-scheduler";
+/// The name of the only template in a Workload.
+const TEMPLATE: &str = "cluster";
+/// Holds a PodGroup for as long as it has Pods; ours have Pods when they are replaced.
+const PROTECTION: &str = "scheduling.k8s.io/podgroup-protection";
+
+/// The cluster that a PodGroup of this name is for.
+pub(super) fn cluster_name(pod_group: &str) -> Option<&str> {
+    pod_group.strip_suffix("-cluster")
+}
+
+fn pod_group_name(cluster: &str) -> String {
+    format!("{cluster}-cluster")
+}
+
+pub(super) fn marks(parent: Parent<'_>) -> Marks {
+    match parent {
+        Parent::Cluster(cluster) if asks_for_gang(cluster) => Marks {
+            scheduler_name: Some(SCHEDULER),
+            pod_group: Some(pod_group_name(parent.name())),
+            ..Marks::default()
+        },
+        _ => Marks::default(),
+    }
+}
+
+/// Whether a cluster wants a gang and can have one: the autoscaler is not supported.
+fn asks_for_gang(cluster: &RayCluster) -> bool {
+    facts::is_true(facts::label(cluster, labels::GANG_SCHEDULING)) && !facts::is_autoscaling(&cluster.spec)
+}
+
+pub(super) fn gather_cluster(seen: &Observed) -> Gang {
+    let scene = Scene {
+        seen,
+        name: pod_group_name(seen.name()),
+        workload: seen.related(Kind::Workload, seen.name()).map(|known| &**known),
+        pod_group: seen.related(POD_GROUP, &pod_group_name(seen.name())).map(|known| &**known),
+    };
+    if asks_for_gang(&seen.cluster) { scene.sync(gang_size(&seen.cluster.spec)) } else { scene.remove() }
+}
+
+fn gang_size(spec: &RayClusterSpec) -> i64 {
+    Demand::desired(spec).members.into()
+}
+
+/// A cluster with the two objects that stand for its gang, as far as they are there.
+struct Scene<'a> {
+    seen: &'a Observed,
+    /// The PodGroup's name.
+    name: String,
+    workload: Option<&'a WholeView>,
+    pod_group: Option<&'a WholeView>,
+}
+
+impl Scene<'_> {
+    fn sync(&self, size: i64) -> Gang {
+        let mut gang = Gang::default();
+        match self.workload {
+            Some(workload) if !self.owns(workload) => return self.collision(Kind::Workload, self.seen.name()),
+            Some(workload) if self.is_going(workload) => {
+                return gang.waiting(format!("Workload {} is being deleted, will retry", self.workload_path()));
+            }
+            Some(workload) if !describes(workload, size) => return self.replace_workload(workload),
+            Some(_) => {}
+            None if self.seen.in_flight.is_creating(Kind::Workload, self.seen.name()) => {}
+            None => gang.stages.push(vec![self.create(Kind::Workload, self.seen.name(), self.workload_spec(size))]),
+        }
+        match self.pod_group {
+            Some(group) if !self.owns(group) => self.collision(POD_GROUP, &self.name),
+            Some(group) if self.is_going(group) => {
+                gang.stages.extend(self.unprotect(group).map(|todo| vec![todo]));
+                gang.waiting(format!("PodGroup {} is being deleted, will retry", self.group_path()))
+            }
+            Some(group) if size_of(&group.object["spec"]) != Some(size) => {
+                let why = format!("deleted stale PodGroup {}, will retry after deletion completes", self.group_path());
+                self.delete_group(group).waiting(why)
+            }
+            Some(_) => gang,
+            None if self.seen.in_flight.is_creating(POD_GROUP, &self.name) => gang,
+            None => {
+                gang.stages.push(vec![self.create(POD_GROUP, &self.name, self.group_spec(size))]);
+                gang
+            }
+        }
+    }
+
+    /// The PodGroup refers to the Workload, so it goes first.
+    fn replace_workload(&self, workload: &WholeView) -> Gang {
+        let path = self.workload_path();
+        match self.pod_group.filter(|group| self.owns(group)) {
+            Some(group) if self.is_going(group) => {
+                let stages = self.unprotect(group).map(|todo| vec![todo]).into_iter().collect();
+                let why = format!("PodGroup {} is being deleted, will retry", self.group_path());
+                Gang { stages, blocked: None }.waiting(why)
+            }
+            Some(group) => self.delete_group(group).waiting(format!(
+                "deleted PodGroup {} before replacing stale Workload, will retry after deletion completes",
+                self.group_path()
+            )),
+            None => Gang::doing(self.delete(Kind::Workload, workload))
+                .waiting(format!("deleted stale Workload {path}, will retry after deletion completes")),
+        }
+    }
+
+    /// Removes what an earlier wish for a gang has left.
+    fn remove(&self) -> Gang {
+        let waiting = || format!("waiting for PodGroup {} to finish deleting", self.group_path());
+        match (self.pod_group.filter(|group| self.owns(group)), self.workload.filter(|workload| self.owns(workload))) {
+            (Some(group), _) if self.is_going(group) => {
+                let stages = self.unprotect(group).map(|todo| vec![todo]).into_iter().collect();
+                Gang { stages, blocked: None }.waiting(waiting())
+            }
+            (Some(group), _) => self.delete_group(group).waiting(waiting()),
+            (None, Some(workload)) if !self.is_going(workload) => Gang::doing(self.delete(Kind::Workload, workload)),
+            (None, _) => Gang::default(),
+        }
+    }
+
+    fn owns(&self, object: &WholeView) -> bool {
+        object.metadata.is_controlled_by(self.seen.uid())
+    }
+
+    fn is_going(&self, object: &WholeView) -> bool {
+        object.metadata.deletion_timestamp.is_some() || self.seen.in_flight.deleting.contains(&object.metadata.uid)
+    }
+
+    fn collision(&self, kind: Kind, name: &str) -> Gang {
+        let kind = kind.resource().kind;
+        let path = self.seen.path(name);
+        let error = format!(
+            "{kind} {path} already exists and is not owned by this RayCluster; rename it or use a different RayCluster \
+             name to avoid the collision"
+        );
+        let (reason, note) = match kind {
+            "Workload" => ("FailedToCreateWorkload", format!("Failed to create Workload {path}: {error}")),
+            _ => ("FailedToCreatePodGroup", format!("Failed to create PodGroup {path}: {error}")),
+        };
+        Gang::refused(error, Event::warning(reason, "Create", note))
+    }
+
+    fn create(&self, kind: Kind, name: &str, spec: Value) -> Todo {
+        let body = json!({
+            "apiVersion": kind.resource().api_version(),
+            "kind": kind.resource().kind,
+            "metadata": {
+                "name": name,
+                "namespace": self.seen.namespace(),
+                "labels": {labels::CLUSTER: self.seen.name()},
+                "ownerReferences": [cluster_reference(&self.seen.cluster)],
+            },
+            "spec": spec,
+        });
+        let action = Action::Create { target: self.seen.target(kind, name), body: Box::new(body) };
+        Todo::new(action, "the Pods are placed as one")
+    }
+
+    fn workload_spec(&self, size: i64) -> Value {
+        json!({
+            "controllerRef": {"apiGroup": "ray.io", "kind": RayCluster::KIND, "name": self.seen.name()},
+            "podGroupTemplates": [{"name": TEMPLATE, "schedulingPolicy": {"gang": {"minCount": size}}}],
+        })
+    }
+
+    fn group_spec(&self, size: i64) -> Value {
+        json!({
+            "podGroupTemplateRef": {
+                "workload": {"workloadName": self.seen.name(), "podGroupTemplateName": TEMPLATE},
+            },
+            "schedulingPolicy": {"gang": {"minCount": size}},
+        })
+    }
+
+    fn delete_group(&self, group: &WholeView) -> Gang {
+        let mut gang = Gang::default();
+        gang.stages.extend(self.unprotect(group).map(|todo| vec![todo]));
+        gang.stages.push(vec![self.delete(POD_GROUP, group)]);
+        gang
+    }
+
+    /// Takes the finalizer off: Pods that live would hold the PodGroup for ever.
+    fn unprotect(&self, group: &WholeView) -> Option<Todo> {
+        let finalizers = group.object["metadata"]["finalizers"].as_array()?;
+        let kept: Vec<&Value> = finalizers.iter().filter(|name| *name != PROTECTION).collect();
+        if kept.len() == finalizers.len() {
+            return None;
+        }
+        let patch = json!({"metadata": {
+            "finalizers": kept,
+            "resourceVersion": group.metadata.resource_version,
+        }});
+        let action = Action::Merge { target: self.seen.target(POD_GROUP, &self.name), patch: Box::new(patch) };
+        Some(Todo::new(action, "the PodGroup is replaced while its Pods live").accept(Accept::NotFound))
+    }
+
+    fn delete(&self, kind: Kind, object: &WholeView) -> Todo {
+        let target = self.seen.target(kind, &object.metadata.name);
+        let action = Action::Delete { target, uid: object.metadata.uid.clone(), force: false };
+        Todo::new(action, "the gang has another size, or is none any more").accept(Accept::NotFound)
+    }
+
+    fn workload_path(&self) -> String {
+        self.seen.path(self.seen.name())
+    }
+
+    fn group_path(&self) -> String {
+        self.seen.path(&self.name)
+    }
+}
+
+/// Whether a Workload describes a gang of this size, and nothing else.
+fn describes(workload: &WholeView, size: i64) -> bool {
+    match workload.object["spec"]["podGroupTemplates"].as_array().map(Vec::as_slice) {
+        Some([template]) => template["name"] == TEMPLATE && size_of(template) == Some(size),
+        _ => false,
+    }
+}
+
+fn size_of(holder: &Value) -> Option<i64> {
+    holder["schedulingPolicy"]["gang"]["minCount"].as_i64()
+}

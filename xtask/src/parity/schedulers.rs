@@ -1,0 +1,78 @@
+//! The recordings with a batch scheduler: which one a case is for, and what operator and player are told.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use super::case_name;
+
+/// The folder with these recordings.
+pub(super) const FOLDER: &str = "schedulers";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Scheduler {
+    Kai,
+    Coscheduling,
+    Volcano,
+    Yunikorn,
+}
+
+impl Scheduler {
+    const ALL: [Self; 4] = [Self::Kai, Self::Coscheduling, Self::Volcano, Self::Yunikorn];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Kai => "kai-scheduler",
+            Self::Coscheduling => "scheduler-plugins",
+            Self::Volcano => "volcano",
+            Self::Yunikorn => "yunikorn",
+        }
+    }
+
+    /// What the operator is told.
+    pub(super) fn flag(self) -> String {
+        format!("--batch-scheduler={}", self.name())
+    }
+
+    /// What the player is told, which looks for Volcano's PodGroups otherwise.
+    pub(super) fn variable(self) -> Option<(&'static str, &'static str)> {
+        (self == Self::Coscheduling).then_some(("PODGROUP_API", "scheduling.x-k8s.io/v1alpha1"))
+    }
+
+    /// The one that a case's name begins with.
+    fn of(case: &str) -> Option<Self> {
+        let begins = |scheduler: &Self| case.strip_prefix(scheduler.name()).is_some_and(|rest| rest.starts_with('-'));
+        Self::ALL.into_iter().find(begins)
+    }
+}
+
+/// The cases of each scheduler.
+pub(super) fn group(cases: Vec<PathBuf>) -> Result<BTreeMap<Scheduler, Vec<PathBuf>>> {
+    let mut groups: BTreeMap<Scheduler, Vec<PathBuf>> = BTreeMap::new();
+    for case in cases {
+        let name = case_name(&case);
+        let scheduler = Scheduler::of(&name).with_context(|| format!("{name} names no batch scheduler"))?;
+        groups.entry(scheduler).or_default().push(case);
+    }
+    Ok(groups)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_is_named_after_its_scheduler() {
+        for (case, expect) in [
+            ("volcano-job", Some(Scheduler::Volcano)),
+            ("kai-scheduler-cluster-autoscaler", Some(Scheduler::Kai)),
+            ("scheduler-plugins-cluster", Some(Scheduler::Coscheduling)),
+            ("yunikorn-cluster", Some(Scheduler::Yunikorn)),
+            ("volcanoes", None),
+            ("case-scale-up", None),
+        ] {
+            assert_eq!(Scheduler::of(case), expect, "{case}");
+        }
+    }
+}
