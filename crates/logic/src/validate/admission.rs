@@ -119,6 +119,16 @@ mod tests {
     }
 
     #[test]
+    fn edge_14_bad_names_of_rayjobs_are_refused() {
+        for name in ["a".repeat(48).as_str(), "invalid.name", "1st", "Train", ""] {
+            let refusals = refuse_job(&object(&[("/metadata/name", json!(name))]));
+            let text = answer("RayJob", name, &refusals);
+            assert!(text.starts_with(&format!("RayJob.ray.io \"{name}\" is invalid: metadata.name")), "{text}");
+        }
+        assert_eq!(refuse_job(&object(&[("/metadata/name", json!("a".repeat(47)))])), []);
+    }
+
+    #[test]
     fn groups_of_the_same_name() {
         let group = cluster_spec()["workerGroupSpecs"][0].clone();
         let groups = json!([group, group, group]);

@@ -119,6 +119,57 @@ fn kuberays_metrics_have_their_names_labels_and_texts() {
     }
 }
 
+/// The series of one RayJob.
+fn series_of(text: &str, name: &str) -> Vec<String> {
+    let label = format!("{{name=\"{name}\",");
+    let of_job = |line: &&str| line.starts_with("kuberay_job_") && line.contains(&label);
+    text.lines().filter(of_job).map(|line| line.split('{').next().unwrap_or_default().to_owned()).collect()
+}
+
+/// A second RayJob, which has ended too.
+fn with_another_job() -> Telemetry {
+    let telemetry = telemetry();
+    let job = |status: &str| -> RayJob {
+        serde_json::from_value(json!({
+            "metadata": {"name": "other", "namespace": "ns", "uid": "uid-other"}, "spec": {},
+            "status": {"jobDeploymentStatus": status, "startTime": "2026-01-01T00:00:00Z"},
+        }))
+        .unwrap()
+    };
+    let (running, ended) = (job("Running"), job("Failed"));
+    let now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
+    telemetry.metrics.job_status(&running, ended.status.as_ref().unwrap(), now);
+    put(&telemetry.stores.jobs, Kind::RayJob, &ended);
+    telemetry
+}
+
+const SERIES: [&str; 3] =
+    ["kuberay_job_execution_duration_seconds", "kuberay_job_info", "kuberay_job_deployment_status"];
+
+#[test]
+fn edge_69_the_series_of_a_deleted_rayjob_vanish() {
+    let telemetry = with_another_job();
+    let text = telemetry.scrape(true).unwrap();
+    assert_eq!(series_of(&text, "j"), SERIES);
+    assert_eq!(series_of(&text, "other"), SERIES);
+    telemetry.stores.jobs.remove("ns", "other");
+    let text = telemetry.scrape(true).unwrap();
+    assert_eq!(series_of(&text, "j"), SERIES);
+    assert!(!text.contains("uid-other"), "{text}");
+}
+
+#[test]
+fn edge_70_nothing_is_removed_for_another_name() {
+    let telemetry = with_another_job();
+    for (namespace, name) in [("", ""), ("ns", ""), ("", "other"), ("other", "ns")] {
+        telemetry.stores.jobs.remove(namespace, name);
+        let text = telemetry.scrape(true).unwrap();
+        for job in ["j", "other"] {
+            assert_eq!(series_of(&text, job), SERIES, "{namespace}/{name}");
+        }
+    }
+}
+
 #[test]
 fn edge_68_services_are_told_while_they_are_there() {
     let telemetry = Telemetry::default();

@@ -38,7 +38,7 @@ const STRATEGY: &str = "/spec/deletionStrategy";
 const AUTOSCALING: &str = "/spec/rayClusterSpec/enableInTreeAutoscaling";
 
 #[test]
-fn names() {
+fn edge_9_names() {
     let check = |name: &str, expect: &str| check(&[("/metadata/name", json!(name))], expect);
     check(&"j".repeat(47), "ok");
     check(&"j".repeat(48), "The RayJob metadata is invalid: RayJob name should be no more than 47 characters");
@@ -51,7 +51,7 @@ fn names() {
 }
 
 #[test]
-fn suspend_and_ttl() {
+fn edges_2_and_5_suspend_and_ttl() {
     let suspend = || ("/spec/suspend", json!(true));
     let ttl = |seconds: i32| ("/spec/ttlSecondsAfterFinished", json!(seconds));
     let shutdown = || (SHUTDOWN, json!(true));
@@ -70,7 +70,7 @@ fn suspend_and_ttl() {
 }
 
 #[test]
-fn a_cluster_is_made_or_found() {
+fn edges_1_and_4_a_cluster_is_made_or_found() {
     let s5 = spec("one of RayClusterSpec or ClusterSelector must be set");
     check(&[("/spec", json!({}))], &s5);
     check(&selector(json!({})), &s5);
@@ -87,7 +87,7 @@ fn a_cluster_is_made_or_found() {
 }
 
 #[test]
-fn submission_modes() {
+fn edges_4_and_6_submission_modes() {
     let mode = |mode: &str| ("/spec/submissionMode", json!(mode));
     let s9 = spec("BackoffLimit is incompatible with InteractiveMode");
     check(&[mode("InteractiveMode"), ("/spec/backoffLimit", json!(1))], &s9);
@@ -114,7 +114,7 @@ fn submission_modes() {
 }
 
 #[test]
-fn cluster_specs() {
+fn edge_7_cluster_specs() {
     let s13 = spec("K8s token auth mode is currently not supported for RayJob");
     check(&[("/spec/rayClusterSpec/authOptions", json!({"mode": "token", "enableK8sTokenAuth": true}))], &s13);
     let s14 = spec("headGroupSpec should have at least one container");
@@ -133,7 +133,7 @@ fn cluster_specs() {
 }
 
 #[test]
-fn runtime_environments() {
+fn edge_3_runtime_environments() {
     let check = |text: &str, expect: &str| check(&[("/spec/runtimeEnvYAML", json!(text))], expect);
     check("", "ok");
     check("pip: [torch]", "ok");
@@ -151,7 +151,7 @@ fn runtime_environments() {
 }
 
 #[test]
-fn limits() {
+fn edge_4_limits() {
     for (field, texts) in [
         ("activeDeadlineSeconds", [-1, 0].as_slice()),
         ("preRunningDeadlineSeconds", [-1, 0].as_slice()),
@@ -166,7 +166,7 @@ fn limits() {
 }
 
 #[test]
-fn waiting_is_for_interactive_jobs() {
+fn edge_8_waiting_is_for_interactive_jobs() {
     let status = |status: &str| ("/status", json!({"jobDeploymentStatus": status}));
     let t1 = "The RayJob status is invalid: JobDeploymentStatus cannot be `Waiting` when SubmissionMode is not \
               InteractiveMode";
@@ -193,7 +193,7 @@ fn deployment_rule(policy: &str, status: &str, ttl: i32) -> Value {
 }
 
 #[test]
-fn deletion_strategies() {
+fn edge_11_deletion_strategies() {
     let mut gate_off = everything();
     gate_off.gates.ray_job_deletion_policy = false;
     assert_eq!(
@@ -214,7 +214,7 @@ fn deletion_strategies() {
 }
 
 #[test]
-fn legacy_policies() {
+fn edge_10_legacy_policies() {
     let shutdown = || (SHUTDOWN, json!(true));
     check(&[legacy(json!("DeleteCluster"), json!("DeleteNone"))], "ok");
     check(&[legacy(json!("DeleteCluster"), json!("DeleteCluster")), shutdown()], "ok");
@@ -250,7 +250,7 @@ fn legacy_policies() {
 }
 
 #[test]
-fn deletion_rules() {
+fn edge_12_deletion_rules() {
     let check_rules = |list: Value, expect: &str| check(&[rules(list)], expect);
     check_rules(
         json!([{"policy": "DeleteSelf", "condition": {"jobStatus": "FAILED", "jobDeploymentStatus": "Failed"}}]),
@@ -287,7 +287,7 @@ fn deletion_rules() {
 }
 
 #[test]
-fn deletion_times_are_in_order() {
+fn edge_13_deletion_times_are_in_order() {
     let check_rules = |list: Value, expect: &str| check(&[rules(list)], expect);
     check_rules(
         json!([rule("DeleteCluster", "SUCCEEDED", 10), rule("DeleteWorkers", "SUCCEEDED", 20)]),
