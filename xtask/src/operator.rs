@@ -1,6 +1,6 @@
 //! Starting an operator, ours or another, and knowing when it watches.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -55,6 +55,16 @@ impl OperatorArgs {
 }
 
 fn our_command(kubeconfig: &Path, build: Build) -> Result<Command> {
+    let mut command = Command::new(built_manta(build)?);
+    command.arg("operator").arg("--kubeconfig").arg(kubeconfig);
+    command.arg(format!("--feature-gates={FEATURE_GATES}"));
+    // Several run side by side, and what they ask the server is counted: no ports, and no Lease to renew.
+    command.args(["--metrics-addr=0", "--health-probe-bind-address=0", "--enable-leader-election=false"]);
+    Ok(command)
+}
+
+/// Builds `manta`; where it is.
+pub(crate) fn built_manta(build: Build) -> Result<PathBuf> {
     let mut cargo = cargo();
     cargo.args(["build", "--quiet", "--package", "manta"]);
     let mut folder = workspace::target_folder()?;
@@ -65,12 +75,7 @@ fn our_command(kubeconfig: &Path, build: Build) -> Result<Command> {
     if let Outcome::Failed(why) = passes(&mut cargo)? {
         bail!("manta does not build: {why}");
     }
-    let mut command = Command::new(folder.join("manta"));
-    command.arg("operator").arg("--kubeconfig").arg(kubeconfig);
-    command.arg(format!("--feature-gates={FEATURE_GATES}"));
-    // Several run side by side, and what they ask the server is counted: no ports, and no Lease to renew.
-    command.args(["--metrics-addr=0", "--health-probe-bind-address=0", "--enable-leader-election=false"]);
-    Ok(command)
+    Ok(folder.join("manta"))
 }
 
 /// A running operator with what it asks of the server.

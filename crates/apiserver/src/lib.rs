@@ -36,7 +36,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::{Authority, User};
+use crate::auth::{Authority, StaticTokens, User};
 use crate::clock::Clock;
 use crate::http::Front;
 use crate::node::NodeBackend;
@@ -53,6 +53,8 @@ pub struct Options {
     pub trust_everyone: bool,
     /// Roles decide who may do what.
     pub rbac: bool,
+    /// A file of further tokens: `token,user,uid,"group,group"`.
+    pub token_file: Option<PathBuf>,
     /// Where to write one line per request.
     pub audit_log: Option<PathBuf>,
     /// Further names and addresses for the server's certificate.
@@ -76,6 +78,9 @@ pub enum StartError {
     /// There are no keys or certificates.
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    /// The file of tokens cannot be used.
+    #[error(transparent)]
+    Tokens(#[from] auth::TokenFileError),
     /// The audit log cannot be written.
     #[error("cannot open the audit log {path}")]
     Audit {
@@ -119,6 +124,8 @@ impl Server {
         };
         let authority =
             Authority::new(!options.trust_everyone, options.rbac, identity.admin_token.clone(), identity.token_key()?);
+        let tokens = options.token_file.as_deref().map(StaticTokens::read).transpose()?;
+        let authority = authority.with_tokens(tokens.unwrap_or_default());
         let cluster = Arc::new(Cluster {
             store,
             registry: registry::Registry::default(),

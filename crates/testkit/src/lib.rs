@@ -13,7 +13,9 @@ mod supervised;
 mod tally;
 
 pub use cache::cache_folder;
-pub use control_plane::{ControlPlane, LEDGER_VARIABLE, Options, SHARED_VARIABLE, User, count_tests, find_kubectl};
+pub use control_plane::{
+    ControlPlane, LEDGER_VARIABLE, Options, SERVER_VARIABLE, SHARED_VARIABLE, User, count_tests, find_kubectl,
+};
 pub use dashboard::{Asked, FakeDashboard, Mode as DashboardMode};
 pub use helm::{helm, helm_command};
 pub use kubelet::{Kubelet, Play};

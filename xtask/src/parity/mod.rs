@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 use manta_testkit::{ControlPlane, Options};
 use serde_json::Value;
 
-use crate::operator::{Build, Operator, OperatorArgs};
+use crate::operator::{self, Build, Operator, OperatorArgs};
 use crate::process::{Outcome, block_on, cargo, passes, say};
 use crate::test::Counts;
 use crate::workspace;
@@ -48,6 +48,24 @@ impl Kind {
     }
 }
 
+/// What stands behind the API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Server {
+    /// etcd, kube-apiserver and kube-controller-manager.
+    Real,
+    /// `manta apiserver`.
+    Embedded,
+}
+
+impl Server {
+    fn start(self, options: Options) -> Result<ControlPlane> {
+        match self {
+            Self::Real => ControlPlane::start_with(options),
+            Self::Embedded => ControlPlane::start_embedded(&operator::built_manta(Build::Debug)?, options),
+        }
+    }
+}
+
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -64,6 +82,9 @@ pub(crate) struct Args {
     /// Cases at the same time.
     #[arg(long, env = "JOBS", default_value_t = 7)]
     jobs: usize,
+    /// The server that the operator runs on.
+    #[arg(long, env = "SERVER", value_enum, default_value_t = Server::Real)]
+    server: Server,
     /// Print the differences as entries for the list of deviations.
     #[arg(long)]
     as_deviations: bool,
@@ -71,15 +92,20 @@ pub(crate) struct Args {
 
 /// The cases that `make test` plays; nothing where they cannot be played.
 pub(crate) fn run_default() -> Result<Option<Counts>> {
-    run_folder("cases")
+    run_folder("cases", Server::Real)
+}
+
+/// The same cases on the embedded server: what the operator does must not depend on the server.
+pub(crate) fn run_default_embedded() -> Result<Option<Counts>> {
+    run_folder("cases", Server::Embedded)
 }
 
 /// The cases of batch schedulers, which `make test` plays too.
 pub(crate) fn run_schedulers() -> Result<Option<Counts>> {
-    run_folder(schedulers::FOLDER)
+    run_folder(schedulers::FOLDER, Server::Real)
 }
 
-fn run_folder(cases: &str) -> Result<Option<Counts>> {
+fn run_folder(cases: &str, server: Server) -> Result<Option<Counts>> {
     if workspace::recordings().is_none() || !has_python() {
         return Ok(None);
     }
@@ -89,6 +115,7 @@ fn run_folder(cases: &str) -> Result<Option<Counts>> {
         only: String::new(),
         cases: cases.to_owned(),
         jobs: 7,
+        server,
         as_deviations: false,
     };
     run(&args).map(Some)
@@ -101,7 +128,7 @@ pub(crate) fn run(args: &Args) -> Result<Counts> {
         return run_in_world(&folder);
     }
     let cases = chosen_cases(&folder.join(&args.cases), &args.kinds, &args.only)?;
-    let plane = ControlPlane::start_with(Options { audit: true, ..Options::default() })?;
+    let plane = args.server.start(Options { audit: true, ..Options::default() })?;
     block_on(async {
         plane.install_ray_crds().await?;
         plane.install_gateway_crds().await?;

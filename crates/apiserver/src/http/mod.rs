@@ -47,16 +47,21 @@ pub(crate) fn router(front: Front) -> Router {
 
 async fn handle(State(front): State<Front>, request: Request) -> Response {
     let begun = front.cluster.clock.now();
-    let (method, uri) = (request.method().clone(), request.uri().clone());
+    let uri = request.uri().clone();
     let user = identify(&front.cluster, &request);
+    let (route, query) = (path::route(uri.path()), Query::parse(uri.query().unwrap_or("")));
+    let asked = match &route {
+        Some(Route::Resource(place)) => attributes(&request, place, &query),
+        _ => plain_attributes(&request),
+    };
     let response = match &user {
-        Ok(user) => answer(&front, request, user).await,
+        Ok(user) => answer(&front, request, route, query, user, &asked).await,
         Err(error) => Err(error.clone()),
     };
     let response = response.unwrap_or_else(|error| respond::failure(&error));
     if let Some(audit) = &front.audit {
         let user = user.unwrap_or_else(|_| User::anonymous());
-        audit.record(&user, &method, &uri, response.status(), begun);
+        audit.record(&user, &asked, &uri, response.status(), begun);
     }
     response
 }
@@ -75,24 +80,30 @@ fn identify(cluster: &Cluster, request: &Request) -> Result<User, ApiError> {
     }
 }
 
-async fn answer(front: &Front, request: Request, user: &User) -> Result<Response, ApiError> {
+async fn answer(
+    front: &Front,
+    request: Request,
+    route: Option<Route>,
+    query: Query,
+    user: &User,
+    asked: &Attributes,
+) -> Result<Response, ApiError> {
     let cluster = &front.cluster;
-    let Some(route) = path::route(request.uri().path()) else {
+    let Some(route) = route else {
         return Err(ApiError::bad_request("the path is not properly escaped"));
     };
-    let query = Query::parse(request.uri().query().unwrap_or(""));
     match route {
         Route::Plain(parts) => {
             let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
             if !is_open(&parts) {
-                require(cluster, user, &plain_attributes(&request))?;
+                require(cluster, user, asked)?;
             }
             plain(cluster, &request, &parts)
         }
         Route::Resource(place) => {
             let now = cluster.registry.now();
             let Some(resource) = now.find(&place.group, &place.version, &place.resource).cloned() else {
-                require(cluster, user, &plain_attributes(&request))?;
+                require(cluster, user, asked)?;
                 let known =
                     now.resources.iter().any(|known| *known.group == *place.group && *known.version == *place.version);
                 return if known { Err(ApiError::no_such_path()) } else { Ok(not_found()) };
@@ -100,7 +111,7 @@ async fn answer(front: &Front, request: Request, user: &User) -> Result<Response
             if resource.namespaced != place.namespace.is_some() && (place.namespace.is_some() || place.name.is_some()) {
                 return Ok(not_found());
             }
-            require(cluster, user, &attributes(&request, &place, &query))?;
+            require(cluster, user, asked)?;
             let mut answer = resource_request(front, request, &resource, place, query, user).await;
             if let Ok(response) = &mut answer
                 && &*resource.table == "endpoints"
@@ -167,6 +178,7 @@ fn attributes(request: &Request, place: &Place, query: &Query) -> Attributes {
     Attributes {
         verb: verb.into(),
         group: place.group.clone(),
+        version: place.version.clone(),
         resource: place.resource.clone(),
         subresource: place.subresource.clone().unwrap_or_default(),
         namespace: place.namespace.clone().unwrap_or_default(),

@@ -51,6 +51,7 @@ impl Cluster {
             Attributes {
                 verb: text(&asked["verb"]),
                 group: text(&asked["group"]),
+                version: text(&asked["version"]),
                 resource: text(&asked["resource"]),
                 subresource: text(&asked["subresource"]),
                 namespace: if namespace.is_empty() { given } else { namespace.to_owned() },

@@ -33,6 +33,9 @@ pub(crate) struct Args {
     /// Bind claims to folders below this directory.
     #[arg(long, value_name = "DIR")]
     volumes: Option<PathBuf>,
+    /// Further users: lines of token,user,uid,"group,group".
+    #[arg(long, value_name = "FILE")]
+    token_auth_file: Option<PathBuf>,
     /// Append one line of JSON per request to this file.
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
@@ -51,6 +54,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let options = Options {
         data: args.data,
         rbac: args.rbac,
+        token_file: args.token_auth_file,
         audit_log: args.audit_log,
         names: vec![args.address.to_string()],
         admit_service_accounts: args.service_account_admission,

@@ -16,6 +16,7 @@ use super::{Options, User, block_on, certificates, client_from};
 use crate::Supervised;
 
 pub(super) const AUDIT_LOG: &str = "audit.log";
+pub(super) const TOKENS: &str = "tokens.csv";
 
 /// Generous, because eight builds may run beside a test.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -73,13 +74,21 @@ fn free_ports<const N: usize>() -> Result<[u16; N]> {
     Ok(ports)
 }
 
-/// Writes the token file and one kubeconfig per user.
-fn write_access(folder: &Path, api_port: u16) -> Result<()> {
-    let token = |user: User| format!("{}-token", user.name());
+pub(super) fn token(user: User) -> String {
+    format!("{}-token", user.name())
+}
+
+/// Writes the file of tokens, one line per user.
+pub(super) fn write_tokens(folder: &Path) -> Result<()> {
     let tokens: String = User::ALL
         .map(|user| format!("{},{},{},\"{}\"\n", token(user), user.name(), user.name(), user.group()))
         .concat();
-    fs::write(folder.join("tokens.csv"), tokens)?;
+    Ok(fs::write(folder.join(TOKENS), tokens)?)
+}
+
+/// Writes the token file and one kubeconfig per user.
+fn write_access(folder: &Path, api_port: u16) -> Result<()> {
+    write_tokens(folder)?;
     for user in User::ALL {
         let config = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: test\n\
@@ -124,7 +133,7 @@ fn apiserver_command(program: &Path, folder: &Path, etcd_port: u16, port: u16, o
     flag("service-account-key-file", &file("sa.pub"));
     flag("service-account-signing-key-file", &file("sa.key"));
     flag("service-cluster-ip-range", &"10.96.0.0/16");
-    flag("token-auth-file", &file("tokens.csv"));
+    flag("token-auth-file", &file(TOKENS));
     flag("authorization-mode", &if options.rbac { "RBAC" } else { "AlwaysAllow" });
     // Pods here have no token to mount; the plugin would refuse those whose account was not made yet.
     flag("disable-admission-plugins", &"ServiceAccount");
@@ -164,7 +173,7 @@ async fn has_default_account(folder: &Path) -> Result<bool> {
     Ok(Api::<ServiceAccount>::namespaced(client, "default").get_opt("default").await.ok().flatten().is_some())
 }
 
-fn wait_until(what: &str, daemons: &mut [Supervised], mut done: impl FnMut() -> Result<bool>) -> Result<()> {
+pub(super) fn wait_until(what: &str, daemons: &mut [Supervised], mut done: impl FnMut() -> Result<bool>) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     while !done()? {
         daemons.iter_mut().try_for_each(Supervised::check)?;

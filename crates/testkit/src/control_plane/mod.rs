@@ -8,6 +8,7 @@ mod binaries;
 mod certificates;
 mod crds;
 mod daemons;
+mod embedded;
 mod ledger;
 
 use std::fs;
@@ -30,6 +31,9 @@ pub use ledger::{LEDGER_VARIABLE, count_tests};
 
 /// Names the folder of a running control plane that all test processes of one run use.
 pub const SHARED_VARIABLE: &str = "MANTA_TEST_CONTROL_PLANE";
+
+/// Names a `manta` whose embedded API server takes the place of the real control plane.
+pub const SERVER_VARIABLE: &str = "MANTA_TEST_SERVER";
 
 /// Who talks to the server; each has a token and a kubeconfig of its own, so that the audit log can tell them apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,14 +98,26 @@ impl ControlPlane {
         Self::start_with(Options::default())
     }
 
-    /// Starts one and waits until it serves; about five seconds.
+    /// Starts one and waits until it serves; about five seconds. `MANTA_TEST_SERVER` makes it an embedded one.
     pub fn start_with(options: Options) -> Result<Self> {
+        if let Some(manta) = std::env::var_os(SERVER_VARIABLE) {
+            return Self::start_embedded(Path::new(&manta), options);
+        }
         ledger::note_test();
         let binaries = Binaries::obtain()?;
         let folder = tempfile::Builder::new().prefix("manta-control-plane-").tempdir()?.keep();
         let started = daemons::start(&binaries, &folder, options);
         let daemons = started.inspect_err(|_| drop(fs::remove_dir_all(&folder)))?;
         Ok(Self { folder, kubectl: binaries.kubectl, daemons })
+    }
+
+    /// Starts the API server that a `manta` has in it; it does all that the real control plane does here.
+    pub fn start_embedded(manta: &Path, options: Options) -> Result<Self> {
+        let kubectl = Binaries::obtain()?.kubectl;
+        let folder = tempfile::Builder::new().prefix("manta-embedded-").tempdir()?.keep();
+        let started = embedded::start(manta, &folder, options);
+        let daemon = started.inspect_err(|_| drop(fs::remove_dir_all(&folder)))?;
+        Ok(Self { folder, kubectl, daemons: vec![daemon] })
     }
 
     /// Builds and fetches all that control planes need, so that they start without a network later.
@@ -118,9 +134,12 @@ impl ControlPlane {
     /// When there is none and none can be started: no test can go on then.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<ControlPlane> = OnceLock::new();
-        ledger::note_test();
+        if std::env::var_os(SERVER_VARIABLE).is_none() {
+            ledger::note_test();
+        }
         SHARED.get_or_init(|| {
-            let plane = match std::env::var_os(SHARED_VARIABLE) {
+            let shared = std::env::var_os(SHARED_VARIABLE).filter(|_| std::env::var_os(SERVER_VARIABLE).is_none());
+            let plane = match shared {
                 Some(folder) => Self::attach(Path::new(&folder)),
                 None => Self::start(),
             };

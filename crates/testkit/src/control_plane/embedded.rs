@@ -1,0 +1,44 @@
+//! `manta apiserver` in the place of etcd, kube-apiserver and kube-controller-manager.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use kube::config::{Kubeconfig, NamedAuthInfo};
+use serde_json::json;
+
+use super::{Options, User, daemons};
+use crate::Supervised;
+
+/// Starts it with the same users as the real one, and waits until it serves.
+pub(super) fn start(manta: &Path, folder: &Path, options: Options) -> Result<Supervised> {
+    daemons::write_tokens(folder)?;
+    let written = folder.join("server.kubeconfig");
+    let mut command = Command::new(manta);
+    command.arg("apiserver").arg("--data").arg(folder.join("data")).arg("--kubeconfig").arg(&written);
+    command.arg("--token-auth-file").arg(folder.join(daemons::TOKENS));
+    if options.rbac {
+        command.arg("--rbac");
+    }
+    if options.audit {
+        command.arg("--audit-log").arg(folder.join(daemons::AUDIT_LOG));
+    }
+    let mut daemon = [Supervised::start_cleaning(folder, "manta-apiserver", &command, Some(folder))?];
+    // It writes the file once it answers.
+    daemons::wait_until("manta apiserver is ready", &mut daemon, || Ok(written.is_file()))?;
+    let config = Kubeconfig::read_from(&written).context("the kubeconfig of manta apiserver")?;
+    User::ALL.into_iter().try_for_each(|user| write_kubeconfig(folder, &config, user))?;
+    let [daemon] = daemon;
+    Ok(daemon)
+}
+
+/// The server's own kubeconfig, with another token.
+fn write_kubeconfig(folder: &Path, config: &Kubeconfig, user: User) -> Result<()> {
+    let mut config = config.clone();
+    for NamedAuthInfo { auth_info, .. } in &mut config.auth_infos {
+        *auth_info = Some(serde_json::from_value(json!({"token": daemons::token(user)}))?);
+    }
+    fs::write(daemons::kubeconfig_path(folder, user), serde_saphyr::to_string(&config)?)?;
+    Ok(())
+}
