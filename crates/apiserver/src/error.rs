@@ -236,6 +236,25 @@ impl ApiError {
         ApiError::new(429, "TooManyRequests", message)
     }
 
+    /// An admission webhook's refusal, with its own code and reason.
+    pub fn denied(code: u16, reason: &str, message: String) -> ApiError {
+        const REASONS: [&str; 12] = [
+            "Unauthorized",
+            "Forbidden",
+            "NotFound",
+            "AlreadyExists",
+            "Conflict",
+            "Gone",
+            "Invalid",
+            "BadRequest",
+            "MethodNotAllowed",
+            "NotAcceptable",
+            "TooManyRequests",
+            "InternalError",
+        ];
+        ApiError::new(code, REASONS.into_iter().find(|known| *known == reason).unwrap_or(""), message)
+    }
+
     /// 500: our fault.
     pub fn internal(message: impl fmt::Display) -> ApiError {
         ApiError::new(500, "InternalError", format!("Internal error occurred: {message}"))

@@ -28,6 +28,7 @@ mod serve;
 pub mod store;
 mod table;
 pub mod tls;
+mod webhook;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;

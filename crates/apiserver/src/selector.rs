@@ -131,6 +131,11 @@ pub fn labels_match(rules: &[LabelRule], entry: &Entry) -> bool {
     rules.iter().all(|rule| rule.matches(entry.label(&rule.key)))
 }
 
+/// Whether a plain map of labels passes all rules.
+pub fn map_matches(rules: &[LabelRule], labels: &Value) -> bool {
+    rules.iter().all(|rule| rule.matches(labels[&*rule.key].as_str()))
+}
+
 /// Reads a field selector: `a=b,c!=d`, with `\` escaping.
 pub fn parse_fields(text: &str) -> Result<Vec<FieldRule>, String> {
     let mut rules = Vec::new();

@@ -28,6 +28,7 @@ use crate::openapi;
 use crate::ops::{Cluster, Target};
 use crate::registry::Resource;
 use path::{Place, Query, Route};
+pub(crate) use stream::behind_service;
 
 /// The largest body that is read.
 pub(crate) const BODY_LIMIT: usize = 3 << 20;
@@ -261,7 +262,7 @@ async fn resource_request(
             Method::POST if resource.namespaced && place.namespace.is_none() => Err(ApiError::method_not_allowed()),
             Method::POST => write::create(cluster, resource, namespace, request, &query, accepted?, user).await,
             Method::DELETE if resource.verbs().contains(&"deletecollection") => {
-                write::delete_collection(cluster, resource, &place, request, &query).await
+                write::delete_collection(cluster, resource, &place, request, &query, user).await
             }
             _ => Err(ApiError::method_not_allowed()),
         };
@@ -286,7 +287,7 @@ async fn resource_request(
             "log" | "exec" | "attach" | "portforward" | "proxy" => {
                 stream::serve(cluster, target, subresource, &place, request, &query).await
             }
-            _ => write::subresource(cluster, target, subresource, request, &query).await,
+            _ => write::subresource(cluster, target, subresource, request, &query, user).await,
         };
     }
     match method {
@@ -294,9 +295,9 @@ async fn resource_request(
             watch::watch(cluster, resource, &place, &query, accepted?, front.stop.clone()).await
         }
         _ if reading => read::get(cluster, target, accepted?).await,
-        Method::PUT => write::update(cluster, target, None, request, &query).await,
-        Method::PATCH => write::patch(cluster, target, None, request, &query).await,
-        Method::DELETE => write::delete(cluster, target, request, &query).await,
+        Method::PUT => write::update(cluster, target, None, request, &query, user).await,
+        Method::PATCH => write::patch(cluster, target, None, request, &query, user).await,
+        Method::DELETE => write::delete(cluster, target, request, &query, user).await,
         _ => Err(ApiError::method_not_allowed()),
     }
 }

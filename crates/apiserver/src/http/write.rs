@@ -21,6 +21,7 @@ use crate::ops::{
 use crate::protobuf;
 use crate::registry::Resource;
 use crate::schema::FieldError;
+use crate::webhook;
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
@@ -46,7 +47,7 @@ pub(super) async fn create(
         };
         return Ok(respond::value(StatusCode::CREATED, accepted, &answer));
     }
-    let written = cluster.create(resource, namespace, body, &options)?;
+    let written = webhook::create(cluster, resource, namespace, body, &options, user).await?;
     finish(cluster, resource, written, accepted).await
 }
 
@@ -56,11 +57,13 @@ pub(super) async fn update(
     subresource: Option<&str>,
     request: Request,
     query: &Query,
+    user: &User,
 ) -> Result<Response, ApiError> {
     let accepted = negotiate::accepted(request.headers())?;
     let options = options(request.headers(), query, "UpdateOptions", false)?;
     let body = object_body(request, &target.resource.kind).await?;
-    let written = cluster.update(target, subresource, body, &options)?;
+    let update = |options: &WriteOptions| cluster.update(target, subresource, body.clone(), options);
+    let written = webhook::modify(cluster, target, subresource, &options, user, update).await?;
     finish(cluster, target.resource, written, accepted).await
 }
 
@@ -70,10 +73,12 @@ pub(super) async fn patch(
     subresource: Option<&str>,
     request: Request,
     query: &Query,
+    user: &User,
 ) -> Result<Response, ApiError> {
     let accepted = negotiate::accepted(request.headers())?;
     let (kind, options, body) = patch_body(target.resource, request, query).await?;
-    let written = cluster.patch(target, subresource, kind, &body, &options)?;
+    let patch = |options: &WriteOptions| cluster.patch(target, subresource, kind, &body, options);
+    let written = webhook::modify(cluster, target, subresource, &options, user, patch).await?;
     finish(cluster, target.resource, written, accepted).await
 }
 
@@ -105,9 +110,11 @@ pub(super) async fn delete(
     target: Target<'_>,
     request: Request,
     query: &Query,
+    user: &User,
 ) -> Result<Response, ApiError> {
     let accepted = negotiate::accepted(request.headers())?;
     let options = delete_options(request, query).await?;
+    webhook::deletion(cluster, target, &options, user).await?;
     let deleted = cluster.delete(target, &options)?;
     cluster.store.settled(if options.dry_run { 0 } else { deleted.entry.revision }).await?;
     let returned = target.resource.builtin().is_some_and(|builtin| builtin.returns_deleted);
@@ -124,10 +131,12 @@ pub(super) async fn delete_collection(
     place: &Place,
     request: Request,
     query: &Query,
+    user: &User,
 ) -> Result<Response, ApiError> {
     let accepted = negotiate::accepted(request.headers())?;
     let selection = read::selection(resource, place, query)?;
     let options = delete_options(request, query).await?;
+    webhook::deletions(cluster, resource, &selection, &options, user).await?;
     let entries = cluster.delete_collection(resource, &selection, &options)?;
     let revision = entries.iter().map(|entry| entry.revision).max().unwrap_or_else(|| cluster.store.visible());
     cluster.store.settled(if options.dry_run { 0 } else { revision }).await?;
@@ -142,6 +151,7 @@ pub(super) async fn subresource(
     subresource: &str,
     request: Request,
     query: &Query,
+    user: &User,
 ) -> Result<Response, ApiError> {
     let accepted = negotiate::accepted(request.headers())?;
     let method = request.method().clone();
@@ -192,8 +202,8 @@ pub(super) async fn subresource(
             Ok(respond::value(StatusCode::CREATED, accepted, &body))
         }
         _ if reading => read::get(cluster, target, accepted).await,
-        other if method == http::Method::PUT => update(cluster, target, Some(other), request, query).await,
-        other => patch(cluster, target, Some(other), request, query).await,
+        other if method == http::Method::PUT => update(cluster, target, Some(other), request, query, user).await,
+        other => patch(cluster, target, Some(other), request, query, user).await,
     }
 }
 

@@ -81,7 +81,7 @@ fn string(text: &str, node: &Node) -> CelValue {
     }
 }
 
-fn untyped(value: &Value) -> CelValue {
+pub(crate) fn untyped(value: &Value) -> CelValue {
     convert(value, &Node::default(), false)
 }
 

@@ -207,6 +207,21 @@ fn run(rule: &Rule, scope: &Context<'_>, plain: &Context<'_>, node: &Node, path:
     }
 }
 
+/// Whether a condition on untyped values holds; the error says why nobody knows.
+pub(crate) fn condition_holds(expression: &str, variables: &[(&str, &Value)]) -> Result<bool, String> {
+    let program = parse(expression, "expression").map_err(|error| error.to_string())?;
+    FUNCTIONS.with(|functions| {
+        let mut context = functions.new_inner_scope();
+        for (name, value) in variables {
+            context.add_variable_from_value(*name, cel_value::untyped(value));
+        }
+        match evaluate(&program, &context)? {
+            CelValue::Bool(holds) => Ok(holds),
+            _ => Err("the expression gives no bool".to_owned()),
+        }
+    })
+}
+
 /// The message made by the rule's messageExpression, if it is fit to be shown.
 fn message_of(rule: &Rule, context: &Context<'_>) -> Option<String> {
     let CelValue::String(text) = evaluate(rule.message_program.as_ref()?, context).ok()? else { return None };

@@ -7,6 +7,8 @@ mod proxy;
 mod spdy;
 mod tunnel;
 
+pub(crate) use proxy::behind_service;
+
 use std::sync::Arc;
 
 use axum::extract::ws::{CloseFrame, Message, WebSocketUpgrade};

@@ -78,7 +78,8 @@ pub(super) async fn serve(
     }
 }
 
-fn behind_service(cluster: &Cluster, target: Target<'_>, port: &str) -> Result<(Value, u16), ApiError> {
+/// A ready pod behind a service, and the port there that a port of the service leads to.
+pub(crate) fn behind_service(cluster: &Cluster, target: Target<'_>, port: &str) -> Result<(Value, u16), ApiError> {
     let service = cluster.get(target)?.value();
     let ports: Vec<&Value> = service["spec"]["ports"].as_array().into_iter().flatten().collect();
     let chosen = ports.iter().find(|known| {

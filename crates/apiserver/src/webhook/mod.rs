@@ -1,0 +1,229 @@
+//! Admission webhooks: others are asked about a write before it is done.
+//!
+//! ```text
+//!   trial run ─▶ mutating webhooks, one after the other ─▶ validating ones, side by side ─▶ the write itself
+//! ```
+//!
+//! The trial completes the object, so that webhooks see what would be stored. The write then takes what they made
+//! of it, at the version that they saw; a lost race starts over. Only requests pass through here: what the
+//! controllers of this server write is not reviewed.
+
+mod call;
+mod review;
+mod select;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::auth::User;
+use crate::error::ApiError;
+use crate::ops::{Cluster, DeleteOptions, Target, WriteOptions, Written};
+use crate::registry::Resource;
+use crate::selector::Selection;
+use crate::store::{Entry, Span};
+pub(crate) use review::Operation;
+use review::{Answer, Asked};
+
+const MUTATING: &str = "mutatingwebhookconfigurations.admissionregistration.k8s.io";
+const VALIDATING: &str = "validatingwebhookconfigurations.admissionregistration.k8s.io";
+/// How often a write that others interfere with is reviewed anew.
+const TRIES: usize = 5;
+
+/// Creates an object.
+pub(crate) async fn create(
+    cluster: &Cluster,
+    resource: &Arc<Resource>,
+    namespace: &str,
+    body: Value,
+    options: &WriteOptions,
+    user: &User,
+) -> Result<Written, ApiError> {
+    let Some(hooks) = Hooks::of(cluster, resource) else {
+        return cluster.create(resource, namespace, body, options);
+    };
+    let trial = cluster.create(resource, namespace, body, &WriteOptions { dry_run: true, ..options.clone() })?;
+    let mut object = shown(resource, &trial.entry);
+    let name = trial.entry.key.name.clone();
+    let target = Target { resource, namespace, name: &name };
+    let asked = Asked::new(cluster, target, None, Operation::Create, user, options.dry_run);
+    let warnings = hooks.admit(&asked, &mut object, &Value::Null).await?;
+    let written = cluster.create(resource, namespace, without_revision(object), options)?;
+    Ok(told(written, trial.warnings, warnings))
+}
+
+/// Changes an object; `change` does it, or tries to when its options say so.
+pub(crate) async fn modify(
+    cluster: &Cluster,
+    target: Target<'_>,
+    subresource: Option<&str>,
+    options: &WriteOptions,
+    user: &User,
+    change: impl Fn(&WriteOptions) -> Result<Written, ApiError>,
+) -> Result<Written, ApiError> {
+    let Some(hooks) = Hooks::of(cluster, target.resource) else { return change(options) };
+    let trial_options = WriteOptions { dry_run: true, ..options.clone() };
+    for _ in 0..TRIES {
+        let before = cluster.get(target).ok();
+        let trial = change(&trial_options)?;
+        let mut object = shown(target.resource, &trial.entry);
+        // An apply may also create.
+        let (operation, old) = match &before {
+            Some(before) => (Operation::Update, shown(target.resource, before)),
+            None => (Operation::Create, Value::Null),
+        };
+        let asked = Asked::new(cluster, target, subresource, operation, user, options.dry_run);
+        let warnings = hooks.admit(&asked, &mut object, &old).await?;
+        let written = match &before {
+            Some(before) => {
+                object["metadata"]["resourceVersion"] = before.revision.to_string().into();
+                cluster.update(target, subresource, object, options)
+            }
+            None => cluster.create(target.resource, target.namespace, without_revision(object), options),
+        };
+        match written {
+            // Somebody was faster; a change that pins a version will say so on the next round.
+            Err(error) if error.is_conflict() || error.reason() == "AlreadyExists" => {}
+            Err(error) => return Err(error),
+            Ok(written) => return Ok(told(written, trial.warnings, warnings)),
+        }
+    }
+    Err(ApiError::modified(target.resource.named(target.name)))
+}
+
+/// Asks whether an object may go.
+pub(crate) async fn deletion(
+    cluster: &Cluster,
+    target: Target<'_>,
+    options: &DeleteOptions,
+    user: &User,
+) -> Result<(), ApiError> {
+    let Some(hooks) = Hooks::of(cluster, target.resource) else { return Ok(()) };
+    let old = shown(target.resource, &*cluster.get(target)?);
+    let asked = Asked::new(cluster, target, None, Operation::Delete, user, options.dry_run);
+    hooks.admit(&asked, &mut Value::Null, &old).await.map(|_| ())
+}
+
+/// Asks whether each object of a selection may go.
+pub(crate) async fn deletions(
+    cluster: &Cluster,
+    resource: &Arc<Resource>,
+    selection: &Selection,
+    options: &DeleteOptions,
+    user: &User,
+) -> Result<(), ApiError> {
+    if Hooks::of(cluster, resource).is_none() {
+        return Ok(());
+    }
+    let span = Span { namespace: selection.namespace.as_deref(), ..Span::default() };
+    let found = cluster.store.list(&resource.table, &span, |entry| selection.matches(entry));
+    for entry in found.map(|page| page.entries).unwrap_or_default() {
+        let target = Target { resource, namespace: &entry.key.namespace, name: &entry.key.name };
+        match deletion(cluster, target, options, user).await {
+            // It went by itself meanwhile.
+            Err(error) if error.is_not_found() => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+fn shown(resource: &Resource, entry: &Entry) -> Value {
+    let mut value = entry.value();
+    resource.to_shown(&mut value);
+    value
+}
+
+fn without_revision(mut object: Value) -> Value {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("resourceVersion");
+    }
+    object
+}
+
+fn told(mut written: Written, of_trial: Vec<String>, of_hooks: Vec<String>) -> Written {
+    written.warnings = of_trial;
+    written.warnings.extend(of_hooks);
+    written
+}
+
+/// The configured webhooks.
+struct Hooks<'a> {
+    cluster: &'a Cluster,
+    mutating: Vec<Value>,
+    validating: Vec<Value>,
+}
+
+impl<'a> Hooks<'a> {
+    /// All of them, in order; nothing if there are none, or none may judge this kind.
+    fn of(cluster: &'a Cluster, resource: &Resource) -> Option<Hooks<'a>> {
+        // Webhooks that judged webhooks could lock everybody out for good.
+        let exempt = &*resource.group == "admissionregistration.k8s.io";
+        let counts = [MUTATING, VALIDATING].map(|table| cluster.store.count(table));
+        if exempt || counts == [0, 0] {
+            return None;
+        }
+        let all = |table: &str| -> Vec<Value> {
+            let found = cluster.store.list(table, &Span::default(), |_| true);
+            let configurations = found.map(|page| page.entries).unwrap_or_default();
+            let hooks = configurations.iter().map(|entry| entry.value()["webhooks"].take());
+            hooks
+                .filter_map(|hooks| match hooks {
+                    Value::Array(hooks) => Some(hooks),
+                    _ => None,
+                })
+                .flatten()
+                .collect()
+        };
+        Some(Hooks { cluster, mutating: all(MUTATING), validating: all(VALIDATING) })
+    }
+
+    /// Lets webhooks change the object, then judge it; returns what they want the client to know.
+    async fn admit(&self, asked: &Asked<'_>, object: &mut Value, old: &Value) -> Result<Vec<String>, ApiError> {
+        let mut warnings = Vec::new();
+        for hook in &self.mutating {
+            if let Some(answer) = self.ask(hook, asked, object, old).await? {
+                answer.apply(object)?;
+                warnings.extend(answer.warnings);
+            }
+        }
+        let object = &*object;
+        let answers = self.validating.iter().map(|hook| self.ask(hook, asked, object, old));
+        for answer in futures::future::join_all(answers).await {
+            warnings.extend(answer?.into_iter().flat_map(|answer| answer.warnings));
+        }
+        Ok(warnings)
+    }
+
+    /// Asks one webhook, if it cares; an error if it refuses, or cannot be asked and must be.
+    async fn ask(
+        &self,
+        hook: &Value,
+        asked: &Asked<'_>,
+        object: &Value,
+        old: &Value,
+    ) -> Result<Option<Answer>, ApiError> {
+        let name = hook["name"].as_str().unwrap_or("");
+        let ignore = hook["failurePolicy"] == "Ignore";
+        match select::concerns(hook, asked, object, old) {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            Err(_) if ignore => return Ok(None),
+            Err(why) => return Err(asked.forbidden(&why)),
+        }
+        if asked.dry_run && !matches!(hook["sideEffects"].as_str(), Some("None" | "NoneOnDryRun")) {
+            let text = format!("admission webhook {name:?} does not support dry run");
+            return Err(ApiError::bad_request(text));
+        }
+        let request = asked.review(object, old);
+        let answer = call::post(self.cluster, hook, &request).await;
+        match answer.and_then(|answer| Answer::read(name, &request, answer)) {
+            Ok(answer) => answer.allowed().map(Some),
+            Err(why) if ignore => {
+                tracing::warn!(webhook = name, %why, "a webhook failed and is ignored, as its failurePolicy says");
+                Ok(None)
+            }
+            Err(why) => Err(ApiError::internal(format!("failed calling webhook {name:?}: {why}"))),
+        }
+    }
+}

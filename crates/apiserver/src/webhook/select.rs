@@ -1,0 +1,106 @@
+//! Which webhooks care about a write.
+
+use serde_json::Value;
+
+use super::review::Asked;
+use crate::schema::condition_holds;
+use crate::selector::{LabelRule, map_matches};
+
+/// Whether a webhook wants to be asked; the error is a condition that cannot be judged.
+pub(super) fn concerns(hook: &Value, asked: &Asked<'_>, object: &Value, old: &Value) -> Result<bool, String> {
+    let rules = hook["rules"].as_array().into_iter().flatten();
+    let named = rules.into_iter().any(|rule| {
+        let resource = asked.target.resource;
+        has(&rule["operations"], asked.operation.name())
+            && has(&rule["apiGroups"], &resource.group)
+            && has(&rule["apiVersions"], &resource.version)
+            && has_resource(&rule["resources"], &resource.plural, asked.subresource)
+            && in_scope(&rule["scope"], resource.namespaced)
+    });
+    if !named || !namespace_matches(hook, asked, object, old) || !labels_match(hook, object, old) {
+        return Ok(false);
+    }
+    let conditions = hook["matchConditions"].as_array().into_iter().flatten();
+    let request = asked.review(&Value::Null, &Value::Null)["request"].take();
+    let mut failure = None;
+    for condition in conditions {
+        let variables = [("object", object), ("oldObject", old), ("request", &request)];
+        match condition_holds(condition["expression"].as_str().unwrap_or(""), &variables) {
+            // One condition that says no outweighs others that cannot be judged.
+            Ok(false) => return Ok(false),
+            Ok(true) => {}
+            Err(why) => {
+                failure =
+                    Some(format!("matchCondition {} of webhook {} failed: {why}", condition["name"], hook["name"]));
+            }
+        }
+    }
+    failure.map_or(Ok(true), Err)
+}
+
+fn has(list: &Value, wanted: &str) -> bool {
+    list.as_array().into_iter().flatten().any(|one| one == "*" || one == wanted)
+}
+
+/// `pods`, `pods/status`, `pods/*`, `*/status`, `*`, `*/*`.
+fn has_resource(list: &Value, plural: &str, subresource: Option<&str>) -> bool {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).any(|one| {
+        let (resource, below) = one.split_once('/').map_or((one, None), |(resource, below)| (resource, Some(below)));
+        let below_matches = match (below, subresource) {
+            (Some("*"), _) | (None, None) => true,
+            (below, subresource) => below == subresource,
+        };
+        (resource == "*" || resource == plural) && below_matches
+    })
+}
+
+fn in_scope(scope: &Value, namespaced: bool) -> bool {
+    match scope.as_str() {
+        Some("Namespaced") => namespaced,
+        Some("Cluster") => !namespaced,
+        _ => true,
+    }
+}
+
+fn namespace_matches(hook: &Value, asked: &Asked<'_>, object: &Value, old: &Value) -> bool {
+    let rules = LabelRule::from_object(&hook["namespaceSelector"]);
+    let resource = asked.target.resource;
+    if &*resource.table == "namespaces" {
+        let object = if object.is_null() { old } else { object };
+        return map_matches(&rules, &object["metadata"]["labels"]);
+    }
+    // What is in no namespace is in none that a selector could leave out.
+    !resource.namespaced || map_matches(&rules, &asked.namespace_labels)
+}
+
+fn labels_match(hook: &Value, object: &Value, old: &Value) -> bool {
+    let rules = LabelRule::from_object(&hook["objectSelector"]);
+    rules.is_empty()
+        || [object, old].iter().any(|one| !one.is_null() && map_matches(&rules, &one["metadata"]["labels"]))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn resources_are_named_with_their_subresources() {
+        for (listed, subresource, expect) in [
+            ("pods", None, true),
+            ("pods", Some("status"), false),
+            ("pods/status", Some("status"), true),
+            ("pods/*", Some("status"), true),
+            ("pods/*", None, true),
+            ("*/status", Some("status"), true),
+            ("*/status", None, false),
+            ("*", None, true),
+            ("*", Some("status"), false),
+            ("*/*", Some("status"), true),
+            ("nodes", None, false),
+        ] {
+            assert_eq!(has_resource(&json!([listed]), "pods", subresource), expect, "{listed} {subresource:?}");
+        }
+    }
+}
