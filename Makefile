@@ -42,7 +42,7 @@ kills: ## Kills local mode a hundred times and looks for what is left
 	MANTA_KILLS=100 $(CARGO) test --quiet --package manta --test e2e -- kills
 
 .PHONY: parity
-parity: ## Plays KubeRay's recordings against the operator; see tests/parity/README.md
+parity: ## Plays KubeRay's recordings against the operator, SERVER=embedded on ours; see tests/parity/README.md
 	@$(XTASK) parity $(PARITY_FLAGS)
 
 .PHONY: takeover
@@ -50,7 +50,7 @@ takeover: ## Takes over objects that KubeRay made and counts pod writes
 	@$(XTASK) takeover
 
 .PHONY: bench
-bench: ## Measures the operator: CLUSTERS=50 for a quick run, OPERATOR='CMD' for another
+bench: ## Measures the operator (CLUSTERS=50 for a quick run, OPERATOR='CMD' for another), or WHAT=apiserver
 	@$(XTASK) bench
 
 .PHONY: control-plane

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
-use manta_testkit::{ControlPlane, LEDGER_VARIABLE, SHARED_VARIABLE};
+use manta_testkit::{ControlPlane, LEDGER_VARIABLE, SERVER_VARIABLE, SHARED_VARIABLE};
 
+use crate::operator::{Build, built_manta};
 use crate::process::{Outcome, Step, all_good, cargo, say, step};
 use crate::{check, parity, redis, takeover, workspace};
 
@@ -46,9 +47,19 @@ pub(crate) fn run() -> Result<bool> {
     let _ = std::fs::remove_file(ledger);
     drop(plane);
 
+    steps.push(step("the operator's tests on the embedded server", || {
+        let (counts, ended_well) = run_operator_tests_embedded()?;
+        total += counts;
+        Ok(match verdict(counts, "test") {
+            Outcome::Passed if !ended_well => Outcome::Failed("cargo test did not come to its end".to_owned()),
+            outcome => outcome,
+        })
+    }));
+
     for (name, work) in [
         ("parity with KubeRay", parity::run_default as fn() -> Result<Option<Counts>>),
         ("parity with batch schedulers", parity::run_schedulers),
+        ("parity with KubeRay on the embedded server", parity::run_default_embedded),
         ("takeover from KubeRay", takeover::run_default),
     ] {
         steps.push(step(name, || match work()? {
@@ -98,6 +109,20 @@ fn run_tests(plane: Option<&ControlPlane>, ledger: &Path) -> Result<(Counts, boo
     command.args(["test", "--workspace", "--no-fail-fast"]).env(LEDGER_VARIABLE, ledger);
     if let Some(plane) = plane {
         command.env(SHARED_VARIABLE, plane.folder());
+    }
+    stream(&mut command)
+}
+
+/// The integration tests of the operator once more, with the embedded server in the place of the real one.
+fn run_operator_tests_embedded() -> Result<(Counts, bool)> {
+    let mut command = cargo();
+    // The whole workspace, so that nothing is built again with other features.
+    command.args(["test", "--workspace", "--no-fail-fast"]).env(SERVER_VARIABLE, built_manta(Build::Debug)?);
+    for entry in std::fs::read_dir(workspace::root().join("crates/operator/tests"))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            command.arg("--test").arg(path.file_stem().context("a test without a name")?);
+        }
     }
     stream(&mut command)
 }

@@ -53,7 +53,11 @@ fn too_long(text: &str, limit: usize) -> Option<String> {
 
 /// Why a text is no RFC 1123 label.
 pub(crate) fn label(text: &str) -> Option<String> {
-    too_long(text, 63).or_else(|| (!is_label(text)).then(|| LABEL.to_owned()))
+    too_long(text, 63).or_else(|| match (is_label(text), text.split('.').all(is_label)) {
+        (true, _) => None,
+        (false, true) => Some("must not contain dots".to_owned()),
+        (false, false) => Some(LABEL.to_owned()),
+    })
 }
 
 fn label_1035(text: &str) -> Option<String> {

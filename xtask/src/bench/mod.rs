@@ -3,6 +3,7 @@
 //! Many RayClusters of one head and three workers: created until all are ready, a minute at rest, a restart. What is
 //! measured is seen from outside (the process's own accounts, the server's audit log), so that any operator can be.
 
+mod apiserver;
 mod clusters;
 mod silent_jobs;
 mod usage;
@@ -18,8 +19,18 @@ use crate::operator::{Build, Operator, OperatorArgs};
 use crate::process::{block_on, say};
 use usage::Usage;
 
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum What {
+    Operator,
+    Apiserver,
+}
+
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
+    /// What to measure.
+    #[arg(long, env = "WHAT", value_enum, default_value_t = What::Operator)]
+    what: What,
     #[command(flatten)]
     operator: OperatorArgs,
     /// How many RayClusters.
@@ -38,6 +49,9 @@ pub(crate) struct Args {
 
 /// Prints the table.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.what == What::Apiserver {
+        return apiserver::run();
+    }
     if args.silent_jobs > 0 {
         return silent_jobs::run(args);
     }

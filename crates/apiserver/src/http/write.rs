@@ -189,17 +189,9 @@ pub(super) async fn subresource(
             Ok(respond::value(StatusCode::CREATED, accepted, &answer))
         }
         "token" => {
-            let mut body = object_body(request, "TokenRequest").await?;
-            let account = cluster.get(target)?.value();
-            let (token, end) = cluster.authority.issue(&account, &body, &cluster.clock);
-            if !body.is_object() {
-                body = json!({});
-            }
-            body["apiVersion"] = "authentication.k8s.io/v1".into();
-            body["kind"] = "TokenRequest".into();
-            body["metadata"] = json!({"name": target.name, "namespace": target.namespace});
-            body["status"] = json!({"token": token, "expirationTimestamp": crate::clock::seconds(end)});
-            Ok(respond::value(StatusCode::CREATED, accepted, &body))
+            let body = object_body(request, "TokenRequest").await?;
+            let answer = cluster.issue_token(target, body)?;
+            Ok(respond::value(StatusCode::CREATED, accepted, &answer))
         }
         _ if reading => read::get(cluster, target, accepted).await,
         other if method == http::Method::PUT => update(cluster, target, Some(other), request, query, user).await,

@@ -112,10 +112,14 @@ impl Cluster {
             }
         }
         if has_status
-            && resource.custom().is_some()
+            && let Some(custom) = resource.custom()
             && let Some(object) = value.as_object_mut()
         {
             object.remove("status");
+            // A status may have a default of its own.
+            if let Some(schema) = &custom.schema {
+                schema.default(value);
+            }
         }
         let metadata = &value["metadata"];
         let unnamed = metadata["name"].as_str().unwrap_or("").is_empty();

@@ -4,13 +4,25 @@ use serde_json::{Value, json};
 
 use super::{Cluster, DeleteOptions, Target, WriteOptions, Written};
 use crate::error::ApiError;
+use crate::schema::FieldError;
 use crate::selector::{LabelRule, labels_match};
 use crate::store::Span;
+
+/// What is sent below a pod's path names the same pod, if any.
+fn check_name(target: Target<'_>, body: &Value, kind: &str) -> Result<(), ApiError> {
+    match body["metadata"]["name"].as_str() {
+        Some(name) if !name.is_empty() && name != target.name => {
+            Err(ApiError::bad_request(format!("name in URL does not match name in {kind} object")))
+        }
+        _ => Ok(()),
+    }
+}
 
 impl Cluster {
     /// Deletes a pod unless a disruption budget forbids it for now.
     pub fn evict(&self, target: Target<'_>, body: &Value) -> Result<(), ApiError> {
         let pod = self.get(target)?;
+        check_name(target, body, "Eviction")?;
         let span = Span { namespace: Some(target.namespace), ..Span::default() };
         let budgets = self.store.list("poddisruptionbudgets.policy", &span, |_| true);
         for budget in budgets.map(|page| page.entries).unwrap_or_default() {
@@ -29,9 +41,20 @@ impl Cluster {
 
     /// Places a pod on a node.
     pub fn bind(&self, target: Target<'_>, body: &Value) -> Result<Written, ApiError> {
-        let node = body["target"]["name"].as_str().unwrap_or("").to_owned();
+        check_name(target, body, "Binding")?;
+        let (node, kind) = (&body["target"]["name"], &body["target"]["kind"]);
+        let node = node.as_str().unwrap_or("").to_owned();
+        let mut errors = Vec::new();
+        if !matches!(kind.as_str().unwrap_or(""), "" | "Node") {
+            errors.push(FieldError::not_supported("target.kind", kind, &["Node", "<empty>"]).to_string());
+        }
         if node.is_empty() {
-            return Err(ApiError::bad_request("a binding names its node in target.name"));
+            errors.push(FieldError::required("target.name", "").to_string());
+        }
+        match errors.as_slice() {
+            [] => {}
+            [one] => return Err(ApiError::untyped(one.clone())),
+            several => return Err(ApiError::untyped(format!("[{}]", several.join(", ")))),
         }
         let now = self.clock.stamp();
         loop {

@@ -16,6 +16,7 @@ mod patch;
 mod review;
 mod scale;
 mod service_ips;
+mod token;
 mod update;
 
 use std::sync::{Arc, RwLock};

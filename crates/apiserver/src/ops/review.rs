@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 
 use super::Cluster;
 use crate::auth::{Attributes, User};
-use crate::error::ApiError;
+use crate::error::{ApiError, Named};
 use crate::registry::Resource;
+use crate::schema::FieldError;
 
 impl Cluster {
     /// Answers a review that `user` asks.
@@ -25,11 +26,14 @@ impl Cluster {
             body["metadata"] = json!({});
         }
         let spec = &body["spec"];
+        if resource.kind.ends_with("AccessReview") {
+            check_access(resource, spec)?;
+        }
         body["status"] = match &*resource.kind {
             "SelfSubjectReview" => json!({"userInfo": user.to_value()}),
             "TokenReview" => match self.authority.user_of_token(spec["token"].as_str().unwrap_or(""), self) {
                 Some(found) => json!({"authenticated": true, "user": found.to_value(), "audiences": spec["audiences"]}),
-                None => json!({"user": {}, "error": "[invalid bearer token]"}),
+                None => json!({"user": {}, "error": "invalid bearer token"}),
             },
             "SelfSubjectRulesReview" => self.authority.rules_of(user, namespace_of(spec, namespace), self),
             "SelfSubjectAccessReview" => self.access(spec, user, namespace),
@@ -63,9 +67,27 @@ impl Cluster {
             Attributes { verb: text(&asked["verb"]), path: text(&asked["path"]), ..Attributes::default() }
         };
         match self.authority.allows(user, &attributes, self) {
+            Ok(reason) if reason.is_empty() => json!({"allowed": true}),
             Ok(reason) => json!({"allowed": true, "reason": reason}),
             Err(reason) => json!({"allowed": false, "reason": reason}),
         }
+    }
+}
+
+/// A question about access names what is asked for, and unless it is about oneself, who.
+fn check_access(resource: &Resource, spec: &Value) -> Result<(), ApiError> {
+    let mut errors = Vec::new();
+    if spec["resourceAttributes"].is_object() == spec["nonResourceAttributes"].is_object() {
+        let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+        errors.push(FieldError::invalid("spec.resourceAttributes", &Value::Null, why));
+    }
+    let somebody = !spec["user"].as_str().unwrap_or("").is_empty() || spec["groups"].is_array();
+    if &*resource.kind != "SelfSubjectAccessReview" && !somebody {
+        errors.push(FieldError::invalid("spec.user", &json!(""), "at least one of user or group must be specified"));
+    }
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(ApiError::invalid(Named { group: &resource.group, what: "", name: "" }, &errors)),
     }
 }
 

@@ -171,8 +171,15 @@ fn fit(shape: &Shape, value: &mut Value, owner: &str, path: &str, decoded: &mut 
         Shape::Bytes => {
             use base64::Engine;
             let text = value.as_str().unwrap_or("");
-            match base64::engine::general_purpose::STANDARD.decode(text) {
-                Ok(_) => Ok(()),
+            // Files that were encoded often bring line ends along; Go passes over them and writes none.
+            let joined = text.contains(['\n', '\r']).then(|| text.replace(['\n', '\r'], ""));
+            match base64::engine::general_purpose::STANDARD.decode(joined.as_deref().unwrap_or(text)) {
+                Ok(_) => {
+                    if let Some(joined) = joined {
+                        *value = joined.into();
+                    }
+                    Ok(())
+                }
                 Err(_) => Err(format!("illegal base64 data at input byte {}", bad_base64(text))),
             }
         }

@@ -97,7 +97,7 @@ fn check_scalar(value: &Value, scalar: Scalar, place: &Place) -> Result<(), Stri
 
 fn check_base64(text: &str) -> Result<(), String> {
     use base64::DecodeError;
-    let at = match base64::engine::general_purpose::STANDARD.decode(text) {
+    let at = match base64::engine::general_purpose::STANDARD.decode(text.replace(['\n', '\r'], "")) {
         Ok(_) => return Ok(()),
         Err(DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _)) => at,
         Err(_) => text.len(),

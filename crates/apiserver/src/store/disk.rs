@@ -65,8 +65,8 @@ type Row = (Vec<u8>, Vec<u8>);
 
 /// The open data file.
 pub(super) struct Disk {
-    database: Database,
-    path: String,
+    pub(super) database: Database,
+    pub(super) path: String,
 }
 
 impl Disk {

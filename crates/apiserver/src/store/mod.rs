@@ -389,4 +389,6 @@ impl State {
 }
 
 #[cfg(test)]
+mod power_cut;
+#[cfg(test)]
 mod tests;

@@ -5,13 +5,14 @@ mod deletion;
 mod objects;
 mod patches;
 mod reading;
+mod subresources;
 
 use serde_json::{Value, json};
 
 use super::harness::{Case, case, delete, delete_with, get, patch, post, post_text, put};
 
 pub(crate) fn all() -> Vec<Case> {
-    [objects::cases(), reading::cases(), patches::cases(), deletion::cases(), custom::cases()]
+    [objects::cases(), reading::cases(), patches::cases(), deletion::cases(), custom::cases(), subresources::cases()]
         .into_iter()
         .flatten()
         .collect()

@@ -52,8 +52,10 @@ pub(super) async fn serve(
         .map_err(|error| ApiError::unavailable(format!("cannot talk to port {port}: {error}")))?;
     tokio::spawn(driver.with_upgrades());
     let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
+    // To many servers `/jobs` and `/jobs/` are two places.
+    let slash = if request.uri().path().ends_with('/') && !place.rest.is_empty() { "/" } else { "" };
     let (mut head, body) = request.into_parts();
-    head.uri = format!("/{}{query}", place.rest.join("/"))
+    head.uri = format!("/{}{slash}{query}", place.rest.join("/"))
         .parse()
         .map_err(|_| ApiError::bad_request("the path cannot be passed on"))?;
     head.headers.remove(header::AUTHORIZATION);

@@ -43,6 +43,22 @@ pub(super) fn spec(spec: &Value, path: &str, errors: &mut Vec<FieldError>) {
     if !supported.contains(&spec["dnsPolicy"].as_str().unwrap_or("")) {
         errors.push(FieldError::not_supported(format!("{path}.dnsPolicy"), &spec["dnsPolicy"], &supported));
     }
+    if let Some(labels) = spec["nodeSelector"].as_object() {
+        names::check_labels(labels, &format!("{path}.nodeSelector"), errors);
+    }
+    type Rule = fn(&str) -> Option<String>;
+    let named: [(&str, Rule); 4] = [
+        ("serviceAccountName", names::subdomain),
+        ("nodeName", names::subdomain),
+        ("hostname", names::label),
+        ("subdomain", names::label),
+    ];
+    for (key, rule) in named {
+        let name = spec[key].as_str().unwrap_or("");
+        if let Some(why) = rule(name).filter(|_| !name.is_empty()) {
+            errors.push(FieldError::invalid(format!("{path}.{key}"), &spec[key], &why));
+        }
+    }
     if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0) {
         let field = format!("{path}.terminationGracePeriodSeconds");
         let why = "must be greater than or equal to 0";

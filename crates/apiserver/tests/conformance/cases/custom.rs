@@ -30,7 +30,7 @@ fn definition() -> Value {
                         "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
                         "port": {"x-kubernetes-int-or-string": true}},
                         "x-kubernetes-validations": [{"rule": "self.size != 'large' || self.replicas > 1", "message": "large widgets come in pairs"}]},
-                    "status": {"type": "object", "properties": {"replicas": {"type": "integer"}, "selector": {"type": "string"},
+                    "status": {"type": "object", "default": {"phase": "New"}, "properties": {"phase": {"type": "string"}, "replicas": {"type": "integer"}, "selector": {"type": "string"},
                         "conditions": {"type": "array", "items": {"type": "object", "properties": {"type": {"type": "string"}, "status": {"type": "string"}}}}}}}}}},
                 {"name": "v1beta1", "served": true, "storage": false, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
         },

@@ -124,6 +124,7 @@ pub(crate) fn cases() -> Vec<Case> {
                     json!({"metadata": {"name": "s"}, "stringData": {"a": "b"}, "data": {"c": "ZA=="}}),
                 ),
                 post("/api/v1/namespaces/{ns}/secrets", json!({"metadata": {"name": "t"}, "data": {"c": "!"}})),
+                post("/api/v1/namespaces/{ns}/secrets", json!({"metadata": {"name": "u"}, "data": {"c": "Z\nA==\n"}})),
                 put("/api/v1/namespaces/{ns}/secrets/s", json!({"metadata": {"name": "s"}, "type": "other"})),
             ],
         ),
@@ -144,6 +145,16 @@ fn pods() -> Case {
     case(
         "pods",
         vec![
+            post(
+                PODS,
+                with("names", &|spec| {
+                    spec["serviceAccountName"] = json!("$ACCOUNT");
+                    spec["hostname"] = json!("a.b");
+                    spec["subdomain"] = json!("A");
+                    spec["nodeName"] = json!("under_score");
+                    spec["nodeSelector"] = json!({"not a key": "v"});
+                }),
+            ),
             post(
                 PODS,
                 with("full", &|spec| {

@@ -1,0 +1,94 @@
+//! Watchers that do nothing: thousands of them, and one that never reads.
+
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use futures::StreamExt;
+use http::{Request, StatusCode};
+use manta_apiserver::auth::User;
+use manta_apiserver::{Options, Server};
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+async fn send(server: &Server, method: &str, path: &str, body: Value) -> http::Response<Body> {
+    let text = if body.is_null() { String::new() } else { body.to_string() };
+    let mut request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("Content-Type", "application/json")
+        .body(Body::from(text))
+        .expect("a request");
+    request.extensions_mut().insert(User::admin());
+    server.router().oneshot(request).await.expect("an answer")
+}
+
+async fn create(server: &Server, name: &str, data: &str) {
+    let made = send(server, "POST", MAPS, json!({"metadata": {"name": name}, "data": {"d": data}})).await;
+    assert_eq!(made.status(), StatusCode::CREATED);
+}
+
+/// Resident memory of this process in bytes.
+fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").expect("/proc");
+    text.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).expect("pages") * 4096
+}
+
+/// The events of a watch until it ends or nothing comes for a while.
+async fn events(watch: http::Response<Body>) -> Vec<Value> {
+    let mut stream = watch.into_body().into_data_stream();
+    let mut text = Vec::new();
+    while let Ok(Some(Ok(piece))) = tokio::time::timeout(Duration::from_secs(2), stream.next()).await {
+        text.extend_from_slice(&piece);
+    }
+    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| serde_json::from_slice(line).expect("JSON")).collect()
+}
+
+#[tokio::test]
+async fn thousands_of_idle_watches_cost_little() {
+    let server = Server::start(Options::default()).await.expect("the server starts");
+    create(&server, "first", "x").await;
+    let before = resident();
+    let mut watches = Vec::new();
+    for index in 0..5000 {
+        let path = format!("{MAPS}?watch=1&resourceVersion=1&labelSelector=w%3D{index}");
+        let watch = send(&server, "GET", &path, Value::Null).await;
+        assert_eq!(watch.status(), StatusCode::OK);
+        watches.push(watch);
+    }
+    let each = resident().saturating_sub(before) / watches.len();
+    assert!(each < 20_000, "{each} bytes for each idle watch");
+
+    let begun = Instant::now();
+    for index in 0..200 {
+        create(&server, &format!("m-{index}"), "x").await;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20), "idle watches slow writers down: {:?}", begun.elapsed());
+    let watch = send(&server, "GET", &format!("{MAPS}?watch=1&resourceVersion=1&timeoutSeconds=1"), Value::Null).await;
+    assert!(events(watch).await.len() >= 200, "another watcher misses nothing");
+    drop(watches);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_watcher_that_never_reads_loses_its_place() {
+    let server = Server::start(Options::default()).await.expect("the server starts");
+    create(&server, "first", "x").await;
+    let sleeper = send(&server, "GET", &format!("{MAPS}?watch=1"), Value::Null).await;
+    let before = resident();
+    let big = "x".repeat(900 << 10);
+    for index in 0..60 {
+        create(&server, &format!("m-{index}"), &big).await;
+        let path = format!("{MAPS}/m-{index}");
+        assert_eq!(send(&server, "DELETE", &path, Value::Null).await.status(), StatusCode::OK);
+    }
+    // Twice 54 MB went by; the history keeps 16 MB of it.
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 100 << 20, "{} MB kept for a watcher that does not read", grown >> 20);
+    let seen = events(sleeper).await;
+    let last = seen.last().expect("at least an end");
+    assert_eq!((&last["type"], &last["object"]["code"]), (&json!("ERROR"), &json!(410)), "{} events", seen.len());
+    server.stop().await;
+}
