@@ -1,7 +1,8 @@
 //! Speed and size of the API server, beside kube-apiserver with etcd.
 //!
-//! `cargo bench -p manta-apiserver --bench server` starts the server as a process of its own (so that its CPU
-//! time and memory are its own) and prints one line per figure. The comparison needs the real binaries.
+//! `make bench WHAT=apiserver` starts the server as a process of its own (so that its CPU time and memory are its
+//! own) and prints one line per figure, then the same measurements on both servers side by side: the same kube-rs
+//! client, over TLS. That part needs the real binaries.
 
 #![allow(clippy::print_stdout)]
 
@@ -9,6 +10,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -24,17 +26,25 @@ fn main() {
     start_up();
     creations_and_memory();
     watch_latency();
-    compare_cpu();
+    compare();
 }
 
-/// The server's side: `serve PORT-FILE [DATA]`, plain HTTP for anyone on loopback.
+/// The server's side: `serve PORT-FILE [DATA [KUBECONFIG]]`, plain HTTP for anyone on loopback, or TLS for those with
+/// the kubeconfig.
 fn serve(args: &[String]) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let options = Options { data: args.get(1).map(PathBuf::from), trust_everyone: true, ..Options::default() };
+        let (data, kubeconfig) = (args.get(1).map(PathBuf::from), args.get(2));
+        let options = Options { data, trust_everyone: kubeconfig.is_none(), ..Options::default() };
         let server = Server::start(options).await.expect("the server starts");
-        let address = server.listen_plain(listener).expect("it listens");
+        let address = match kubeconfig {
+            Some(_) => server.listen(listener).expect("it listens"),
+            None => server.listen_plain(listener).expect("it listens"),
+        };
+        if let Some(file) = kubeconfig {
+            std::fs::write(file, server.kubeconfig(&format!("https://{address}"))).expect("written");
+        }
         std::fs::write(&args[0], address.to_string()).expect("the port is told");
         std::future::pending::<()>().await;
     });
@@ -44,19 +54,32 @@ fn serve(args: &[String]) {
 struct Served {
     child: Child,
     address: SocketAddr,
+    begun: Instant,
     started: Duration,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Served {
+    /// Plain HTTP, with storage or without.
     fn start(durable: bool) -> Served {
         let folder = tempfile::tempdir().expect("a folder");
+        let data = folder.path().join("data");
+        let served = Served::spawn(folder, if durable { &[&data] } else { &[] });
+        assert_eq!(Connection::open(served.address).send("GET", "/api/v1/namespaces/default", ""), 200);
+        Served { started: served.begun.elapsed(), ..served }
+    }
+
+    /// TLS with storage.
+    fn start_tls() -> Served {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (data, kubeconfig) = (folder.path().join("data"), folder.path().join("kubeconfig"));
+        Served::spawn(folder, &[&data, &kubeconfig])
+    }
+
+    fn spawn(folder: tempfile::TempDir, args: &[&Path]) -> Served {
         let port = folder.path().join("port");
         let mut command = Command::new(std::env::current_exe().expect("our own path"));
-        command.arg("serve").arg(&port).stdout(Stdio::null());
-        if durable {
-            command.arg(folder.path().join("data"));
-        }
+        command.arg("serve").arg(&port).args(args).stdout(Stdio::null());
         let begun = Instant::now();
         let child = command.spawn().expect("the server runs");
         let address = loop {
@@ -66,9 +89,13 @@ impl Served {
             }
             std::thread::sleep(Duration::from_micros(200));
         };
-        let mut connection = Connection::open(address);
-        assert_eq!(connection.send("GET", "/api/v1/namespaces/default", ""), 200);
-        Served { child, address, started: begun.elapsed(), _folder: folder }
+        Served { child, address, begun, started: begun.elapsed(), folder }
+    }
+
+    async fn client(&self) -> kube::Client {
+        let file = kube::config::Kubeconfig::read_from(self.folder.path().join("kubeconfig")).expect("a kubeconfig");
+        let config = kube::Config::from_custom_kubeconfig(file, &Default::default()).await.expect("a config");
+        kube::Client::try_from(config).expect("a client")
     }
 
     fn pid(&self) -> u32 {
@@ -251,48 +278,121 @@ fn watch_latency() {
     );
 }
 
-/// CPU per 1000 creations through the same client, on both servers.
-fn compare_cpu() {
+/// What one server did.
+struct Figures {
+    start: Duration,
+    idle: f64,
+    rate: f64,
+    cpu: f64,
+    watch: [f64; 2],
+    changes: f64,
+    held: f64,
+}
+
+/// How many creations are timed, how many changes are watched, and with how many pods memory is measured.
+const TIMED: usize = 2000;
+const CHANGES: usize = 2000;
+const HELD: usize = 10_000;
+
+/// The same measurements on both servers.
+fn compare() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let begun = Instant::now();
     let plane = match manta_testkit::ControlPlane::start() {
         Ok(plane) => plane,
         Err(error) => return println!("no comparison with kube-apiserver: {error:#}"),
     };
-    let real = runtime.block_on(plane.client()).expect("a client");
-    let pids = processes_of(plane.folder());
-    let names: Vec<&str> = pids.iter().map(|(_, name)| name.as_str()).collect();
-    let total = || pids.iter().map(|(pid, _)| cpu_seconds(*pid)).sum::<f64>();
-    runtime.block_on(create_with(&real, "warm", 200));
-    let before = total();
+    let start = begun.elapsed();
+    let pids: Vec<u32> = processes_of(plane.folder()).into_iter().map(|(pid, _)| pid).collect();
+    let theirs = runtime.block_on(async { measure(plane.client().await.expect("a client"), &pids, start).await });
+    drop(plane);
+    let served = Served::start_tls();
+    let ours = runtime.block_on(async { measure(served.client().await, &[served.pid()], served.started).await });
+    println!("\n| side by side, same client over TLS | this server | kube-apiserver + etcd | ratio |");
+    println!("| --- | --- | --- | --- |");
+    let row = |what: &str, ours: f64, theirs: f64, unit: &str, better: f64| {
+        println!("| {what} | {ours:.2} {unit} | {theirs:.2} {unit} | {better:.1} |");
+    };
+    let down = |ours: f64, theirs: f64| theirs / ours.max(1e-9);
+    let (ms, their_ms) = (ours.start.as_secs_f64() * 1e3, theirs.start.as_secs_f64() * 1e3);
+    row("start to a served request", ms, their_ms, "ms", down(ms, their_ms));
+    row("memory idle", ours.idle, theirs.idle, "MB", down(ours.idle, theirs.idle));
+    row("CPU per 1,000 creations (wanted: ratio 10)", ours.cpu, theirs.cpu, "s", down(ours.cpu, theirs.cpu));
+    row("creations a second, 8 clients", ours.rate, theirs.rate, "/s", ours.rate / theirs.rate);
+    row("watch event, median", ours.watch[0], theirs.watch[0], "ms", down(ours.watch[0], theirs.watch[0]));
+    row("watch event, 99th percentile", ours.watch[1], theirs.watch[1], "ms", down(ours.watch[1], theirs.watch[1]));
+    row("changes a second meanwhile", ours.changes, theirs.changes, "/s", ours.changes / theirs.changes);
+    row(&format!("memory with {HELD} pods"), ours.held, theirs.held, "MB", down(ours.held, theirs.held));
+}
+
+async fn measure(client: kube::Client, pids: &[u32], start: Duration) -> Figures {
+    let cpu = || pids.iter().map(|pid| cpu_seconds(*pid)).sum::<f64>();
+    let memory = || pids.iter().map(|pid| resident_megabytes(*pid)).sum::<f64>();
+    let idle = memory();
+    create_with(&client, "warm", 200).await;
+    let (before, begun) = (cpu(), Instant::now());
+    create_with(&client, "timed", TIMED).await;
+    let (used, took) = (cpu() - before, begun.elapsed());
+    let (watch, changes) = watch_with(&client).await;
+    create_with(&client, "held", HELD - TIMED - 200).await;
+    Figures {
+        start,
+        idle,
+        rate: TIMED as f64 / took.as_secs_f64(),
+        cpu: used * 1000.0 / TIMED as f64,
+        watch,
+        changes,
+        held: memory(),
+    }
+}
+
+/// Median and 99th percentile in ms from the beginning of a write to its event, and how many changes a second there
+/// were: `CLIENTS` writers that together aim at 1000.
+async fn watch_with(client: &kube::Client) -> ([f64; 2], f64) {
+    use futures::StreamExt;
+    let pods: kube::Api<k8s_openapi::api::core::v1::Pod> = kube::Api::default_namespaced(client.clone());
+    let version = pods.list_metadata(&kube::api::ListParams::default().limit(1)).await.expect("a list");
+    let version = version.metadata.resource_version.expect("a version");
+    let options = kube::api::WatchParams::default().labels("seq");
+    let mut events = pods.watch(&options, &version).await.expect("a watch").boxed();
+    let sent: Arc<Vec<std::sync::OnceLock<Instant>>> = Arc::new((0..CHANGES).map(|_| Default::default()).collect());
     let begun = Instant::now();
-    let count = 2000;
-    runtime.block_on(create_with(&real, "timed", count));
-    let theirs = (total() - before) * 1000.0 / count as f64;
-    println!(
-        "{:<40}  {:8.3} s per 1000 creations, {:.0} /s",
-        names.join(" + "),
-        theirs,
-        count as f64 / begun.elapsed().as_secs_f64()
-    );
-    let served = Served::start(true);
-    let config = kube::Config::new(format!("http://{}", served.address).parse().expect("an address"));
-    let ours = kube::Client::try_from(config).expect("a client");
-    runtime.block_on(create_with(&ours, "warm", 200));
-    let before = cpu_seconds(served.pid());
-    let begun = Instant::now();
-    runtime.block_on(create_with(&ours, "timed", count));
-    let used = (cpu_seconds(served.pid()) - before) * 1000.0 / count as f64;
-    println!(
-        "this server, same client                  {used:8.3} s per 1000 creations, {:.0} /s: {:.0} times less    wanted: at least 10",
-        count as f64 / begun.elapsed().as_secs_f64(),
-        theirs / used.max(1e-9)
-    );
+    let writers: Vec<_> = (0..CLIENTS)
+        .map(|writer| {
+            let (pods, sent) = (pods.clone(), sent.clone());
+            tokio::spawn(async move {
+                for number in (writer..CHANGES).step_by(CLIENTS) {
+                    let due = begun + Duration::from_millis(number as u64);
+                    tokio::time::sleep_until(due.into()).await;
+                    let patch = serde_json::json!({"metadata": {"labels": {"seq": number.to_string()}}});
+                    let _ = sent[number].set(Instant::now());
+                    let patch = kube::api::Patch::Merge(patch);
+                    pods.patch(&format!("timed-{}", number % TIMED), &Default::default(), &patch)
+                        .await
+                        .expect("patched");
+                }
+            })
+        })
+        .collect();
+    let mut delays = Vec::with_capacity(CHANGES);
+    while delays.len() < CHANGES {
+        let event = events.next().await.expect("the watch goes on").expect("an event");
+        let (kube::core::WatchEvent::Added(pod) | kube::core::WatchEvent::Modified(pod)) = event else { continue };
+        let number = pod.metadata.labels.and_then(|labels| labels.get("seq")?.parse::<usize>().ok()).expect("a number");
+        delays.push(sent[number].get().expect("sent before").elapsed().as_secs_f64() * 1e3);
+    }
+    let rate = CHANGES as f64 / begun.elapsed().as_secs_f64();
+    for writer in writers {
+        writer.await.expect("no panic");
+    }
+    delays.sort_by(f64::total_cmp);
+    ([0.5, 0.99].map(|share| delays[((CHANGES - 1) as f64 * share) as usize]), rate)
 }
 
 async fn create_with(client: &kube::Client, prefix: &str, count: usize) {
     let pods: kube::Api<k8s_openapi::api::core::v1::Pod> = kube::Api::default_namespaced(client.clone());
-    let next = std::sync::Arc::new(AtomicUsize::new(0));
+    let next = Arc::new(AtomicUsize::new(0));
     let workers: Vec<_> = (0..CLIENTS)
         .map(|_| {
             let (pods, next, prefix) = (pods.clone(), next.clone(), prefix.to_owned());

@@ -9,6 +9,7 @@ mod dashboard;
 mod go;
 mod helm;
 mod kubelet;
+mod python;
 mod supervised;
 mod tally;
 
@@ -19,5 +20,6 @@ pub use control_plane::{
 pub use dashboard::{Asked, FakeDashboard, Mode as DashboardMode};
 pub use helm::{helm, helm_command};
 pub use kubelet::{Kubelet, Play};
+pub use python::python_with;
 pub use supervised::Supervised;
 pub use tally::Tally;

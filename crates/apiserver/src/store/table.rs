@@ -11,7 +11,7 @@ use super::entry::{Entry, ObjectKey};
 
 /// How many changes a table remembers, and how many bytes of JSON they may hold.
 const HISTORY_EVENTS: usize = 16_384;
-const HISTORY_BYTES: usize = 16 << 20;
+const HISTORY_BYTES: usize = 32 << 20;
 
 /// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,13 @@ pub struct Event {
     pub entry: Arc<Entry>,
     /// The object before the step: a watcher with a selector must know whether it matched then.
     pub before: Option<Arc<Entry>>,
+}
+
+impl Event {
+    /// How many bytes of JSON it keeps alive.
+    fn size(&self) -> usize {
+        self.entry.json.len() + self.before.as_ref().map_or(0, |before| before.json.len())
+    }
 }
 
 /// The objects of one kind.
@@ -59,11 +66,11 @@ impl Table {
             Change::Deleted => self.objects.remove(key),
             _ => self.objects.insert(key.clone(), event.entry.clone()),
         };
-        self.history_bytes += event.entry.json.len();
+        self.history_bytes += event.size();
         self.history.push_back(Arc::new(event));
         while self.history.len() > HISTORY_EVENTS || self.history_bytes > HISTORY_BYTES {
             let Some(oldest) = self.history.pop_front() else { break };
-            self.history_bytes -= oldest.entry.json.len();
+            self.history_bytes -= oldest.size();
             self.forgotten = oldest.entry.revision;
         }
     }
