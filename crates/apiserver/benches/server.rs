@@ -64,9 +64,11 @@ impl Served {
     fn start(durable: bool) -> Served {
         let folder = tempfile::tempdir().expect("a folder");
         let data = folder.path().join("data");
-        let served = Served::spawn(folder, if durable { &[&data] } else { &[] });
+        let args: &[&Path] = if durable { &[&data] } else { &[] };
+        let mut served = Served::spawn(folder, args);
         assert_eq!(Connection::open(served.address).send("GET", "/api/v1/namespaces/default", ""), 200);
-        Served { started: served.begun.elapsed(), ..served }
+        served.started = served.begun.elapsed();
+        served
     }
 
     /// TLS with storage.
@@ -232,7 +234,7 @@ fn watch_latency() {
     let (sender, arrivals) = std::sync::mpsc::channel::<(usize, Instant)>();
     let mut stream = TcpStream::connect(served.address).expect("a connection");
     stream
-        .write_all(b"GET /api/v1/namespaces/default/pods?watch=1&resourceVersion=1&labelSelector=seq HTTP/1.1\r\nHost: x\r\n\r\n")
+        .write_all(b"GET /api/v1/namespaces/default/pods?watch=1&labelSelector=seq HTTP/1.1\r\nHost: x\r\n\r\n")
         .expect("sent");
     std::thread::spawn(move || {
         let (mut buffer, mut piece) = (Vec::new(), vec![0; 64 << 10]);

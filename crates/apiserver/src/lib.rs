@@ -1,9 +1,9 @@
 //! A Kubernetes API server in process, for one machine; it knows nothing of Ray.
 //!
 //! ```text
-//!   listeners ─TLS─▶ http ─▶ ops ─▶ store (memory ─▶ redb)
-//!   Server::client ───▶┘              ▲ follow
-//!                       controllers ──┘   (garbage, namespaces, jobs, endpoints, …)
+//!   listeners ─TLS─▶ http ─▶ webhook ─▶ ops ─▶ store (memory ─▶ redb)
+//!   Server::client ───▶┘                         ▲ follow
+//!                                  controllers ──┘   (garbage, namespaces, jobs, endpoints, …)
 //! ```
 
 mod audit;

@@ -108,6 +108,59 @@ async fn the_client_in_process_is_who_it_says() {
     server.stop().await;
 }
 
+/// A client that shows a certificate, or a token.
+async fn client(server: &Server, address: std::net::SocketAddr, user: Value) -> kube::Client {
+    let file: kube::config::Kubeconfig = serde_json::from_value(json!({
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": format!("https://{address}"),
+            "certificate-authority-data": encoded(&server.identity().ca_pem)}}],
+        "users": [{"name": "u", "user": user}],
+    }))
+    .expect("a kubeconfig");
+    let config = kube::Config::from_custom_kubeconfig(file, &Default::default()).await.expect("a config");
+    kube::Client::try_from(config).expect("a client")
+}
+
+fn encoded(text: &str) -> String {
+    use base64::Engine;
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_and_token_files_say_who_is_calling() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (tokens, audit_log) = (folder.path().join("tokens.csv"), folder.path().join("audit.log"));
+    std::fs::write(&tokens, "secret-token,bob,7,\"readers\"\n").expect("written");
+    let options = Options { token_file: Some(tokens), audit_log: Some(audit_log.clone()), ..Options::default() };
+    let server = Server::start(options).await.expect("the server starts");
+    let address = server.listen(std::net::TcpListener::bind("127.0.0.1:0").expect("a port")).expect("it listens");
+    let (certificate, key) = server.identity().client_certificate("ann", &["writers"]).expect("a certificate");
+    let ann = json!({"client-certificate-data": encoded(&certificate), "client-key-data": encoded(&key)});
+    for (user, name, group) in [(ann, "ann", "writers"), (json!({"token": "secret-token"}), "bob", "readers")] {
+        let client = client(&server, address, user).await;
+        let request = Request::post("/apis/authentication.k8s.io/v1/selfsubjectreviews");
+        let request = request.header("Content-Type", "application/json").body(b"{}".to_vec()).expect("a request");
+        let review: Value = client.request(request).await.expect("an answer");
+        let info = &review["status"]["userInfo"];
+        assert_eq!(info["username"], name);
+        assert!(info["groups"].as_array().is_some_and(|groups| groups.iter().any(|one| one == group)), "{info}");
+        let pods = kube::Api::<k8s_openapi::api::core::v1::Pod>::default_namespaced(client);
+        assert!(pods.get_opt("none").await.expect("an answer").is_none());
+    }
+    server.stop().await;
+    let log = std::fs::read_to_string(&audit_log).expect("a log");
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let gets: Vec<&Value> = lines.iter().filter(|line| line["verb"] == "get").collect();
+    let expect = json!({"resource": "pods", "namespace": "default", "name": "none", "apiVersion": "v1"});
+    assert_eq!(gets.len(), 2);
+    for (line, name) in gets.iter().zip(["ann", "bob"]) {
+        assert_eq!((&line["objectRef"], &line["user"]["username"]), (&expect, &json!(name)));
+        assert_eq!(line["responseStatus"]["code"], 404);
+    }
+    assert!(!log.contains("secret-token"), "a token is in the log");
+}
+
 #[tokio::test]
 async fn bad_input_gets_a_proper_answer() {
     let server = start(false).await;

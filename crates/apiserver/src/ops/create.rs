@@ -45,7 +45,8 @@ impl Cluster {
                     (0..=base.len().min(GENERATED_BASE)).rev().find(|end| base.is_char_boundary(*end)).unwrap_or(0);
                 value["metadata"]["name"] = format!("{}{}", &base[..cut], self.clock.suffix(5)).into();
             }
-            let mut object = value.clone();
+            // Only a name that is drawn may have to be drawn again.
+            let mut object = if generated.is_some() { value.clone() } else { std::mem::take(&mut value) };
             if let Some(builtin) = resource.builtin() {
                 (builtin.create)(&mut object);
                 (builtin.default)(&mut object);

@@ -25,6 +25,9 @@ pub use entry::{Entry, ObjectKey, Uid};
 use table::Table;
 pub use table::{Change, Event};
 
+/// How long a batch waits for those who shared the last one.
+const GATHER: std::time::Duration = std::time::Duration::from_micros(100);
+
 /// The store.
 pub struct Store {
     shared: Arc<Shared>,
@@ -206,6 +209,8 @@ impl Store {
         if change != Change::Deleted {
             state.link(table, &entry);
         }
+        // Only an empty queue may have put the committer to sleep.
+        let wake = state.queue.is_empty();
         if self.shared.durable {
             let json = (change != Change::Deleted).then(|| entry.json.clone());
             state.queue.push(Pending { table: table.clone(), key: entry.key.clone(), json, revision });
@@ -214,7 +219,9 @@ impl Store {
         target.apply(Event { change, entry: entry.clone(), before });
         if self.shared.durable {
             drop(guard);
-            self.shared.queued.notify_one();
+            if wake {
+                self.shared.queued.notify_one();
+            }
         } else {
             // Whoever is woken must already be allowed to see what woke it.
             self.shared.visible.send_modify(|visible| visible.revision = revision);
@@ -346,11 +353,19 @@ impl Shared {
     }
 
     fn write_batches(&self, disk: &Disk) {
+        let mut together = 0;
         loop {
             let mut state = self.lock();
             while state.queue.is_empty() && !state.closing {
                 state = self.queued.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
+            if together > state.queue.len() && !state.closing {
+                // Those who were just answered are about to write again: one sync for all of them costs less.
+                drop(state);
+                std::thread::sleep(GATHER);
+                state = self.lock();
+            }
+            together = state.queue.len();
             let batch = std::mem::take(&mut state.queue);
             drop(state);
             let Some(last) = batch.last().map(|pending| pending.revision) else { return };
