@@ -25,6 +25,10 @@ clippy: ## Clippy, warnings as errors
 deny: ## Dependencies: bans, licences, sources, advisories
 	@$(XTASK) deny
 
+.PHONY: prepare
+prepare: ## Gets what the tests need: Kubernetes, CRDs of others, Helm
+	@$(XTASK) prepare
+
 .PHONY: test
 test: ## Everything that CI runs: check, all tests, parity with KubeRay
 	@$(XTASK) test

@@ -1,6 +1,7 @@
 //! The tasks behind the Makefile: `make help` lists them.
 
 mod bench;
+mod chart;
 mod check;
 mod operator;
 mod parity;
@@ -32,6 +33,8 @@ enum Task {
     Check,
     /// Dependencies: bans, licences, sources, advisories.
     Deny,
+    /// Builds and fetches the tools that the tests use, and says what could not be had.
+    Prepare,
     /// Everything that CI runs.
     Test,
     /// Plays the recorded cases against an operator and compares.
@@ -60,6 +63,7 @@ fn run(task: Task) -> Result<bool> {
     match task {
         Task::Check => Ok(process::all_good(&check::run())),
         Task::Deny => Ok(process::all_good(&check::deny())),
+        Task::Prepare => Ok(process::all_good(&test::prepare())),
         Task::Test => test::run(),
         Task::Parity(args) => parity::run(&args).map(|outcome| outcome.failed == 0),
         Task::Takeover(args) => takeover::run(&args).map(|outcome| outcome.failed == 0),

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use manta_testkit::audit::{AuditLog, Request};
 use manta_testkit::{ControlPlane, Supervised, User};
 
+use crate::chart::Chart;
 use crate::process::{Outcome, cargo, passes};
 use crate::workspace;
 
@@ -23,6 +24,15 @@ pub(crate) struct OperatorArgs {
     operator: Option<String>,
 }
 
+/// What our own operator may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rights {
+    /// Everything.
+    All,
+    /// What the chart gives its service account, on a server that authorises by RBAC.
+    Chart,
+}
+
 /// Which build of our own operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Build {
@@ -36,28 +46,40 @@ impl OperatorArgs {
         Self { operator: None }
     }
 
-    /// The command, with our own operator built first if it is that one.
-    pub(crate) fn prepare(&self, plane: &ControlPlane, build: Build) -> Result<Command> {
+    pub(crate) const fn is_ours(&self) -> bool {
+        self.operator.is_none()
+    }
+
+    /// The command, with our own operator built first if it is that one. The chart is told the batch scheduler, if any.
+    pub(crate) fn prepare(
+        &self,
+        plane: &ControlPlane,
+        build: Build,
+        rights: Rights,
+        scheduler: &str,
+    ) -> Result<Command> {
         let kubeconfig = plane.kubeconfig_path_for(User::Operator);
-        let mut command = match &self.operator {
-            Some(line) => {
-                let mut words =
-                    line.split_whitespace().map(|word| word.replace("{kubeconfig}", &kubeconfig.to_string_lossy()));
-                let mut command = Command::new(words.next().context("the operator's command line is empty")?);
-                command.args(words);
-                command
-            }
-            None => our_command(&kubeconfig, build)?,
+        let Some(line) = &self.operator else {
+            let gates = format!("--feature-gates={FEATURE_GATES}");
+            return match rights {
+                Rights::All => our_command(&kubeconfig, &[gates], build),
+                Rights::Chart => {
+                    let chart = Chart::install(plane, FEATURE_GATES, scheduler)?;
+                    our_command(&chart.kubeconfig, &chart.arguments, build)
+                }
+            };
         };
-        command.env("KUBECONFIG", &kubeconfig);
+        let mut words = line.split_whitespace().map(|word| word.replace("{kubeconfig}", &kubeconfig.to_string_lossy()));
+        let mut command = Command::new(words.next().context("the operator's command line is empty")?);
+        command.args(words).env("KUBECONFIG", &kubeconfig);
         Ok(command)
     }
 }
 
-fn our_command(kubeconfig: &Path, build: Build) -> Result<Command> {
+fn our_command(kubeconfig: &Path, arguments: &[String], build: Build) -> Result<Command> {
     let mut command = Command::new(built_manta(build)?);
     command.arg("operator").arg("--kubeconfig").arg(kubeconfig);
-    command.arg(format!("--feature-gates={FEATURE_GATES}"));
+    command.args(arguments);
     // Several run side by side, and what they ask the server is counted: no ports, and no Lease to renew.
     command.args(["--metrics-addr=0", "--health-probe-bind-address=0", "--enable-leader-election=false"]);
     Ok(command)

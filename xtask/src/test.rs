@@ -25,10 +25,20 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
+/// Gets the tools that tests use, once per user, so that no test waits for one to be built.
+pub(crate) fn prepare() -> Vec<Step> {
+    let tools: [(&str, fn() -> Result<()>); 2] = [
+        ("Kubernetes and the CRDs of others", ControlPlane::prepare),
+        ("Helm", || manta_testkit::helm_command().map(drop)),
+    ];
+    tools.map(|(name, get)| step(name, || get().map(|()| Outcome::Passed))).into()
+}
+
 /// Runs all steps, also after one has failed; whether all are in order.
 pub(crate) fn run() -> Result<bool> {
     let mut total = Counts::default();
     let mut steps = check::run();
+    steps.extend(prepare());
 
     steps.push(step("redis-server", redis::obtain));
     let plane = step_with_value(&mut steps, "control plane", ControlPlane::start);

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::User;
 
-/// One answered request of the user `operator`.
+/// One answered request of the operator, be it the user of that name or a service account.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
@@ -21,6 +21,8 @@ pub struct Request {
     response_status: ResponseStatus,
     #[serde(default)]
     user: Who,
+    #[serde(default)]
+    annotations: Annotations,
     stage: String,
 }
 
@@ -30,10 +32,20 @@ struct Who {
     username: String,
 }
 
-/// What a request was about.
+/// What the server noted about its decision.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
+struct Annotations {
+    #[serde(rename = "authorization.k8s.io/decision")]
+    decision: String,
+}
+
+/// What a request was about.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub struct ObjectRef {
+    /// Empty for the core group.
+    pub api_group: String,
     pub resource: String,
     pub subresource: String,
     pub namespace: String,
@@ -55,6 +67,11 @@ impl Request {
     /// Whether the server did as asked.
     pub fn succeeded(&self) -> bool {
         (200..300).contains(&self.response_status.code)
+    }
+
+    /// Whether the caller has not the right to do this. A code of 403 alone also says that a namespace is going.
+    pub fn is_forbidden(&self) -> bool {
+        self.annotations.decision == "forbid"
     }
 
     /// `pods/status` or `pods`.
@@ -103,7 +120,8 @@ impl AuditLog {
             }
             let request: Request = serde_json::from_str(&line).context("a line of the audit log is not as expected")?;
             // The embedded server logs everybody; a policy keeps the real one from it.
-            let ours = request.user.username == User::Operator.name();
+            let user = &request.user.username;
+            let ours = user == User::Operator.name() || user.starts_with("system:serviceaccount:");
             let began = request.verb == "watch";
             if ours && request.stage == if began { "ResponseStarted" } else { "ResponseComplete" } {
                 found.push(request);

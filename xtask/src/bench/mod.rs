@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use manta_testkit::audit::{Request, tally};
 use manta_testkit::{ControlPlane, Kubelet, Options, User};
 
-use crate::operator::{Build, Operator, OperatorArgs};
+use crate::operator::{Build, Operator, OperatorArgs, Rights};
 use crate::process::{block_on, say};
 use usage::Usage;
 
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return silent_jobs::run(args);
     }
     let plane = ControlPlane::start_with(Options { audit: true, ..Options::default() })?;
-    let command = args.operator.prepare(&plane, Build::Release)?;
+    let command = args.operator.prepare(&plane, Build::Release, Rights::All, "")?;
     block_on(plane.install_ray_crds())?;
     say(&format!("operator: {}", crate::process::display(&command)));
 

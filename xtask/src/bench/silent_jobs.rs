@@ -4,7 +4,7 @@
 //! dashboard which takes every connection and says nothing. Both should take the same time.
 
 use super::{Args, clusters};
-use crate::operator::{Build, Operator};
+use crate::operator::{Build, Operator, Rights};
 use crate::process::{block_on, say};
 use anyhow::{Context, Result, bail};
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
@@ -33,7 +33,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 /// How many seconds the clusters take beside this many jobs, after as many clusters to warm up.
 fn measure(args: &Args, jobs: usize) -> Result<f64> {
     let plane = ControlPlane::start_with(Options { audit: true, ..Options::default() })?;
-    let command = args.operator.prepare(&plane, Build::Release)?;
+    let command = args.operator.prepare(&plane, Build::Release, Rights::All, "")?;
     block_on(plane.install_ray_crds())?;
     let mut operator = Operator::start(&plane, &command, "rayclusters")?;
     let limit = Duration::from_secs(args.limit_seconds);

@@ -4,6 +4,7 @@
 //! is not listed in `tests/parity/deviations.yaml` fails, and so does a listed one that is no longer there.
 
 mod deviations;
+mod permissions;
 mod schedulers;
 mod verdicts;
 
@@ -13,10 +14,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use manta_testkit::audit::Request;
 use manta_testkit::{ControlPlane, Options};
 use serde_json::Value;
 
-use crate::operator::{self, Build, Operator, OperatorArgs};
+use crate::chart::Chart;
+use crate::operator::{self, Build, Operator, OperatorArgs, Rights};
 use crate::process::{Outcome, block_on, cargo, passes, say};
 use crate::test::Counts;
 use crate::workspace;
@@ -85,6 +88,9 @@ pub(crate) struct Args {
     /// The server that the operator runs on.
     #[arg(long, env = "SERVER", value_enum, default_value_t = Server::Real)]
     server: Server,
+    /// Let our operator do everything, instead of what the chart permits.
+    #[arg(long)]
+    all_rights: bool,
     /// Print the differences as entries for the list of deviations.
     #[arg(long)]
     as_deviations: bool,
@@ -116,6 +122,7 @@ fn run_folder(cases: &str, server: Server) -> Result<Option<Counts>> {
         cases: cases.to_owned(),
         jobs: 7,
         server,
+        all_rights: false,
         as_deviations: false,
     };
     run(&args).map(Some)
@@ -128,7 +135,10 @@ pub(crate) fn run(args: &Args) -> Result<Counts> {
         return run_in_world(&folder);
     }
     let cases = chosen_cases(&folder.join(&args.cases), &args.kinds, &args.only)?;
-    let plane = args.server.start(Options { audit: true, ..Options::default() })?;
+    // Helm and the embedded server have not met yet.
+    let by_chart = !args.all_rights && args.operator.is_ours() && args.server == Server::Real;
+    let rights = if by_chart { Rights::Chart } else { Rights::All };
+    let plane = args.server.start(Options { audit: true, rbac: by_chart })?;
     block_on(async {
         plane.install_ray_crds().await?;
         plane.install_gateway_crds().await?;
@@ -136,20 +146,45 @@ pub(crate) fn run(args: &Args) -> Result<Counts> {
         plane.install_scheduler_crds().await
     })?;
     let known = Deviations::read(&workspace::root().join("tests/parity/deviations.yaml"))?;
-    let mut verdicts = Verdicts::default();
+    let (mut verdicts, mut requests) = (Verdicts::default(), Vec::new());
     for (scheduler, cases) in by_scheduler(&args.cases, cases)? {
-        let mut command = args.operator.prepare(&plane, Build::Debug)?;
+        let scheduler_name = scheduler.map(Scheduler::name).unwrap_or_default();
+        let mut command = args.operator.prepare(&plane, Build::Debug, rights, scheduler_name)?;
         if args.cases == "life" {
             command.env("RAYJOB_STATUS_CHECK_TIMEOUT_SECONDS", "90");
         }
         command.args(scheduler.map(Scheduler::flag));
         let parity = Parity { folder: &folder, kubeconfig: plane.kubeconfig_path(), scheduler };
-        verdicts.take_in(play_all(&plane, &command, &parity, &known, &cases, args.jobs)?);
+        let (judged, asked) = play_all(&plane, &command, &parity, &known, &cases, args.jobs)?;
+        verdicts.take_in(judged);
+        requests.extend(asked);
     }
     if args.as_deviations {
         say(&deviations::as_entries(known.unexpected(&verdicts)));
     }
-    Ok(report(&known, &verdicts))
+    let mut counts = report(&known, &verdicts);
+    if rights == Rights::Chart {
+        counts += judge_permissions(args, &plane, &requests)?;
+    }
+    Ok(counts)
+}
+
+/// Whether the chart permits what the operator did, and after all cases also nothing else: one more case.
+fn judge_permissions(args: &Args, plane: &ControlPlane, requests: &[Request]) -> Result<Counts> {
+    let all = args.cases == "cases" && args.only.is_empty() && args.kinds == DEFAULT_KINDS;
+    let granted = if all { Some(Chart::permissions(plane)?) } else { None };
+    let kept = permissions::kept_on_purpose(&workspace::root().join("tests/parity/permissions.yaml"))?;
+    let complaints = permissions::complaints(requests, granted.as_ref(), &kept);
+    complaints.iter().for_each(|line| say(&format!("PERMISSIONS {line}")));
+    let good = complaints.is_empty();
+    if good {
+        say(if all {
+            "permissions: the chart's are enough, and none is granted in vain"
+        } else {
+            "permissions: the chart's are enough"
+        });
+    }
+    Ok(Counts { passed: good.into(), failed: (!good).into() })
 }
 
 /// The cases with the scheduler that each is for, which is the operator's for its whole life.
@@ -161,7 +196,7 @@ fn by_scheduler(folder: &str, cases: Vec<PathBuf>) -> Result<Vec<(Option<Schedul
     Ok(groups.into_iter().map(|(scheduler, cases)| (Some(scheduler), cases)).collect())
 }
 
-/// Plays cases against one operator, and those that are not as expected again.
+/// Plays cases against one operator, and those that are not as expected again; also what it asked of the server.
 fn play_all(
     plane: &ControlPlane,
     command: &Command,
@@ -169,7 +204,7 @@ fn play_all(
     known: &Deviations,
     cases: &[PathBuf],
     jobs: usize,
-) -> Result<Verdicts> {
+) -> Result<(Verdicts, Vec<Request>)> {
     let mut operator = Operator::start(plane, command, "rayclusters")?;
     let mut verdicts = parity.play(cases, jobs)?;
     for jobs in [2, 1] {
@@ -183,7 +218,7 @@ fn play_all(
         verdicts.take_in(parity.play(&files, jobs)?);
     }
     operator.process.check()?;
-    Ok(verdicts)
+    Ok((verdicts, operator.read()?.to_vec()))
 }
 
 fn report(known: &Deviations, verdicts: &Verdicts) -> Counts {
@@ -209,6 +244,7 @@ fn run_in_world(folder: &Path) -> Result<Counts> {
         bail!("manta does not build: {why}");
     }
     ControlPlane::prepare()?;
+    manta_testkit::helm_command()?;
     let mut child = Command::new(folder.join("world"))
         .arg(std::env::current_exe()?)
         .args(std::env::args_os().skip(1))

@@ -21,7 +21,7 @@ pub(super) enum Scheduler {
 impl Scheduler {
     const ALL: [Self; 4] = [Self::Kai, Self::Coscheduling, Self::Volcano, Self::Yunikorn];
 
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Kai => "kai-scheduler",
             Self::Coscheduling => "scheduler-plugins",

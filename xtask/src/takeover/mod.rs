@@ -17,7 +17,7 @@ use kube::{Api, Client};
 use manta_testkit::{ControlPlane, Kubelet, Options, User};
 use serde_json::{Value, json};
 
-use crate::operator::{Build, Operator, OperatorArgs};
+use crate::operator::{Build, Operator, OperatorArgs, Rights};
 use crate::parity::{DEFAULT_KINDS, Kind, case_name, chosen_cases, read_case};
 use crate::process::{block_on, say};
 use crate::test::Counts;
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<Counts> {
     let folder = workspace::recordings().context("no recordings in ../shared/parity")?;
     let cases = takeover_cases(&chosen_cases(&folder.join("cases"), &args.kinds, &args.only)?)?;
     let plane = ControlPlane::start_with(Options { audit: true, ..Options::default() })?;
-    let command = args.operator.prepare(&plane, Build::Debug)?;
+    let command = args.operator.prepare(&plane, Build::Debug, Rights::All, "")?;
     let namespaces = block_on(load_all(&plane, &cases))?;
     say(&format!("takeover: {} cases loaded as KubeRay left them", namespaces.len()));
 

@@ -18,6 +18,9 @@ use crate::Supervised;
 pub(super) const AUDIT_LOG: &str = "audit.log";
 pub(super) const TOKENS: &str = "tokens.csv";
 
+/// The group of all service accounts: only an operator under test has the token of one.
+const ACCOUNTS: &str = "\"system:serviceaccounts\"";
+
 /// Generous, because eight builds may run beside a test.
 const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -33,8 +36,43 @@ pub(super) fn kubeconfig_path(folder: &Path, user: User) -> PathBuf {
     folder.join(format!("{}.kubeconfig", user.name()))
 }
 
-/// Starts all three; the order is that in which they should end, etcd last.
-pub(super) fn start(binaries: &Binaries, folder: &Path, options: Options) -> Result<Vec<Supervised>> {
+/// The three that make a control plane; they end in this order, etcd last.
+#[derive(Debug)]
+pub(super) struct Daemons {
+    manager: Supervised,
+    /// None while it is away.
+    apiserver: Option<Supervised>,
+    etcd: Supervised,
+    folder: PathBuf,
+    apiserver_command: Command,
+}
+
+impl Daemons {
+    /// An error if one has ended.
+    pub(super) fn check(&mut self) -> Result<()> {
+        [Some(&mut self.manager), self.apiserver.as_mut(), Some(&mut self.etcd)]
+            .into_iter()
+            .flatten()
+            .try_for_each(Supervised::check)
+    }
+
+    /// Ends the API server; what it stored stays.
+    pub(super) fn stop_apiserver(&mut self) {
+        self.apiserver = None;
+    }
+
+    /// Starts the API server again, at the same address, and waits until it serves.
+    pub(super) fn start_apiserver(&mut self) -> Result<()> {
+        if self.apiserver.is_none() {
+            self.apiserver = Some(Supervised::start(&self.folder, "kube-apiserver", &self.apiserver_command)?);
+        }
+        let folder = self.folder.clone();
+        wait_until("kube-apiserver is ready again", || self.check(), || block_on(is_ready(&folder)))
+    }
+}
+
+/// Starts all three.
+pub(super) fn start(binaries: &Binaries, folder: &Path, options: Options) -> Result<Daemons> {
     certificates::write(folder)?;
     let mut failure = None;
     for _ in 0..TRIES {
@@ -46,19 +84,24 @@ pub(super) fn start(binaries: &Binaries, folder: &Path, options: Options) -> Res
     Err(failure.context("no start was tried")?.context(format!("{TRIES} starts failed, the last one so")))
 }
 
-fn try_start(binaries: &Binaries, folder: &Path, options: Options) -> Result<Vec<Supervised>> {
+fn try_start(binaries: &Binaries, folder: &Path, options: Options) -> Result<Daemons> {
     let [etcd_port, peer_port, api_port] = free_ports()?;
     let _ = fs::remove_dir_all(folder.join("etcd"));
     write_access(folder, api_port)?;
     let run = |name, command: &Command| Supervised::start_cleaning(folder, name, command, Some(folder));
-    let etcd = run("etcd", &etcd_command(&binaries.etcd, folder, etcd_port, peer_port))?;
-    let apiserver =
-        run("kube-apiserver", &apiserver_command(&binaries.apiserver, folder, etcd_port, api_port, options)?)?;
-    let mut daemons = vec![apiserver, etcd];
-    wait_until("kube-apiserver is ready", &mut daemons, || block_on(is_ready(folder)))?;
+    let mut etcd = run("etcd", &etcd_command(&binaries.etcd, folder, etcd_port, peer_port))?;
+    let apiserver_command = apiserver_command(&binaries.apiserver, folder, etcd_port, api_port, options)?;
+    // The others remove the folder at their end; this one may end before them.
+    let mut apiserver = Supervised::start(folder, "kube-apiserver", &apiserver_command)?;
+    wait_until(
+        "kube-apiserver is ready",
+        || [&mut apiserver, &mut etcd].into_iter().try_for_each(Supervised::check),
+        || block_on(is_ready(folder)),
+    )?;
     let manager = run("kube-controller-manager", &controller_manager_command(&binaries.controller_manager, folder))?;
-    daemons.insert(0, manager);
-    wait_until("kube-controller-manager works", &mut daemons, || block_on(has_default_account(folder)))?;
+    let mut daemons =
+        Daemons { manager, apiserver: Some(apiserver), etcd, folder: folder.to_owned(), apiserver_command };
+    wait_until("kube-controller-manager works", || daemons.check(), || block_on(has_default_account(folder)))?;
     Ok(daemons)
 }
 
@@ -89,19 +132,23 @@ pub(super) fn write_tokens(folder: &Path) -> Result<()> {
 /// Writes the token file and one kubeconfig per user.
 fn write_access(folder: &Path, api_port: u16) -> Result<()> {
     write_tokens(folder)?;
+    let server = format!("https://127.0.0.1:{api_port}");
     for user in User::ALL {
-        let config = format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: test\n\
-             clusters:\n- name: test\n  cluster:\n    server: https://127.0.0.1:{api_port}\n    certificate-authority: {ca}\n\
-             contexts:\n- name: test\n  context:\n    cluster: test\n    user: {name}\n\
-             users:\n- name: {name}\n  user:\n    token: {token}\n",
-            ca = folder.join("ca.crt").display(),
-            name = user.name(),
-            token = token(user),
-        );
+        let config = kubeconfig(folder, &server, user.name(), &token(user), "default");
         fs::write(kubeconfig_path(folder, user), config)?;
     }
     Ok(())
+}
+
+/// A kubeconfig that knows one server and one token.
+pub(super) fn kubeconfig(folder: &Path, server: &str, user: &str, token: &str, namespace: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: test\n\
+         clusters:\n- name: test\n  cluster:\n    server: {server}\n    certificate-authority: {ca}\n\
+         contexts:\n- name: test\n  context:\n    cluster: test\n    user: {user}\n    namespace: {namespace}\n\
+         users:\n- name: {user}\n  user:\n    token: {token}\n",
+        ca = folder.join("ca.crt").display(),
+    )
 }
 
 fn etcd_command(program: &Path, folder: &Path, port: u16, peer_port: u16) -> Command {
@@ -142,8 +189,8 @@ fn apiserver_command(program: &Path, folder: &Path, etcd_port: u16, port: u16, o
     if options.audit {
         let policy = format!(
             "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\n\
-             rules: [{{level: Metadata, users: [{}]}}, {{level: None}}]\n",
-            User::Operator.name()
+             rules: [{{level: Metadata, userGroups: [{}, {ACCOUNTS}]}}, {{level: None}}]\n",
+            User::Operator.group()
         );
         fs::write(file("audit-policy.yaml"), policy)?;
         flag("audit-policy-file", &file("audit-policy.yaml"));
@@ -173,13 +220,16 @@ async fn has_default_account(folder: &Path) -> Result<bool> {
     Ok(Api::<ServiceAccount>::namespaced(client, "default").get_opt("default").await.ok().flatten().is_some())
 }
 
-pub(super) fn wait_until(what: &str, daemons: &mut [Supervised], mut done: impl FnMut() -> Result<bool>) -> Result<()> {
+pub(super) fn wait_until(
+    what: &str,
+    mut all_run: impl FnMut() -> Result<()>,
+    mut done: impl FnMut() -> Result<bool>,
+) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     while !done()? {
-        daemons.iter_mut().try_for_each(Supervised::check)?;
+        all_run()?;
         if Instant::now() > end {
-            let tails: Vec<_> = daemons.iter().map(|daemon| daemon.log_tail(8)).collect();
-            bail!("not within {} s: {what}; the daemons' last words:\n{}", PATIENCE.as_secs(), tails.join("\n"));
+            bail!("not within {} s: {what}", PATIENCE.as_secs());
         }
         std::thread::sleep(Duration::from_millis(50));
     }

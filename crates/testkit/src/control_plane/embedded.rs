@@ -24,12 +24,11 @@ pub(super) fn start(manta: &Path, folder: &Path, options: Options) -> Result<Sup
     if options.audit {
         command.arg("--audit-log").arg(folder.join(daemons::AUDIT_LOG));
     }
-    let mut daemon = [Supervised::start_cleaning(folder, "manta-apiserver", &command, Some(folder))?];
+    let mut daemon = Supervised::start_cleaning(folder, "manta-apiserver", &command, Some(folder))?;
     // It writes the file once it answers.
-    daemons::wait_until("manta apiserver is ready", &mut daemon, || Ok(written.is_file()))?;
+    daemons::wait_until("manta apiserver is ready", || daemon.check(), || Ok(written.is_file()))?;
     let config = Kubeconfig::read_from(&written).context("the kubeconfig of manta apiserver")?;
     User::ALL.into_iter().try_for_each(|user| write_kubeconfig(folder, &config, user))?;
-    let [daemon] = daemon;
     Ok(daemon)
 }
 

@@ -26,6 +26,7 @@ use kube::{Api, Client, Config};
 
 use crate::Supervised;
 use binaries::Binaries;
+use daemons::Daemons;
 
 pub use ledger::{LEDGER_VARIABLE, count_tests};
 
@@ -79,7 +80,7 @@ pub fn find_kubectl() -> Result<PathBuf> {
 pub struct Options {
     /// Authorise by RBAC instead of allowing everything.
     pub rbac: bool,
-    /// Log the requests of [`User::Operator`], to be read with [`crate::audit::AuditLog`].
+    /// Log the requests of [`User::Operator`] and of service accounts, to be read with [`crate::audit::AuditLog`].
     pub audit: bool,
 }
 
@@ -88,8 +89,16 @@ pub struct Options {
 pub struct ControlPlane {
     folder: PathBuf,
     kubectl: PathBuf,
-    /// Held for their end, etcd last; none when another process runs them.
-    daemons: Vec<Supervised>,
+    runs: Runs,
+}
+
+/// What runs for us.
+#[derive(Debug)]
+enum Runs {
+    Real(Box<Daemons>),
+    Embedded(Supervised),
+    /// Another process runs it.
+    Elsewhere,
 }
 
 impl ControlPlane {
@@ -108,7 +117,7 @@ impl ControlPlane {
         let folder = tempfile::Builder::new().prefix("manta-control-plane-").tempdir()?.keep();
         let started = daemons::start(&binaries, &folder, options);
         let daemons = started.inspect_err(|_| drop(fs::remove_dir_all(&folder)))?;
-        Ok(Self { folder, kubectl: binaries.kubectl, daemons })
+        Ok(Self { folder, kubectl: binaries.kubectl, runs: Runs::Real(Box::new(daemons)) })
     }
 
     /// Starts the API server that a `manta` has in it; it does all that the real control plane does here.
@@ -117,7 +126,7 @@ impl ControlPlane {
         let folder = tempfile::Builder::new().prefix("manta-embedded-").tempdir()?.keep();
         let started = embedded::start(manta, &folder, options);
         let daemon = started.inspect_err(|_| drop(fs::remove_dir_all(&folder)))?;
-        Ok(Self { folder, kubectl, daemons: vec![daemon] })
+        Ok(Self { folder, kubectl, runs: Runs::Embedded(daemon) })
     }
 
     /// Builds and fetches all that control planes need, so that they start without a network later.
@@ -148,7 +157,7 @@ impl ControlPlane {
     }
 
     fn attach(folder: &Path) -> Result<Self> {
-        let plane = Self { folder: folder.to_owned(), kubectl: Binaries::obtain()?.kubectl, daemons: Vec::new() };
+        let plane = Self { folder: folder.to_owned(), kubectl: Binaries::obtain()?.kubectl, runs: Runs::Elsewhere };
         let config = plane.kubeconfig_path();
         if !config.is_file() {
             bail!("{SHARED_VARIABLE}={}: no control plane runs there", folder.display());
@@ -169,6 +178,16 @@ impl ControlPlane {
     /// A user's kubeconfig.
     pub fn kubeconfig_path_for(&self, user: User) -> PathBuf {
         daemons::kubeconfig_path(&self.folder, user)
+    }
+
+    /// Writes a kubeconfig that has nothing but the token of this service account, and is at home in its namespace.
+    pub fn kubeconfig_of_account(&self, namespace: &str, account: &str) -> Result<PathBuf> {
+        let token = self.kubectl(&["create", "token", account, "--namespace", namespace, "--duration=24h"])?;
+        let server =
+            self.kubectl(&["config", "view", "--minify", "--output=jsonpath={.clusters[0].cluster.server}"])?;
+        let path = self.folder.join(format!("{namespace}-{account}.kubeconfig"));
+        fs::write(&path, daemons::kubeconfig(&self.folder, &server, account, token.trim(), namespace))?;
+        Ok(path)
     }
 
     /// The audit log, one JSON object a line; written when started with [`Options::audit`].
@@ -249,14 +268,35 @@ impl ControlPlane {
 
     /// An error if a daemon has ended.
     pub fn check(&mut self) -> Result<()> {
-        self.daemons.iter_mut().try_for_each(Supervised::check)
+        match &mut self.runs {
+            Runs::Real(daemons) => daemons.check(),
+            Runs::Embedded(server) => server.check(),
+            Runs::Elsewhere => Ok(()),
+        }
+    }
+
+    /// Ends the API server, and nothing else.
+    pub fn stop_apiserver(&mut self) -> Result<()> {
+        self.own_daemons()?.stop_apiserver();
+        Ok(())
+    }
+
+    /// Starts the API server again, at the same address, and waits until it serves.
+    pub fn start_apiserver(&mut self) -> Result<()> {
+        self.own_daemons()?.start_apiserver()
+    }
+
+    fn own_daemons(&mut self) -> Result<&mut Daemons> {
+        match &mut self.runs {
+            Runs::Real(daemons) => Ok(daemons),
+            _ => bail!("only a real control plane of one's own has an API server that can be stopped alone"),
+        }
     }
 }
 
 impl Drop for ControlPlane {
     fn drop(&mut self) {
-        if !self.daemons.is_empty() {
-            self.daemons.clear();
+        if !matches!(std::mem::replace(&mut self.runs, Runs::Elsewhere), Runs::Elsewhere) {
             let _ = fs::remove_dir_all(&self.folder);
         }
     }
