@@ -6,6 +6,7 @@
 //! the same plan.
 
 pub mod action;
+pub mod admission;
 pub mod build;
 pub mod cluster;
 pub mod config;

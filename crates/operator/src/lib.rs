@@ -27,6 +27,7 @@ mod status_writer;
 pub mod stores;
 mod token;
 mod watches;
+mod webhooks;
 mod wire;
 
 pub use run::{Operator, Settings, run};

@@ -6,10 +6,16 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::serve::Listener;
 use std::io;
+use std::net::SocketAddr;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
+
+/// What is told: that of the present term, or of the last one.
+pub(crate) type Shown = watch::Receiver<Telemetry>;
 
 /// Listens on an address as Go writes it, where `:8080` is every interface.
 pub(crate) async fn listen(address: &str) -> io::Result<TcpListener> {
@@ -26,7 +32,10 @@ pub(crate) async fn listen(address: &str) -> io::Result<TcpListener> {
 }
 
 /// Answers until told to stop.
-pub(crate) async fn serve(listener: TcpListener, router: Router, what: &'static str, stop: CancellationToken) {
+pub(crate) async fn serve<L>(listener: L, router: Router, what: &'static str, stop: CancellationToken)
+where
+    L: Listener<Addr = SocketAddr>,
+{
     if let Ok(address) = listener.local_addr() {
         info!(%address, "serving {what}");
     }
@@ -36,9 +45,9 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, what: &'static 
 }
 
 /// Alive while the process runs; ready once the caches hold everything.
-pub(crate) fn probes(telemetry: Telemetry, with_cron_jobs: bool) -> Router {
-    let ready = move |State(telemetry): State<Telemetry>| async move {
-        let missing = telemetry.stores.unsynced(with_cron_jobs);
+pub(crate) fn probes(telemetry: Shown, with_cron_jobs: bool) -> Router {
+    let ready = move |State(telemetry): State<Shown>| async move {
+        let missing = telemetry.borrow().stores.unsynced(with_cron_jobs);
         if missing.is_empty() {
             return (StatusCode::OK, "ok".to_owned());
         }
@@ -52,8 +61,9 @@ pub(crate) fn probes(telemetry: Telemetry, with_cron_jobs: bool) -> Router {
         .with_state(telemetry)
 }
 
-pub(crate) fn metrics(telemetry: Telemetry, with_kuberay: bool) -> Router {
-    let scrape = move |State(telemetry): State<Telemetry>| async move {
+pub(crate) fn metrics(telemetry: Shown, with_kuberay: bool) -> Router {
+    let scrape = move |State(telemetry): State<Shown>| async move {
+        let telemetry = telemetry.borrow().clone();
         match telemetry.scrape(with_kuberay) {
             Ok(text) => ([(header::CONTENT_TYPE, MEDIA_TYPE)], text).into_response(),
             Err(error) => failed(&error),

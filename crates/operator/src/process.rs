@@ -3,12 +3,16 @@
 use crate::args::{Process, gates};
 use crate::leader::{Candidate, Lost};
 use crate::metrics::{Telemetry, client};
-use crate::run::{Settings, run_as};
+use crate::run::{Settings, Term, run_as};
+use crate::webhooks::Webhook;
+pub use crate::webhooks::WebhookError;
 use crate::{platform, probes};
 use kube::{Client, Config};
 use manta_logic::config::{BatchScheduler, Platform};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
@@ -17,6 +21,9 @@ use tracing::{info, warn};
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// The first minor version of Kubernetes 1 that restarts single containers.
 const RESTARTS_CONTAINERS: u32 = 35;
+
+/// How the API server's logs tell us from others.
+const USER_AGENT: &str = concat!("manta/", env!("CARGO_PKG_VERSION"));
 
 /// Why the process ends.
 #[derive(Debug, thiserror::Error)]
@@ -37,27 +44,31 @@ pub enum ProcessError {
     NoWorkloadApi,
     #[error(transparent)]
     Lost(#[from] Lost),
+    #[error(transparent)]
+    Webhook(#[from] WebhookError),
 }
 
 /// Runs the operator until told to stop, or until it may act no more.
 pub async fn run(
-    config: Config,
+    mut config: Config,
     mut settings: Settings,
     process: Process,
     stop: CancellationToken,
 ) -> Result<(), ProcessError> {
     let metrics = listen(process.metrics_address.as_deref(), "metrics", "--metrics-addr").await?;
     let health = listen(process.probe_address.as_deref(), "probes", "--health-probe-bind-address").await?;
+    let webhook_address = process.webhooks.as_ref().map(|webhooks| webhooks.address.as_str());
+    let webhooks = listen(webhook_address, "webhooks", "--webhook-bind-address").await?;
     let gates: std::collections::BTreeMap<_, _> = gates::by_name(&settings.config.gates).into();
-    info!(?gates, "Loaded feature gates");
+    info!(featureGates = ?gates, "Loaded feature gates");
     if let Some(scheduler) = settings.config.batch_scheduler {
         info!(?scheduler, "Feature flag batch-scheduler is enabled");
     }
-    let telemetry = Telemetry::default();
     let servers = TaskTracker::new();
     // The servers outlive the passes in hand.
     let closed = CancellationToken::new();
     let _close = closed.clone().drop_guard();
+    let (shown, telemetry) = watch::channel(Telemetry::default());
     if let Some(listener) = metrics {
         let router = probes::metrics(telemetry.clone(), process.kuberay_metrics);
         servers.spawn(probes::serve(listener, router, "metrics", closed.clone()));
@@ -67,8 +78,12 @@ pub async fn run(
         servers.spawn(probes::serve(listener, router, "probes", closed.clone()));
     }
 
-    let fence = CancellationToken::new();
-    let client = client::measured(config, telemetry.metrics.clone(), fence.clone()).map_err(ProcessError::Client)?;
+    config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static(USER_AGENT)));
+    let counts = Arc::clone(&shown.borrow().metrics);
+    // Clients that leadership does not concern, and those of one term.
+    let client_until =
+        |fence| client::measured(config.clone(), Arc::clone(&counts), fence).map_err(ProcessError::Client);
+    let client = client_until(CancellationToken::new())?;
     let Some(platform) = wait_for_server(&client, settings.config.gates.sidecar_submitter_restart, &stop).await? else {
         return Ok(());
     };
@@ -76,11 +91,32 @@ pub async fn run(
         return Err(ProcessError::NoWorkloadApi);
     }
     settings.config.platform = platform;
-    let candidate = process.leader_election.then(|| {
+    if let Some((listener, args)) = webhooks.zip(process.webhooks) {
+        let (config, metrics) = (settings.config.clone(), Arc::clone(&counts));
+        Webhook { listener, args, config, metrics, client: client.clone() }.start(&servers, closed.clone())?;
+    }
+    let mut candidate = process.leader_election.then(|| {
         let namespace = process.leader_election_namespace.as_deref().unwrap_or(client.default_namespace());
         Candidate::new(client.clone(), namespace, &settings.host)
     });
-    let ended = lead(client, settings, telemetry, candidate, &fence, &stop).await;
+    let ended = loop {
+        let term = Term::default();
+        // What was known is of no use after an absence: others may have acted.
+        let telemetry = Telemetry { metrics: Arc::clone(&counts), ..Telemetry::default() };
+        shown.send_replace(telemetry.clone());
+        let client = client_until(term.lost.clone())?;
+        match lead(client, settings.clone(), telemetry, candidate.as_mut(), &term, &stop).await {
+            Err(lost @ Lost::NotRenewed) => warn!("{lost}; nothing is done until it is ours again"),
+            Err(lost) => {
+                stop.cancel();
+                break Err(lost.into());
+            }
+            Ok(()) => break Ok(()),
+        }
+    };
+    if let Some(candidate) = candidate.filter(|_| ended.is_ok()) {
+        candidate.release().await;
+    }
     closed.cancel();
     servers.close();
     if ended.is_ok() {
@@ -94,37 +130,35 @@ async fn lead(
     client: Client,
     settings: Settings,
     telemetry: Telemetry,
-    candidate: Option<Candidate>,
-    fence: &CancellationToken,
+    candidate: Option<&mut Candidate>,
+    term: &Term,
     stop: &CancellationToken,
-) -> Result<(), ProcessError> {
-    let elected = CancellationToken::new();
-    let metrics = telemetry.metrics.clone();
-    let operator = run_as(client, settings, telemetry, elected.clone(), stop.clone());
-    let Some(mut candidate) = candidate else {
-        elected.cancel();
+) -> Result<(), Lost> {
+    let metrics = Arc::clone(&telemetry.metrics);
+    let stop = stop.child_token();
+    let operator = run_as(client, settings, telemetry, term.clone(), stop.clone());
+    let Some(candidate) = candidate else {
+        term.elected.cancel();
         operator.await;
         return Ok(());
     };
     let leadership = async {
         let since = candidate.win().await;
         metrics.leads(true);
-        elected.cancel();
+        term.elected.cancel();
         candidate.hold(since).await
     };
-    tokio::select! {
-        () = operator => {}
+    let ended = tokio::select! {
+        () = operator => Ok(()),
         lost = leadership => {
             // Nothing may be sent any more, not even by passes that are in hand.
-            fence.cancel();
+            term.lost.cancel();
             stop.cancel();
-            metrics.leads(false);
-            return Err(lost.into());
+            Err(lost)
         }
-    }
+    };
     metrics.leads(false);
-    candidate.release().await;
-    Ok(())
+    ended
 }
 
 async fn listen(

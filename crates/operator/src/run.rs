@@ -13,15 +13,17 @@ use crate::queue::{Next, Queue};
 use crate::status_writer::StatusWriter;
 use crate::stores::Stores;
 use crate::watches::Watches;
+use futures::FutureExt;
 use kube::Client;
 use manta_logic::action::{Kind, Target};
 use manta_logic::config::Config;
 use manta_logic::{job, service};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::info;
+use tracing::{error, info};
 
 /// How the operator is to run.
 #[derive(Clone, Debug, Default)]
@@ -59,17 +61,25 @@ pub struct Operator {
 
 /// Runs until told to stop; passes in hand are finished.
 pub async fn run(client: Client, settings: Settings, stop: CancellationToken) {
-    let elected = CancellationToken::new();
-    elected.cancel();
-    run_as(client, settings, Telemetry::default(), elected, stop).await;
+    let term = Term::default();
+    term.elected.cancel();
+    run_as(client, settings, Telemetry::default(), term, stop).await;
 }
 
-/// Like [`run`], but watches only until `elected`, and tells what it does.
+/// When the operator may act.
+#[derive(Clone, Default)]
+pub(crate) struct Term {
+    pub(crate) elected: CancellationToken,
+    /// Passes in hand are dropped at once.
+    pub(crate) lost: CancellationToken,
+}
+
+/// Like [`run`], but acts only while it may, and tells what it does.
 pub(crate) async fn run_as(
     client: Client,
     settings: Settings,
     telemetry: Telemetry,
-    elected: CancellationToken,
+    term: Term,
     stop: CancellationToken,
 ) {
     let tasks = TaskTracker::new();
@@ -114,18 +124,18 @@ pub(crate) async fn run_as(
     });
     tokio::select! {
         () = stop.cancelled() => {}
-        () = elected.cancelled() => info!("the operator runs"),
+        () = term.elected.cancelled() => info!("the operator runs"),
     }
     let passes = TaskTracker::new();
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
             (target, waited) = op.queue.next() => {
-                let op = Arc::clone(&op);
+                let (op, lost) = (Arc::clone(&op), term.lost.clone());
                 op.metrics.pass_begins(&target, waited);
                 passes.spawn(async move {
                     let start = Instant::now();
-                    let next = pass(&op, &target).await;
+                    let Some(next) = lost.run_until_cancelled(guarded_pass(&op, &target)).await else { return };
                     op.metrics.pass_ends(&target, next, start.elapsed());
                     op.queue.done(&target, next);
                 });
@@ -138,6 +148,15 @@ pub(crate) async fn run_as(
     tasks.close();
     tasks.wait().await;
     info!("the operator has stopped");
+}
+
+/// A pass whose panic is an error like others: the object is tried again, and nobody else notices.
+async fn guarded_pass(op: &Operator, target: &Target) -> Next {
+    AssertUnwindSafe(pass(op, target)).catch_unwind().await.unwrap_or_else(|_| {
+        op.metrics.pass_panicked(target);
+        error!(kind = ?target.kind, namespace = target.namespace, name = target.name, "a pass panicked; it is tried again");
+        Next::BackOff
+    })
 }
 
 async fn pass(op: &Operator, target: &Target) -> Next {

@@ -131,6 +131,35 @@ fn the_operators_chart_takes_kuberays_values() -> Result<()> {
             &["- name: CLUSTER_DOMAIN\n              value: abc.com"],
             &[],
         ),
+        (
+            "webhooks.enabled=true",
+            &[
+                "kind: ValidatingWebhookConfiguration",
+                "- --webhook-self-signed-for=kuberay-validating-webhook-configuration",
+                "- name: ENABLE_WEBHOOKS\n              value: \"true\"",
+                "path: /validate-ray-io-v1-raycronjob",
+                "name: kuberay-operator-webhook",
+                "resourceNames: [kuberay-webhook-certificate]",
+                "failurePolicy: Fail",
+            ],
+            &["namespaceSelector", "cert-manager.io/inject-ca-from", "kind: Certificate", "volumes:"],
+        ),
+        (
+            "webhooks.enabled=true webhooks.certificates=cert-manager webhooks.failurePolicy=Ignore",
+            &[
+                "cert-manager.io/inject-ca-from: ray-system/serving-cert",
+                "- kuberay-webhook-service.ray-system.svc.cluster.local",
+                "mountPath: /tmp/k8s-webhook-server/serving-certs",
+                "failurePolicy: Ignore",
+                "containerPort: 9443",
+            ],
+            &["self-signed-for", "kuberay-operator-webhook"],
+        ),
+        (
+            "webhooks.enabled=true singleNamespaceInstall=true watchNamespace[0]=a watchNamespace[1]=b env[0].name=X",
+            &["values: [a, b]", "- name: X\n"],
+            &[],
+        ),
         ("labels.a=b annotations.c=d", &["a: b", "c: d"], &[]),
         ("service.type=NodePort service.port=9", &["type: NodePort", "port: 9\n"], &[]),
     ];
@@ -146,6 +175,7 @@ fn the_operators_chart_takes_kuberays_values() -> Result<()> {
     for (settings, expect) in [
         ("reconcileConcurrency=0", "values.reconcileConcurrency must be a positive integer, got \"0\""),
         ("kubeClient.qps=fast", "values.kubeClient.qps must be a valid float number, got \"fast\""),
+        ("webhooks.enabled=true webhooks.certificates=x", "values.webhooks.certificates must be self-signed or cert"),
         ("kubeClient.burst=-1", "values.kubeClient.burst must be a non-negative integer, got \"-1\""),
     ] {
         let error = render("manta-operator", "kuberay-operator", settings).unwrap_err().to_string();
@@ -168,16 +198,24 @@ fn secrets_are_never_listed() -> Result<()> {
 
 #[test]
 fn kustomize_has_what_the_chart_renders() -> Result<()> {
-    let rendered = render("manta-operator", "kuberay-operator", "")?;
     let of_helm = ["helm.sh/chart", "app.kubernetes.io/managed-by", "# Source:"];
-    let wanted: String = rendered
-        .lines()
-        .filter(|line| !of_helm.iter().any(|word| line.contains(word)))
-        .flat_map(|line| [line, "\n"])
-        .collect();
-    let path = format!("{DEPLOY}/kustomize/operator.yaml");
-    let text = std::fs::read_to_string(&path)?;
-    assert!(text == wanted, "{path} differs from the chart; it should read\n{wanted}");
+    for (folder, settings) in [
+        ("kustomize", ""),
+        ("kustomize/webhooks", "webhooks.enabled=true"),
+        ("kustomize/webhooks-cert-manager", "webhooks.enabled=true webhooks.certificates=cert-manager"),
+    ] {
+        let rendered = render("manta-operator", "kuberay-operator", settings)?;
+        let wanted: String = rendered
+            .lines()
+            .filter(|line| !of_helm.iter().any(|word| line.contains(word)))
+            .flat_map(|line| [line, "\n"])
+            .collect();
+        let path = format!("{DEPLOY}/{folder}/operator.yaml");
+        let text = std::fs::read_to_string(&path)?;
+        assert!(text == wanted, "{path} differs from the chart; it should read\n{wanted}");
+        let namespace = std::fs::read_to_string(format!("{DEPLOY}/{folder}/namespace.yaml"))?;
+        assert!(namespace.ends_with("name: ray-system\n"), "{namespace}");
+    }
     Ok(())
 }
 
@@ -237,20 +275,11 @@ fn the_cluster_chart_takes_kuberays_values() -> Result<()> {
     Ok(())
 }
 
-/// The configuration of a client that has nothing but this account's token.
-async fn as_account(plane: &ControlPlane, namespace: &str, account: &str) -> Result<Config> {
-    let token = plane.kubectl(&["create", "token", account, "--namespace", namespace])?;
-    let text = std::fs::read_to_string(plane.kubeconfig_path())?;
-    let mut file: Value = serde_saphyr::from_str(&text)?;
-    file["users"][0]["user"] = json!({"token": token.trim()});
-    let file: Kubeconfig = serde_json::from_value(file)?;
-    Ok(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
-}
-
-fn install(plane: &ControlPlane, release: &str, name: &str, namespace: &str) -> Result<()> {
+fn install(plane: &ControlPlane, release: &str, name: &str, namespace: &str, settings: &str) -> Result<()> {
     let output = helm_command()?
         .args(["install", release, &chart(name), "--create-namespace", "--namespace", namespace, "--kubeconfig"])
         .arg(plane.kubeconfig_path())
+        .args(settings.split_whitespace().flat_map(|setting| ["--set", setting]))
         .output()?;
     anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(())
@@ -259,24 +288,20 @@ fn install(plane: &ControlPlane, release: &str, name: &str, namespace: &str) -> 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_charts_permissions_are_enough() -> Result<()> {
     let plane = ControlPlane::start_with(Options { rbac: true, audit: false })?;
-    install(&plane, "kuberay-operator", "manta-operator", "ray-system")?;
+    install(&plane, "kuberay-operator", "manta-operator", "ray-system", "")?;
     let client = plane.client().await?;
     let namespace = plane.namespace("charts").await?;
     let kubelet = Kubelet::start(client.clone(), Some(&namespace));
     let scene = Scene { client, namespace: namespace.clone(), kubelet };
 
     let metrics = tokio::net::TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
-    let line = [
-        "--leader-election-namespace=ray-system".to_owned(),
-        "--health-probe-bind-address=0".to_owned(),
-        format!("--metrics-addr={metrics}"),
-    ];
+    let line = ["--health-probe-bind-address=0".to_owned(), format!("--metrics-addr={metrics}")];
     let arguments = Arguments::read(line, |_| None, |_| Err(String::new()))?;
-    let config = as_account(&plane, "ray-system", "kuberay-operator").await?;
+    let config = as_account(&plane, "ray-system").await?;
     let stop = CancellationToken::new();
     let operator = tokio::spawn(process::run(config, arguments.settings, arguments.process, stop.clone()));
 
-    install(&plane, "raycluster", "ray-cluster", &namespace)?;
+    install(&plane, "raycluster", "ray-cluster", &namespace, "")?;
     let mut rich = small_cluster();
     rich["enableInTreeAutoscaling"] = json!(true);
     rich["authOptions"] = json!({"mode": "token"});
@@ -335,6 +360,44 @@ async fn the_charts_permissions_are_enough() -> Result<()> {
         plane.kubectl(&["get", kind, name, "--namespace", &namespace]).with_context(|| format!("no {kind}"))?;
     }
     stop.cancel();
+    operator.await??;
+    makes_its_webhook_trusted(&plane).await
+}
+
+/// The configuration of a client that has nothing but the token of the chart's account.
+async fn as_account(plane: &ControlPlane, namespace: &str) -> Result<Config> {
+    let file = Kubeconfig::read_from(plane.kubeconfig_of_account(namespace, "kuberay-operator")?)?;
+    Ok(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
+}
+
+/// With webhooks in one namespace, the operator may make its certificate and have it trusted.
+async fn makes_its_webhook_trusted(plane: &ControlPlane) -> Result<()> {
+    let settings = "webhooks.enabled=true singleNamespaceInstall=true";
+    install(plane, "hooked", "manta-operator", "hooked", settings)?;
+    let line = [
+        "--health-probe-bind-address=0",
+        "--metrics-addr=0",
+        "--watch-namespace=hooked",
+        "--webhook-bind-address=127.0.0.1:0",
+        "--webhook-self-signed-for=kuberay-validating-webhook-configuration",
+    ];
+    let env = |name: &str| (name == "ENABLE_WEBHOOKS").then(|| "true".to_owned());
+    let arguments = Arguments::read(line.map(str::to_owned), env, |_| Err(String::new()))?;
+    let stop = CancellationToken::new();
+    let config = as_account(plane, "hooked").await?;
+    let operator = tokio::spawn(process::run(config, arguments.settings, arguments.process, stop.clone()));
+    let path = "jsonpath={.webhooks[*].clientConfig.caBundle}";
+    let configuration =
+        ["get", "validatingwebhookconfiguration", "kuberay-validating-webhook-configuration", "-o", path];
+    let trusted = tokio::time::timeout(Duration::from_secs(60), async {
+        while plane.kubectl(&configuration)?.split_whitespace().count() < 4 {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        Ok::<_, anyhow::Error>(())
+    });
+    trusted.await.context("the API server was never told to trust the webhook")??;
+    plane.kubectl(&["get", "secret", "kuberay-webhook-certificate", "--namespace", "hooked"])?;
+    stop.cancel();
     Ok(operator.await??)
 }
 
@@ -364,7 +427,7 @@ async fn the_charts_permissions_are_enough_for_batch_schedulers() -> Result<()> 
              --metrics-addr={metrics}"
         );
         let arguments = Arguments::read(line.split_whitespace().map(str::to_owned), |_| None, |_| Err(String::new()))?;
-        let config = as_account(&plane, "ray-system", "kuberay-operator").await?;
+        let config = as_account(&plane, "ray-system").await?;
         let stop = CancellationToken::new();
         let operator = tokio::spawn(process::run(config, arguments.settings, arguments.process, stop.clone()));
 

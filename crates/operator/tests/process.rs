@@ -14,9 +14,10 @@ use manta_operator::Settings;
 use manta_operator::args::{Arguments, Process};
 use manta_operator::leader::{LEASE, Lost};
 use manta_operator::process::{self, ProcessError};
-use manta_testkit::ControlPlane;
+use manta_testkit::{ControlPlane, Kubelet};
 use scene::{Scene, small_cluster};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -225,6 +226,51 @@ async fn an_api_server_that_is_away_is_waited_for() -> Result<()> {
     assert!(text.contains("leader_election_master_status{name=\"ray-operator-leader\"} 1"), "{text}");
     assert!(text.contains("rest_client_requests_total{code=\"201\",method=\"POST\""), "{text}");
     operator.stop().await
+}
+
+/// Longer than the Lease lasts, which is as good as a minute or an hour: what was known is dropped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_api_server_that_is_away_for_long_ends_nothing() -> Result<()> {
+    let mut plane = ControlPlane::start()?;
+    plane.install_ray_crds().await?;
+    let namespace = plane.namespace("outage").await?;
+    let client = plane.client().await?;
+    let kubelet = Kubelet::start(client.clone(), Some(&namespace));
+    let mut scene = Scene { client, namespace, kubelet };
+    let file = Kubeconfig::read_from(plane.kubeconfig_path())?;
+    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    let free = async || Ok::<_, anyhow::Error>(TcpListener::bind("127.0.0.1:0").await?.local_addr()?);
+    let (probes, metrics) = (free().await?, free().await?);
+    let more = format!("--health-probe-bind-address={probes} --metrics-addr={metrics} --enable-metrics");
+    let operator = start(&scene, "a", &more, config).await?;
+    scene.create("first", small_cluster()).await?;
+    scene.until_ready("first").await?;
+    let before = pod_names(&scene).await?;
+
+    plane.stop_apiserver()?;
+    let (ready, metrics) = (format!("http://{probes}/readyz"), format!("http://{metrics}/metrics"));
+    // It knows that it leads no more, and that it knows nothing for certain.
+    until_status(&ready, 503).await?;
+    let text = until_status(&metrics, 200).await?;
+    assert!(text.contains("leader_election_master_status{name=\"ray-operator-leader\"} 0"), "{text}");
+    assert!(!operator.task.is_finished());
+    plane.start_apiserver()?;
+
+    until_status(&ready, 200).await?;
+    scene.kubelet = Kubelet::start(scene.client.clone(), Some(&scene.namespace));
+    scene.create("second", small_cluster()).await?;
+    scene.until_ready("second").await?;
+    let after = pod_names(&scene).await?;
+    assert_eq!(after.len(), 6, "{after:?}");
+    assert!(before.is_subset(&after), "{before:?} is not part of {after:?}");
+    let text = until_status(&metrics, 200).await?;
+    assert!(text.contains("leader_election_master_status{name=\"ray-operator-leader\"} 1"), "{text}");
+    assert_eq!(leader(&scene).await?, "a");
+    operator.stop().await
+}
+
+async fn pod_names(scene: &Scene) -> Result<BTreeSet<String>> {
+    Ok(scene.pods().await?.into_iter().filter_map(|pod| pod.metadata.name).collect())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

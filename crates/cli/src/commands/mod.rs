@@ -33,6 +33,7 @@ commands! {
     Down => down,
     Lint => lint,
     Operator => operator,
+    Policy => policy,
     Status => status,
     Submitter => submitter,
     Up => up,

@@ -12,14 +12,14 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::info;
 
 /// How long passes in hand may take after the first signal.
 const DRAIN: Duration = Duration::from_secs(30);
 /// The exit code of Go's `flag` package for wrong usage.
 const WRONG_USAGE: u8 = 2;
 
-/// Runs the operator: reconciles RayClusters, RayJobs and RayCronJobs until it is told to stop.
+/// Runs the operator: reconciles RayClusters, RayJobs, RayServices and RayCronJobs until it is told to stop.
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Args {
@@ -45,9 +45,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     log::start(&arguments.process.log)?;
     for note in &arguments.notes {
         info!("{note}");
-    }
-    if variable("ENABLE_WEBHOOKS").as_deref() == Some("true") {
-        warn!("ENABLE_WEBHOOKS has no effect yet: remove the webhook configuration; the same rules are checked anyway");
     }
     // Two threads: one busy decoding a long list must not keep the other from answering.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -81,6 +78,10 @@ async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
             kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
                 .await
                 .with_context(|| format!("kubeconfig {} names no usable cluster", path.display()))
+        }
+        // In a Pod its own account comes before a file that happens to lie in the home directory.
+        None if std::env::var_os("KUBECONFIG").is_none() && kube::Config::incluster().is_ok() => {
+            kube::Config::incluster().context("the Pod's own account cannot be used")
         }
         None => kube::Config::infer().await.context("no kubeconfig given and none found; use --kubeconfig FILE"),
     }

@@ -4,16 +4,16 @@ use crate::config::{Config, FeatureGates, Platform};
 use serde_json::{Value, json};
 
 /// A change: where (JSON pointer; missing objects are made), and what.
-pub(super) type Edit<'a> = (&'a str, Value);
+pub(crate) type Edit<'a> = (&'a str, Value);
 
 /// A config with everything on.
-pub(super) fn everything() -> Config {
+pub(crate) fn everything() -> Config {
     let platform = Platform { cert_manager: true, ..Platform::default() };
     Config { gates: FeatureGates::default(), platform, ..Config::default() }
 }
 
 /// A valid cluster spec as the API server stores it: one head, one group `small`.
-pub(super) fn cluster_spec() -> Value {
+pub(crate) fn cluster_spec() -> Value {
     let template = |name: &str| json!({"spec": {"containers": [{"name": name, "image": "rayproject/ray:2.55.0"}]}});
     json!({
         "rayVersion": "2.55.0",
@@ -26,7 +26,7 @@ pub(super) fn cluster_spec() -> Value {
 }
 
 /// Applies edits; `null` removes.
-pub(super) fn edited(mut value: Value, edits: &[Edit<'_>]) -> Value {
+pub(crate) fn edited(mut value: Value, edits: &[Edit<'_>]) -> Value {
     for (pointer, new) in edits {
         set(&mut value, pointer, new.clone());
     }

@@ -2,11 +2,10 @@
 //!
 //! What has passed becomes a type that builders and plans can trust.
 
-pub mod admission;
 pub mod cluster;
 pub mod cronjob;
 #[cfg(test)]
-mod fixtures;
+pub(crate) mod fixtures;
 pub mod job;
 pub mod kubernetes_names;
 pub mod service;

@@ -59,7 +59,7 @@ impl InvalidService {
 }
 
 /// Checks the name and the annotations of a RayService.
-pub(super) fn check_service_metadata(metadata: &ObjectMeta) -> Result<(), String> {
+pub(crate) fn check_service_metadata(metadata: &ObjectMeta) -> Result<(), String> {
     let name = check_name("RayService", metadata.name.as_deref().unwrap_or_default(), MAX_NAME);
     let outcome = name.and_then(|()| {
         let annotations = metadata.annotations.as_ref();

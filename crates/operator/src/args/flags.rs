@@ -17,7 +17,7 @@ enum Takes {
 use Takes::{Integer, Number, Switch, Text};
 
 /// Every flag: its name, what it takes, its default, and what it does.
-const FLAGS: [(&str, Takes, &str, &str); 24] = [
+const FLAGS: [(&str, Takes, &str, &str); 27] = [
     ("batch-scheduler", Text, "", "Batch scheduler: volcano, yunikorn, kai-scheduler or scheduler-plugins"),
     ("burst", Integer, "200", "Accepted and ignored: requests share one budget of writes instead"),
     ("config", Text, "", "Configuration file; most of the other flags are ignored then"),
@@ -37,6 +37,24 @@ const FLAGS: [(&str, Takes, &str, &str); 24] = [
     ("reconcile-concurrency", Integer, "1", "Accepted and ignored: every object has a pass of its own"),
     ("use-kubernetes-proxy", Switch, "false", "Reach Ray through the API server's proxy instead of directly"),
     ("watch-namespace", Text, "", "Namespaces to watch, comma-separated; all when empty"),
+    (
+        "webhook-bind-address",
+        Text,
+        ":9443",
+        "Address of the admission webhooks, which ENABLE_WEBHOOKS=true switches on",
+    ),
+    (
+        "webhook-cert-dir",
+        Text,
+        "/tmp/k8s-webhook-server/serving-certs",
+        "Folder with tls.crt and tls.key of the webhooks; read again when they change",
+    ),
+    (
+        "webhook-self-signed-for",
+        Text,
+        "",
+        "Make the webhooks' certificates here, for the ValidatingWebhookConfiguration of this name",
+    ),
     ("zap-devel", Switch, "false", "Log at level debug"),
     ("zap-encoder", Text, "", "Accepted and ignored: see --log-stdout-encoder"),
     ("zap-log-level", Text, "", "Level of the log: debug, info, error, panic, or a number above 0"),
@@ -139,6 +157,12 @@ fn check(name: &str, takes: Takes, value: &str) -> Result<(), UsageError> {
         Integer => value.parse::<i64>().map(drop).map_err(|_| wrong_number()),
         Number => value.parse::<f64>().map(drop).map_err(|_| wrong_number()),
     }
+}
+
+/// The names of all flags.
+#[cfg(test)]
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    FLAGS.into_iter().map(|flag| flag.0)
 }
 
 /// What the flags are, one each.

@@ -41,7 +41,25 @@ pub struct Process {
     pub leader_election: bool,
     /// The namespace of the Lease, if it was named.
     pub leader_election_namespace: Option<String>,
+    /// The admission webhooks, if they are served.
+    pub webhooks: Option<WebhookArgs>,
     pub log: Log,
+}
+
+/// How the admission webhooks are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookArgs {
+    pub address: String,
+    pub certificates: Certificates,
+}
+
+/// Where the webhooks' certificates come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Certificates {
+    /// Somebody else puts them here.
+    Folder(PathBuf),
+    /// The operator makes them, for the ValidatingWebhookConfiguration of this name.
+    SelfSignedFor(String),
 }
 
 /// How to log.
@@ -105,7 +123,7 @@ impl Arguments {
         };
         let gates = gates::parse(flags.text("feature-gates"))?;
         let notes = notes(&flags, &file, &env);
-        Ok(Self { process: process(&flags, &file)?, settings: settings(file, gates, &env)?, notes })
+        Ok(Self { process: process(&flags, &file, &env)?, settings: settings(file, gates, &env)?, notes })
     }
 }
 
@@ -137,7 +155,7 @@ fn from_flags(flags: &Flags) -> File {
     }
 }
 
-fn process(flags: &Flags, file: &File) -> Result<Process, ArgsError> {
+fn process(flags: &Flags, file: &File, env: &impl Fn(&str) -> Option<String>) -> Result<Process, ArgsError> {
     let encoder = |of: &'static str, name: &str| match flags.text(name) {
         "json" => Ok(Encoder::Json),
         "console" => Ok(Encoder::Console),
@@ -151,12 +169,21 @@ fn process(flags: &Flags, file: &File) -> Result<Process, ArgsError> {
         kuberay_metrics: file.enable_metrics.unwrap_or(false),
         leader_election: file.enable_leader_election.unwrap_or(true),
         leader_election_namespace: non_empty(file.leader_election_namespace.as_deref()).map(str::to_owned),
+        webhooks: (env("ENABLE_WEBHOOKS").as_deref() == Some("true")).then(|| webhooks(flags)),
         log: Log {
             level: level(flags)?,
             encoder: encoder("stdout", "log-stdout-encoder")?,
             file: non_empty(file.log_file.as_deref()).map(|path| (PathBuf::from(path), file_encoder)),
         },
     })
+}
+
+fn webhooks(flags: &Flags) -> WebhookArgs {
+    let certificates = match flags.text("webhook-self-signed-for") {
+        "" => Certificates::Folder(PathBuf::from(flags.text("webhook-cert-dir"))),
+        configuration => Certificates::SelfSignedFor(configuration.to_owned()),
+    };
+    WebhookArgs { address: flags.text("webhook-bind-address").to_owned(), certificates }
 }
 
 fn settings(file: File, gates: FeatureGates, env: &impl Fn(&str) -> Option<String>) -> Result<Settings, ArgsError> {

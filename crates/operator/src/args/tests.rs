@@ -2,6 +2,7 @@
 
 use super::*;
 use serde_json::json;
+use std::collections::BTreeSet;
 
 const FILE: &str = "apiVersion: config.ray.io/v1alpha1\nkind: Configuration\n";
 
@@ -52,6 +53,8 @@ const FIELDS: &[Row] = &[
         "none",
         "here",
     ),
+    // Blanks are part of a name.
+    (Some("watchNamespace: 'a, b'"), None, |a| format!("{:?}", a.settings.watch_namespaces), "[]", "[\"a\", \" b\"]"),
     (Some("watchNamespace: a,b"), Some("--watch-namespace=a,b"), |a| a.settings.watch_namespaces.join(" "), "", "a b"),
     (
         Some("logFile: /l"),
@@ -83,6 +86,20 @@ const FIELDS: &[Row] = &[
         "Some(Yunikorn)",
     ),
     (
+        Some("batchScheduler: kai-scheduler"),
+        Some("--batch-scheduler=kai-scheduler"),
+        |a| format!("{:?}", a.settings.config.batch_scheduler),
+        "None",
+        "Some(Kai)",
+    ),
+    (
+        Some("batchScheduler: scheduler-plugins"),
+        Some("--batch-scheduler=scheduler-plugins"),
+        |a| format!("{:?}", a.settings.config.batch_scheduler),
+        "None",
+        "Some(SchedulerPlugins)",
+    ),
+    (
         None,
         Some("--feature-gates=KubernetesWAS=true"),
         |a| format!("{:?}", a.settings.config.batch_scheduler),
@@ -100,6 +117,10 @@ const FIELDS: &[Row] = &[
     (None, Some("--kubeconfig=/k"), |a| format!("{:?}", a.process.kubeconfig), "None", "Some(\"/k\")"),
     (None, Some("--zap-devel"), |a| format!("{:?}", a.process.log.level), "Info", "Debug"),
     (None, Some("--zap-log-level=error"), |a| format!("{:?}", a.process.log.level), "Info", "Error"),
+    (None, Some("--zap-log-level=debug"), |a| format!("{:?}", a.process.log.level), "Info", "Debug"),
+    (None, Some("--zap-log-level=1"), |a| format!("{:?}", a.process.log.level), "Info", "Debug"),
+    (None, Some("--zap-log-level=info"), |a| format!("{:?}", a.process.log.level), "Info", "Info"),
+    (None, Some("--zap-log-level=panic"), |a| format!("{:?}", a.process.log.level), "Info", "Error"),
     (None, Some("--zap-log-level=3"), |a| format!("{:?}", a.process.log.level), "Info", "Trace"),
     (
         Some("headSidecarContainers: [{name: h}]"),
@@ -158,6 +179,75 @@ fn every_field_and_flag_is_read() {
             let file = format!("{FILE}{field}\nunknownField: 1\n");
             assert_eq!(look(&read("--config=config.yaml", &file).unwrap()), *expect, "{field}");
         }
+    }
+}
+
+#[test]
+fn webhooks_are_switched_on_by_the_environment() {
+    let seen = |line: &str, variable: &str| read_with(line, "", variable).unwrap().process.webhooks;
+    // Exactly this word.
+    for other in ["", "ENABLE_WEBHOOKS=", "ENABLE_WEBHOOKS=True", "ENABLE_WEBHOOKS=1", "ENABLE_WEBHOOKS=false"] {
+        assert_eq!(seen("", other), None, "{other}");
+    }
+    let on = "ENABLE_WEBHOOKS=true";
+    let folder = |path: &str| Certificates::Folder(path.into());
+    for (line, address, certificates) in [
+        ("", ":9443", folder("/tmp/k8s-webhook-server/serving-certs")),
+        ("--webhook-cert-dir=/c --webhook-bind-address=:1", ":1", folder("/c")),
+        ("--webhook-self-signed-for=x", ":9443", Certificates::SelfSignedFor("x".to_owned())),
+    ] {
+        assert_eq!(seen(line, on), Some(WebhookArgs { address: address.to_owned(), certificates }), "{line}");
+    }
+}
+
+/// What is read has a row above; what is not is told below. Nothing is left out.
+#[test]
+fn every_flag_and_field_is_tested() {
+    let words = FIELDS.iter().filter_map(|row| row.1).flat_map(str::split_whitespace);
+    let rows: BTreeSet<&str> = words.filter_map(|word| word.strip_prefix("--")?.split('=').next()).collect();
+    let elsewhere = [
+        "config",
+        "qps",
+        "burst",
+        "reconcile-concurrency",
+        "forced-cluster-upgrade",
+        "zap-encoder",
+        "zap-time-encoding",
+        "zap-stacktrace-level",
+        "webhook-bind-address",
+        "webhook-cert-dir",
+        "webhook-self-signed-for",
+    ];
+    for name in flags::names() {
+        assert!(rows.contains(name) || elsewhere.contains(&name), "--{name} is not tested");
+    }
+    let fields: BTreeSet<&str> = FIELDS.iter().filter_map(|row| row.0?.split(':').next()).collect();
+    let told =
+        ["reconcileConcurrency", "qps", "burst", "logFileEncoder", "logStdoutEncoder", "deleteRayJobAfterJobFinishes"];
+    for name in [
+        "metricsAddr",
+        "probeAddr",
+        "enableLeaderElection",
+        "leaderElectionNamespace",
+        "reconcileConcurrency",
+        "watchNamespace",
+        "qps",
+        "burst",
+        "logFile",
+        "logFileEncoder",
+        "logStdoutEncoder",
+        "enableBatchScheduler",
+        "batchScheduler",
+        "useKubernetesProxy",
+        "enableMetrics",
+        "deleteRayJobAfterJobFinishes",
+        "headSidecarContainers",
+        "workerSidecarContainers",
+        "defaultContainerEnvs",
+        "defaultPodAnnotations",
+        "defaultPodLabels",
+    ] {
+        assert!(fields.contains(name) || told.contains(&name), "{name} is not tested");
     }
 }
 

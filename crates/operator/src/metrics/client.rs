@@ -1,6 +1,7 @@
 //! The client that everything goes through: it counts, and refuses once leadership is lost.
 
 use super::Metrics;
+use axum::body::HttpBody;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use kube::Client;
@@ -47,7 +48,7 @@ impl<S, B> Service<Request<Body>> for Counted<S>
 where
     S: Service<Request<Body>, Response = Response<B>, Error = BoxError>,
     S::Future: Send + 'static,
-    B: Send + 'static,
+    B: HttpBody + Send + 'static,
 {
     type Response = Response<B>;
     type Error = BoxError;
@@ -63,6 +64,7 @@ where
             return Box::pin(std::future::ready(Err(Fenced.into())));
         }
         let method = request.method().clone();
+        let sent = request.body().size_hint().exact();
         let start = Instant::now();
         let answer = self.inner.call(request);
         Box::pin(async move {
@@ -74,6 +76,8 @@ where
             let status = answer.as_ref().ok().map(Response::status);
             let code = status.as_ref().map_or("<error>", http::StatusCode::as_str);
             metrics.request(&method, &host, code, start.elapsed());
+            let received = answer.as_ref().ok().and_then(|answer| answer.body().size_hint().exact());
+            metrics.sizes(&method, &host, sent, received);
             answer
         })
     }

@@ -1,6 +1,6 @@
 //! The metrics of objects, read from the caches on each scrape.
 
-use super::{Metrics, Telemetry, controller};
+use super::{CONTROLLERS, Metrics, Telemetry, controller};
 use crate::kept::Kept;
 use crate::stores::{Table, lock};
 use jiff::Timestamp;
@@ -59,7 +59,7 @@ impl Collector for Objects {
 
 impl Objects {
     fn queue(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let mut depths = BTreeMap::from([("raycluster", 0), ("rayjob", 0), ("rayservice", 0), ("raycronjob", 0)]);
+        let mut depths = BTreeMap::from(CONTROLLERS.map(|name| (name, 0)));
         for target in self.telemetry.queue.targets() {
             *depths.entry(controller(target.kind)).or_insert(0) += 1;
         }
@@ -72,8 +72,25 @@ impl Objects {
         let age = self.telemetry.queue.overdue().as_secs_f64();
         let help = "For how long the object that waits longest has been due";
         gauge(encoder, "manta_queue_age_seconds", help, [(Labels::new(), age)])?;
+        self.unfinished(encoder)?;
         let lags = self.lags();
         gauge(encoder, "manta_object_lag_seconds", "How long the object waited for its last pass", lags)
+    }
+
+    /// How long the passes that are under way have taken so far: together, and the longest.
+    fn unfinished(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut taken = BTreeMap::from(CONTROLLERS.map(|name| (name, (0.0, 0.0_f64))));
+        for (target, since) in lock(&self.telemetry.metrics.under_way).iter() {
+            let seconds = since.elapsed().as_secs_f64();
+            let (sum, longest) = taken.entry(controller(target.kind)).or_default();
+            (*sum, *longest) = (*sum + seconds, longest.max(seconds));
+        }
+        let labels = |name: &str| vec![("name", name.to_owned()), ("controller", name.to_owned())];
+        let sums = taken.iter().map(|(name, (sum, _))| (labels(name), *sum));
+        gauge(encoder, "workqueue_unfinished_work_seconds", "Seconds that unfinished passes have taken so far", sums)?;
+        let longest = taken.iter().map(|(name, (_, longest))| (labels(name), *longest));
+        let help = "Seconds that the longest unfinished pass has taken so far";
+        gauge(encoder, "workqueue_longest_running_processor_seconds", help, longest)
     }
 
     /// The lags of the objects that still exist.

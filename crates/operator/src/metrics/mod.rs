@@ -6,6 +6,7 @@
 pub mod client;
 mod kuberay;
 mod process;
+mod webhook;
 
 use crate::queue::{Next, Queue};
 use crate::stores::{Stores, lock};
@@ -19,6 +20,7 @@ use prometheus_client::registry::Registry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// The media type of [`Telemetry::scrape`].
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -37,9 +39,18 @@ pub struct Metrics {
     request_seconds: Family<Verb, Histogram, fn() -> Histogram>,
     passes: Family<PassEnd, Counter>,
     pass_errors: Family<Controller, Counter>,
+    pass_panics: Family<Controller, Counter>,
     pass_seconds: Family<Controller, Histogram, fn() -> Histogram>,
     passes_under_way: Family<Controller, Gauge>,
+    given_out: Family<QueueOf, Counter>,
+    retries: Family<QueueOf, Counter>,
     waited_seconds: Family<QueueOf, Histogram, fn() -> Histogram>,
+    worked_seconds: Family<QueueOf, Histogram, fn() -> Histogram>,
+    /// Since when each pass has been under way.
+    under_way: Mutex<HashMap<Target, Instant>>,
+    request_bytes: Family<Verb, Histogram, fn() -> Histogram>,
+    response_bytes: Family<Verb, Histogram, fn() -> Histogram>,
+    webhook: webhook::Webhook,
     dashboard_requests: Family<Answer, Counter>,
     leader: Gauge,
     /// How long each object waited for its last pass.
@@ -85,19 +96,29 @@ struct Answer {
 
 impl Default for Metrics {
     fn default() -> Self {
-        Self {
+        let metrics = Self {
             requests: Family::default(),
             request_seconds: Family::new_with_constructor(of_requests),
             passes: Family::default(),
             pass_errors: Family::default(),
+            pass_panics: Family::default(),
             pass_seconds: Family::new_with_constructor(of_passes),
             passes_under_way: Family::default(),
+            given_out: Family::default(),
+            retries: Family::default(),
             waited_seconds: Family::new_with_constructor(of_waits),
+            worked_seconds: Family::new_with_constructor(of_waits),
+            under_way: Mutex::default(),
+            request_bytes: Family::new_with_constructor(of_bytes),
+            response_bytes: Family::new_with_constructor(of_bytes),
+            webhook: webhook::Webhook::default(),
             dashboard_requests: Family::default(),
             leader: Gauge::default(),
             lags: Mutex::default(),
             job_seconds: Mutex::default(),
-        }
+        };
+        metrics.begin_at_zero();
+        metrics
     }
 }
 
@@ -106,7 +127,14 @@ fn of_requests() -> Histogram {
 }
 
 fn of_passes() -> Histogram {
-    Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0])
+    Histogram::new([
+        0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5,
+        1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0,
+    ])
+}
+
+fn of_bytes() -> Histogram {
+    Histogram::new([64, 256, 512, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304, 16_777_216].map(f64::from))
 }
 
 fn of_waits() -> Histogram {
@@ -114,6 +142,22 @@ fn of_waits() -> Histogram {
 }
 
 impl Metrics {
+    /// Counts that nothing has happened to yet are told, too: a rate needs a beginning.
+    fn begin_at_zero(&self) {
+        for controller in CONTROLLERS {
+            for result in ["success", "error", "requeue", "requeue_after"] {
+                drop(self.passes.get_or_create(&PassEnd { controller, result }));
+            }
+            for family in [&self.pass_errors, &self.pass_panics] {
+                drop(family.get_or_create(&Controller { controller }));
+            }
+            drop(self.passes_under_way.get_or_create(&Controller { controller }));
+            for family in [&self.given_out, &self.retries] {
+                drop(family.get_or_create(&QueueOf { name: controller, controller }));
+            }
+        }
+    }
+
     /// A request to the API server was answered, or failed.
     pub(crate) fn request(&self, method: &http::Method, host: &str, code: &str, took: Duration) {
         let (method, host) = (method.as_str().to_owned(), host.to_owned());
@@ -123,10 +167,23 @@ impl Metrics {
         self.requests.get_or_create(&Request { code: code.to_owned(), method, host }).inc();
     }
 
+    /// How much was sent, and received where the server said how much that is.
+    pub(crate) fn sizes(&self, method: &http::Method, host: &str, sent: Option<u64>, received: Option<u64>) {
+        let verb = Verb { verb: method.as_str().to_owned(), host: host.to_owned() };
+        for (bytes, family) in [(sent, &self.request_bytes), (received, &self.response_bytes)] {
+            if let Some(bytes) = bytes {
+                family.get_or_create(&verb).observe(u32::try_from(bytes).unwrap_or(u32::MAX).into());
+            }
+        }
+    }
+
     /// An object is given out for a pass after having waited.
     pub(crate) fn pass_begins(&self, target: &Target, waited: Duration) {
         let controller = controller(target.kind);
-        self.waited_seconds.get_or_create(&QueueOf { name: controller, controller }).observe(waited.as_secs_f64());
+        let queue = QueueOf { name: controller, controller };
+        self.waited_seconds.get_or_create(&queue).observe(waited.as_secs_f64());
+        self.given_out.get_or_create(&queue).inc();
+        lock(&self.under_way).insert(target.clone(), Instant::now());
         self.passes_under_way.get_or_create(&Controller { controller }).inc();
         lock(&self.lags).insert(target.clone(), waited);
     }
@@ -139,11 +196,20 @@ impl Metrics {
             Next::BackOff => "error",
         };
         self.passes.get_or_create(&PassEnd { controller, result }).inc();
+        let queue = QueueOf { name: controller, controller };
         if next == Next::BackOff {
             self.pass_errors.get_or_create(&Controller { controller }).inc();
+            self.retries.get_or_create(&queue).inc();
         }
+        lock(&self.under_way).remove(target);
+        self.worked_seconds.get_or_create(&queue).observe(took.as_secs_f64());
         self.pass_seconds.get_or_create(&Controller { controller }).observe(took.as_secs_f64());
         self.passes_under_way.get_or_create(&Controller { controller }).dec();
+    }
+
+    /// A pass panicked, which ends that pass alone.
+    pub(crate) fn pass_panicked(&self, target: &Target) {
+        self.pass_panics.get_or_create(&Controller { controller: controller(target.kind) }).inc();
     }
 
     /// A dashboard was asked: the status of its answer, or that there was none.
@@ -178,6 +244,11 @@ impl Metrics {
             self.pass_errors.clone(),
         );
         registry.register(
+            "controller_runtime_reconcile_panics",
+            "Total number of reconciliation panics per controller",
+            self.pass_panics.clone(),
+        );
+        registry.register(
             "controller_runtime_reconcile_time_seconds",
             "Length of time per reconciliation per controller",
             self.pass_seconds.clone(),
@@ -187,6 +258,24 @@ impl Metrics {
             "Number of passes under way per controller",
             self.passes_under_way.clone(),
         );
+        registry.register(
+            "rest_client_request_size_bytes",
+            "Request size in bytes. Broken down by verb and host",
+            self.request_bytes.clone(),
+        );
+        registry.register(
+            "rest_client_response_size_bytes",
+            "Response size in bytes. Broken down by verb and host",
+            self.response_bytes.clone(),
+        );
+        registry.register("workqueue_adds", "Objects that became due and were given out", self.given_out.clone());
+        registry.register("workqueue_retries", "Objects that are due again after an error", self.retries.clone());
+        registry.register(
+            "workqueue_work_duration_seconds",
+            "How long in seconds the pass of an object takes",
+            self.worked_seconds.clone(),
+        );
+        self.webhook.register(registry);
         registry.register(
             "workqueue_queue_duration_seconds",
             "How long in seconds an object waits for its pass",
@@ -224,6 +313,9 @@ impl Telemetry {
         Ok(text)
     }
 }
+
+/// The controllers that there are.
+const CONTROLLERS: [&str; 4] = ["raycluster", "rayjob", "rayservice", "raycronjob"];
 
 /// What a kind's controller is called in labels.
 fn controller(kind: Kind) -> &'static str {

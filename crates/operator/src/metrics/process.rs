@@ -22,6 +22,14 @@ pub(super) fn register(registry: &mut Registry) {
         let count = u32::try_from(files.count()).unwrap_or(u32::MAX);
         registry.register("process_open_fds", "Number of open file descriptors", ConstGauge::new(f64::from(count)));
     }
+    let limit = std::fs::read_to_string("/proc/self/limits").ok();
+    if let Some(most) = limit.as_deref().and_then(|limits| field_of(limits, "Max open files")) {
+        registry.register("process_max_fds", "Maximum number of open file descriptors", ConstGauge::new(most));
+    }
+    if let Some(start) = start_time() {
+        let help = "Start time of the process since unix epoch in seconds";
+        registry.register("process_start_time_seconds", help, ConstGauge::new(start));
+    }
     if let Some(ticks) = std::fs::read_to_string("/proc/self/stat").ok().as_deref().and_then(processor_ticks) {
         let help = "Total user and system CPU time spent in seconds";
         registry.register("process_cpu_seconds", help, ConstCounter::new(ticks / TICKS_PER_SECOND));
@@ -38,6 +46,14 @@ fn processor_ticks(stat: &str) -> Option<f64> {
     Some(fields.next()?.parse::<f64>().ok()? + fields.next()?.parse::<f64>().ok()?)
 }
 
+/// When the process began: the 22nd field counts from the start of the machine, which another file knows.
+fn start_time() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let ticks: f64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
+    let booted = field_of(&std::fs::read_to_string("/proc/stat").ok()?, "btime ")?;
+    Some(booted + ticks / TICKS_PER_SECOND)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,5 +64,9 @@ mod tests {
         assert_eq!(field_of("Name:\tx\n", "VmRSS:"), None);
         assert_eq!(processor_ticks("7 (a) b) S 1 2 3 4 5 6 7 8 9 10 30 12 0"), Some(42.0));
         assert_eq!(processor_ticks("7 (a"), None);
+        assert_eq!(field_of("Max open files            1024    524288   files\n", "Max open files"), Some(1024.0));
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+        let start = start_time().unwrap();
+        assert!(start <= now + 1.0 && start > now - 86_400.0, "{start} is not before {now}");
     }
 }

@@ -240,6 +240,66 @@ fn without_the_switch_only_the_operator_itself_is_told() {
     assert!(!text.contains("name=\"gone\""), "an object that is gone is not told of: {text}");
 }
 
+/// The families of client and framework that published dashboards ask for, with their labels.
+#[test]
+fn the_frameworks_families_have_their_names_and_labels() {
+    let telemetry = telemetry();
+    let metrics = &telemetry.metrics;
+    metrics.sizes(&http::Method::GET, "host:6443", Some(0), Some(70));
+    metrics.webhook_begins("/validate-ray-io-v1-rayjob");
+    metrics.webhook_ends("/validate-ray-io-v1-rayjob", 200, Duration::from_millis(1));
+    metrics.certificate_read(false);
+    metrics.pass_panicked(&Target::new(Kind::RayJob, "ns", "j"));
+    metrics.pass_begins(&Target::new(Kind::RayJob, "ns", "j"), Duration::ZERO);
+    let text = telemetry.scrape(false).unwrap();
+    let queue = "{name=\"rayjob\",controller=\"rayjob\"";
+    let controller = "{controller=\"rayjob\"";
+    let host = "{verb=\"GET\",host=\"host:6443\"";
+    let hook = "{webhook=\"/validate-ray-io-v1-rayjob\"";
+    for (name, kind, labels) in [
+        ("rest_client_requests_total", "counter", "{code=\"200\",method=\"GET\",host=\"host:6443\"}"),
+        ("rest_client_request_duration_seconds_count", "histogram", host),
+        ("rest_client_request_size_bytes_count", "histogram", host),
+        ("rest_client_response_size_bytes_sum", "histogram", host),
+        ("controller_runtime_reconcile_total", "counter", "{controller=\"rayjob\",result=\"success\"}"),
+        ("controller_runtime_reconcile_total", "counter", "{controller=\"rayjob\",result=\"requeue\"}"),
+        ("controller_runtime_reconcile_errors_total", "counter", controller),
+        ("controller_runtime_reconcile_panics_total", "counter", "{controller=\"rayjob\"} 1"),
+        ("controller_runtime_reconcile_time_seconds_bucket", "histogram", "{le=\"0.15\",controller=\"raycluster\"}"),
+        ("controller_runtime_active_workers", "gauge", "{controller=\"rayjob\"} 1"),
+        ("workqueue_depth", "gauge", queue),
+        ("workqueue_adds_total", "counter", queue),
+        ("workqueue_retries_total", "counter", "{name=\"raycluster\",controller=\"raycluster\"} 2"),
+        ("workqueue_queue_duration_seconds_count", "histogram", queue),
+        ("workqueue_work_duration_seconds_count", "histogram", "{name=\"raycluster\",controller=\"raycluster\"} 2"),
+        ("workqueue_unfinished_work_seconds", "gauge", queue),
+        ("workqueue_longest_running_processor_seconds", "gauge", queue),
+        ("leader_election_master_status", "gauge", "{name=\"ray-operator-leader\"}"),
+        ("controller_runtime_webhook_latency_seconds_count", "histogram", hook),
+        (
+            "controller_runtime_webhook_requests_total",
+            "counter",
+            "{webhook=\"/validate-ray-io-v1-rayjob\",code=\"200\"} 1",
+        ),
+        ("controller_runtime_webhook_requests_in_flight", "gauge", hook),
+        ("certwatcher_read_certificate_total", "counter", " 1"),
+        ("certwatcher_read_certificate_errors_total", "counter", " 1"),
+        ("process_cpu_seconds_total", "counter", " "),
+        ("process_resident_memory_bytes", "gauge", " "),
+        ("process_virtual_memory_bytes", "gauge", " "),
+        ("process_open_fds", "gauge", " "),
+        ("process_max_fds", "gauge", " "),
+        ("process_start_time_seconds", "gauge", " "),
+    ] {
+        let family =
+            ["_total", "_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+        let typed = format!("# TYPE {family} {kind}");
+        assert!(text.lines().any(|line| line == typed), "{typed} is missing in\n{text}");
+        let start = format!("{name}{}", labels.trim_end_matches('}'));
+        assert!(text.lines().any(|line| line.starts_with(&start)), "{start} is missing in\n{text}");
+    }
+}
+
 #[test]
 fn what_dashboard_and_alerts_ask_for_exists() {
     let text = telemetry().scrape(true).unwrap();

@@ -69,3 +69,16 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- fail (printf "values.kubeClient.burst must be a non-negative integer, got %q" $burst) -}}
 {{- end -}}
 {{- end -}}
+
+{{- define "manta.webhookConfiguration" -}}
+kuberay-validating-webhook-configuration
+{{- end -}}
+
+{{/* "true" if the operator makes the webhook's certificates itself. */}}
+{{- define "manta.selfSigned" -}}
+{{- $from := .Values.webhooks.certificates -}}
+{{- if not (has $from (list "self-signed" "cert-manager")) -}}
+{{- fail (printf "values.webhooks.certificates must be self-signed or cert-manager, got %q" $from) -}}
+{{- end -}}
+{{- if eq $from "self-signed" -}}true{{- end -}}
+{{- end -}}

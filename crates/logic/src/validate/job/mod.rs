@@ -62,7 +62,7 @@ impl InvalidJob {
 }
 
 /// Checks the name of a RayJob.
-pub(super) fn check_job_name(metadata: &ObjectMeta) -> Result<(), String> {
+pub(crate) fn check_job_name(metadata: &ObjectMeta) -> Result<(), String> {
     check_name("RayJob", metadata.name.as_deref().unwrap_or_default(), MAX_NAME)
         .map_err(|text| format!("The RayJob metadata is invalid: {text}"))
 }

@@ -1,0 +1,344 @@
+//! What the admission webhook refuses: everything that the operator itself would not act on, in the same words, and
+//! worker groups of the same name.
+//!
+//! A change that makes nothing worse is let through, so that objects from before a rule can still be labelled, mended
+//! step by step, or deleted.
+
+use crate::action::Kind;
+use crate::config::Config;
+use crate::go::quote::quote;
+use crate::labels::MANAGED_BY_SELF;
+use crate::validate::cluster::{Step, cluster_problems};
+use crate::validate::job::check_job_name;
+use crate::validate::service::check_service_metadata;
+use crate::validate::{ValidCluster, ValidCronJob, ValidJob, ValidService};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use manta_api::{RayCluster, RayCronJob, RayJob, RayService};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// One reason to refuse an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Where, e.g. `metadata.name`.
+    pub field: String,
+    /// What stands there, if it is short.
+    pub value: Option<String>,
+    pub message: String,
+}
+
+/// An object that is about to be stored.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'a> {
+    pub kind: Kind,
+    pub object: &'a Value,
+    /// What is stored now.
+    pub old: Option<&'a Value>,
+}
+
+/// Why the object must not be stored; nothing if it may.
+pub fn refuse(candidate: &Candidate<'_>, config: &Config) -> Vec<Refusal> {
+    if !candidate.object["metadata"]["deletionTimestamp"].is_null() {
+        return Vec::new();
+    }
+    let refusals = problems(candidate.kind, candidate.object, config);
+    let known = candidate.old.map(|old| problems(candidate.kind, old, config));
+    // What was wrong before is no reason to refuse a change of something else.
+    if known.is_some_and(|known| refusals.iter().all(|refusal| known.contains(refusal))) {
+        return Vec::new();
+    }
+    refusals
+}
+
+/// The answer to whoever tried to store the object, in the words of the API server.
+pub fn answer(kind: &str, name: &str, refusals: &[Refusal]) -> String {
+    let reasons: Vec<_> = refusals.iter().map(Refusal::to_string).collect();
+    let reasons = if let [reason] = &reasons[..] { reason.clone() } else { format!("[{}]", reasons.join(", ")) };
+    format!("{kind}.ray.io {} is invalid: {reasons}", quote(name))
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { field, value, message } = self;
+        match value {
+            Some(value) => write!(f, "{field}: Invalid value: {}: {message}", quote(value)),
+            None => write!(f, "{field}: Invalid value: {message}"),
+        }
+    }
+}
+
+fn problems(kind: Kind, object: &Value, config: &Config) -> Vec<Refusal> {
+    match kind {
+        Kind::RayCluster => read(object, |cluster| of_cluster(cluster, config)),
+        Kind::RayJob => read(object, |job| of_job(job, config)),
+        Kind::RayService => read(object, |service| of_service(service, config)),
+        Kind::RayCronJob if config.gates.ray_cron_job => read(object, |cron| of_cron_job(cron, config)),
+        _ => Vec::new(),
+    }
+}
+
+/// The operator cannot read what it cannot decode; the schema lets through numbers that are too large.
+fn read<T: DeserializeOwned>(object: &Value, check: impl FnOnce(&T) -> Vec<Refusal>) -> Vec<Refusal> {
+    match T::deserialize(object) {
+        Ok(object) => check(&object),
+        Err(error) => vec![in_field("spec", error.to_string())],
+    }
+}
+
+fn of_cluster(cluster: &RayCluster, config: &Config) -> Vec<Refusal> {
+    let ours = is_ours(cluster.spec.managed_by.as_deref());
+    let mut problems = cluster_problems(cluster, config);
+    if problems.is_empty() {
+        // What only the operator can know: whether cert-manager is there.
+        problems.extend(ValidCluster::check(cluster, config).err());
+    }
+    let mut refusals: Vec<_> = problems
+        .into_iter()
+        .filter_map(|problem| match problem.step {
+            Step::Metadata => Some(by_name(&cluster.metadata, problem.text)),
+            _ => ours.then(|| in_field("spec", problem.text)),
+        })
+        .collect();
+    refusals.extend(same_name(cluster));
+    refusals
+}
+
+fn same_name(cluster: &RayCluster) -> Option<Refusal> {
+    let mut known = BTreeSet::new();
+    let groups = cluster.spec.worker_group_specs.iter().flatten().map(|group| &group.group_name);
+    let (index, name) = groups.enumerate().find(|(_, name)| !known.insert(*name))?;
+    Some(Refusal {
+        field: format!("spec.workerGroupSpecs[{index}]"),
+        value: Some(name.clone()),
+        message: "worker group names must be unique".to_owned(),
+    })
+}
+
+fn of_job(job: &RayJob, config: &Config) -> Vec<Refusal> {
+    if let Err(text) = check_job_name(&job.metadata) {
+        return vec![by_name(&job.metadata, text)];
+    }
+    if !is_ours(job.spec.managed_by.as_deref()) {
+        return Vec::new();
+    }
+    ValidJob::check(job, config).err().map(|invalid| in_field("spec", invalid.text)).into_iter().collect()
+}
+
+fn of_service(service: &RayService, config: &Config) -> Vec<Refusal> {
+    // Annotations are reported under the name, too.
+    if let Err(text) = check_service_metadata(&service.metadata) {
+        return vec![by_name(&service.metadata, text)];
+    }
+    if !is_ours(service.spec.managed_by.as_deref()) {
+        return Vec::new();
+    }
+    ValidService::check(service, config).err().map(|invalid| in_field("spec", invalid.text)).into_iter().collect()
+}
+
+fn of_cron_job(cron: &RayCronJob, config: &Config) -> Vec<Refusal> {
+    ValidCronJob::check(cron, config).err().map(|invalid| in_field("spec", invalid.text)).into_iter().collect()
+}
+
+/// Whether this operator acts on the object at all.
+fn is_ours(managed_by: Option<&str>) -> bool {
+    managed_by.is_none_or(|manager| manager == MANAGED_BY_SELF)
+}
+
+fn by_name(metadata: &ObjectMeta, message: String) -> Refusal {
+    let name = metadata.name.clone().unwrap_or_default();
+    Refusal { field: "metadata.name".to_owned(), value: Some(name), message }
+}
+
+fn in_field(field: &str, message: String) -> Refusal {
+    Refusal { field: field.to_owned(), value: None, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::FeatureGates;
+    use crate::validate::fixtures::{Edit, cluster_spec, edited, everything};
+    use serde_json::json;
+
+    fn object(kind: Kind, edits: &[Edit<'_>]) -> Value {
+        let spec = match kind {
+            Kind::RayCluster => cluster_spec(),
+            Kind::RayJob => json!({"entrypoint": "x", "rayClusterSpec": cluster_spec()}),
+            Kind::RayService => json!({"rayClusterConfig": cluster_spec()}),
+            _ => json!({"schedule": "0 3 * * *", "jobTemplate": {"entrypoint": "x", "rayClusterSpec": cluster_spec()}}),
+        };
+        edited(json!({"metadata": {"name": "demo"}, "spec": spec}), edits)
+    }
+
+    #[track_caller]
+    fn check(kind: Kind, edits: &[Edit<'_>], expect: &str) {
+        let object = object(kind, edits);
+        let refusals = refuse(&Candidate { kind, object: &object, old: None }, &everything());
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let told = if refusals.is_empty() { String::new() } else { answer(kind.resource().kind, name, &refusals) };
+        assert_eq!(told, expect);
+    }
+
+    const LABEL: &str = "should be a valid DNS1035 label: [a DNS-1035 label must consist of lower case alphanumeric \
+                         characters or '-', start with an alphabetic character, and end with an alphanumeric \
+                         character (e.g. 'my-name',  or 'abc-123', regex used for validation is \
+                         '[a-z]([-a-z0-9]*[a-z0-9])?')]";
+
+    #[test]
+    fn good_objects_pass() {
+        for kind in [Kind::RayCluster, Kind::RayJob, Kind::RayService, Kind::RayCronJob] {
+            check(kind, &[], "");
+        }
+    }
+
+    #[test]
+    fn edge_14_bad_names_of_rayjobs_are_refused() {
+        for name in ["a".repeat(48).as_str(), "invalid.name", "1st", "Train", ""] {
+            let object = object(Kind::RayJob, &[("/metadata/name", json!(name))]);
+            let refusals = refuse(&Candidate { kind: Kind::RayJob, object: &object, old: None }, &everything());
+            let text = answer("RayJob", name, &refusals);
+            assert!(text.starts_with(&format!("RayJob.ray.io \"{name}\" is invalid: metadata.name")), "{text}");
+        }
+        check(Kind::RayJob, &[("/metadata/name", json!("a".repeat(47)))], "");
+    }
+
+    #[test]
+    fn names_and_annotations() {
+        // RayService edge 8
+        let named = |name: &str| [("/metadata/name", json!(name))];
+        let long = "a".repeat(54);
+        check(
+            Kind::RayCluster,
+            &named(&long),
+            &format!(
+                "RayCluster.ray.io \"{long}\" is invalid: metadata.name: Invalid value: \"{long}\": RayCluster name \
+                 should be no more than 53 characters"
+            ),
+        );
+        let invalid = "is invalid: metadata.name: Invalid value:";
+        check(
+            Kind::RayCluster,
+            &named("a.b"),
+            &format!("RayCluster.ray.io \"a.b\" {invalid} \"a.b\": RayCluster name {LABEL}"),
+        );
+        for (kind, word) in [(Kind::RayJob, "RayJob"), (Kind::RayService, "RayService")] {
+            let told = format!("The {word} metadata is invalid: {word} name");
+            check(kind, &named("a.b"), &format!("{word}.ray.io \"a.b\" {invalid} \"a.b\": {told} {LABEL}"));
+            let long = "a".repeat(48);
+            let expect =
+                format!("{word}.ray.io \"{long}\" {invalid} \"{long}\": {told} should be no more than 47 characters");
+            check(kind, &named(&long), &expect);
+        }
+        for (value, expect) in [
+            ("0s", "must be a positive duration, got: 0s"),
+            ("-3", "must be a positive integer (seconds), got: -3"),
+            (
+                "soon",
+                "has invalid format: soon. Expected Go duration format (e.g., '5m', '1h') or positive integer seconds",
+            ),
+        ] {
+            check(
+                Kind::RayService,
+                &[("/metadata/annotations", json!({"ray.io/initializing-timeout": value}))],
+                &format!(
+                    "RayService.ray.io \"demo\" {invalid} \"demo\": The RayService metadata is invalid: RayService \
+                     annotations is invalid: annotation ray.io/initializing-timeout {expect}"
+                ),
+            );
+        }
+    }
+
+    #[test]
+    fn groups_of_the_same_name() {
+        let group = cluster_spec()["workerGroupSpecs"][0].clone();
+        let groups = ("/spec/workerGroupSpecs", json!([group, group, group]));
+        let unique = "spec.workerGroupSpecs[1]: Invalid value: \"small\": worker group names must be unique";
+        check(
+            Kind::RayCluster,
+            std::slice::from_ref(&groups),
+            &format!("RayCluster.ray.io \"demo\" is invalid: {unique}"),
+        );
+        check(
+            Kind::RayCluster,
+            &[groups, ("/metadata/name", json!("a.b"))],
+            &format!(
+                "RayCluster.ray.io \"a.b\" is invalid: [metadata.name: Invalid value: \"a.b\": RayCluster name {LABEL}, \
+                 {unique}]"
+            ),
+        );
+    }
+
+    #[test]
+    fn the_rules_of_the_operator_count_here_too() {
+        check(
+            Kind::RayCluster,
+            &[("/spec/workerGroupSpecs/0/minReplicas", json!(-1))],
+            "RayCluster.ray.io \"demo\" is invalid: spec: Invalid value: worker group small has negative minReplicas -1",
+        );
+        check(
+            Kind::RayJob,
+            &[("/spec/backoffLimit", json!(-1))],
+            "RayJob.ray.io \"demo\" is invalid: spec: Invalid value: The RayJob spec is invalid: backoffLimit must be a \
+             positive integer",
+        );
+        check(
+            Kind::RayService,
+            &[("/spec/upgradeStrategy", json!({"type": "Sometimes"}))],
+            "RayService.ray.io \"demo\" is invalid: spec: Invalid value: The RayService spec is invalid: \
+             Spec.UpgradeStrategy.Type value Sometimes is invalid, valid options are NewClusterWithIncrementalUpgrade, \
+             NewCluster, or None",
+        );
+        check(
+            Kind::RayCronJob,
+            &[("/spec/timeZone", json!("Nowhere"))],
+            "RayCronJob.ray.io \"demo\" is invalid: spec: Invalid value: invalid time zone: unknown time zone Nowhere",
+        );
+        // What only the platform can tell.
+        let object = object(Kind::RayCluster, &[("/spec/tlsOptions", json!({"enabled": true}))]);
+        let config = Config { platform: crate::config::Platform::default(), ..everything() };
+        let [refusal] = &refuse(&Candidate { kind: Kind::RayCluster, object: &object, old: None }, &config)[..] else {
+            panic!("not refused")
+        };
+        assert!(refusal.message.ends_with("cert-manager is not installed"), "{refusal}");
+    }
+
+    #[test]
+    fn what_another_controller_manages_is_left_to_it() {
+        let managed = |path| (path, json!("kueue.x-k8s.io/multikueue"));
+        check(Kind::RayJob, &[managed("/spec/managedBy"), ("/spec/backoffLimit", json!(-1))], "");
+        check(Kind::RayCluster, &[managed("/spec/managedBy"), ("/spec/workerGroupSpecs/0/minReplicas", json!(-1))], "");
+        let off = Config { gates: FeatureGates { ray_cron_job: false, ..FeatureGates::default() }, ..everything() };
+        let object = object(Kind::RayCronJob, &[("/spec/schedule", json!("never"))]);
+        assert_eq!(refuse(&Candidate { kind: Kind::RayCronJob, object: &object, old: None }, &off), []);
+    }
+
+    #[test]
+    fn a_change_that_makes_nothing_worse_passes() {
+        let kind = Kind::RayCluster;
+        let bad = ("/spec/workerGroupSpecs/0/minReplicas", json!(-1));
+        let worse = ("/spec/authOptions", json!({"mode": "token"}));
+        let old_ray = ("/spec/rayVersion", json!("2.9.0"));
+        let labelled = ("/metadata/labels", json!({"team": "a"}));
+        let deleted = ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+        for (old, new, expect) in [
+            (vec![bad.clone()], vec![bad.clone(), labelled], 0),
+            (vec![bad.clone()], vec![bad.clone(), old_ray.clone(), worse.clone()], 2),
+            (vec![bad.clone(), old_ray.clone(), worse.clone()], vec![old_ray, worse], 0),
+            (vec![], vec![bad.clone()], 1),
+            // The finalizer must be able to go.
+            (vec![], vec![bad, deleted], 0),
+        ] {
+            let (old, new) = (object(kind, &old), object(kind, &new));
+            let refusals = refuse(&Candidate { kind, object: &new, old: Some(&old) }, &everything());
+            assert_eq!(refusals.len(), expect, "{old}\n{new}\n{refusals:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused() {
+        let object = object(Kind::RayCluster, &[("/spec/workerGroupSpecs/0/replicas", json!(9_999_999_999_i64))]);
+        let refusals = refuse(&Candidate { kind: Kind::RayCluster, object: &object, old: None }, &everything());
+        assert_eq!((refusals.len(), refusals[0].field.as_str()), (1, "spec"), "{refusals:?}");
+    }
+}

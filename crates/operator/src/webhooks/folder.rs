@@ -1,0 +1,95 @@
+//! A certificate from a folder that somebody else fills, read again when it changes.
+
+use super::WebhookError;
+use super::tls::Served;
+use crate::metrics::Metrics;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+/// How often the files are looked at. Mounted Secrets change by exchanging a link, which notifies nobody of the file.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// The folder with `tls.crt` and `tls.key`.
+pub(super) struct Folder {
+    folder: PathBuf,
+    served: Arc<Served>,
+    metrics: Arc<Metrics>,
+    /// The certificate and the key that are served.
+    read: (Vec<u8>, Vec<u8>),
+}
+
+impl Folder {
+    /// Serves what is there.
+    pub(super) fn open(folder: PathBuf, served: Arc<Served>, metrics: Arc<Metrics>) -> Result<Self, WebhookError> {
+        let mut folder = Self { folder, served, metrics, read: (Vec::new(), Vec::new()) };
+        folder.look()?;
+        Ok(folder)
+    }
+
+    /// Serves what comes later, until told to stop.
+    pub(super) async fn keep_up(mut self, stop: CancellationToken) {
+        while stop.run_until_cancelled(tokio::time::sleep(LOOK)).await.is_some() {
+            match self.look() {
+                Ok(true) => info!("the webhook has a new certificate"),
+                Ok(false) => {}
+                Err(error) => warn!(%error, "the webhook goes on with the certificate that it has"),
+            }
+        }
+    }
+
+    /// Whether there was something new.
+    fn look(&mut self) -> Result<bool, WebhookError> {
+        let outcome = self.read_anew();
+        if !matches!(outcome, Ok(false)) {
+            self.metrics.certificate_read(outcome.is_ok());
+        }
+        outcome
+    }
+
+    fn read_anew(&mut self) -> Result<bool, WebhookError> {
+        let read = |name: &str| {
+            let file = self.folder.join(name);
+            std::fs::read(&file).map_err(|error| WebhookError::Unreadable { file, why: error.to_string() })
+        };
+        let found = (read("tls.crt")?, read("tls.key")?);
+        if found == self.read {
+            return Ok(false);
+        }
+        self.served.set(&found.0, &found.1)?;
+        self.read = found;
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, KeyPair};
+
+    #[test]
+    fn a_changed_file_is_read_and_a_broken_one_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Folder::open(folder.path().to_owned(), Arc::default(), Arc::default());
+        let error = open().err().unwrap().to_string();
+        assert!(error.contains("tls.crt") && error.ends_with("or use --webhook-self-signed-for"), "{error}");
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        let renew = || {
+            let key = KeyPair::generate().unwrap();
+            write("tls.crt", &CertificateParams::new(["a.svc".to_owned()]).unwrap().self_signed(&key).unwrap().pem());
+            write("tls.key", &key.serialize_pem());
+        };
+        renew();
+        let mut opened = open().unwrap();
+        assert!(!opened.look().unwrap());
+        renew();
+        assert!(opened.look().unwrap());
+        // Half of a change, as seen between two writes.
+        write("tls.key", &KeyPair::generate().unwrap().serialize_pem());
+        assert!(opened.look().is_err());
+        renew();
+        assert!(opened.look().unwrap());
+    }
+}

@@ -1,0 +1,151 @@
+//! `AdmissionReview` v1: the question, and the answer.
+
+use crate::metrics::Metrics;
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use manta_logic::action::Kind;
+use manta_logic::admission::refuse::{Candidate, Refusal, answer, refuse};
+use manta_logic::config::Config;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// The kinds that are asked about. KubeRay has no webhook for RayCronJobs.
+pub(super) const PATHS: [(Kind, &str); 4] = [
+    (Kind::RayCluster, "/validate-ray-io-v1-raycluster"),
+    (Kind::RayJob, "/validate-ray-io-v1-rayjob"),
+    (Kind::RayService, "/validate-ray-io-v1-rayservice"),
+    (Kind::RayCronJob, "/validate-ray-io-v1-raycronjob"),
+];
+/// The API server stores nothing larger.
+const LARGEST: usize = 8 << 20;
+
+/// Answers on the path of every kind.
+pub(super) fn router(config: Arc<Config>, metrics: Arc<Metrics>) -> Router {
+    let mut router = Router::new();
+    for (kind, path) in PATHS {
+        let (config, metrics) = (Arc::clone(&config), Arc::clone(&metrics));
+        let answer = move |body: Bytes| async move {
+            metrics.webhook_begins(path);
+            let start = Instant::now();
+            let answer = respond(kind, &body, &config);
+            metrics.webhook_ends(path, answer.status().as_u16(), start.elapsed());
+            answer
+        };
+        router = router.route(path, post(answer));
+    }
+    router.layer(axum::extract::DefaultBodyLimit::max(LARGEST))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Review {
+    api_version: String,
+    request: Request,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Request {
+    uid: String,
+    operation: String,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    object: Value,
+    #[serde(default)]
+    old_object: Value,
+}
+
+fn respond(kind: Kind, body: &[u8], config: &Config) -> Response {
+    match serde_json::from_slice::<Review>(body) {
+        Ok(review) if review.api_version == "admission.k8s.io/v1" => {
+            let answer = judge(kind, &review.request, config).to_string();
+            ([(header::CONTENT_TYPE, "application/json")], answer).into_response()
+        }
+        Ok(review) => {
+            let text = format!("AdmissionReview of {} is not known here; use admission.k8s.io/v1", review.api_version);
+            (StatusCode::BAD_REQUEST, text).into_response()
+        }
+        Err(error) => (StatusCode::BAD_REQUEST, format!("this is no AdmissionReview: {error}")).into_response(),
+    }
+}
+
+fn judge(kind: Kind, request: &Request, config: &Config) -> Value {
+    let is_change = matches!(request.operation.as_str(), "CREATE" | "UPDATE");
+    let old = Some(&request.old_object).filter(|old| !old.is_null());
+    let candidate = Candidate { kind, object: &request.object, old };
+    let refusals = if is_change { refuse(&candidate, config) } else { Vec::new() };
+    let mut response = json!({"uid": request.uid, "allowed": refusals.is_empty()});
+    if !refusals.is_empty() {
+        response["status"] = status(kind, request, &refusals);
+    }
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+}
+
+/// What the API server itself answers to an object that breaks its own rules.
+fn status(kind: Kind, request: &Request, refusals: &[Refusal]) -> Value {
+    // A name that the server has yet to draw is not in the request.
+    let name = request.object["metadata"]["name"].as_str().unwrap_or(&request.name);
+    let word = kind.resource().kind;
+    let causes: Vec<_> = refusals
+        .iter()
+        .map(|refusal| json!({"reason": "FieldValueInvalid", "message": refusal.to_string(), "field": refusal.field}))
+        .collect();
+    json!({
+        "status": "Failure", "reason": "Invalid", "code": 422, "message": answer(word, name, refusals),
+        "details": {"name": name, "group": "ray.io", "kind": word, "causes": causes},
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(operation: &str, name: &str) -> Value {
+        let spec = json!({"headGroupSpec": {"template": {"spec": {"containers": [{"name": "head"}]}}}});
+        let object = json!({"metadata": {"name": name}, "spec": spec});
+        let request = json!({"uid": "u-1", "operation": operation, "name": name, "object": object, "oldObject": null});
+        let request = serde_json::from_value(request).unwrap();
+        judge(Kind::RayCluster, &request, &Config::default())
+    }
+
+    #[test]
+    fn the_answer_is_that_of_the_api_server() {
+        let allowed = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+                             "response": {"uid": "u-1", "allowed": true}});
+        assert_eq!(ask("CREATE", "good"), allowed);
+        let long = "a".repeat(54);
+        // A name too long to have been stored is deleted all the same.
+        assert_eq!(ask("DELETE", &long), allowed);
+        let response = &ask("UPDATE", &long)["response"];
+        assert_eq!((&response["allowed"], &response["uid"]), (&json!(false), &json!("u-1")));
+        let status = &response["status"];
+        assert_eq!((&status["code"], &status["reason"]), (&json!(422), &json!("Invalid")));
+        let text = status["message"].as_str().unwrap();
+        assert!(text.ends_with("RayCluster name should be no more than 53 characters"), "{text}");
+        assert_eq!(status["details"]["causes"][0]["field"], "metadata.name");
+    }
+
+    #[test]
+    fn what_is_no_review_is_told_so() {
+        for (body, expect) in [
+            ("", "this is no AdmissionReview"),
+            ("{}", "this is no AdmissionReview"),
+            (
+                r#"{"apiVersion": "admission.k8s.io/v1beta1", "request": {"uid": "u", "operation": "CREATE"}}"#,
+                "AdmissionReview of admission.k8s.io/v1beta1 is not known here",
+            ),
+        ] {
+            let answer = respond(Kind::RayJob, body.as_bytes(), &Config::default());
+            assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{body}");
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let told = runtime.block_on(axum::body::to_bytes(answer.into_body(), 1000)).unwrap();
+            assert!(String::from_utf8_lossy(&told).starts_with(expect), "{told:?}");
+        }
+    }
+}

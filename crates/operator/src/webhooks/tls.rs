@@ -1,0 +1,160 @@
+//! A listener that speaks TLS with whatever certificate is current.
+
+use super::WebhookError;
+use crate::stores::lock;
+use rustls::ServerConfig;
+use rustls::crypto::ring::{default_provider, sign};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, warn};
+
+/// How long a connection may take to agree on TLS.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Connections that have agreed and wait for their first request to be read.
+const READY: usize = 16;
+
+/// The certificate that is served now, if there is one yet.
+#[derive(Debug, Default)]
+pub(super) struct Served(Mutex<Option<Arc<CertifiedKey>>>);
+
+impl Served {
+    /// Serves this certificate from now on.
+    pub(super) fn set(&self, certificate_pem: &[u8], key_pem: &[u8]) -> Result<(), WebhookError> {
+        let unusable = |error: &dyn std::fmt::Display| WebhookError::Unusable(error.to_string());
+        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(certificate_pem)
+            .collect::<Result<_, _>>()
+            .map_err(|error| unusable(&error))?;
+        if chain.is_empty() {
+            return Err(unusable(&"it holds no certificate"));
+        }
+        let key = PrivateKeyDer::from_pem_slice(key_pem).map_err(|error| unusable(&error))?;
+        let key = sign::any_supported_type(&key).map_err(|error| unusable(&error))?;
+        let certified = CertifiedKey::new(chain, key);
+        // A key of another certificate would fail every handshake, without a word here.
+        certified.keys_match().map_err(|error| unusable(&error))?;
+        *lock(&self.0) = Some(Arc::new(certified));
+        Ok(())
+    }
+}
+
+impl ResolvesServerCert for Served {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        lock(&self.0).clone()
+    }
+}
+
+/// Connections that have agreed on TLS.
+pub(super) struct TlsListener {
+    ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
+    address: io::Result<SocketAddr>,
+}
+
+impl TlsListener {
+    /// Accepts connections until told to stop; a slow one holds nobody up.
+    pub(super) fn start(
+        listener: TcpListener,
+        served: &Arc<Served>,
+        tasks: &TaskTracker,
+        stop: CancellationToken,
+    ) -> Result<Self, WebhookError> {
+        let resolver: Arc<dyn ResolvesServerCert> = Arc::<Served>::clone(served);
+        let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| WebhookError::Unusable(error.to_string()))?
+            .with_no_client_auth()
+            .with_cert_resolver(resolver);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let address = listener.local_addr();
+        let (agreed, ready) = mpsc::channel(READY);
+        tasks.spawn({
+            let tasks = tasks.clone();
+            async move {
+                while let Some(accepted) = stop.run_until_cancelled(listener.accept()).await {
+                    match accepted {
+                        Ok((stream, peer)) => {
+                            let shake = shake_hands(acceptor.clone(), stream, peer, agreed.clone());
+                            let stop = stop.clone();
+                            tasks.spawn(async move { stop.run_until_cancelled(shake).await });
+                        }
+                        Err(error) => {
+                            // Usually too many open files: wait for some to close rather than spin.
+                            warn!(%error, "cannot accept a connection of the webhook");
+                            tokio::time::sleep(Duration::from_millis(50)).await;
+                        }
+                    }
+                }
+            }
+        });
+        Ok(Self { ready, address })
+    }
+}
+
+async fn shake_hands(
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    peer: SocketAddr,
+    agreed: mpsc::Sender<(TlsStream<TcpStream>, SocketAddr)>,
+) {
+    match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+        // Nobody listens any more when the server stops.
+        Ok(Ok(stream)) => drop(agreed.send((stream, peer)).await),
+        Ok(Err(error)) => debug!(%error, "TLS handshake failed"),
+        Err(_) => debug!("TLS handshake took too long"),
+    }
+}
+
+impl axum::serve::Listener for TlsListener {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        match self.ready.recv().await {
+            Some(accepted) => accepted,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<Self::Addr> {
+        match &self.address {
+            Ok(address) => Ok(*address),
+            Err(error) => Err(error.kind().into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, KeyPair};
+
+    #[test]
+    fn only_a_certificate_with_its_own_key_is_served() {
+        let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let certificate = CertificateParams::new(["a.svc".to_owned()]).unwrap().self_signed(&key).unwrap().pem();
+        let served = Served::default();
+        for (certificate, key, expect) in [
+            (certificate.as_str(), key.serialize_pem(), ""),
+            (certificate.as_str(), other.serialize_pem(), "the webhook's certificate cannot be used: "),
+            ("", key.serialize_pem(), "the webhook's certificate cannot be used: it holds no certificate"),
+            (certificate.as_str(), String::new(), "the webhook's certificate cannot be used: "),
+        ] {
+            let told = served.set(certificate.as_bytes(), key.as_bytes()).err().map(|error| error.to_string());
+            assert!(told.as_deref().unwrap_or_default().starts_with(expect), "{told:?}");
+            assert_eq!(told.is_none(), expect.is_empty(), "{told:?}");
+        }
+        assert!(lock(&served.0).is_some(), "a bad one leaves the good one in place");
+    }
+}
