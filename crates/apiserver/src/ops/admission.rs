@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Cluster, Target};
-use crate::error::ApiError;
+use super::Cluster;
+use crate::error::{ApiError, Named};
 use crate::registry::{Resource, admit_pod};
 use crate::store::{Entry, ObjectKey};
 
@@ -31,8 +31,9 @@ impl Cluster {
     }
 
     fn check_namespace(&self, resource: &Resource, namespace: &str, name: &str) -> Result<(), ApiError> {
-        let namespaces = self.registry.builtin("", "namespaces");
-        let found = self.get(Target { resource: &namespaces, namespace: "", name: namespace })?;
+        let Some(found) = self.store.get("namespaces", &ObjectKey::new("", namespace)) else {
+            return Err(ApiError::not_found(Named { group: "", what: "namespaces", name: namespace }));
+        };
         // Events tell of the end itself.
         if found.deleting && &*resource.table != "events" {
             return Err(ApiError::terminating(resource.named(name), namespace));

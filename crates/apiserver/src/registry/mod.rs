@@ -10,7 +10,6 @@ mod event_view;
 mod rules;
 pub(crate) mod shape;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use serde_json::Value;
@@ -62,6 +61,11 @@ pub enum Behaviour {
 const CUSTOM_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
 impl Resource {
+    /// Group, version and plural.
+    fn path(&self) -> (&str, &str, &str) {
+        (&self.group, &self.version, &self.plural)
+    }
+
     /// This kind's object in error messages that speak of resources.
     pub fn named<'a>(&'a self, name: &'a str) -> Named<'a> {
         Named { group: &self.group, what: &self.plural, name }
@@ -217,27 +221,25 @@ pub struct Registry {
     defined: tokio::sync::watch::Sender<u64>,
 }
 
-/// Group, version and plural: what a path says.
-type GroupVersionPlural = (Arc<str>, Arc<str>, Arc<str>);
-
 /// The kinds at one moment.
 pub struct Snapshot {
     /// In the order of discovery.
     pub resources: Vec<Arc<Resource>>,
-    by_path: HashMap<GroupVersionPlural, Arc<Resource>>,
+    /// By group, version and plural: what a path says.
+    by_path: Vec<Arc<Resource>>,
 }
 
 impl Snapshot {
     fn new(resources: Vec<Arc<Resource>>) -> Snapshot {
-        let key =
-            |resource: &Arc<Resource>| (resource.group.clone(), resource.version.clone(), resource.plural.clone());
-        let by_path = resources.iter().map(|resource| (key(resource), resource.clone())).collect();
+        let mut by_path = resources.clone();
+        by_path.sort_by(|one, other| one.path().cmp(&other.path()));
         Snapshot { resources, by_path }
     }
 
     /// The resource at a path.
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
-        self.by_path.get(&(group.into(), version.into(), plural.into()))
+        let found = self.by_path.binary_search_by(|resource| resource.path().cmp(&(group, version, plural)));
+        found.ok().map(|index| &self.by_path[index])
     }
 
     /// The resource of a kind, as owner references name it.

@@ -25,8 +25,8 @@ pub use entry::{Entry, ObjectKey, Uid};
 use table::Table;
 pub use table::{Change, Event};
 
-/// How long a batch waits for those who shared the last one.
-const GATHER: std::time::Duration = std::time::Duration::from_micros(100);
+/// How long a batch waits for those who were writing a moment ago.
+const GATHER: std::time::Duration = std::time::Duration::from_micros(250);
 
 /// The store.
 pub struct Store {
@@ -359,13 +359,12 @@ impl Shared {
             while state.queue.is_empty() && !state.closing {
                 state = self.queued.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
-            if together > state.queue.len() && !state.closing {
+            if together > 1 && together > state.queue.len() && !state.closing {
                 // Those who were just answered are about to write again: one sync for all of them costs less.
                 drop(state);
                 std::thread::sleep(GATHER);
                 state = self.lock();
             }
-            together = state.queue.len();
             let batch = std::mem::take(&mut state.queue);
             drop(state);
             let Some(last) = batch.last().map(|pending| pending.revision) else { return };
@@ -380,6 +379,8 @@ impl Shared {
             for table in touched.into_iter().filter_map(|name| state.tables.get(name)) {
                 table.changed.send_replace(last);
             }
+            // Those who are answered now, and those who came meanwhile.
+            together = batch.len() + state.queue.len();
         }
     }
 }
