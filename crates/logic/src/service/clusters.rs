@@ -45,6 +45,7 @@ fn create(pass: &mut Pass<'_>, name: &str) {
         for group in spec.worker_group_specs.iter_mut().flatten() {
             group.replicas = None;
         }
+        begin_anew(pass);
     }
     let service = &pass.seen.service;
     let body = json!({
@@ -72,6 +73,14 @@ fn create(pass: &mut Pass<'_>, name: &str) {
             .accept(Accept::AlreadyExists),
     );
     pass.wait_for(format!("RayCluster {path} to be made"));
+}
+
+/// A cluster that is made again has neither the capacity nor the traffic of the one that was lost.
+fn begin_anew(pass: &mut Pass<'_>) {
+    let slot = pass.slot(Side::Pending);
+    slot.target_capacity = Some(0);
+    slot.traffic_routed_percent = None;
+    slot.last_traffic_migrated_time = None;
 }
 
 fn update(pass: &mut Pass<'_>, side: Side, cluster: &RayCluster) {

@@ -164,6 +164,33 @@ fn a_cluster_deleted_by_hand_is_made_again_with_its_name() {
 }
 
 #[test]
+fn a_head_that_was_lost_while_running_and_came_back_without_the_job() {
+    // HTTPMode: it is submitted again, under the same id. K8sJobMode: its submitter does that, or has given up.
+    let mut world = World::running(Mode::Http);
+    world.says("RUNNING");
+    world.seen.head_pods.clear();
+    world.is_silent();
+    assert_eq!(world.summary(), "Running/RUNNING/", "silence proves nothing");
+    world.make_ready();
+    world.says_unknown();
+    assert_eq!((world.summary().as_str(), world.submissions.len()), ("Running/PENDING/", 1));
+    world.says("SUCCEEDED");
+    assert_eq!(world.summary(), "Complete/SUCCEEDED/");
+
+    let mut world = World::running(Mode::K8sJob);
+    world.says("RUNNING");
+    world.seen.head_pods.clear();
+    world.is_silent();
+    world.make_ready();
+    world.submitter_is("Failed");
+    world.wait(1);
+    world.says_unknown();
+    world.wait(40);
+    world.says_unknown();
+    assert_eq!(world.phase(), "Failed", "{}", world.summary());
+}
+
+#[test]
 fn a_submitter_that_failed_after_its_job_succeeded_does_not_fail_it() {
     let mut world = World::running(Mode::K8sJob);
     world.says("SUCCEEDED");

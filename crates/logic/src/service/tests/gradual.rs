@@ -222,6 +222,29 @@ fn edge_67_the_active_cluster_lost_in_the_middle() {
 }
 
 #[test]
+fn the_pending_cluster_lost_in_the_middle_begins_anew() {
+    for third in [false, true] {
+        let mut world = steady(50, 10, 50);
+        let c1 = world.active();
+        world.set_version("2.54.0");
+        world.until("half way", |world| world.weights() == [50, 50]);
+        let c2 = world.pending();
+        world.remove(&target(Kind::RayCluster, &c2));
+        world.step();
+        assert_eq!((world.weights(), world.shares()[1]), (vec![100], (Some(0), None)), "nothing leads to it");
+        if third {
+            // It goes back before it was ever given anything.
+            world.set_version("2.55.0");
+        }
+        world.until("first traffic", |world| world.weights().get(1).is_some_and(|weight| *weight > 0));
+        assert_eq!(world.weights(), [50, 50], "one step, not all that it had");
+        world.until("promoted", |world| world.active() != c1 && world.pending().is_empty());
+        assert_eq!(world.active() == c2, !third);
+        world.until("clean", |world| world.clusters() == 1);
+    }
+}
+
+#[test]
 fn the_only_cluster_lost_is_replaced_with_all_of_its_workers() {
     let mut world = steady(50, 10, 50);
     let c1 = world.active();

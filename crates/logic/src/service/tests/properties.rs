@@ -145,6 +145,42 @@ proptest! {
     }
 
     #[test]
+    fn no_status_makes_a_plan_panic(
+        names in prop::collection::vec(prop::option::of("web-[a-z]{0,3}|.{0,8}"), 2),
+        shares in prop::collection::vec(any::<Option<i32>>(), 4),
+        conditions in prop::collection::vec(
+            ("Ready|UpgradeInProgress|RollbackInProgress|UpgradeStalled|Suspending|Suspended|.{0,5}",
+             "True|False|Unknown|", "Initializing|UpgradeGivenUp|Failing|.{0,5}", -1_000_000i64..1_000_000),
+            0..6,
+        ),
+        in_steps: bool, endpoints: Option<i32>,
+    ) {
+        let mut world = if in_steps { gradual(50, 4, 50) } else { service() };
+        world.until_ready();
+        let mut status = serde_json::to_value(world.status()).unwrap();
+        for (place, slot) in ["activeServiceStatus", "pendingServiceStatus"].into_iter().enumerate() {
+            let known = status[slot].clone();
+            status[slot] = json!({
+                "rayClusterName": names[place].clone().map_or(known["rayClusterName"].clone(), |name| json!(name)),
+                "targetCapacity": shares[place * 2], "trafficRoutedPercent": shares[place * 2 + 1],
+            });
+        }
+        let conditions = conditions.into_iter().map(|(type_, status, reason, at)| json!({
+            "type": type_, "status": status, "reason": reason, "message": "",
+            "lastTransitionTime": jiff::Timestamp::from_second(1_767_225_600 + at).unwrap().to_string(),
+        }));
+        status["conditions"] = conditions.collect();
+        status["numServeEndpoints"] = json!(endpoints);
+        world.service.status = serde_json::from_value(status).unwrap();
+        for _ in 0..3 {
+            world.advance(2);
+            world.play();
+            let plan = world.pass();
+            world.poll(plan.dashboard.as_ref());
+        }
+    }
+
+    #[test]
     fn an_upgrade_never_serves_with_fewer_than_before(
         workers in 1i32..5, deaf: bool, late in 0usize..12, in_steps: bool, restart: Option<u8>, turn: Option<u8>,
         third: bool,
@@ -167,8 +203,10 @@ proptest! {
         let (restart, turn) = (restart.map(|at| at % 60), turn.map(|at| at % 60));
         for step in 0..120 {
             if step == late {
-                world.set_apps(&c2, "RUNNING");
                 world.outcome = "RUNNING".to_owned();
+                for name in world.names(Kind::RayCluster) {
+                    world.set_apps(&name, "RUNNING");
+                }
             }
             if step == late + 10 {
                 world.deaf.clear();

@@ -172,5 +172,5 @@ fn edge_59_shares_are_those_of_the_route() {
     world.remove(&super::world::target(Kind::RayCluster, &b));
     world.pass();
     assert_eq!(world.weights(), [100], "one backend says all of it");
-    assert_eq!(world.shares()[1].1, Some(20), "what is in no route is left as it was");
+    assert_eq!(world.shares()[1], (Some(0), None), "it is made again, and begins anew");
 }
