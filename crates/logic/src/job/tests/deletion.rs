@@ -91,21 +91,23 @@ fn edge_60_every_policy_takes_only_its_own() {
 
 #[test]
 fn edge_61_of_several_rules_the_strongest_is_carried_out() {
-    let all = |ttls: [i32; 3]| {
-        rules(&[
-            ("DeleteWorkers", "jobStatus", "FAILED", ttls[0]),
-            ("DeleteCluster", "jobStatus", "FAILED", ttls[1]),
-            ("DeleteSelf", "jobStatus", "FAILED", ttls[2]),
-        ])
-    };
-    assert_eq!(gone(&finished(Some(all([0, 0, 0])), "FAILED")), ["RayJob"]);
-    let mut world = finished(Some(all([0, 5, 10])), "FAILED");
-    assert!(workers_suspended(&world) && world.deleted.is_empty());
-    assert_eq!(world.last.as_ref().unwrap().wake, Wake::At(moment(15)));
-    world.wait(5);
-    assert_eq!(gone(&world), ["RayCluster"]);
-    world.wait(5);
-    assert_eq!(gone(&world), ["RayCluster", "RayJob"]);
+    for outcome in ["SUCCEEDED", "FAILED"] {
+        let all = |ttls: [i32; 3]| {
+            rules(&[
+                ("DeleteWorkers", "jobStatus", outcome, ttls[0]),
+                ("DeleteCluster", "jobStatus", outcome, ttls[1]),
+                ("DeleteSelf", "jobStatus", outcome, ttls[2]),
+            ])
+        };
+        assert_eq!(gone(&finished(Some(all([0, 0, 0])), outcome)), ["RayJob"]);
+        let mut world = finished(Some(all([0, 5, 10])), outcome);
+        assert!(workers_suspended(&world) && world.deleted.is_empty());
+        assert_eq!(world.last.as_ref().unwrap().wake, Wake::At(moment(15)));
+        world.wait(5);
+        assert_eq!(gone(&world), ["RayCluster"]);
+        world.wait(5);
+        assert_eq!(gone(&world), ["RayCluster", "RayJob"]);
+    }
 }
 
 #[test]

@@ -287,6 +287,23 @@ fn edge_41_sidecar_mode_fails_with_its_head_pod() {
 }
 
 #[test]
+fn edge_41_elsewhere_the_head_pod_comes_back_without_its_job() {
+    let mut world = World::running(Mode::K8sJob);
+    let cluster = world.seen.cluster.as_ref().unwrap();
+    assert_eq!(cluster.metadata.annotations, None, "nothing keeps the head from being made again");
+    world.says("RUNNING");
+    world.seen.head_pods.clear();
+    world.settle();
+    assert_eq!(world.phase(), "Running");
+    // The new head knows nothing of the job, and the submitter gives up.
+    world.says_unknown();
+    world.submitter_is("Failed");
+    world.wait(2);
+    world.says_unknown();
+    assert_eq!((world.phase().as_str(), world.reason().as_str()), ("Failed", "SubmissionFailed"));
+}
+
+#[test]
 fn edge_26_and_42_a_sidecar_may_restart_twice() {
     let with_gate = || {
         let mut world = World::new(Mode::Sidecar);
