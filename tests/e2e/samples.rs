@@ -12,13 +12,14 @@ use crate::user::{Machine, User, ray_environment};
 /// How long one cluster may take on a busy machine.
 const EACH: Duration = Duration::from_secs(300);
 /// What one machine without the cloud cannot have, as it appears in manifests.
-const ELSEWHERE: [(&str, &str); 6] = [
+const ELSEWHERE: [(&str, &str); 7] = [
     ("nvidia.com/gpu", "a GPU"),
     ("google.com/tpu", "a TPU"),
     ("cloud.google.com", "Google Cloud"),
     ("gke-", "Google Cloud"),
     ("nodeSelector", "a node with labels of its own"),
     ("tlsOptions", "cert-manager"),
+    ("gvisor", "gVisor from the Internet"),
 ];
 /// The manifests are made for bigger machines; what they declare is not what they use.
 const NODE: [&str; 7] = [
@@ -136,6 +137,11 @@ fn impossible(documents: &[Value]) -> Option<String> {
     if let Some((_, what)) = ELSEWHERE.iter().find(|(part, _)| text.contains(part)) {
         return Some((*what).to_owned());
     }
+    // Their workers are ready once they serve, and there is no way out of the pods' network.
+    let fetches = |d: &Value| d["spec"]["serveConfigV2"].as_str().is_some_and(|config| config.contains("https://"));
+    if documents.iter().any(fetches) {
+        return Some("its application from the Internet".to_owned());
+    }
     let brings = |d: &Value| match d["kind"].as_str() {
         Some("RayCluster" | "RayService") => true,
         Some("RayJob") => d["spec"]["rayClusterSpec"].is_object(),
@@ -157,23 +163,27 @@ async fn bring_up(user: &User, documents: &[Value]) -> Result<(), Trouble> {
     for document in documents {
         let (kind, name) = (document["kind"].as_str().unwrap_or_default(), document["metadata"]["name"].as_str());
         let Some(name) = name.filter(|_| kind.starts_with("Ray")) else { continue };
-        let ready = user.until(kind, name, |status| {
-            let state = match kind {
-                "RayCluster" => &status["state"],
-                "RayJob" => &status["rayClusterStatus"]["state"],
-                _ => {
-                    let of = |which: &str| status[which]["rayClusterStatus"]["state"] == "ready";
-                    return (of("activeServiceStatus") || of("pendingServiceStatus")).then_some(());
-                }
-            };
-            (state == "ready").then_some(())
-        });
+        let ready = async {
+            let cluster = user.until(kind, name, |status| cluster_of(kind, name, status)).await;
+            user.until_ready(&cluster).await;
+        };
         tokio::select! {
             () = ready => {}
             why = missing_image(user) => return Err(Trouble::NoImage(why)),
         }
     }
     Ok(())
+}
+
+/// The name of the cluster that a resource is or has.
+fn cluster_of(kind: &str, name: &str, status: &Value) -> Option<String> {
+    let path: &[&str] = match kind {
+        "RayCluster" => return Some(name.to_owned()),
+        "RayJob" => &["/rayClusterName"],
+        _ => &["/activeServiceStatus/rayClusterName", "/pendingServiceStatus/rayClusterName"],
+    };
+    let names = path.iter().filter_map(|path| status.pointer(path)?.as_str());
+    names.into_iter().find(|name| !name.is_empty()).map(str::to_owned)
 }
 
 /// Answers when a pod asks for an image that has no local environment.

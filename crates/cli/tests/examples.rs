@@ -26,7 +26,10 @@ fn examples() -> Vec<PathBuf> {
 #[test]
 fn examples_lint() {
     let output = Command::new(env!("CARGO_BIN_EXE_manta")).arg("lint").args(examples()).output().unwrap();
-    assert_eq!((output.status.code(), &*String::from_utf8_lossy(&output.stdout)), (Some(0), ""));
+    let said = String::from_utf8_lossy(&output.stdout);
+    // Kinds of Kubernetes itself are skipped with a note.
+    let findings: Vec<&str> = said.lines().filter(|line| !line.contains(": note: ")).collect();
+    assert_eq!((output.status.code(), findings), (Some(0), Vec::new()));
 }
 
 #[test]
