@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
 use crate::jobs;
 use crate::user::{User, head_only, is_ready, poll};
@@ -47,13 +47,21 @@ fn kubectl_command(user: &User) -> Command {
     command
 }
 
-/// Asks the dashboard through a port-forward.
+/// Asks the dashboard behind `kubectl port-forward`.
 async fn through_a_forwarded_port(user: &User, pod: &str) -> String {
-    let mut forward = user.pods().portforward(pod, &[8265]).await.expect("a forward");
-    let mut stream = forward.take_stream(8265).expect("a stream");
+    let mut command = tokio::process::Command::from(kubectl_command(user));
+    command.args(["port-forward", &format!("pod/{pod}"), ":8265"]).stdout(Stdio::piped()).kill_on_drop(true);
+    let mut forward = command.spawn().expect("kubectl");
+    let mut said = String::new();
+    let mut lines = BufReader::new(forward.stdout.take().expect("its output"));
+    lines.read_line(&mut said).await.expect("a line");
+    let port = said.strip_prefix("Forwarding from 127.0.0.1:").and_then(|rest| rest.split(' ').next());
+    let port: u16 = port.and_then(|port| port.parse().ok()).unwrap_or_else(|| panic!("no port in {said:?}"));
+    let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.expect("a connection");
     stream.write_all(b"GET /api/version HTTP/1.0\r\nHost: x\r\n\r\n").await.expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("an answer");
+    forward.kill().await.expect("killed");
     answer
 }
 

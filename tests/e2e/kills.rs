@@ -20,6 +20,9 @@ pub(crate) fn nothing_is_left_after_a_kill() {
     let links = names_in(Path::new("/sys/class/net"));
     for round in 0..rounds() {
         let mut up = Up::start(Arc::clone(&folder), &["--in-memory", "-f", manifest.to_str().expect("a path")]);
+        if round > 0 {
+            up.until_printed("an earlier run");
+        }
         // Now early, now late: the kill must not care.
         match round % 3 {
             0 => up.until_printed("Running 1/1"),

@@ -13,6 +13,7 @@ mod narrate;
 mod neighbours;
 mod options;
 
+use crate::output::say;
 use anyhow::Context;
 use kube::{Api, Client};
 use manta_agent::images::Catalog;
@@ -113,7 +114,7 @@ where
 {
     options.start_logging();
     if let Some(found) = found {
-        tracing::info!("{found}");
+        say(&found);
     }
     match reduced {
         None => {
@@ -213,6 +214,9 @@ impl Local {
     }
 }
 
+/// A busy machine may be slow; a broken one must not wait for ever.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 async fn install_crds(client: &Client) -> anyhow::Result<()> {
     use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
     use kube::api::{Patch, PatchParams};
@@ -222,7 +226,7 @@ async fn install_crds(client: &Client) -> anyhow::Result<()> {
         let name = crd.metadata.name.clone().unwrap_or_default();
         api.patch(&name, &PatchParams::apply("manta").force(), &Patch::Apply(&crd)).await?;
         let established = await_condition(api.clone(), &name, conditions::is_crd_established());
-        tokio::time::timeout(Duration::from_secs(10), established)
+        tokio::time::timeout(PATIENCE, established)
             .await
             .with_context(|| format!("the CRD {name} is not served"))??;
     }
