@@ -12,7 +12,9 @@ use http::header::{ACCEPT, HeaderValue};
 use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::request::Request;
-use manta_logic::action::{Accept, Action, DRAWN_WHEN_WRITTEN, Event, Failure, Kind, Outcome, Stage, Target, Todo};
+use manta_logic::action::{
+    Accept, Action, Body, DRAWN_WHEN_WRITTEN, Event, Failure, Kind, Outcome, Stage, Target, Todo,
+};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -136,14 +138,13 @@ impl Actor {
         }
     }
 
-    async fn create(&self, owner: &Target, todo: &Todo, target: &Target, body: &Value) -> Result<(), kube::Error> {
-        let bytes = match target.kind {
+    async fn create(&self, owner: &Target, todo: &Todo, target: &Target, body: &Body) -> Result<(), kube::Error> {
+        let text = match target.kind {
             Kind::Secret => with_token(body),
-            _ => serde_json::to_vec(body),
+            _ => body.text().to_owned(),
         };
-        let bytes = bytes.map_err(kube::Error::SerdeError)?;
         let request = Request::new(collection(target))
-            .create(&PostParams::default(), bytes)
+            .create(&PostParams::default(), text.into_bytes())
             .map_err(kube::Error::BuildRequest)?;
         let made = send(&self.client, request).await?;
         self.in_flight.created(owner, target, todo.group.as_deref(), made.metadata.uid);
@@ -151,8 +152,8 @@ impl Actor {
         Ok(())
     }
 
-    async fn replace(&self, target: &Target, body: &Value) -> Result<(), kube::Error> {
-        let bytes = serde_json::to_vec(body).map_err(kube::Error::SerdeError)?;
+    async fn replace(&self, target: &Target, body: &Body) -> Result<(), kube::Error> {
+        let bytes = body.text().as_bytes().to_vec();
         let request = Request::new(collection(target))
             .replace(&target.name, &PostParams::default(), bytes)
             .map_err(kube::Error::BuildRequest)?;
@@ -247,12 +248,12 @@ fn verb(action: &Action) -> &'static str {
 }
 
 /// The Secret with a fresh token in place of the placeholder.
-fn with_token(body: &Value) -> Result<Vec<u8>, serde_json::Error> {
-    let mut body = body.clone();
+fn with_token(body: &Body) -> String {
+    let mut body = body.value();
     if let Some(data) = body.get_mut("stringData").and_then(Value::as_object_mut) {
         for value in data.values_mut().filter(|value| *value == DRAWN_WHEN_WRITTEN) {
             *value = Value::String(crate::token::draw());
         }
     }
-    serde_json::to_vec(&body)
+    body.to_string()
 }

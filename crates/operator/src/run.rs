@@ -20,10 +20,15 @@ use manta_logic::config::Config;
 use manta_logic::{job, service};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info};
+
+/// Passes that may be under way at once: each holds a parsed object and what it wants made, and has nothing to wait for
+/// but the API server. What is due meanwhile stays in the queue, where changes come together.
+const PASSES: usize = 32;
 
 /// How the operator is to run.
 #[derive(Clone, Debug, Default)]
@@ -127,10 +132,15 @@ pub(crate) async fn run_as(
         () = term.elected.cancelled() => info!("the operator runs"),
     }
     let passes = TaskTracker::new();
+    let room = Arc::new(Semaphore::new(PASSES));
     loop {
+        let next = async {
+            let place = Arc::clone(&room).acquire_owned().await;
+            (place, op.queue.next().await)
+        };
         tokio::select! {
             () = stop.cancelled() => break,
-            (target, waited) = op.queue.next() => {
+            (place, (target, waited)) = next => {
                 let (op, lost) = (Arc::clone(&op), term.lost.clone());
                 op.metrics.pass_begins(&target, waited);
                 passes.spawn(async move {
@@ -138,6 +148,7 @@ pub(crate) async fn run_as(
                     let Some(next) = lost.run_until_cancelled(guarded_pass(&op, &target)).await else { return };
                     op.metrics.pass_ends(&target, next, start.elapsed());
                     op.queue.done(&target, next);
+                    drop(place);
                 });
             }
         }

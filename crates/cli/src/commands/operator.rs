@@ -46,8 +46,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     for note in &arguments.notes {
         info!("{note}");
     }
-    // Two threads: one busy decoding a long list must not keep the other from answering.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    // One thread: nothing takes it for longer than a page of a list, and handing work from thread to thread was a tenth
+    // of the whole.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         let config = connect(arguments.process.kubeconfig.as_deref()).await?;
         let stop = CancellationToken::new();

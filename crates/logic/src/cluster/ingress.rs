@@ -2,7 +2,7 @@
 
 use super::observed::{LookedUp, Observed};
 use super::plan::Draft;
-use crate::action::{Accept, Action, Event, Kind, Todo, create, replace};
+use crate::action::{Accept, Action, Body, Event, Kind, Todo, create, replace};
 use crate::build;
 use crate::config::Config;
 use crate::validate::ValidCluster;
@@ -30,7 +30,7 @@ fn plan_route(seen: &Observed, valid: &ValidCluster<'_>, draft: &mut Draft) {
     let path = seen.path(&name);
     draft.push(
         Todo::new(
-            Action::Create { target: seen.target(Kind::Route, &name), body: Box::new(route) },
+            Action::Create { target: seen.target(Kind::Route, &name), body: Body::of(&route) },
             "enableIngress is set",
         )
         .done(Event::normal("CreatedRoute", "Create", format!("Created route {path}")))

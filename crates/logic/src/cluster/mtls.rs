@@ -5,7 +5,7 @@
 
 use super::observed::{LookedUp, Observed};
 use super::plan::{Draft, is_ours};
-use crate::action::{Action, Event, Kind, Stage, Target, Todo, Wake, replace};
+use crate::action::{Action, Body, Event, Kind, Stage, Target, Todo, Wake, replace};
 use crate::build::{cluster_facts as facts, mtls as objects};
 use crate::config::Config;
 use crate::labels::{HEAD, NODE_TYPE, WORKER};
@@ -49,7 +49,7 @@ pub fn plan(seen: &Observed, now: Timestamp, cfg: &Config) -> Plan {
             None if seen.in_flight.is_creating(kind, &name) => {}
             None => plan.stages.push(vec![
                 Todo::new(
-                    Action::Create { target: seen.target(kind, &name), body: Box::new(wanted) },
+                    Action::Create { target: seen.target(kind, &name), body: Body::of(&wanted) },
                     "tlsOptions asks for it",
                 )
                 .failed(failed(step)),

@@ -5,7 +5,7 @@
 
 use super::missed::{self, Missed, due};
 use super::observed::Observed;
-use crate::action::{Accept, Action, Event, Kind, Outcome, Stage, Target, Todo, Wake};
+use crate::action::{Accept, Action, Body, Event, Kind, Outcome, Stage, Target, Todo, Wake};
 use crate::build::owner::controller_reference;
 use crate::config::Config;
 use crate::go_shape;
@@ -70,7 +70,7 @@ fn start(seen: &Observed, run: Timestamp) -> Stage {
     let name = job_name(seen.name(), run);
     let target = Target::new(Kind::RayJob, seen.namespace(), &name);
     let failed = format!("Failed to create RayJob {}/{name}: ", seen.namespace());
-    let action = Action::Create { target, body: Box::new(body(seen, &name, run)) };
+    let action = Action::Create { target, body: Body::of(&body(seen, &name, run)) };
     let why = format!("the run of {} is due", scheduled(run));
     vec![
         Todo::new(action, why)

@@ -1,7 +1,7 @@
 //! The RayJob's own head Service, which leads to whatever cluster the job runs on now.
 
 use super::plan::Pass;
-use crate::action::{Accept, Action, Event, Kind, Target, Todo};
+use crate::action::{Accept, Action, Body, Event, Kind, Target, Todo};
 use crate::build::cluster_facts::Creator;
 use crate::build::owner_head_service;
 use crate::labels;
@@ -16,7 +16,7 @@ pub(super) fn plan(pass: &mut Pass<'_>, cluster: &RayCluster) {
     let path = pass.path(&name);
     let Some(existing) = &pass.seen.head_service else {
         let body = serde_json::to_value(&service).unwrap_or_default();
-        let todo = Todo::new(Action::Create { target, body: Box::new(body) }, "the job's head needs a stable name")
+        let todo = Todo::new(Action::Create { target, body: Body::of(&body) }, "the job's head needs a stable name")
             .done(Event::normal("CreatedService", "Create", format!("Created the service {path}")))
             .failed(Event::warning("FailedToCreateService", "Create", format!("Failed to create the service {path}, ")))
             .accept(Accept::AlreadyExists);

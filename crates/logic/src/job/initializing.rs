@@ -8,7 +8,7 @@ use super::phase::{Attempt, deployment};
 use super::plan::Pass;
 use super::submitter_state::sidecar_ended;
 use super::{cluster, deadline};
-use crate::action::{Accept, Action, Event, Kind, Target, Todo};
+use crate::action::{Accept, Action, Body, Event, Kind, Target, Todo};
 use crate::build::submitter::Submitter;
 use crate::names;
 use crate::scheduler;
@@ -132,7 +132,7 @@ pub(super) fn submit(
     };
     let target = Target::new(Kind::Job, pass.seen.namespace(), pass.seen.name());
     pass.then(
-        Todo::new(Action::Create { target, body: Box::new(body) }, "the job must be handed to Ray")
+        Todo::new(Action::Create { target, body: Body::of(&body) }, "the job must be handed to Ray")
             .done(Event::normal("CreatedRayJobSubmitter", "Create", format!("Created Kubernetes Job {path}")))
             .failed(failed(""))
             .accept(accept),

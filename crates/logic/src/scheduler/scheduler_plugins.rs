@@ -8,7 +8,7 @@
 
 use super::demand::Demand;
 use super::{Gang, Marks, Parent, is_gang};
-use crate::action::{Accept, Action, Event, Kind, PodGroupApi, Todo, merge_difference};
+use crate::action::{Accept, Action, Body, Event, Kind, PodGroupApi, Todo, merge_difference};
 use crate::cluster::Observed;
 use crate::view::WholeView;
 use manta_api::{API_VERSION, RayCluster};
@@ -55,7 +55,7 @@ fn create(seen: &Observed, demand: &Demand) -> Todo {
         },
         "spec": demand.to_json(),
     });
-    let action = Action::Create { target: seen.target(KIND, seen.name()), body: Box::new(body) };
+    let action = Action::Create { target: seen.target(KIND, seen.name()), body: Body::of(&body) };
     let failed = format!("Failed to create PodGroup {}: ", seen.path(seen.name()));
     Todo::new(action, "the Pods are placed as one")
         .failed(Event::warning("FailedToCreatePodGroup", "Create", failed))

@@ -122,12 +122,12 @@ fn what_every_scheduler_marks_and_makes() {
         let mut of_job = ObjectMeta::default();
         mark_cluster(&job, &config, &mut of_job);
         let gang = gather_cluster(&seen(cluster), &config);
-        let made: Vec<&Value> = gang
+        let made: Vec<Value> = gang
             .stages
             .iter()
             .flatten()
             .map(|todo| match &todo.action {
-                Action::Create { body, .. } => &**body,
+                Action::Create { body, .. } => body.value(),
                 other => panic!("{other:?}"),
             })
             .collect();

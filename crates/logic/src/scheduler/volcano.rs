@@ -9,7 +9,7 @@
 
 use super::demand::{Demand, Resources};
 use super::{Gang, Marks, Parent, has_selector};
-use crate::action::{Accept, Action, Event, Kind, PodGroupApi, Target, Todo, merge_difference};
+use crate::action::{Accept, Action, Body, Event, Kind, PodGroupApi, Target, Todo, merge_difference};
 use crate::build::cluster_facts::{self as facts, Creator};
 use crate::build::owner::controller_reference;
 use crate::build::submitter;
@@ -129,7 +129,7 @@ fn sync(parent: Parent<'_>, known: Option<&WholeView>, demand: &Demand) -> Gang 
     match pod_group(parent, &name, demand) {
         Ok(body) => {
             let target = Target::new(KIND, parent.namespace(), &name);
-            let action = Action::Create { target, body: Box::new(body) };
+            let action = Action::Create { target, body: Body::of(&body) };
             let todo = Todo::new(action, "the Pods are placed as one").failed(failed(""));
             Gang::doing(todo.accept(Accept::AlreadyExists))
         }

@@ -8,7 +8,7 @@
 
 use super::demand::Demand;
 use super::{Gang, Marks, Parent};
-use crate::action::{Accept, Action, Event, Kind, PodGroupApi, Todo};
+use crate::action::{Accept, Action, Body, Event, Kind, PodGroupApi, Todo};
 use crate::build::cluster_facts as facts;
 use crate::build::owner::cluster_reference;
 use crate::cluster::Observed;
@@ -170,7 +170,7 @@ impl Scene<'_> {
             },
             "spec": spec,
         });
-        let action = Action::Create { target: self.seen.target(kind, name), body: Box::new(body) };
+        let action = Action::Create { target: self.seen.target(kind, name), body: Body::of(&body) };
         Todo::new(action, "the Pods are placed as one")
     }
 

@@ -2,7 +2,7 @@
 
 use super::plan::{Pass, Side};
 use super::upgrade::{Match, compare};
-use crate::action::{Accept, Action, Event, Kind, Todo};
+use crate::action::{Accept, Action, Body, Event, Kind, Todo};
 use crate::build::cluster_facts as facts;
 use crate::build::owner::controller_reference;
 use crate::config::KUBERAY_VERSION;
@@ -60,7 +60,7 @@ fn create(pass: &mut Pass<'_>, name: &str) {
         },
         "spec": go_spec(&spec),
     });
-    let action = Action::Create { target: pass.target(Kind::RayCluster, name), body: Box::new(body) };
+    let action = Action::Create { target: pass.target(Kind::RayCluster, name), body: Body::of(&body) };
     pass.then(
         Todo::new(action, "the service needs a cluster")
             .done(Event::normal("CreatedRayCluster", "Create", format!("Created the RayCluster {path}")))
@@ -105,7 +105,7 @@ fn update(pass: &mut Pass<'_>, side: Side, cluster: &RayCluster) {
         Side::Active => "active",
         Side::Pending => "pending",
     };
-    let action = Action::Replace { target: pass.target(Kind::RayCluster, name), body: Box::new(body) };
+    let action = Action::Replace { target: pass.target(Kind::RayCluster, name), body: Body::of(&body) };
     pass.then(
         Todo::new(action, "the spec has changed in a way that the cluster can follow")
             .done(Event::normal("UpdatedRayCluster", "Update", format!("Updated the {word} RayCluster {path}")))

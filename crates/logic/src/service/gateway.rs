@@ -5,7 +5,7 @@ use super::plan::{Pass, Side};
 use super::serve::Ready;
 use super::services;
 use super::traffic::{Traffic, Weights, weights};
-use crate::action::{Accept, Action, Event, Kind, Todo, create};
+use crate::action::{Accept, Action, Body, Event, Kind, Todo, create};
 use crate::build::gateway::{self as objects, Backend};
 use crate::build::{cluster_facts as facts, upgrade_serve_service};
 use crate::names;
@@ -112,7 +112,7 @@ fn gateway(pass: &mut Pass<'_>) {
     let path = pass.seen.path(&name);
     let todo = match pass.seen.gateway.as_deref() {
         None => Todo::new(
-            Action::Create { target: pass.target(Kind::Gateway, &name), body: Box::new(wanted) },
+            Action::Create { target: pass.target(Kind::Gateway, &name), body: Body::of(&wanted) },
             "gradual upgrades need a Gateway",
         )
         .done(Event::normal("CreatedGateway", "Create", format!("Created Gateway for RayService {path}")))
@@ -142,7 +142,7 @@ fn http_route(pass: &mut Pass<'_>, wanted: Value) {
     let path = pass.seen.path(&name);
     let todo = match pass.seen.http_route.as_deref() {
         None => Todo::new(
-            Action::Create { target: pass.target(Kind::HttpRoute, &name), body: Box::new(wanted) },
+            Action::Create { target: pass.target(Kind::HttpRoute, &name), body: Body::of(&wanted) },
             "requests need a way to the active cluster",
         )
         .done(Event::normal("CreatedHTTPRoute", "Create", format!("Created HTTPRoute for RayService {path}")))
@@ -167,10 +167,10 @@ fn http_route(pass: &mut Pass<'_>, wanted: Value) {
     pass.then(todo);
 }
 
-fn with_spec(live: &WholeView, wanted: &Value) -> Box<Value> {
+fn with_spec(live: &WholeView, wanted: &Value) -> Body {
     let mut body = live.object.clone();
     body["spec"] = wanted["spec"].clone();
-    Box::new(body)
+    Body::of(&body)
 }
 
 /// The shares of the traffic from now on.

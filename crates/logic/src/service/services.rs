@@ -6,7 +6,7 @@
 use super::endpoints;
 use super::plan::Pass;
 use super::serve::Ready;
-use crate::action::{Accept, Action, Event, Kind, Todo, create};
+use crate::action::{Accept, Action, Body, Event, Kind, Todo, create};
 use crate::build::{self, cluster_facts as facts};
 use crate::cluster::LookedUp;
 use crate::labels::CLUSTER;
@@ -119,7 +119,7 @@ fn lead(pass: &mut Pass<'_>, cluster: &str, name: &str, wanted: &Service) -> Opt
         }
     }
     body["spec"] = spec;
-    let todo = Todo::new(Action::Replace { target, body: Box::new(body) }, "another cluster takes over")
+    let todo = Todo::new(Action::Replace { target, body: Body::of(&body) }, "another cluster takes over")
         .done(Event::normal("UpdatedService", "Update", format!("Updated the service {path}")))
         .failed(Event::warning("FailedToUpdateService", "Update", format!("Failed to update the service {path}, ")))
         .accept(Accept::Nothing);

@@ -137,7 +137,7 @@ proptest! {
                 prop_assert!(!todo.why.is_empty(), "every action says why");
                 if let Action::Create { body, .. } = &todo.action {
                     prop_assert!(!(suspended && target.kind == Kind::Pod), "no Pod while suspended");
-                    prop_assert!(target.kind != Kind::Pod || body["metadata"]["labels"][CLUSTER] == "demo");
+                    prop_assert!(target.kind != Kind::Pod || body.value()["metadata"]["labels"][CLUSTER] == "demo");
                 }
             }
             if let Wake::At(at) = plan.wake {

@@ -304,7 +304,7 @@ impl World {
         let path = format!("{} {}", resource.kind, target.name);
         match action {
             Action::Create { body, .. } => {
-                let mut body = (**body).clone();
+                let mut body = body.value();
                 body["metadata"]["uid"] = json!(format!("uid-of-{}", target.name));
                 let exists = match target.kind {
                     Kind::RayCluster => self.seen.cluster.is_some(),

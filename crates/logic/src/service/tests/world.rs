@@ -263,7 +263,7 @@ impl World {
                     return false;
                 }
                 self.counter += 1;
-                let mut body = (**body).clone();
+                let mut body = body.value();
                 body["metadata"]["uid"] = json!(format!("uid-{}", self.counter));
                 body["metadata"]["resourceVersion"] = json!(self.counter.to_string());
                 body["metadata"]["creationTimestamp"] = json!(self.now.to_string());
@@ -273,7 +273,7 @@ impl World {
                 self.objects.insert(target.clone(), body);
             }
             Action::Replace { target, body } => {
-                assert!(self.objects.insert(target.clone(), (**body).clone()).is_some(), "{target:?} is absent");
+                assert!(self.objects.insert(target.clone(), body.value()).is_some(), "{target:?} is absent");
             }
             Action::Merge { target, patch } if target.kind == Kind::RayService => {
                 let mut object = json!({"metadata": self.service.metadata, "spec": self.service.spec});
