@@ -20,7 +20,7 @@ const GATHER: Duration = Duration::from_millis(100);
 /// with KubeRay: a RayJob mirrors the step before its cluster is ready.
 const GATHER_IN_QUIET: Duration = Duration::from_millis(3);
 /// More passes than these within the time below are not little.
-const QUIET: usize = 32;
+const QUIET: usize = 64;
 const QUIET_TIME: Duration = Duration::from_secs(1);
 /// The first and the longest wait after a failed pass.
 const FIRST_BACK_OFF: Duration = Duration::from_millis(250);
