@@ -1,19 +1,30 @@
-//! The operator against a real kube-apiserver: RayJobs.
+//! The operator against a real kube-apiserver: RayJobs, where needed with a fake Ray behind the API server's proxy.
 
 #![allow(clippy::unwrap_used)]
 
-#[allow(dead_code)]
+#[allow(dead_code, reason = "not every test needs all of it")]
+mod rays;
+#[allow(dead_code, reason = "not every test needs all of it")]
 mod scene;
 
 use anyhow::{Context, Result, bail};
-use kube::Api;
+use futures::FutureExt;
+use http::{Method, Request};
 use kube::api::{Patch, PatchParams, PostParams};
-use manta_api::RayJob;
+use kube::client::Body;
+use kube::{Api, Client};
+use manta_api::{RayJob, RayJobStatus};
+use manta_operator::Settings;
+use manta_operator::dashboard::Route;
+use rays::Rays;
 use scene::{Scene, small_cluster};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a state may take to come about on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn jobs(scene: &Scene) -> Api<RayJob> {
     Api::namespaced(scene.client.clone(), &scene.namespace)
@@ -76,4 +87,66 @@ async fn edge_23_a_submitter_that_the_server_refuses_is_told() -> Result<()> {
     let status = jobs(&scene).get("train").await?.status.context("no status")?;
     assert_eq!(status.job_deployment_status.as_deref(), Some("Initializing"));
     operator.stop().await
+}
+
+/// A client that never comes back from writing the status of a RayJob once something was submitted to Ray.
+fn crashing(client: Client, rays: &Arc<Rays>, crashed: &Arc<Notify>) -> Client {
+    let (rays, crashed) = (Arc::clone(rays), Arc::clone(crashed));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let path = request.uri().path();
+        let is_status = request.method() != Method::GET && path.contains("/rayjobs/") && path.ends_with("/status");
+        let (stop, client, crashed) = (is_status && rays.was_posted_to(), client.clone(), Arc::clone(&crashed));
+        async move {
+            if stop {
+                crashed.notify_one();
+                return std::future::pending().await;
+            }
+            client.send(request).await
+        }
+        .boxed()
+    });
+    Client::new(service, "default")
+}
+
+async fn until(jobs: &Api<RayJob>, wanted: impl Fn(&RayJobStatus) -> bool) -> Result<RayJobStatus> {
+    let mut last = None;
+    let found = tokio::time::timeout(PATIENCE, async {
+        loop {
+            let status = jobs.get("train").await?.status.unwrap_or_default();
+            if wanted(&status) {
+                return Ok::<_, anyhow::Error>(status);
+            }
+            last = Some(status);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    match found.await {
+        Ok(found) => found,
+        Err(_) => bail!("never as wanted: {last:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_between_submission_and_status_submits_once_and_records_the_end() -> Result<()> {
+    let scene = Scene::new("job-once").await?;
+    let (rays, crashed) = (Rays::new(false), Arc::new(Notify::new()));
+    let settings = || Settings { dashboard_route: Route::ApiServerProxy, ..Settings::default() };
+    let jobs = jobs(&scene);
+    let reaching = rays.client(scene.client.clone());
+    let first = scene.start_operator_with(crashing(reaching.clone(), &rays, &crashed), settings());
+    create(&scene, "train", json!({"submissionMode": "HTTPMode"})).await?;
+    tokio::time::timeout(PATIENCE, crashed.notified()).await?;
+    first.kill().await;
+
+    let status = jobs.get("train").await?.status.unwrap_or_default();
+    let (cluster, id) = (status.ray_cluster_name.unwrap(), status.job_id.unwrap());
+    assert_eq!(status.job_status, None, "nobody noted the submission");
+    rays.with(&cluster, |ray| ray.set_job(&id, &json!({"status": "SUCCEEDED"}))).await?;
+    let second = scene.start_operator_with(reaching, settings());
+    let end = until(&jobs, |status| status.job_deployment_status.as_deref() == Some("Complete")).await?;
+    assert_eq!((end.job_status.as_deref(), end.job_id), (Some("SUCCEEDED"), Some(id)));
+    let writes = rays.with(&cluster, |ray| ray.writes()).await?;
+    let submitted = writes.iter().filter(|write| write.method == "POST" && write.path == "/api/jobs/").count();
+    assert_eq!((submitted, scene.clusters().list(&Default::default()).await?.items.len()), (1, 1), "{writes:?}");
+    second.stop().await
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[allow(dead_code, reason = "not every test needs all of it")]
 mod rays;
 #[allow(dead_code, reason = "not every test needs all of it")]
 mod scene;

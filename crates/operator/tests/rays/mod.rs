@@ -13,6 +13,7 @@ use kube::{Api, Client, ResourceExt};
 use manta_testkit::FakeDashboard;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
@@ -26,12 +27,13 @@ pub(crate) struct Rays {
     outcome: Mutex<String>,
     /// Whether the API server serves the Gateway API.
     gateway_api: bool,
+    posted: AtomicBool,
 }
 
 impl Rays {
     pub(crate) fn new(gateway_api: bool) -> Arc<Self> {
         let outcome = Mutex::new("RUNNING".to_owned());
-        Arc::new(Self { dashboards: Mutex::default(), outcome, gateway_api })
+        Arc::new(Self { dashboards: Mutex::default(), outcome, gateway_api, posted: AtomicBool::new(false) })
     }
 
     /// How applications fare on clusters from now on.
@@ -57,6 +59,11 @@ impl Rays {
             })
             .await?;
         Ok(ask(started))
+    }
+
+    /// Whether something was submitted by POST, as jobs are.
+    pub(crate) fn was_posted_to(&self) -> bool {
+        self.posted.load(Ordering::SeqCst)
     }
 
     /// The configurations that a cluster was sent, in order.
@@ -101,6 +108,7 @@ impl Rays {
     async fn forward(&self, cluster: &str, rest: &str, request: Request<Body>) -> Result<Response<Body>> {
         let address = self.with(cluster, FakeDashboard::address).await?;
         let method = request.method().clone();
+        self.posted.fetch_or(method == http::Method::POST, Ordering::SeqCst);
         let body = request.into_body().collect().await?.to_bytes();
         let sent = reqwest::Client::new().request(method, format!("http://{address}{rest}")).body(body).send().await?;
         let status = sent.status();
