@@ -2,11 +2,13 @@
 //!
 //! Stages run in order, the actions of a stage side by side: a few first, then twice as many as
 //! long as all goes well, so that a quota that is used up is hit once and not a hundred times. All
-//! requests share one budget that is handed out in order of arrival; no cluster starves another.
+//! requests share one budget that is handed out in order of arrival, and one that hangs leaves it: no cluster starves
+//! another.
 
 use crate::events::{Publisher, Regarding};
 use crate::in_flight::InFlightWrites;
 use crate::look_up::Memory;
+use crate::room::Room;
 use futures::future::join_all;
 use http::header::{ACCEPT, HeaderValue};
 use kube::Client;
@@ -19,7 +21,6 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use std::sync::Arc;
-use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
 /// Writes that may be under way at once, over all objects. Each takes a connection, which costs memory.
@@ -31,16 +32,16 @@ const MANAGER: &str = "manta-operator";
 /// What we want back of an object that was written.
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
-/// The writes that may still begin; whoever holds a permit writes.
-pub(crate) fn budget() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(BUDGET))
+/// The room that all writes share.
+pub(crate) fn budget() -> Arc<Room> {
+    Arc::new(Room::new(BUDGET))
 }
 
 /// The one that writes.
 #[derive(Clone)]
 pub(crate) struct Actor {
     client: Client,
-    budget: Arc<Semaphore>,
+    budget: Arc<Room>,
     in_flight: Arc<InFlightWrites>,
     memory: Arc<Memory>,
     publisher: Publisher,
@@ -49,7 +50,7 @@ pub(crate) struct Actor {
 impl Actor {
     pub(crate) fn new(
         client: Client,
-        budget: Arc<Semaphore>,
+        budget: Arc<Room>,
         in_flight: Arc<InFlightWrites>,
         memory: Arc<Memory>,
         publisher: Publisher,
@@ -115,7 +116,7 @@ impl Actor {
     }
 
     async fn write(&self, owner: &Target, todo: &Todo) -> Result<Written, kube::Error> {
-        let Ok(_permit) = self.budget.acquire().await else { return Ok(Written::NothingToDo) };
+        let place = self.budget.enter().await;
         let target = todo.action.target();
         info!(
             action = verb(&todo.action),
@@ -125,13 +126,15 @@ impl Actor {
             why = todo.why,
             "writing"
         );
-        let result = match &todo.action {
-            Action::Create { body, .. } => self.create(owner, todo, target, body).await,
-            Action::Replace { body, .. } => self.replace(target, body).await,
-            Action::Merge { patch, .. } => self.merge(target, patch).await,
-            Action::Delete { uid, force, .. } => self.delete(owner, target, uid, *force).await,
+        let request = async {
+            match &todo.action {
+                Action::Create { body, .. } => self.create(owner, todo, target, body).await,
+                Action::Replace { body, .. } => self.replace(target, body).await,
+                Action::Merge { patch, .. } => self.merge(target, patch).await,
+                Action::Delete { uid, force, .. } => self.delete(owner, target, uid, *force).await,
+            }
         };
-        match result {
+        match place.work(request).await {
             Ok(()) => Ok(Written::Done),
             Err(error) if is_accepted(todo, &error) => Ok(Written::NothingToDo),
             Err(error) => Err(error),

@@ -22,6 +22,7 @@ pub mod platform;
 mod probes;
 pub mod process;
 pub mod queue;
+mod room;
 pub mod run;
 mod status_writer;
 pub mod stores;

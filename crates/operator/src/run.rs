@@ -10,6 +10,7 @@ use crate::in_flight::InFlightWrites;
 use crate::look_up::Memory;
 use crate::metrics::{Metrics, Telemetry};
 use crate::queue::{Next, Queue};
+use crate::room::Room;
 use crate::status_writer::StatusWriter;
 use crate::stores::Stores;
 use crate::watches::Watches;
@@ -20,14 +21,13 @@ use manta_logic::config::Config;
 use manta_logic::{job, service};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info};
 
-/// Passes that may be under way at once: each holds a parsed object and what it wants made, and has nothing to wait for
-/// but the API server. What is due meanwhile stays in the queue, where changes come together.
+/// Passes that may be under way at once, slow ones not counted: each holds a parsed object and what it wants made, and
+/// has nothing to wait for but the API server. What is due meanwhile stays in the queue, where changes come together.
 const PASSES: usize = 32;
 
 /// How the operator is to run.
@@ -132,10 +132,10 @@ pub(crate) async fn run_as(
         () = term.elected.cancelled() => info!("the operator runs"),
     }
     let passes = TaskTracker::new();
-    let room = Arc::new(Semaphore::new(PASSES));
+    let room = Room::new(PASSES);
     loop {
         let next = async {
-            let place = Arc::clone(&room).acquire_owned().await;
+            let place = room.enter().await;
             (place, op.queue.next().await)
         };
         tokio::select! {
@@ -145,10 +145,10 @@ pub(crate) async fn run_as(
                 op.metrics.pass_begins(&target, waited);
                 passes.spawn(async move {
                     let start = Instant::now();
-                    let Some(next) = lost.run_until_cancelled(guarded_pass(&op, &target)).await else { return };
+                    let pass = lost.run_until_cancelled(guarded_pass(&op, &target));
+                    let Some(next) = place.work(pass).await else { return };
                     op.metrics.pass_ends(&target, next, start.elapsed());
                     op.queue.done(&target, next);
-                    drop(place);
                 });
             }
         }

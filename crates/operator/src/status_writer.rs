@@ -5,13 +5,13 @@
 
 use crate::act::{collection, send, text};
 use crate::in_flight::InFlightWrites;
+use crate::room::Room;
 use kube::Client;
 use kube::api::PostParams;
 use kube::core::request::Request;
 use manta_logic::action::Target;
 use serde::Serialize;
 use std::sync::Arc;
-use tokio::sync::Semaphore;
 use tracing::warn;
 
 /// What became of a status write.
@@ -26,12 +26,12 @@ pub(crate) enum StatusWrite {
 /// The one that writes statuses.
 pub(crate) struct StatusWriter {
     client: Client,
-    budget: Arc<Semaphore>,
+    budget: Arc<Room>,
     in_flight: Arc<InFlightWrites>,
 }
 
 impl StatusWriter {
-    pub(crate) fn new(client: Client, budget: Arc<Semaphore>, in_flight: Arc<InFlightWrites>) -> Self {
+    pub(crate) fn new(client: Client, budget: Arc<Room>, in_flight: Arc<InFlightWrites>) -> Self {
         Self { client, budget, in_flight }
     }
 
@@ -42,8 +42,8 @@ impl StatusWriter {
         resource_version: Option<&str>,
         status: &S,
     ) -> StatusWrite {
-        let _permit = self.budget.acquire().await;
-        match self.try_write(target, resource_version, status).await {
+        let place = self.budget.enter().await;
+        match place.work(self.try_write(target, resource_version, status)).await {
             Ok(version) => {
                 // A status that says nothing new leaves the version as it was, and no watch tells of it.
                 if let Some(onto) = resource_version.filter(|onto| *onto != version) {

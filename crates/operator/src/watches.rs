@@ -28,7 +28,7 @@ const OF_A_SERVICE: &str = "kubernetes.io/service-name";
 const OF_A_CLUSTER: &str = "ray.io/cluster";
 
 /// Objects in one answer to a list: a page is in memory as a whole, as text and as objects.
-const PAGE: u32 = 250;
+const PAGE: u32 = 500;
 
 /// Starts watches and knows which run.
 pub(crate) struct Watches {
