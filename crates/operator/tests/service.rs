@@ -178,6 +178,26 @@ impl Stage {
         Load { answered, failed, task }
     }
 
+    /// Waits for the cluster that an upgrade prepares; gives its name.
+    async fn until_pending(&self) -> Result<String> {
+        let prepares = |seen: &Seen| seen.clusters.len() == 2 && !seen.pending.is_empty();
+        Ok(self.until("two clusters", prepares).await?.pending)
+    }
+
+    /// Waits until the configurations that a cluster was sent are as wanted.
+    async fn until_sent(&self, cluster: &str, wanted: impl Fn(&[String]) -> bool) -> Result<()> {
+        let sent = tokio::time::timeout(PATIENCE, async {
+            while !wanted(&self.names_sent_to(cluster).await?) {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            Ok::<_, anyhow::Error>(())
+        });
+        match sent.await {
+            Ok(sent) => sent,
+            Err(_) => bail!("{cluster} was sent {:?} only", self.names_sent_to(cluster).await?),
+        }
+    }
+
     async fn names_sent_to(&self, cluster: &str) -> Result<Vec<String>> {
         let configs = self.rays.configs(cluster).await?;
         Ok(configs.iter().map(|config| config["applications"][0]["name"].as_str().unwrap_or("?").to_owned()).collect())
@@ -270,12 +290,9 @@ async fn a_service_starts_is_upgraded_and_leaves_its_old_cluster() -> Result<()>
 
     stage.rays.set_outcome("DEPLOYING");
     stage.edit(next_version()).await?;
-    let both = stage.until("two clusters", |seen| seen.clusters.len() == 2).await?;
-    let two = both.pending.clone();
+    let two = stage.until_pending().await?;
     stage.until("configured", |seen| seen.upgrade == "BothActivePendingClustersExist").await?;
-    while stage.names_sent_to(&two).await?.is_empty() {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    stage.until_sent(&two, |names| !names.is_empty()).await?;
     let during = stage.look().await?;
     assert_eq!((during.active.clone(), during.leads_to.clone(), during.ready), (one.clone(), one.clone(), true));
 
@@ -338,10 +355,8 @@ async fn without_the_gateway_api_a_gradual_service_says_so_and_serves() -> Resul
     let note = stage.note("FailedToCreateGateway").await?;
     assert!(note.contains("install the Gateway API"), "{note}");
     stage.edit(next_version()).await?;
-    let both = stage.until("two clusters", |seen| seen.clusters.len() == 2).await?;
-    while stage.names_sent_to(&both.pending).await?.is_empty() {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    let two = stage.until_pending().await?;
+    stage.until_sent(&two, |names| !names.is_empty()).await?;
     let seen = stage.look().await?;
     assert_eq!((seen.active, seen.ready), (first.active, true), "users are served by the old cluster");
     stage.end().await
@@ -372,7 +387,7 @@ async fn clusters_deleted_by_hand_are_replaced() -> Result<()> {
     let one = stage.until_ready().await?.active;
     stage.rays.set_outcome("DEPLOYING");
     stage.edit(next_version()).await?;
-    let two = stage.until("two clusters", |seen| seen.clusters.len() == 2).await?.pending;
+    let two = stage.until_pending().await?;
 
     let uid = stage.scene.clusters().get(&two).await?.uid();
     stage.scene.clusters().delete(&two, &DeleteParams::default()).await?;
@@ -405,13 +420,7 @@ async fn what_a_head_forgot_is_sent_again_and_bad_yaml_hurts_nobody() -> Result<
     stage.create(spec()).await?;
     let one = stage.until_ready().await?.active;
     stage.rays.with(&one, |ray| ray.forget()).await?;
-    let sent_again = async {
-        while stage.names_sent_to(&one).await?.len() < 2 {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        Ok::<_, anyhow::Error>(())
-    };
-    tokio::time::timeout(PATIENCE, sent_again).await??;
+    stage.until_sent(&one, |names| names.len() >= 2).await?;
     assert_eq!(stage.names_sent_to(&one).await?, ["one", "one"]);
 
     stage.edit(json!({"serveConfigV2": "applications: ["})).await?;
@@ -421,12 +430,6 @@ async fn what_a_head_forgot_is_sent_again_and_bad_yaml_hurts_nobody() -> Result<
     assert_eq!((seen.active, seen.ready, seen.endpoints > 0), (one.clone(), true, true));
     assert_eq!(stage.names_sent_to(&one).await?.len(), 2, "nothing was sent");
     stage.edit(json!({"serveConfigV2": config("mended")})).await?;
-    let mended = async {
-        while stage.names_sent_to(&one).await?.last().map(String::as_str) != Some("mended") {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        Ok::<_, anyhow::Error>(())
-    };
-    tokio::time::timeout(PATIENCE, mended).await??;
+    stage.until_sent(&one, |names| names.last().is_some_and(|name| name == "mended")).await?;
     stage.end().await
 }
