@@ -232,6 +232,10 @@ async fn an_api_server_that_is_away_is_waited_for() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_api_server_that_is_away_for_long_ends_nothing() -> Result<()> {
     let mut plane = ControlPlane::start()?;
+    if plane.is_embedded() {
+        println!("skipped: the embedded server is one process, and keeps its port only while it runs");
+        return Ok(());
+    }
     plane.install_ray_crds().await?;
     let namespace = plane.namespace("outage").await?;
     let client = plane.client().await?;

@@ -134,18 +134,18 @@ fn write_access(folder: &Path, api_port: u16) -> Result<()> {
     write_tokens(folder)?;
     let server = format!("https://127.0.0.1:{api_port}");
     for user in User::ALL {
-        let config = kubeconfig(folder, &server, user.name(), &token(user), "default");
+        let config = kubeconfig(folder, &server, user.name(), &token(user));
         fs::write(kubeconfig_path(folder, user), config)?;
     }
     Ok(())
 }
 
 /// A kubeconfig that knows one server and one token.
-pub(super) fn kubeconfig(folder: &Path, server: &str, user: &str, token: &str, namespace: &str) -> String {
+fn kubeconfig(folder: &Path, server: &str, user: &str, token: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: test\n\
          clusters:\n- name: test\n  cluster:\n    server: {server}\n    certificate-authority: {ca}\n\
-         contexts:\n- name: test\n  context:\n    cluster: test\n    user: {user}\n    namespace: {namespace}\n\
+         contexts:\n- name: test\n  context:\n    cluster: test\n    user: {user}\n\
          users:\n- name: {user}\n  user:\n    token: {token}\n",
         ca = folder.join("ca.crt").display(),
     )

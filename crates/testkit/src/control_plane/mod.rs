@@ -21,8 +21,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ObjectMeta, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, NamedAuthInfo};
 use kube::{Api, Client, Config};
+use serde_json::json;
 
 use crate::Supervised;
 use binaries::Binaries;
@@ -183,10 +184,15 @@ impl ControlPlane {
     /// Writes a kubeconfig that has nothing but the token of this service account, and is at home in its namespace.
     pub fn kubeconfig_of_account(&self, namespace: &str, account: &str) -> Result<PathBuf> {
         let token = self.kubectl(&["create", "token", account, "--namespace", namespace, "--duration=24h"])?;
-        let server =
-            self.kubectl(&["config", "view", "--minify", "--output=jsonpath={.clusters[0].cluster.server}"])?;
+        let mut config = Kubeconfig::read_from(self.kubeconfig_path())?;
+        for context in config.contexts.iter_mut().filter_map(|named| named.context.as_mut()) {
+            context.namespace = Some(namespace.to_owned());
+        }
+        for NamedAuthInfo { auth_info, .. } in &mut config.auth_infos {
+            *auth_info = Some(serde_json::from_value(json!({"token": token.trim()}))?);
+        }
         let path = self.folder.join(format!("{namespace}-{account}.kubeconfig"));
-        fs::write(&path, daemons::kubeconfig(&self.folder, &server, account, token.trim(), namespace))?;
+        fs::write(&path, serde_saphyr::to_string(&config)?)?;
         Ok(path)
     }
 
@@ -284,6 +290,11 @@ impl ControlPlane {
     /// Starts the API server again, at the same address, and waits until it serves.
     pub fn start_apiserver(&mut self) -> Result<()> {
         self.own_daemons()?.start_apiserver()
+    }
+
+    /// Whether this is `manta apiserver`, by itself.
+    pub fn is_embedded(&self) -> bool {
+        matches!(self.runs, Runs::Embedded(_))
     }
 
     fn own_daemons(&mut self) -> Result<&mut Daemons> {
