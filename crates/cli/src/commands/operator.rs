@@ -46,8 +46,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     for note in &arguments.notes {
         info!("{note}");
     }
-    // One thread: nothing takes it for longer than a page of a list, and handing work from thread to thread was a tenth
-    // of the whole.
+    // One thread: nothing takes it for longer than a page of a list, and waking others costs more than the work.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         let config = connect(arguments.process.kubeconfig.as_deref()).await?;
