@@ -19,8 +19,9 @@ const AGAIN: Duration = Duration::from_millis(200);
 pub(super) async fn run(cluster: Arc<Cluster>) {
     let mut feed = Feed::new(&cluster, TABLE);
     loop {
-        let ending = serve_stored(&cluster);
-        establish(&cluster);
+        let definitions = stored(&cluster);
+        let ending = serve(&cluster, &definitions);
+        establish(&cluster, &definitions);
         if ending {
             let _ = tokio::time::timeout(AGAIN, feed.next()).await;
         } else {
@@ -30,10 +31,14 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
     }
 }
 
-/// Serves every stored definition; true if one of them is on its way out.
-pub(crate) fn serve_stored(cluster: &Cluster) -> bool {
-    let definitions = stored(cluster);
-    cluster.registry.define(&definitions);
+/// Serves every stored definition.
+pub(crate) fn serve_stored(cluster: &Cluster) {
+    serve(cluster, &stored(cluster));
+}
+
+/// Serves exactly these definitions; true if one of them is on its way out.
+fn serve(cluster: &Cluster, definitions: &[Value]) -> bool {
+    cluster.registry.define(definitions);
     let going = |definition: &&Value| definition["metadata"]["deletionTimestamp"].is_string();
     let mut ending = false;
     for definition in definitions.iter().filter(going) {
@@ -47,14 +52,15 @@ fn stored(cluster: &Cluster) -> Vec<Value> {
     page.map(|page| page.entries).unwrap_or_default().iter().map(|entry| entry.value()).collect()
 }
 
-/// Says of every definition that is served that it is.
-fn establish(cluster: &Cluster) {
+/// Says of these definitions, which are served, that they are. One stored since then has to wait for its turn: a client
+/// that sees it established asks for its objects at once.
+fn establish(cluster: &Cluster, served: &[Value]) {
     let resource = cluster.registry.builtin("apiextensions.k8s.io", "customresourcedefinitions");
-    for definition in stored(cluster) {
+    for definition in served {
         if definition["metadata"]["deletionTimestamp"].is_string() {
             continue;
         }
-        let status = established(&definition, &cluster.clock.stamp());
+        let status = established(definition, &cluster.clock.stamp());
         if definition["status"] == status {
             continue;
         }
