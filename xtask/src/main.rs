@@ -1,6 +1,7 @@
 //! The tasks behind the Makefile: `make help` lists them.
 
 mod bench;
+mod cargo_test;
 mod chart;
 mod check;
 mod operator;

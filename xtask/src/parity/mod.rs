@@ -18,10 +18,10 @@ use manta_testkit::audit::Request;
 use manta_testkit::{ControlPlane, Options};
 use serde_json::Value;
 
+use crate::cargo_test::Counts;
 use crate::chart::Chart;
 use crate::operator::{self, Build, Operator, OperatorArgs, Rights};
 use crate::process::{Outcome, block_on, cargo, passes, say};
-use crate::test::Counts;
 use crate::workspace;
 use deviations::Deviations;
 use schedulers::Scheduler;

@@ -17,10 +17,10 @@ use kube::{Api, Client};
 use manta_testkit::{ControlPlane, Kubelet, Options, User};
 use serde_json::{Value, json};
 
+use crate::cargo_test::Counts;
 use crate::operator::{Build, Operator, OperatorArgs, Rights};
 use crate::parity::{DEFAULT_KINDS, Kind, case_name, chosen_cases, read_case};
 use crate::process::{block_on, say};
-use crate::test::Counts;
 use crate::workspace;
 use restore::Restore;
 
