@@ -187,6 +187,25 @@ pub fn merge_difference(from: &Value, to: &Value) -> Value {
     Value::Object(removed.chain(changed).collect())
 }
 
+/// Applies a merge patch, as the API server does: the other way of [`merge_difference`], for worlds without a server.
+#[cfg(test)]
+pub(crate) fn merge(object: &mut Value, patch: &Value) {
+    let Value::Object(fields) = patch else {
+        object.clone_from(patch);
+        return;
+    };
+    if !object.is_object() {
+        *object = Value::Object(serde_json::Map::new());
+    }
+    for (key, value) in fields {
+        if value.is_null() {
+            object.as_object_mut().unwrap().remove(key);
+        } else {
+            merge(&mut object[key], value);
+        }
+    }
+}
+
 /// An action with its reason and what follows from it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Todo {

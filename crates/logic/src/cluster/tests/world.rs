@@ -1,6 +1,6 @@
 //! One RayCluster and its objects, in memory: plans are carried out at once and seen at once.
 
-use crate::action::{Accept, Action, Event, Failure, Kind, Outcome, Target, Todo};
+use crate::action::{Accept, Action, Event, Failure, Kind, Outcome, Target, Todo, merge};
 use crate::cluster::{InFlight, LookedUp, Observed, Plan, StatusUpdate, needs_write, plan, settle};
 use crate::config::Config;
 use crate::labels;
@@ -333,22 +333,4 @@ impl World {
 
 fn view<V: serde::de::DeserializeOwned>(object: Value) -> V {
     serde_json::from_value(object).unwrap()
-}
-
-fn merge(object: &mut Value, patch: &Value) {
-    match patch {
-        Value::Object(fields) => {
-            if !object.is_object() {
-                *object = json!({});
-            }
-            for (key, value) in fields {
-                if value.is_null() {
-                    object.as_object_mut().unwrap().remove(key);
-                } else {
-                    merge(&mut object[key], value);
-                }
-            }
-        }
-        value => object.clone_from(value),
-    }
 }

@@ -1,6 +1,6 @@
 //! RayJobs, clusters, and a world of plain values in which a plan's writes take effect.
 
-use crate::action::{Accept, Action, Event, EventKind, Kind, Outcome, Target, Wake};
+use crate::action::{Accept, Action, Event, EventKind, Kind, Outcome, Target, Wake, merge};
 use crate::config::Config;
 use crate::job::dashboard::{Answer, Ask, Heard, JobInfo, Stop};
 use crate::job::{Mode, Observed, Plan, plan, settle};
@@ -327,18 +327,18 @@ impl World {
             }
             Action::Merge { patch, .. } => match target.kind {
                 Kind::RayJob => {
-                    merge(&mut self.seen.job, patch);
+                    merge_into(&mut self.seen.job, patch);
                     let held = self.seen.job.metadata.finalizers.iter().flatten().count() > 0;
                     self.job_is_gone = self.seen.job.metadata.deletion_timestamp.is_some() && !held;
                 }
-                Kind::RayCluster => merge(self.seen.cluster.as_mut().expect("a cluster"), patch),
+                Kind::RayCluster => merge_into(self.seen.cluster.as_mut().expect("a cluster"), patch),
                 Kind::Service => {
                     let service = self.seen.head_service.as_mut().expect("a Service");
                     service.spec = read(patch["spec"].clone());
                 }
                 Kind::PodGroup(_) => {
                     let group = self.seen.pod_group.as_mut().expect("a PodGroup");
-                    merge_value(&mut group.object, patch);
+                    merge(&mut group.object, patch);
                 }
                 kind => panic!("patches a {kind:?}"),
             },
@@ -378,25 +378,8 @@ fn read<T: serde::de::DeserializeOwned>(body: Value) -> T {
     serde_json::from_value(body).unwrap()
 }
 
-fn merge<T: serde::Serialize + serde::de::DeserializeOwned>(object: &mut T, patch: &Value) {
+fn merge_into<T: serde::Serialize + serde::de::DeserializeOwned>(object: &mut T, patch: &Value) {
     let mut value = serde_json::to_value(&*object).unwrap();
-    merge_value(&mut value, patch);
+    merge(&mut value, patch);
     *object = serde_json::from_value(value).unwrap();
-}
-
-fn merge_value(value: &mut Value, patch: &Value) {
-    let Value::Object(fields) = patch else {
-        *value = patch.clone();
-        return;
-    };
-    if !value.is_object() {
-        *value = json!({});
-    }
-    for (key, field) in fields {
-        if field.is_null() {
-            value.as_object_mut().unwrap().remove(key);
-        } else {
-            merge_value(&mut value[key.as_str()], field);
-        }
-    }
 }

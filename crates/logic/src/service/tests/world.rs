@@ -3,7 +3,7 @@
 //! A [`World::step`] takes two seconds: clusters get their Pods, endpoints follow labels and readiness, the plan is
 //! carried out and seen at once, and the poller asks once.
 
-use crate::action::{Accept, Action, Event, Failure, Kind, Outcome, Target, Todo};
+use crate::action::{Accept, Action, Event, Failure, Kind, Outcome, Target, Todo, merge};
 use crate::cluster::LookedUp;
 use crate::config::Config;
 use crate::labels::annotation::DELETE_AFTER;
@@ -630,22 +630,4 @@ fn route_status(gateway: &str) -> Value {
 
 fn view<V: serde::de::DeserializeOwned>(object: Value) -> V {
     serde_json::from_value(object).unwrap()
-}
-
-fn merge(object: &mut Value, patch: &Value) {
-    match patch {
-        Value::Object(fields) => {
-            if !object.is_object() {
-                *object = json!({});
-            }
-            for (key, value) in fields {
-                if value.is_null() {
-                    object.as_object_mut().unwrap().remove(key);
-                } else {
-                    merge(&mut object[key], value);
-                }
-            }
-        }
-        value => object.clone_from(value),
-    }
 }
