@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
+use kube::config::{Kubeconfig, NamedAuthInfo};
+use serde_json::json;
 
 use super::binaries::Binaries;
 use super::{Options, User, block_on, certificates, client_from};
@@ -149,6 +151,15 @@ fn kubeconfig(folder: &Path, server: &str, user: &str, token: &str) -> String {
          users:\n- name: {user}\n  user:\n    token: {token}\n",
         ca = folder.join("ca.crt").display(),
     )
+}
+
+/// The same server with another token, and nothing else to prove who one is.
+pub(super) fn with_token(config: &Kubeconfig, token: &str) -> Result<Kubeconfig> {
+    let mut config = config.clone();
+    for NamedAuthInfo { auth_info, .. } in &mut config.auth_infos {
+        *auth_info = Some(serde_json::from_value(json!({"token": token}))?);
+    }
+    Ok(config)
 }
 
 fn etcd_command(program: &Path, folder: &Path, port: u16, peer_port: u16) -> Command {

@@ -5,8 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use kube::config::{Kubeconfig, NamedAuthInfo};
-use serde_json::json;
+use kube::config::Kubeconfig;
 
 use super::{Options, User, daemons};
 use crate::Supervised;
@@ -28,16 +27,9 @@ pub(super) fn start(manta: &Path, folder: &Path, options: Options) -> Result<Sup
     // It writes the file once it answers.
     daemons::wait_until("manta apiserver is ready", || daemon.check(), || Ok(written.is_file()))?;
     let config = Kubeconfig::read_from(&written).context("the kubeconfig of manta apiserver")?;
-    User::ALL.into_iter().try_for_each(|user| write_kubeconfig(folder, &config, user))?;
-    Ok(daemon)
-}
-
-/// The server's own kubeconfig, with another token.
-fn write_kubeconfig(folder: &Path, config: &Kubeconfig, user: User) -> Result<()> {
-    let mut config = config.clone();
-    for NamedAuthInfo { auth_info, .. } in &mut config.auth_infos {
-        *auth_info = Some(serde_json::from_value(json!({"token": daemons::token(user)}))?);
+    for user in User::ALL {
+        let config = daemons::with_token(&config, &daemons::token(user))?;
+        fs::write(daemons::kubeconfig_path(folder, user), serde_saphyr::to_string(&config)?)?;
     }
-    fs::write(daemons::kubeconfig_path(folder, user), serde_saphyr::to_string(&config)?)?;
-    Ok(())
+    Ok(daemon)
 }

@@ -21,9 +21,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ObjectMeta, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig, NamedAuthInfo};
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use serde_json::json;
 
 use crate::Supervised;
 use binaries::Binaries;
@@ -184,12 +183,9 @@ impl ControlPlane {
     /// Writes a kubeconfig that has nothing but the token of this service account, and is at home in its namespace.
     pub fn kubeconfig_of_account(&self, namespace: &str, account: &str) -> Result<PathBuf> {
         let token = self.kubectl(&["create", "token", account, "--namespace", namespace, "--duration=24h"])?;
-        let mut config = Kubeconfig::read_from(self.kubeconfig_path())?;
+        let mut config = daemons::with_token(&Kubeconfig::read_from(self.kubeconfig_path())?, token.trim())?;
         for context in config.contexts.iter_mut().filter_map(|named| named.context.as_mut()) {
             context.namespace = Some(namespace.to_owned());
-        }
-        for NamedAuthInfo { auth_info, .. } in &mut config.auth_infos {
-            *auth_info = Some(serde_json::from_value(json!({"token": token.trim()}))?);
         }
         let path = self.folder.join(format!("{namespace}-{account}.kubeconfig"));
         fs::write(&path, serde_saphyr::to_string(&config)?)?;
