@@ -1,51 +1,26 @@
 //! kubectl, as people use it, against this server.
 
+#[allow(dead_code, reason = "not every test needs all of it")]
+mod served;
+
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::path::Path;
 
-use manta_apiserver::{Options, Server};
-use manta_testkit::ControlPlane;
+use manta_apiserver::Options;
+use served::Served;
 
-/// A server with a listener, and kubectl pointed at it.
-struct Cluster {
-    server: Option<Server>,
-    runtime: tokio::runtime::Runtime,
-    folder: tempfile::TempDir,
-}
+/// A server that stores, and kubectl pointed at it.
+struct Cluster(Served);
 
 impl Cluster {
     fn start() -> Cluster {
-        let folder = tempfile::tempdir().expect("a folder");
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
-        let server = runtime.block_on(async {
-            let data = Some(folder.path().join("data"));
-            let server = Server::start(Options { data, ..Options::default() }).await.expect("the server starts");
-            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-            let address = server.listen(listener).expect("it listens");
-            std::fs::write(folder.path().join("kubeconfig"), server.kubeconfig(&format!("https://{address}")))
-                .expect("written");
-            server
-        });
-        Cluster { server: Some(server), runtime, folder }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        Cluster(Served::start(|folder| Options { data: Some(folder.join("data")), ..Options::default() }))
     }
 
     /// Runs kubectl with a text on its standard input; returns what it printed, on either stream.
     fn kubectl(&self, args: &str, input: &str) -> String {
-        let mut command = ControlPlane::shared().kubectl_command();
-        command
-            .args(["--kubeconfig", &self.path("kubeconfig").display().to_string()])
-            .args(["--cache-dir", &self.path("cache").display().to_string()])
-            .args(args.split_whitespace())
-            .env("EDITOR", self.path("editor"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        let mut command = self.0.kubectl(args.split_whitespace());
+        command.env("EDITOR", self.0.path("editor"));
         let mut child = command.spawn().expect("kubectl runs");
         child.stdin.take().expect("an input").write_all(input.as_bytes()).expect("kubectl reads");
         let output = child.wait_with_output().expect("kubectl ends");
@@ -55,14 +30,6 @@ impl Cluster {
     fn check(&self, args: &str, input: &str, expect: &str) {
         let got = self.kubectl(args, input);
         assert!(got.contains(expect), "kubectl {args}\nexpected: {expect}\ngot: {got}");
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        if let Some(server) = self.server.take() {
-            self.runtime.block_on(server.stop());
-        }
     }
 }
 
@@ -79,7 +46,7 @@ const DEPLOYMENT: &str = r#"{"apiVersion": "apps/v1", "kind": "Deployment", "met
 #[test]
 fn kubectl_works_as_on_any_cluster() {
     let cluster = Cluster::start();
-    write_editor(&cluster.path("editor"));
+    write_editor(&cluster.0.path("editor"));
     let check = |args: &str, input: &str, expect: &str| cluster.check(args, input, expect);
 
     // Create, apply, get.

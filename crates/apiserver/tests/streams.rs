@@ -1,18 +1,20 @@
 //! kubectl and kube-rs talking into pods, with a node behind the server that only pretends.
 
+#[allow(dead_code, reason = "not every test needs all of it")]
+mod served;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
+use manta_apiserver::Options;
 use manta_apiserver::node::{Duplex, NodeBackend, NodeError};
-use manta_apiserver::{Options, Server};
-use manta_testkit::ControlPlane;
 use serde_json::json;
+use served::Served;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// The port that nobody listens on.
@@ -66,45 +68,25 @@ fn pretender() -> NodeBackend {
     }
 }
 
-struct Cluster {
-    server: Option<Server>,
-    runtime: tokio::runtime::Runtime,
-    folder: tempfile::TempDir,
-}
+struct Cluster(Served);
 
 impl Cluster {
     /// A server with the pretended node and one pod, `p`.
     fn start() -> Cluster {
-        let folder = tempfile::tempdir().expect("a folder");
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
-        let server = runtime.block_on(async {
-            let options = Options { node: Some(pretender()), ..Options::default() };
-            let server = Server::start(options).await.expect("the server starts");
-            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-            let address = server.listen(listener).expect("it listens");
-            std::fs::write(folder.path().join("kubeconfig"), server.kubeconfig(&format!("https://{address}")))
-                .expect("written");
-            let pods = kube::Api::<Pod>::default_namespaced(server.client());
+        let served = Served::start(|_| Options { node: Some(pretender()), ..Options::default() });
+        served.runtime.block_on(async {
+            let pods = kube::Api::<Pod>::default_namespaced(served.client());
             let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
             pods.create(&Default::default(), &serde_json::from_value(pod).expect("a pod")).await.expect("created");
             let running = json!({"status": {"phase": "Running", "podIP": "10.0.0.1", "containerStatuses": [
                 {"name": "c", "ready": true, "restartCount": 0, "image": "i", "imageID": "", "state": {"running": {}}}]}});
             pods.patch_status("p", &Default::default(), &kube::api::Patch::Merge(running)).await.expect("running");
-            server
         });
-        Cluster { server: Some(server), runtime, folder }
-    }
-
-    fn kubeconfig(&self) -> PathBuf {
-        self.folder.path().join("kubeconfig")
+        Cluster(served)
     }
 
     fn kubectl(&self, args: &[&str]) -> Command {
-        let mut command = ControlPlane::shared().kubectl_command();
-        command.arg("--kubeconfig").arg(self.kubeconfig()).arg("--cache-dir").arg(self.folder.path().join("cache"));
-        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
+        self.0.kubectl(args.iter().copied())
     }
 
     /// Runs kubectl with this input to its end: exit code, output, complaints.
@@ -114,14 +96,6 @@ impl Cluster {
         let output = child.wait_with_output().expect("kubectl ends");
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        if let Some(server) = self.server.take() {
-            self.runtime.block_on(server.stop());
-        }
     }
 }
 
@@ -220,8 +194,8 @@ fn older_clients_forward_ports_too() {
 #[test]
 fn kube_rs_forwards_ports() {
     let cluster = Cluster::start();
-    cluster.runtime.block_on(async {
-        let file = kube::config::Kubeconfig::read_from(cluster.kubeconfig()).expect("a kubeconfig");
+    cluster.0.runtime.block_on(async {
+        let file = kube::config::Kubeconfig::read_from(cluster.0.path("kubeconfig")).expect("a kubeconfig");
         let config = kube::Config::from_custom_kubeconfig(file, &Default::default()).await.expect("a config");
         let pods = kube::Api::<Pod>::default_namespaced(kube::Client::try_from(config).expect("a client"));
         let mut forwarder = pods.portforward("p", &[80]).await.expect("it forwards");
