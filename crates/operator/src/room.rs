@@ -49,12 +49,16 @@ impl Place {
         if let Ok(done) = timeout(PATIENCE, &mut work).await {
             return done;
         }
-        let place = match self.overtime.try_acquire_owned() {
-            Ok(overtime) => Some(overtime),
-            Err(_) => self.place,
+        let Self { place, overtime } = self;
+        let held = match overtime.try_acquire_owned() {
+            Ok(overtime) => {
+                drop(place);
+                Some(overtime)
+            }
+            Err(_) => place,
         };
         let done = work.await;
-        drop(place);
+        drop(held);
         done
     }
 }
@@ -69,7 +73,7 @@ mod tests {
     async fn what_hangs_leaves_its_place_to_others() {
         let room = Room::with_overtime(1, 1);
         let hung = tokio::spawn(room.enter().await.work(pending::<()>()));
-        let second = room.enter().await;
+        let second = timeout(PATIENCE * 10, room.enter()).await.expect("the first has left its place");
         assert!(room.enter().now_or_never().is_none(), "there is one place, and the second has it");
         assert_eq!(second.work(ready(2)).await, 2);
         assert!(room.enter().now_or_never().is_some(), "what is done is gone");
@@ -80,11 +84,12 @@ mod tests {
     async fn overtime_has_an_end() {
         let room = Room::with_overtime(1, 1);
         let first = tokio::spawn(room.enter().await.work(pending::<()>()));
-        let second = tokio::spawn(room.enter().await.work(pending::<()>()));
+        let second = timeout(PATIENCE * 10, room.enter()).await.expect("the first has left its place");
+        let second = tokio::spawn(second.work(pending::<()>()));
         let third = timeout(PATIENCE * 10, room.enter()).await;
         assert!(third.is_err(), "one is in overtime, one keeps the place");
         first.abort();
         second.abort();
-        room.enter().await.work(ready(())).await;
+        timeout(PATIENCE, room.enter()).await.expect("both have left").work(ready(())).await;
     }
 }
