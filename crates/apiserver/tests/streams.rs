@@ -89,9 +89,16 @@ impl Cluster {
         self.0.kubectl(args.iter().copied())
     }
 
+    /// The same, as it was before 1.31: SPDY on the connection itself.
+    fn older_kubectl(&self, args: &[&str]) -> Command {
+        let mut kubectl = self.kubectl(args);
+        kubectl.env("KUBECTL_PORT_FORWARD_WEBSOCKETS", "false").env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false");
+        kubectl
+    }
+
     /// Runs kubectl with this input to its end: exit code, output, complaints.
-    fn run(&self, args: &[&str], input: &str) -> (i32, String, String) {
-        let mut child = self.kubectl(args).spawn().expect("kubectl runs");
+    fn run(kubectl: &mut Command, input: &str) -> (i32, String, String) {
+        let mut child = kubectl.spawn().expect("kubectl runs");
         child.stdin.take().expect("an input").write_all(input.as_bytes()).expect("kubectl reads");
         let output = child.wait_with_output().expect("kubectl ends");
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
@@ -184,10 +191,7 @@ fn kubectl_is_told_of_a_port_that_nobody_listens_on() {
 #[test]
 fn older_clients_forward_ports_too() {
     let cluster = Cluster::start();
-    let mut kubectl = cluster.kubectl(&["port-forward", "pod/p", ":80"]);
-    // Without this kubectl speaks SPDY on the connection itself, as it did before 1.31.
-    kubectl.env("KUBECTL_PORT_FORWARD_WEBSOCKETS", "false");
-    let forward = Forward::start(kubectl, 1);
+    let forward = Forward::start(cluster.older_kubectl(&["port-forward", "pod/p", ":80"]), 1);
     assert_eq!(exchange(forward.ports[0], b"hello"), b"hellogoodbye from 80");
 }
 
@@ -221,8 +225,36 @@ fn kubectl_runs_commands_and_reads_logs() {
         ("logs none", "", (1, "", "pods \"none\" not found")),
     ] {
         let words: Vec<&str> = args.split(' ').collect();
-        let (code, output, complaints) = cluster.run(&words, input);
-        assert_eq!((code, output.as_str()), (expect.0, expect.1), "kubectl {args}: {complaints}");
-        assert!(complaints.contains(expect.2), "kubectl {args}: {complaints}");
+        for (by, mut kubectl) in [("WebSocket", cluster.kubectl(&words)), ("SPDY", cluster.older_kubectl(&words))] {
+            let (code, output, complaints) = Cluster::run(&mut kubectl, input);
+            assert_eq!((code, output.as_str()), (expect.0, expect.1), "kubectl {args} by {by}: {complaints}");
+            assert!(complaints.contains(expect.2), "kubectl {args} by {by}: {complaints}");
+        }
     }
+}
+
+#[test]
+fn much_input_comes_back_whole() {
+    let cluster = Cluster::start();
+    let big = "0123456789abcdef".repeat(1 << 18);
+    let words = ["exec", "p", "-i", "--", "cat"];
+    for (by, mut kubectl) in [("WebSocket", cluster.kubectl(&words)), ("SPDY", cluster.older_kubectl(&words))] {
+        kubectl.stdin(std::fs::File::open(input_file(&cluster, &big)).expect("opened"));
+        let output = kubectl.output().expect("kubectl ends");
+        let complaints = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "by {by}: {complaints}");
+        assert!(
+            output.stdout == big.as_bytes(),
+            "by {by}: {} of {} bytes: {complaints}",
+            output.stdout.len(),
+            big.len()
+        );
+    }
+}
+
+/// A file with this text, in the cluster's folder.
+fn input_file(cluster: &Cluster, text: &str) -> std::path::PathBuf {
+    let path = cluster.0.path("input");
+    std::fs::write(&path, text).expect("written");
+    path
 }

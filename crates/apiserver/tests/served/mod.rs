@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use manta_apiserver::{Options, Server};
-use manta_testkit::ControlPlane;
+use manta_testkit::find_kubectl;
 
 /// A server with a listener, a kubeconfig and a folder for what belongs to it. It ends with this value.
 pub(crate) struct Served {
@@ -41,7 +41,7 @@ impl Served {
 
     /// kubectl, pointed at this server, all its streams piped.
     pub(crate) fn kubectl<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Command {
-        let mut command = ControlPlane::shared().kubectl_command();
+        let mut command = Command::new(find_kubectl().expect("kubectl"));
         command.arg("--kubeconfig").arg(self.path("kubeconfig")).arg("--cache-dir").arg(self.path("cache"));
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command

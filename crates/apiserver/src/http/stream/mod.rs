@@ -5,6 +5,7 @@ mod logs;
 mod port_forward;
 mod proxy;
 mod spdy;
+mod switch;
 mod tunnel;
 
 pub(crate) use proxy::behind_service;

@@ -3,19 +3,15 @@
 //! kubectl opens SPDY inside a WebSocket, older clients open SPDY itself; the Python client and kube-rs use a
 //! WebSocket with two channels for each port. All lead to connections that the node opens.
 
-use axum::body::Body;
 use axum::extract::Request;
 use axum::extract::ws::{Message, WebSocket};
 use axum::response::Response;
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
-use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
-use tokio_util::codec::{BytesCodec, FramedRead, FramedWrite};
 
-use super::{DEPTH, Query, farewell, frame, tunnel, upgrade};
+use super::{DEPTH, Query, farewell, frame, switch, tunnel, upgrade};
 use crate::error::ApiError;
 use crate::node::{NodeBackend, PodRef};
 
@@ -27,8 +23,10 @@ pub(super) async fn serve(
     request: Request,
     query: &Query,
 ) -> Result<Response, ApiError> {
-    if is_spdy(request.headers()) {
-        return plain_spdy(node, pod, request);
+    if switch::is_wanted(request.headers()) {
+        return switch::to_spdy(request, "portforward.k8s.io", async move |incoming, outgoing| {
+            tunnel::run(incoming, outgoing, &node, &pod).await;
+        });
     }
     let ports = ports(query)?;
     let upgrade = upgrade(request, &[TUNNELLED, "v4.channel.k8s.io", "portforward.k8s.io"]).await?;
@@ -45,32 +43,6 @@ pub(super) async fn serve(
 fn ports(query: &Query) -> Result<Vec<u16>, ApiError> {
     let given = query.all("ports").flat_map(|list| list.split(','));
     given.map(|port| port.parse().map_err(|_| ApiError::bad_request(format!("invalid port {port:?}")))).collect()
-}
-
-fn is_spdy(headers: &HeaderMap) -> bool {
-    headers.get(header::UPGRADE).is_some_and(|wanted| wanted.as_bytes().eq_ignore_ascii_case(b"SPDY/3.1"))
-}
-
-/// SPDY on the connection itself.
-fn plain_spdy(node: NodeBackend, pod: PodRef, mut request: Request) -> Result<Response, ApiError> {
-    let Some(upgraded) = request.extensions_mut().remove::<hyper::upgrade::OnUpgrade>() else {
-        return Err(ApiError::bad_request("unable to upgrade: the connection cannot change its protocol"));
-    };
-    tokio::spawn(async move {
-        let Ok(upgraded) = upgraded.await else { return };
-        let (reader, writer) = tokio::io::split(TokioIo::new(upgraded));
-        let incoming = FramedRead::new(reader, BytesCodec::new())
-            .take_while(|piece| std::future::ready(piece.is_ok()))
-            .filter_map(|piece| std::future::ready(piece.ok().map(|bytes| bytes.freeze())));
-        tunnel::run(incoming, FramedWrite::new(writer, BytesCodec::new()), &node, &pod).await;
-    });
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let headers = response.headers_mut();
-    headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-    headers.insert(header::UPGRADE, HeaderValue::from_static("SPDY/3.1"));
-    headers.insert("X-Stream-Protocol-Version", HeaderValue::from_static("portforward.k8s.io"));
-    Ok(response)
 }
 
 /// SPDY in the messages of a WebSocket.

@@ -1,4 +1,4 @@
-//! SPDY/3.1, as far as port-forward needs it: frames between bytes and values.
+//! SPDY/3.1, as far as Kubernetes needs it: frames between bytes and values.
 //!
 //! ```text
 //!   control  1|version 3 (15)|type (16)   flags (8)|length (24)   content
@@ -63,7 +63,7 @@ pub(super) enum Frame {
     Ping(u32),
     /// Opens no more streams.
     GoAway,
-    /// Something that port-forward can do without.
+    /// Something that nobody here needs.
     Other,
 }
 

@@ -1,26 +1,48 @@
-//! Exec and attach, in Kubernetes' channel protocol over WebSocket.
+//! Exec and attach: a process of a pod, its input and output in the hands of a client.
 //!
-//! The first byte of each message names a channel (0 in, 1 out, 2 error, 3 result, 4 size, and with v5 255 to
-//! close one).
+//! Clients come by WebSocket, those before kubectl 1.31 by SPDY. Both know the same channels.
+
+mod by_spdy;
+mod by_websocket;
+
+use std::pin::pin;
 
 use axum::extract::Request;
-use axum::extract::ws::{Message, WebSocket};
 use axum::response::Response;
 use bytes::Bytes;
-use futures::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::{DEPTH, Query, container, farewell, frame, upgrade};
+use super::{DEPTH, Query, container, switch, upgrade};
 use crate::error::ApiError;
 use crate::node::{ExecOptions, ExecStreams, NodeBackend, NodeError, PodRef, TerminalSize};
 
-const STDIN: u8 = 0;
-const STDOUT: u8 = 1;
-const STDERR: u8 = 2;
-const RESULT: u8 = 3;
-const RESIZE: u8 = 4;
-const CLOSE: u8 = 255;
+/// What bytes from the process are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Output {
+    Stdout,
+    Stderr,
+}
+
+/// What a client says.
+#[derive(Debug, PartialEq, Eq)]
+enum Input {
+    Stdin(Bytes),
+    EndOfStdin,
+    Resize(Bytes),
+}
+
+/// The client is no longer there.
+struct Gone;
+
+/// How a client is talked to.
+trait Client: Send {
+    fn send(&mut self, output: Output, bytes: &[u8]) -> impl Future<Output = Result<(), Gone>> + Send;
+    /// What it says next, none once it is gone. Nothing is lost if nobody waits for the answer any more.
+    fn hear(&mut self) -> impl Future<Output = Option<Input>> + Send;
+    /// Tells how the process ended, and says goodbye. The client may have left without waiting for it.
+    fn finish(self, status: &[u8]) -> impl Future<Output = ()> + Send;
+}
 
 pub(super) async fn serve(
     node: NodeBackend,
@@ -40,66 +62,68 @@ pub(super) async fn serve(
     if run && options.command.is_empty() {
         return Err(ApiError::bad_request("you must specify at least one command for the container"));
     }
-    let upgrade = upgrade(request, &["v5.channel.k8s.io", "v4.channel.k8s.io"]).await?;
-    Ok(upgrade.on_upgrade(move |socket| carry(socket, node, pod, options)))
+    if switch::is_wanted(request.headers()) {
+        return switch::to_spdy(request, by_spdy::PROTOCOL, async move |incoming, outgoing| {
+            by_spdy::serve(incoming, outgoing, options, |client, options| carry(client, node, pod, options)).await;
+        });
+    }
+    let upgrade = upgrade(request, by_websocket::PROTOCOLS).await?;
+    Ok(upgrade.on_upgrade(move |socket| carry(by_websocket::Socket::new(socket), node, pod, options)))
 }
 
-/// Carries bytes between a socket and a process until the process ends.
-async fn carry(socket: WebSocket, node: NodeBackend, pod: PodRef, options: ExecOptions) {
-    let (mut sender, mut receiver) = socket.split();
+/// Carries bytes between a client and a process until the process ends.
+async fn carry(mut client: impl Client, node: NodeBackend, pod: PodRef, options: ExecOptions) {
     let (input, stdin) = mpsc::channel(DEPTH);
     let (stdout, mut output) = mpsc::channel(DEPTH);
     let (stderr, mut errors) = mpsc::channel(DEPTH);
     let (sizes, resize) = mpsc::channel(DEPTH);
     let mut input = options.stdin.then_some(input);
     let streams = ExecStreams { stdin, stdout, stderr, resize };
-    let mut process = (node.exec)(pod, options, streams);
+    let mut process = pin!((node.exec)(pod, options, streams));
     let mut result = None;
     let (mut open_out, mut open_err) = (true, true);
+    // What the process has not taken yet. Waiting for it must not keep the process from running.
+    let mut waiting = None;
     while result.is_none() || open_out || open_err {
         tokio::select! {
             ended = &mut process, if result.is_none() => result = Some(ended),
             piece = output.recv(), if open_out => match piece {
-                Some(piece) => if sender.send(frame(STDOUT, &piece)).await.is_err() { return },
+                Some(piece) => if client.send(Output::Stdout, &piece).await.is_err() { return },
                 None => open_out = false,
             },
             piece = errors.recv(), if open_err => match piece {
-                Some(piece) => if sender.send(frame(STDERR, &piece)).await.is_err() { return },
+                Some(piece) => if client.send(Output::Stderr, &piece).await.is_err() { return },
                 None => open_err = false,
             },
-            message = receiver.next() => match message {
-                Some(Ok(Message::Binary(bytes))) => accept(&bytes, &mut input, &sizes).await,
-                Some(Ok(Message::Text(text))) => accept(text.as_bytes(), &mut input, &sizes).await,
-                Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
-                // The client is gone: dropping the future ends the process.
-                Some(Ok(Message::Close(_)) | Err(_)) | None => return,
+            takes = hand_over(input.as_ref(), &mut waiting), if waiting.is_some() => if !takes { input = None },
+            heard = client.hear(), if waiting.is_none() => match heard {
+                Some(Input::Stdin(bytes)) => waiting = Some(bytes),
+                Some(Input::EndOfStdin) => input = None,
+                Some(Input::Resize(text)) => if let Ok(size) = serde_json::from_slice::<TerminalSize>(&text) {
+                    // A size that comes while older ones wait is dropped; the next one will tell.
+                    let _ = sizes.try_send(size);
+                },
+                // Dropping the future ends the process.
+                None => return,
             },
         }
     }
-    let status = outcome(result.unwrap_or(Ok(0)));
-    // The client may have left without waiting for the result.
-    let _ = sender.send(frame(RESULT, status.to_string().as_bytes())).await;
-    let _ = sender.send(farewell()).await;
+    client.finish(outcome(result.unwrap_or(Ok(0))).to_string().as_bytes()).await;
 }
 
-async fn accept(bytes: &[u8], input: &mut Option<mpsc::Sender<Bytes>>, sizes: &mpsc::Sender<TerminalSize>) {
-    let Some((channel, content)) = bytes.split_first() else { return };
-    match *channel {
-        STDIN if !content.is_empty() => {
-            if let Some(sender) = input
-                && sender.send(Bytes::copy_from_slice(content)).await.is_err()
-            {
-                *input = None;
-            }
+/// Gives what waits to the process once it has room; false if it takes nothing any more. Until then nothing is lost.
+async fn hand_over(input: Option<&mpsc::Sender<Bytes>>, waiting: &mut Option<Bytes>) -> bool {
+    let room = match input {
+        Some(input) => input.reserve().await.ok(),
+        None => None,
+    };
+    let bytes = waiting.take();
+    match (room, bytes) {
+        (Some(room), Some(bytes)) => {
+            room.send(bytes);
+            true
         }
-        RESIZE => {
-            if let Ok(size) = serde_json::from_slice(content) {
-                // A size that comes while older ones wait is dropped; the next one will tell.
-                let _ = sizes.try_send(size);
-            }
-        }
-        CLOSE if content == [STDIN] => *input = None,
-        _ => {}
+        (room, _) => room.is_some(),
     }
 }
 
