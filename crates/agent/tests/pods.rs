@@ -17,7 +17,7 @@ use manta_agent::pod::Backoff;
 use manta_agent::runtime::{World, enter_world};
 use manta_agent::volumes::Identity;
 use manta_agent::{Agent, Config, network};
-use manta_testkit::{ControlPlane, Tally};
+use manta_testkit::{ControlPlane, Tally, within};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -80,7 +80,7 @@ fn run(world: World, dir: &Path) -> i32 {
         };
         let passed = tests(&client, &handle).await;
         stop.cancel();
-        agent.await.expect("no panic").expect("an orderly end");
+        within("the end of the agent", agent).await.expect("an end").expect("no panic").expect("an orderly end");
         i32::from(!passed)
     })
 }

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test fails by panicking and says what it skips")]
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::admissionregistration::v1::{
     MatchResources, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
@@ -15,11 +15,10 @@ use manta_logic::action::Kind;
 use manta_logic::admission::policy;
 use manta_logic::admission::refuse::{Candidate, refuse};
 use manta_logic::config::{Config, Platform};
-use manta_testkit::ControlPlane;
+use manta_testkit::{ControlPlane, eventually};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
@@ -86,17 +85,17 @@ async fn ask(api: &Api<DynamicObject>, kind: Kind, object: &Value) -> Result<Val
 
 /// Waits until a policy of every kind is in force; the server takes a moment.
 async fn until_in_force(client: &Client, namespace: &str) -> Result<()> {
-    let waited = tokio::time::timeout(Duration::from_secs(60), async {
-        for kind in KINDS {
-            let mut object = object(kind);
-            object["metadata"]["name"] = json!("a".repeat(60));
-            let api = api(client, namespace, kind);
-            while ask(&api, kind, &object).await.is_ok() {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
-    });
-    waited.await.context("the policies never came into force")
+    for kind in KINDS {
+        let mut object = object(kind);
+        object["metadata"]["name"] = json!("a".repeat(60));
+        let api = api(client, namespace, kind);
+        eventually("the policies in force", async || {
+            ensure!(ask(&api, kind, &object).await.is_err(), "a bad name was taken");
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
 }
 
 const KINDS: [Kind; 4] = [Kind::RayCluster, Kind::RayJob, Kind::RayService, Kind::RayCronJob];

@@ -5,17 +5,16 @@
 #[allow(dead_code)]
 mod scene;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use kube::api::{ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Config};
 use manta_api::{RayJob, RayService};
 use manta_operator::args::Arguments;
 use manta_operator::process;
-use manta_testkit::{ControlPlane, Kubelet, Options, helm, helm_command};
+use manta_testkit::{ControlPlane, Kubelet, Options, eventually, helm, helm_command, within};
 use scene::{Scene, small_cluster, state};
 use serde_json::{Value, json};
-use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
@@ -329,18 +328,15 @@ async fn the_charts_permissions_are_enough() -> Result<()> {
         ready?;
     }
     // The two of the RayJob and the RayService have names that are drawn.
-    let all = tokio::time::timeout(Duration::from_secs(60), async {
-        loop {
-            let clusters = scene.clusters().list(&ListParams::default()).await?.items;
-            if clusters.len() == 4 && clusters.iter().all(|cluster| state(cluster) == "ready") {
-                return Ok::<_, anyhow::Error>(());
-            }
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
+    let all = eventually("the clusters of the job and the service", async || {
+        let clusters = scene.clusters().list(&ListParams::default()).await?.items;
+        let states: Vec<_> = clusters.iter().map(state).collect();
+        ensure!(states == ["ready"; 4], "{states:?}");
+        Ok(())
     });
     let all = all.await;
     nothing_refused().await?;
-    all.context("the clusters of the job and the service do not come up")??;
+    all?;
     // Changes and deletions take other verbs.
     let patch = kube::api::Patch::Merge(json!({"spec": {"workerGroupSpecs": null, "networkPolicy": null}}));
     scene.clusters().patch("rich", &kube::api::PatchParams::default(), &patch).await?;
@@ -360,7 +356,7 @@ async fn the_charts_permissions_are_enough() -> Result<()> {
         plane.kubectl(&["get", kind, name, "--namespace", &namespace]).with_context(|| format!("no {kind}"))?;
     }
     stop.cancel();
-    operator.await??;
+    within("the end of the operator", operator).await???;
     makes_its_webhook_trusted(&plane).await
 }
 
@@ -389,16 +385,15 @@ async fn makes_its_webhook_trusted(plane: &ControlPlane) -> Result<()> {
     let path = "jsonpath={.webhooks[*].clientConfig.caBundle}";
     let configuration =
         ["get", "validatingwebhookconfiguration", "kuberay-validating-webhook-configuration", "-o", path];
-    let trusted = tokio::time::timeout(Duration::from_secs(60), async {
-        while plane.kubectl(&configuration)?.split_whitespace().count() < 4 {
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-        Ok::<_, anyhow::Error>(())
-    });
-    trusted.await.context("the API server was never told to trust the webhook")??;
+    eventually("the webhook trusted", async || {
+        let trusted = plane.kubectl(&configuration)?.split_whitespace().count();
+        ensure!(trusted >= 4, "{trusted} bundles");
+        Ok(())
+    })
+    .await?;
     plane.kubectl(&["get", "secret", "kuberay-webhook-certificate", "--namespace", "hooked"])?;
     stop.cancel();
-    Ok(operator.await??)
+    Ok(within("the end of the operator", operator).await???)
 }
 
 /// The chart with a batch scheduler, the operator with exactly its permissions, and a cluster that changes its size.
@@ -437,21 +432,20 @@ async fn the_charts_permissions_are_enough_for_batch_schedulers() -> Result<()> 
         let ready = scene.until_ready("demo").await;
         let patch = kube::api::Patch::Merge(json!({"spec": {"workerGroupSpecs": null}}));
         scene.clusters().patch("demo", &kube::api::PatchParams::default(), &patch).await?;
-        let shrunk = tokio::time::timeout(Duration::from_secs(60), async {
-            let size = ["get", resource, group, "--namespace", &namespace, "--output", "jsonpath={.spec.minMember}"];
-            while plane.kubectl(&size)?.trim() != "1" {
-                tokio::time::sleep(Duration::from_millis(200)).await;
-            }
-            Ok::<_, anyhow::Error>(())
+        let size = ["get", resource, group, "--namespace", &namespace, "--output", "jsonpath={.spec.minMember}"];
+        let shrunk = eventually("a gang that shrinks with its cluster", async || {
+            let size = plane.kubectl(&size)?;
+            ensure!(size.trim() == "1", "{size} members");
+            Ok(())
         });
         let shrunk = shrunk.await;
         let text = reqwest::get(format!("http://{metrics}/metrics")).await?.text().await?;
         let refused: Vec<_> = text.lines().filter(|line| line.contains("code=\"403\"")).collect();
         anyhow::ensure!(refused.is_empty(), "the chart permits too little for {scheduler}: {refused:?}");
         ready?;
-        shrunk.context("the gang does not shrink with its cluster")??;
+        shrunk?;
         stop.cancel();
-        operator.await??;
+        within("the end of the operator", operator).await???;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ mod rays;
 #[allow(dead_code, reason = "not every test needs all of it")]
 mod scene;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use futures::FutureExt;
 use http::{Method, Request};
 use kube::api::{Patch, PatchParams, PostParams};
@@ -16,15 +16,12 @@ use kube::{Api, Client};
 use manta_api::{RayJob, RayJobStatus};
 use manta_operator::Settings;
 use manta_operator::dashboard::Route;
+use manta_testkit::{eventually, within};
 use rays::Rays;
 use scene::{Scene, small_cluster};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::Notify;
-
-/// How long a state may take to come about on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 fn jobs(scene: &Scene) -> Api<RayJob> {
     Api::namespaced(scene.client.clone(), &scene.namespace)
@@ -41,22 +38,6 @@ fn refusal(error: kube::Error) -> String {
     match error {
         kube::Error::Api(status) => format!("{} {}", status.reason, status.message),
         other => other.to_string(),
-    }
-}
-
-/// Waits for the first event with this reason.
-async fn until_told(scene: &Scene, reason: &str) -> Result<String> {
-    let found = tokio::time::timeout(PATIENCE, async {
-        loop {
-            if let Some(note) = scene.notes(reason).await?.pop() {
-                return Ok::<_, anyhow::Error>(note);
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    });
-    match found.await {
-        Ok(found) => found,
-        Err(_) => bail!("{reason} was never told"),
     }
 }
 
@@ -81,7 +62,7 @@ async fn edge_23_a_submitter_that_the_server_refuses_is_told() -> Result<()> {
     let operator = scene.start_operator(scene.client.clone());
     let template = json!({"spec": {"containers": [{"name": "mine", "image": "rayproject/ray:2.53.0"}]}});
     create(&scene, "train", json!({"submitterPodTemplate": template})).await?;
-    let note = until_told(&scene, "FailedToCreateRayJobSubmitter").await?;
+    let note = scene.until_told("FailedToCreateRayJobSubmitter").await?;
     let expect = format!("Failed to create new Kubernetes Job {}/train: ", scene.namespace);
     assert!(note.starts_with(&expect) && note.contains("restartPolicy"), "{note}");
     let status = jobs(&scene).get("train").await?.status.context("no status")?;
@@ -109,21 +90,12 @@ fn crashing(client: Client, rays: &Arc<Rays>, crashed: &Arc<Notify>) -> Client {
 }
 
 async fn until(jobs: &Api<RayJob>, wanted: impl Fn(&RayJobStatus) -> bool) -> Result<RayJobStatus> {
-    let mut last = None;
-    let found = tokio::time::timeout(PATIENCE, async {
-        loop {
-            let status = jobs.get("train").await?.status.unwrap_or_default();
-            if wanted(&status) {
-                return Ok::<_, anyhow::Error>(status);
-            }
-            last = Some(status);
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    });
-    match found.await {
-        Ok(found) => found,
-        Err(_) => bail!("never as wanted: {last:?}"),
-    }
+    eventually("the job as wanted", async || {
+        let status = jobs.get("train").await?.status.unwrap_or_default();
+        ensure!(wanted(&status), "{status:?}");
+        Ok(status)
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -135,7 +107,7 @@ async fn a_restart_between_submission_and_status_submits_once_and_records_the_en
     let reaching = rays.client(scene.client.clone());
     let first = scene.start_operator_with(crashing(reaching.clone(), &rays, &crashed), settings());
     create(&scene, "train", json!({"submissionMode": "HTTPMode"})).await?;
-    tokio::time::timeout(PATIENCE, crashed.notified()).await?;
+    within("the crash", crashed.notified()).await?;
     first.kill().await;
 
     let status = jobs.get("train").await?.status.unwrap_or_default();

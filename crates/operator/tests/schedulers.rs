@@ -5,7 +5,7 @@
 #[allow(dead_code)]
 mod scene;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -14,15 +14,11 @@ use manta_logic::config::{BatchScheduler, Config};
 use manta_operator::Settings;
 use manta_operator::args::Arguments;
 use manta_operator::process;
-use manta_testkit::ControlPlane;
+use manta_testkit::{ControlPlane, eventually};
 use scene::{Counted, Scene, counting, small_cluster};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn scene(name: &str) -> Result<Scene> {
     let scene = Scene::new(name).await?;
@@ -42,22 +38,12 @@ fn pod_groups(scene: &Scene, group: &str, version: &str) -> Api<DynamicObject> {
 
 /// Waits until a PodGroup asks for so many Pods.
 async fn until_size(groups: &Api<DynamicObject>, name: &str, size: i64) -> Result<Value> {
-    let mut last = Value::Null;
-    let found = tokio::time::timeout(PATIENCE, async {
-        loop {
-            if let Some(group) = groups.get_opt(name).await? {
-                last = group.data["spec"].clone();
-                if last["minMember"] == json!(size) {
-                    return Ok::<_, anyhow::Error>(last.clone());
-                }
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    });
-    match found.await {
-        Ok(found) => found,
-        Err(_) => bail!("PodGroup {name} never asked for {size} Pods: {last}"),
-    }
+    eventually(&format!("PodGroup {name} of {size} Pods"), async || {
+        let spec = groups.get(name).await?.data["spec"].take();
+        ensure!(spec["minMember"] == json!(size), "{spec}");
+        Ok(spec)
+    })
+    .await
 }
 
 async fn set_replicas(scene: &Scene, name: &str, replicas: i32) -> Result<()> {
@@ -95,12 +81,7 @@ async fn volcano_follows_a_cluster_and_is_left_alone_at_rest() -> Result<()> {
     // A PodGroup that somebody deletes comes back.
     groups.delete("ray-demo-pg", &Default::default()).await?;
     until_size(&groups, "ray-demo-pg", 5).await?;
-    let requests = || counted.writes.load(Ordering::SeqCst) + counted.lists.load(Ordering::SeqCst);
-    let mut before = usize::MAX;
-    while before != requests() {
-        before = requests();
-        tokio::time::sleep(Duration::from_secs(2)).await;
-    }
+    counted.until_at_rest().await?;
     operator.stop().await
 }
 

@@ -7,7 +7,7 @@ mod rays;
 #[allow(dead_code, reason = "not every test needs all of it")]
 mod scene;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -16,7 +16,7 @@ use kube::{Api, Client, ResourceExt};
 use manta_api::{ClusterServeStatus, RayService};
 use manta_operator::Settings;
 use manta_operator::dashboard::Route;
-use manta_testkit::{ControlPlane, Kubelet};
+use manta_testkit::{ControlPlane, Kubelet, eventually};
 use rays::{GatewayController, Rays};
 use scene::{RunningOperator, Scene, small_cluster};
 use serde_json::{Value, json};
@@ -25,8 +25,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// How long a state may take to come about on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
 const NODE: &str = "node-of-services";
 const GRADUAL: &str = "NewClusterWithIncrementalUpgrade";
 
@@ -81,37 +79,12 @@ impl Stage {
 
     /// Waits until `web` is as wanted.
     async fn until(&self, what: &str, wanted: impl Fn(&Seen) -> bool) -> Result<Seen> {
-        let mut last = None;
-        let found = tokio::time::timeout(PATIENCE, async {
-            loop {
-                let seen = self.look().await?;
-                if wanted(&seen) {
-                    return Ok::<_, anyhow::Error>(seen);
-                }
-                last = Some(seen);
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        });
-        match found.await {
-            Ok(found) => found,
-            Err(_) => bail!("never: {what}; last {last:#?}"),
-        }
-    }
-
-    /// Waits until an event of this reason is there; gives its note.
-    async fn note(&self, reason: &str) -> Result<String> {
-        let found = tokio::time::timeout(PATIENCE, async {
-            loop {
-                if let Some(note) = self.scene.notes(reason).await?.into_iter().next() {
-                    return Ok::<_, anyhow::Error>(note);
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        });
-        match found.await {
-            Ok(found) => found,
-            Err(_) => bail!("nobody told {reason}"),
-        }
+        eventually(what, async || {
+            let seen = self.look().await?;
+            ensure!(wanted(&seen), "{seen:#?}");
+            Ok(seen)
+        })
+        .await
     }
 
     async fn until_ready(&self) -> Result<Seen> {
@@ -186,16 +159,12 @@ impl Stage {
 
     /// Waits until the configurations that a cluster was sent are as wanted.
     async fn until_sent(&self, cluster: &str, wanted: impl Fn(&[String]) -> bool) -> Result<()> {
-        let sent = tokio::time::timeout(PATIENCE, async {
-            while !wanted(&self.names_sent_to(cluster).await?) {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-            Ok::<_, anyhow::Error>(())
-        });
-        match sent.await {
-            Ok(sent) => sent,
-            Err(_) => bail!("{cluster} was sent {:?} only", self.names_sent_to(cluster).await?),
-        }
+        eventually("the configurations as wanted", async || {
+            let sent = self.names_sent_to(cluster).await?;
+            ensure!(wanted(&sent), "{cluster} was sent {sent:?}");
+            Ok(())
+        })
+        .await
     }
 
     async fn names_sent_to(&self, cluster: &str) -> Result<Vec<String>> {
@@ -305,7 +274,7 @@ async fn a_service_starts_is_upgraded_and_leaves_its_old_cluster() -> Result<()>
     let (answered, failed) = load.stop();
     assert!(answered > 20 && failed == 0, "edge 28: {answered} answered, {failed} failed");
     let note = format!("Deleted the RayCluster {}/{one}", stage.scene.namespace);
-    assert_eq!(stage.note("DeletedRayCluster").await?, note);
+    assert_eq!(stage.scene.until_told("DeletedRayCluster").await?, note);
     stage.end().await
 }
 
@@ -352,7 +321,7 @@ async fn without_the_gateway_api_a_gradual_service_says_so_and_serves() -> Resul
     let stage = Stage::new("no-gateway", false).await?;
     stage.create(gradual()).await?;
     let first = stage.until_ready().await?;
-    let note = stage.note("FailedToCreateGateway").await?;
+    let note = stage.scene.until_told("FailedToCreateGateway").await?;
     assert!(note.contains("install the Gateway API"), "{note}");
     stage.edit(next_version()).await?;
     let two = stage.until_pending().await?;
@@ -391,15 +360,12 @@ async fn clusters_deleted_by_hand_are_replaced() -> Result<()> {
 
     let uid = stage.scene.clusters().get(&two).await?.uid();
     stage.scene.clusters().delete(&two, &DeleteParams::default()).await?;
-    let made_again = async {
-        loop {
-            if stage.scene.clusters().get_opt(&two).await?.is_some_and(|cluster| cluster.uid() != uid) {
-                return Ok::<_, anyhow::Error>(());
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, made_again).await??;
+    eventually("made again", async || {
+        let cluster = stage.scene.clusters().get_opt(&two).await?;
+        ensure!(cluster.is_some_and(|cluster| cluster.uid() != uid), "not there, or still the old one");
+        Ok(())
+    })
+    .await?;
     let seen = stage.look().await?;
     assert_eq!((seen.active.as_str(), seen.pending.as_str(), seen.ready), (one.as_str(), two.as_str(), true));
 
@@ -424,7 +390,7 @@ async fn what_a_head_forgot_is_sent_again_and_bad_yaml_hurts_nobody() -> Result<
     assert_eq!(stage.names_sent_to(&one).await?, ["one", "one"]);
 
     stage.edit(json!({"serveConfigV2": "applications: ["})).await?;
-    let note = stage.note("FailedToUpdateServeApplications").await?;
+    let note = stage.scene.until_told("FailedToUpdateServeApplications").await?;
     assert!(note.contains("error converting YAML to JSON"), "{note}");
     let seen = stage.look().await?;
     assert_eq!((seen.active, seen.ready, seen.endpoints > 0), (one.clone(), true, true));

@@ -6,7 +6,7 @@
 #[allow(dead_code)]
 mod scene;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -15,16 +15,13 @@ use kube::{Api, Config};
 use manta_api::RayCluster;
 use manta_operator::args::Arguments;
 use manta_operator::process::{self, ProcessError};
-use manta_testkit::ControlPlane;
+use manta_testkit::{ControlPlane, eventually, within};
 use scene::{Scene, small_cluster};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
-use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An operator with webhooks for one namespace. It does not lead, so it acts on nothing.
 struct Hooked {
@@ -107,29 +104,24 @@ impl Hooked {
     /// Waits until the server says this to a cluster with a bad name: that it asks, and trusts the answer.
     async fn until_asked(&self) -> Result<()> {
         let long = "a".repeat(60);
-        let mut said = Ok(());
-        let waited = tokio::time::timeout(PATIENCE, async {
-            loop {
-                said = self.ask(&long, small_cluster()).await;
-                match &said {
-                    Err(text) if text.contains("no more than 53 characters") => return,
-                    _ => tokio::time::sleep(Duration::from_millis(100)).await,
-                }
-            }
-        });
-        waited.await.ok();
+        let said = eventually("the webhook asked", async || {
+            let said = self.ask(&long, small_cluster()).await.err().context("it was taken")?;
+            ensure!(said.contains("no more than 53 characters"), "{said}");
+            Ok(said)
+        })
+        .await?;
         let expect = format!(
             "422 admission webhook \"vraycluster.kb.io\" denied the request: RayCluster.ray.io \"{long}\" is invalid: \
              metadata.name: Invalid value: \"{long}\": RayCluster name should be no more than 53 characters"
         );
-        anyhow::ensure!(said == Err(expect.clone()), "the server says {said:?}, not {expect}");
+        ensure!(said == expect, "the server says {said:?}, not {expect}");
         Ok(())
     }
 
     async fn stop(self) -> Result<()> {
         self.configurations().delete(&self.scene.namespace, &Default::default()).await?;
         self.stop.cancel();
-        Ok(self.task.await??)
+        Ok(within("the end of the operator", self.task).await???)
     }
 }
 
@@ -205,7 +197,7 @@ async fn certificates_of_a_folder_are_served_and_their_successors_too() -> Resul
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_certificate_the_process_ends_with_one_line() -> Result<()> {
     let hooked = Hooked::start("bare", |_| vec!["--webhook-cert-dir=/nowhere".to_owned()]).await?;
-    let ended = tokio::time::timeout(PATIENCE, hooked.task).await.context("it goes on")??;
+    let ended = within("the end of the operator", hooked.task).await??;
     let text = ended.unwrap_err().to_string();
     assert!(text.starts_with("cannot read the webhook's certificate /nowhere/tls.crt: "), "{text}");
     Ok(())

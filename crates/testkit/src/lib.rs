@@ -6,6 +6,7 @@ pub mod audit;
 mod cache;
 mod control_plane;
 mod dashboard;
+mod eventually;
 mod go;
 mod helm;
 mod kubelet;
@@ -18,6 +19,7 @@ pub use control_plane::{
     ControlPlane, LEDGER_VARIABLE, Options, SERVER_VARIABLE, SHARED_VARIABLE, User, count_tests, find_kubectl,
 };
 pub use dashboard::{Asked, FakeDashboard, Mode as DashboardMode};
+pub use eventually::{eventually, within};
 pub use helm::{helm, helm_command};
 pub use kubelet::{Kubelet, Play};
 pub use python::python_with;

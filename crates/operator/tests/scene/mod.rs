@@ -1,6 +1,6 @@
 //! A namespace on a real control plane with an operator and a kubelet of its own.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use futures::FutureExt;
 use http::Method;
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -10,7 +10,7 @@ use kube::client::Body;
 use kube::{Api, Client};
 use manta_api::RayCluster;
 use manta_operator::Settings;
-use manta_testkit::{ControlPlane, Kubelet};
+use manta_testkit::{ControlPlane, Kubelet, eventually, within};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,9 +18,6 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-
-/// How long a state may take to come about on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Scene {
     pub(crate) client: Client,
@@ -78,21 +75,17 @@ impl Scene {
 
     /// Waits until a cluster is as wanted.
     pub(crate) async fn until(&self, name: &str, wanted: impl Fn(&RayCluster) -> bool) -> Result<RayCluster> {
-        let mut last = None;
-        let found = tokio::time::timeout(PATIENCE, async {
-            loop {
-                let cluster = self.clusters().get(name).await?;
-                if wanted(&cluster) {
-                    return Ok::<_, anyhow::Error>(cluster);
-                }
-                last = Some(cluster.status);
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        });
-        match found.await {
-            Ok(found) => found,
-            Err(_) => bail!("{name} never became as wanted: {last:?}"),
-        }
+        eventually(&format!("{name} as wanted"), async || {
+            let cluster = self.clusters().get(name).await?;
+            ensure!(wanted(&cluster), "{:?}", cluster.status);
+            Ok(cluster)
+        })
+        .await
+    }
+
+    /// Waits for an event with this reason; gives its note.
+    pub(crate) async fn until_told(&self, reason: &str) -> Result<String> {
+        eventually(reason, async || self.notes(reason).await?.pop().context("nobody told")).await
     }
 
     pub(crate) async fn until_ready(&self, name: &str) -> Result<RayCluster> {
@@ -126,7 +119,7 @@ impl RunningOperator {
     /// Lets it finish what it has in hand.
     pub(crate) async fn stop(self) -> Result<()> {
         self.stop.cancel();
-        Ok(self.task.await?)
+        Ok(within("the operator's end", self.task).await??)
     }
 
     /// Ends it on the spot, as a crash would.
@@ -151,6 +144,21 @@ pub(crate) struct Counted {
     pub(crate) writes: AtomicUsize,
     pub(crate) lists: AtomicUsize,
     pub(crate) crashed: Notify,
+}
+
+impl Counted {
+    /// Waits until the operator asks nothing any more.
+    pub(crate) async fn until_at_rest(&self) -> Result<()> {
+        let requests = || self.writes.load(Ordering::SeqCst) + self.lists.load(Ordering::SeqCst);
+        eventually("rest", async || {
+            let before = requests();
+            // Longer than anything that the operator waits for by itself with nothing to wait for.
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            ensure!(requests() == before, "{} requests in 2 s", requests() - before);
+            Ok(())
+        })
+        .await
+    }
 }
 
 /// A client that counts, and crashes at the n-th write if told to. Events are not counted.

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -11,7 +10,7 @@ use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::Value;
 
-use crate::go;
+use crate::{eventually, go};
 
 /// The module whose go.mod pins the projects that CRDs are read from.
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crds");
@@ -64,27 +63,23 @@ pub(super) async fn install(client: Client, path: &Path) -> Result<usize> {
     let typed: Api<CustomResourceDefinition> = Api::all(client.clone());
     for definition in &definitions {
         let name = definition["metadata"]["name"].as_str().unwrap_or_default();
-        let served = tokio::time::timeout(Duration::from_secs(60), wait_served(&client, &typed, name)).await;
-        served.map_err(|_| anyhow::anyhow!("the CRD {name} was not served within 60 s"))??;
+        wait_served(&client, &typed, name).await?;
     }
     Ok(definitions.len())
 }
 
 /// Established is not enough: for a moment more the server still answers 404.
 async fn wait_served(client: &Client, api: &Api<CustomResourceDefinition>, name: &str) -> Result<()> {
-    loop {
+    eventually(&format!("{name} served"), async || {
         let definition = api.get(name).await?;
-        let mut served = true;
         for version in definition.spec.versions.iter().filter(|version| version.served) {
             let path =
                 format!("/apis/{}/{}/{}?limit=1", definition.spec.group, version.name, definition.spec.names.plural);
-            served &= client.request_text(http::Request::get(path).body(Vec::new())?).await.is_ok();
+            client.request_text(http::Request::get(path).body(Vec::new())?).await?;
         }
-        if served {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        Ok(())
+    })
+    .await
 }
 
 fn read(path: &Path) -> Result<Vec<Value>> {
