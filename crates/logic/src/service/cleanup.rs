@@ -44,6 +44,9 @@ pub(super) fn plan(pass: &mut Pass<'_>) {
         match moment {
             None => schedule(pass, name),
             Some(moment) if !pass.is_past(moment) => {}
+            Some(_) if is_selected(pass, name) => {
+                pass.wait_for(format!("the Services to lead to another cluster than {}", seen.path(name)));
+            }
             Some(moment)
                 if is_reached(pass, name) && !pass.is_past(moment.saturating_add(DRAINING).unwrap_or(moment)) =>
             {
@@ -75,6 +78,14 @@ fn schedule(pass: &mut Pass<'_>, name: &str) {
     let patch = json!({"metadata": {"annotations": {DELETE_AFTER: moment.to_string()}}});
     let action = Action::Merge { target: pass.target(Kind::RayCluster, name), patch: Box::new(patch) };
     pass.in_the_end(Todo::new(action, "the cluster is in use no more").accept(Accept::NotFound));
+}
+
+/// Whether a Service still leads to a cluster: then nobody has taken its place, whatever the status says.
+fn is_selected(pass: &Pass<'_>, name: &str) -> bool {
+    let seen = pass.seen;
+    let own = [crate::names::owner_head_service(seen.name()), services::serve_name(&seen.service)];
+    let services = own.iter().filter_map(|service| seen.service(service));
+    services.into_iter().any(|service| service.spec.selector.get(CLUSTER) == Some(name))
 }
 
 /// Whether requests may still come to a cluster: a Service or the route leads there, or its Pods are endpoints.

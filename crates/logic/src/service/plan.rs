@@ -21,6 +21,9 @@ use crate::validate::service::is_incremental_upgrade;
 use jiff::{SignedDuration, Timestamp};
 use manta_api::{ClusterServeStatus, RayCluster, RayServiceStatus};
 
+/// How long after a failure it is tried again.
+const TRY_AGAIN: SignedDuration = SignedDuration::from_secs(5);
+
 /// What to do for one RayService, and when to look again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -174,6 +177,11 @@ impl<'a> Pass<'a> {
             self.wake = Some(self.wake.map_or(moment, |wake| wake.min(moment)));
         }
         past
+    }
+
+    /// Comes back after a failure that no write tells of.
+    pub(super) fn try_again(&mut self) {
+        self.is_past(self.now.saturating_add(TRY_AGAIN).unwrap_or(self.now));
     }
 
     /// An object in the RayService's namespace.

@@ -26,7 +26,8 @@ pub(super) fn serve_name(service: &RayService) -> String {
     given.filter(|name| !name.is_empty()).unwrap_or_else(own)
 }
 
-/// Leads the Services to where they should lead; answers the cluster that they lead to after this pass.
+/// Leads the Services to where they should lead; answers the cluster that they lead to after this pass, none if that
+/// is not certain.
 pub(super) fn plan(pass: &mut Pass<'_>, ready: Ready) -> Option<String> {
     let cluster = target(pass, ready)?;
     let service = &pass.seen.service;
@@ -45,9 +46,25 @@ pub(super) fn plan(pass: &mut Pass<'_>, ready: Ready) -> Option<String> {
         return None;
     }
     let name = facts::name(cluster);
-    let stage: Vec<Todo> = wanted.into_iter().filter_map(|(at, object)| lead(pass, name, &at, &object)).collect();
+    let mut stage = Vec::new();
+    for (at, object) in wanted {
+        match lead(pass, name, &at, &object) {
+            Lead::There => {}
+            Lead::By(todo) => stage.push(*todo),
+            Lead::Unknown => return None,
+        }
+    }
     pass.then_all(stage);
     Some(name.to_owned())
+}
+
+/// How a Service comes to lead to a cluster.
+enum Lead {
+    /// It does.
+    There,
+    By(Box<Todo>),
+    /// What it is now is not known, so nothing may rely on it.
+    Unknown,
 }
 
 /// The cluster that requests should reach, once one of them can take them.
@@ -80,8 +97,8 @@ pub(super) fn can_take_over(pass: &mut Pass<'_>, pending: &RayCluster, from: &st
     enough.is_some_and(|enough| pass.is_past(enough)) && there > 0
 }
 
-/// What makes a Service lead to a cluster; none if it does, or if it has to be looked up first.
-fn lead(pass: &mut Pass<'_>, cluster: &str, name: &str, wanted: &Service) -> Option<Todo> {
+/// What makes a Service lead to a cluster.
+fn lead(pass: &mut Pass<'_>, cluster: &str, name: &str, wanted: &Service) -> Lead {
     let path = pass.seen.path(name);
     let target = pass.target(Kind::Service, name);
     let Some(live) = pass.seen.service(name) else {
@@ -92,22 +109,24 @@ fn lead(pass: &mut Pass<'_>, cluster: &str, name: &str, wanted: &Service) -> Opt
                 "Create",
                 format!("Failed to create the service {path}, "),
             ));
-        return Some(todo);
+        return Lead::By(Box::new(todo));
     };
     if live.spec.selector.get(CLUSTER) == Some(cluster) {
-        return None;
+        return Lead::There;
     }
     let found = match pass.seen.looked_up.get(&target) {
         None => {
             pass.look_up(target);
-            return None;
+            return Lead::Unknown;
         }
         Some(LookedUp::Found(found)) => found,
-        Some(LookedUp::Absent) => return None,
+        // The news of its end is on its way, and wakes the RayService.
+        Some(LookedUp::Absent) => return Lead::Unknown,
         Some(LookedUp::Failed(error)) => {
             let note = format!("Failed to update the service {path}, {error}");
             pass.event(Event::warning("FailedToUpdateService", "Update", note));
-            return None;
+            pass.try_again();
+            return Lead::Unknown;
         }
     };
     let mut body = (**found).clone();
@@ -123,7 +142,7 @@ fn lead(pass: &mut Pass<'_>, cluster: &str, name: &str, wanted: &Service) -> Opt
         .done(Event::normal("UpdatedService", "Update", format!("Updated the service {path}")))
         .failed(Event::warning("FailedToUpdateService", "Update", format!("Failed to update the service {path}, ")))
         .accept(Accept::Nothing);
-    Some(todo)
+    Lead::By(Box::new(todo))
 }
 
 /// Says that a Service cannot be made.

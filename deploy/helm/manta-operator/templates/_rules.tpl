@@ -28,7 +28,7 @@
   verbs: [patch]
 - apiGroups: [""]
   resources: [services]
-  verbs: [list, watch, create, delete, patch, update]
+  verbs: [get, list, watch, create, delete, patch, update]
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get, create, patch]

@@ -1,7 +1,7 @@
 //! Services, endpoints, conditions.
 
 use super::world::{group, service, target};
-use crate::action::Kind;
+use crate::action::{Kind, Wake};
 use crate::service::{Observed, plan};
 use crate::view::EndpointSliceView;
 use serde_json::{Value, json};
@@ -130,6 +130,44 @@ fn writes_that_fail_leave_the_status_as_it_is() {
     );
     world.refuse = Box::new(|_| None);
     world.until_ready();
+}
+
+#[test]
+fn services_that_cannot_be_read_keep_leading_to_the_cluster_that_serves() {
+    let mut world = service();
+    world.until_ready();
+    let c1 = world.active();
+    world.unreadable = true;
+    world.set_version("2.54.0");
+    world.until("told", |world| !world.notes("FailedToUpdateService").is_empty());
+    let plan = world.pass();
+    assert!(matches!(plan.wake, Wake::At(_)), "it is tried again: {:?}", plan.wake);
+    world.steps(300);
+    assert_eq!((world.active(), world.clusters()), (c1.clone(), 2), "nobody has taken its place");
+    assert_eq!(world.condition("Ready").0, "True");
+    assert_eq!(
+        world.notes("FailedToUpdateService")[0],
+        "Failed to update the service ns/web-head-svc, forbidden".to_owned()
+    );
+    world.unreadable = false;
+    world.until("promoted", |world| world.active() != c1 && world.clusters() == 1);
+    world.until_ready();
+}
+
+#[test]
+fn a_cluster_that_a_service_leads_to_stays() {
+    let mut world = service();
+    world.until_ready();
+    let c1 = world.active();
+    world.set_version("2.54.0");
+    world.until("promoted", |world| world.active() != c1);
+    // Somebody turns it back, and the operator cannot turn it again.
+    world.object(Kind::Service, "web-serve-svc")["spec"]["selector"]["ray.io/cluster"] = json!(c1);
+    world.unreadable = true;
+    world.steps(200);
+    assert_eq!(world.clusters(), 2, "requests still go to the old one");
+    world.unreadable = false;
+    world.until("gone", |world| world.clusters() == 1);
 }
 
 #[test]

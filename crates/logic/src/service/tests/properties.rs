@@ -21,6 +21,7 @@ enum Happening {
     Proxies(u8),
     Heads(u8),
     Silence(bool),
+    Unreadable(bool),
     Restart,
     Time(u16),
     Steps(u8),
@@ -40,6 +41,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         (0u8..3).prop_map(Happening::Proxies),
         (0u8..3).prop_map(Happening::Heads),
         any::<bool>().prop_map(Happening::Silence),
+        any::<bool>().prop_map(Happening::Unreadable),
         Just(Happening::Restart),
         (0u16..5000).prop_map(Happening::Time),
         (1u8..12).prop_map(Happening::Steps),
@@ -93,6 +95,7 @@ fn happen(world: &mut World, happening: Happening) {
         Happening::Silence(silent) => {
             world.silent = if silent { clusters.into_iter().collect() } else { Default::default() };
         }
+        Happening::Unreadable(unreadable) => world.unreadable = unreadable,
         Happening::Restart => world.restart_operator(),
         Happening::Time(seconds) => world.advance(seconds.into()),
         Happening::Steps(steps) => world.steps(steps.into()),
@@ -102,6 +105,7 @@ fn happen(world: &mut World, happening: Happening) {
 /// All is well from now on.
 fn heal(world: &mut World) {
     world.silent.clear();
+    world.unreadable = false;
     world.deaf.clear();
     world.stuck.clear();
     world.outcomes.clear();

@@ -30,6 +30,8 @@ pub(super) struct World {
     pub(super) config: Config,
     pub(super) now: Timestamp,
     pub(super) refuse: Refusal,
+    /// Whether reading single objects is refused.
+    pub(super) unreadable: bool,
     pub(super) gateway_api: bool,
     /// What the poller knows; lost when the operator restarts.
     pub(super) known: Known,
@@ -107,6 +109,7 @@ impl World {
             config: Config::default(),
             now: "2026-01-01T00:00:00Z".parse().unwrap(),
             refuse: Box::new(|_| None),
+            unreadable: false,
             gateway_api: true,
             known: Known::new(),
             apps: BTreeMap::new(),
@@ -196,8 +199,12 @@ impl World {
                 break plan;
             }
             for target in &plan.look_up {
-                let found = self.objects.get(target).cloned().map(Arc::new);
-                looked_up.insert(target.clone(), found.map_or(LookedUp::Absent, LookedUp::Found));
+                let found = match self.objects.get(target).cloned().map(Arc::new) {
+                    _ if self.unreadable => LookedUp::Failed("forbidden".to_owned()),
+                    None => LookedUp::Absent,
+                    Some(found) => LookedUp::Found(found),
+                };
+                looked_up.insert(target.clone(), found);
             }
         };
         self.events.extend(plan.events.clone());
