@@ -41,6 +41,8 @@ pub(crate) fn ray_runs_without_namespaces_and_says_so() {
     let traces = crate::kills::Traces::of(up.pid(), folder.path());
     up.kill();
     crate::up::wait_for(|| traces.left().is_empty().then_some(()));
+    // The next start would do this; there is none.
+    manta_agent::clean_leftovers(folder.path());
 }
 
 /// Fails unless both nodes are there.

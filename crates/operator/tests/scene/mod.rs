@@ -1,5 +1,7 @@
 //! A namespace on a real control plane with an operator and a kubelet of its own.
 
+mod rights;
+
 use anyhow::{Context, Result, ensure};
 use futures::FutureExt;
 use http::Method;
@@ -11,6 +13,7 @@ use kube::{Api, Client};
 use manta_api::RayCluster;
 use manta_operator::Settings;
 use manta_testkit::{ControlPlane, Kubelet, eventually, within};
+use rights::Refused;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,7 +39,7 @@ impl Scene {
         Ok(Self { client, namespace, kubelet })
     }
 
-    /// Starts an operator for this namespace alone.
+    /// Starts an operator for this namespace alone, with the chart's permissions.
     pub(crate) fn start_operator(&self, client: Client) -> RunningOperator {
         self.start_operator_with(client, Settings::default())
     }
@@ -45,8 +48,9 @@ impl Scene {
     pub(crate) fn start_operator_with(&self, client: Client, settings: Settings) -> RunningOperator {
         let stop = CancellationToken::new();
         let settings = Settings { watch_namespaces: vec![self.namespace.clone()], ..settings };
-        let task = tokio::spawn(manta_operator::run(client, settings, stop.clone()));
-        RunningOperator { stop, task }
+        let refused = Refused::default();
+        let task = tokio::spawn(manta_operator::run(rights::limit(client, &refused), settings, stop.clone()));
+        RunningOperator { stop, task, refused }
     }
 
     pub(crate) fn clusters(&self) -> Api<RayCluster> {
@@ -113,13 +117,15 @@ pub(crate) fn state(cluster: &RayCluster) -> &str {
 pub(crate) struct RunningOperator {
     stop: CancellationToken,
     task: JoinHandle<()>,
+    refused: Refused,
 }
 
 impl RunningOperator {
-    /// Lets it finish what it has in hand.
+    /// Lets it finish what it has in hand. It must not have been refused anything.
     pub(crate) async fn stop(self) -> Result<()> {
         self.stop.cancel();
-        Ok(within("the operator's end", self.task).await??)
+        within("the operator's end", self.task).await??;
+        self.refused.check()
     }
 
     /// Ends it on the spot, as a crash would.

@@ -1,0 +1,123 @@
+//! The chart's permissions, in front of every operator that a test starts.
+//!
+//! The API server of the tests allows everything, and no case plays every branch; so a right that is missing would show
+//! first in somebody's cluster. Here a request that the chart does not permit is refused as the server would.
+
+use anyhow::{Context, Result};
+use futures::FutureExt;
+use http::{Method, Request, Response, StatusCode};
+use kube::Client;
+use kube::client::Body;
+use manta_testkit::helm;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::{Arc, LazyLock, Mutex};
+
+/// Everything that can be switched on.
+const SETTINGS: [&str; 2] = ["batchScheduler.enabled=true", "useKubernetesProxy=true"];
+
+static PERMITTED: LazyLock<Result<BTreeSet<Right>>> = LazyLock::new(|| {
+    let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/helm/manta-operator");
+    let mut args = vec!["template", "kuberay-operator", chart];
+    args.extend(SETTINGS.iter().flat_map(|setting| ["--set", setting]));
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&helm(&args)?)?;
+    let is_ours =
+        |document: &&Value| document["kind"] == "ClusterRole" && document["metadata"]["name"] == "kuberay-operator";
+    let role = documents.iter().find(is_ours).context("the chart has no ClusterRole")?;
+    Ok(rights(role))
+});
+
+/// What one permission is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Right {
+    verb: String,
+    group: String,
+    resource: String,
+}
+
+fn rights(role: &Value) -> BTreeSet<Right> {
+    let texts = |list: &Value| -> Vec<String> { serde_json::from_value(list.clone()).unwrap_or_default() };
+    let mut found = BTreeSet::new();
+    for rule in role["rules"].as_array().into_iter().flatten() {
+        for group in texts(&rule["apiGroups"]) {
+            for resource in texts(&rule["resources"]) {
+                let right = |verb| Right { verb, group: group.clone(), resource: resource.clone() };
+                found.extend(texts(&rule["verbs"]).into_iter().map(right));
+            }
+        }
+    }
+    found
+}
+
+/// The right that a request takes; none for those about no resource.
+fn needed(method: &Method, path: &str, query: &str) -> Option<Right> {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let (group, rest) = match parts.as_slice() {
+        ["api", "v1", rest @ ..] => ("", rest),
+        ["apis", group, _version, rest @ ..] => (*group, rest),
+        _ => return None,
+    };
+    let rest = match rest {
+        ["namespaces", _namespace, rest @ ..] if !rest.is_empty() => rest,
+        rest => rest,
+    };
+    let (resource, name) = match rest {
+        [] => return None,
+        [resource] => ((*resource).to_owned(), None),
+        [resource, name] => ((*resource).to_owned(), Some(name)),
+        [resource, name, part, ..] => (format!("{resource}/{part}"), Some(name)),
+    };
+    let verb = match (method.as_str(), name) {
+        ("GET", Some(_)) => "get",
+        ("GET", None) if query.contains("watch=") => "watch",
+        ("GET", None) => "list",
+        ("POST", _) => "create",
+        ("PUT", _) => "update",
+        ("PATCH", _) => "patch",
+        _ => "delete",
+    };
+    Some(Right { verb: verb.to_owned(), group: group.to_owned(), resource })
+}
+
+/// What was refused so far.
+#[derive(Clone, Default)]
+pub(crate) struct Refused(Arc<Mutex<BTreeSet<Right>>>);
+
+impl Refused {
+    pub(crate) fn check(&self) -> Result<()> {
+        let refused = self.0.lock().unwrap();
+        anyhow::ensure!(refused.is_empty(), "the chart does not permit what the operator did: {refused:?}");
+        Ok(())
+    }
+}
+
+/// A client that may do what the chart permits, and nothing else.
+pub(crate) fn limit(client: Client, refused: &Refused) -> Client {
+    let refused = refused.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (client, refused) = (client.clone(), refused.clone());
+        async move {
+            let permitted = PERMITTED.as_ref().unwrap();
+            let uri = request.uri();
+            match needed(request.method(), uri.path(), uri.query().unwrap_or_default()) {
+                Some(right) if !permitted.contains(&right) => {
+                    let refusal = refusal(&right);
+                    refused.0.lock().unwrap().insert(right);
+                    Ok(refusal)
+                }
+                _ => client.send(request).await,
+            }
+        }
+        .boxed()
+    });
+    Client::new(service, "default")
+}
+
+fn refusal(right: &Right) -> Response<Body> {
+    let Right { verb, group, resource } = right;
+    let message = format!("cannot {verb} resource \"{resource}\" in API group \"{group}\"");
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                        "reason": "Forbidden", "code": 403, "message": message});
+    let body = Body::from(status.to_string().into_bytes());
+    Response::builder().status(StatusCode::FORBIDDEN).body(body).unwrap()
+}
