@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use manta_testkit::audit::{Request, tally};
 use manta_testkit::{ControlPlane, Kubelet, Options, User};
 
-use crate::operator::{Build, Operator, OperatorArgs, Rights};
+use crate::operator::{Build, Operator, OperatorArgs, Rights, is_work};
 use crate::process::{block_on, say};
 use usage::Usage;
 
@@ -76,13 +76,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let created_in = created?;
     operator.wait_quiet(Duration::from_secs(5), Duration::from_secs(300))?;
     let busy = Usage::of(operator.process.pid())?;
-    let writes_at_start: Vec<Request> = operator.read()?.iter().filter(|request| request.is_write()).cloned().collect();
+    let is_write = |request: &&Request| request.is_write() && is_work(request);
+    let writes_at_start: Vec<Request> = operator.read()?.iter().filter(is_write).cloned().collect();
     let before_rest = operator.requests.len();
 
     say(&format!("resting {} s", args.rest_seconds));
     std::thread::sleep(Duration::from_secs(args.rest_seconds));
     let rest = Usage::of(operator.process.pid())?;
-    let at_rest = tally(&operator.read()?[before_rest..]);
+    let at_rest = tally(operator.read()?[before_rest..].iter().filter(|request| is_work(request)));
 
     say("restarting the operator");
     let status = operator.process.terminate(Duration::from_secs(30))?;
@@ -142,7 +143,7 @@ fn restart(plane: &ControlPlane, command: &std::process::Command) -> Result<Rest
         }
     }
     let end = Usage::of(operator.process.pid())?;
-    let writes = tally(operator.read()?.iter().filter(|request| request.is_write()));
+    let writes = tally(operator.read()?.iter().filter(|request| request.is_write() && is_work(request)));
     let seconds = (last_active - start).as_secs_f64();
     Ok(Restart { seconds, cpu_seconds: end.cpu_seconds, rss_bytes: end.rss_bytes, writes })
 }
