@@ -38,7 +38,8 @@ pub(super) fn receive<T: DeserializeOwned>(socket: &OwnedFd) -> io::Result<Optio
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let got = loop {
         match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Err(rustix::io::Errno::INTR) => {}
+            // The other end is gone and has not read everything; what it said before is still to come. Told once.
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
             other => break other?,
         }
     };
@@ -84,5 +85,15 @@ mod tests {
         assert_eq!(unpack::<Vec<u32>>(fds.remove(0)).unwrap().len(), 100_000);
         drop(a);
         assert!(receive::<String>(&b).unwrap().is_none());
+    }
+
+    #[test]
+    fn an_end_that_leaves_something_unread_is_an_end() {
+        let (a, b) = pair().unwrap();
+        send(&a, &"unread", &[]).unwrap();
+        send(&b, &"last words", &[]).unwrap();
+        drop(b);
+        assert_eq!(receive::<String>(&a).unwrap().unwrap().0, "last words");
+        assert!(receive::<String>(&a).unwrap().is_none());
     }
 }
