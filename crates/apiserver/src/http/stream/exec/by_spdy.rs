@@ -34,8 +34,9 @@ pub(super) async fn serve<Carried: Future<Output = ()>>(
             Err(_) => tracing::debug!("a client did not open its streams in time"),
         }
     };
-    // What is said at the end is still written: the sender is dropped with the connection.
-    let writing = async {
+    // What is said at the end is still written, as the sender goes with the connection; and once nothing can be
+    // written any more, the receiver goes with this block, so that nobody waits for it.
+    let writing = async move {
         while let Some(frame) = frames.recv().await {
             if outgoing.send(frame).await.is_err() {
                 return;
