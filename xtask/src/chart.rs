@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use manta_testkit::{ControlPlane, helm_command};
+use manta_testkit::{ControlPlane, helm_command, permissions};
 use serde_json::Value;
 
 use crate::workspace;
@@ -49,49 +49,13 @@ impl Chart {
 
     /// Everything that its roles permit, as `verb resource.group`.
     pub(crate) fn permissions(plane: &ControlPlane) -> Result<BTreeSet<String>> {
-        let mut permissions = rules(&get(plane, "clusterrole", NAME)?);
-        permissions.extend(rules(&get(plane, "role", &format!("{NAME}-leader-election"))?));
-        Ok(permissions)
+        let mut all = permissions(&get(plane, "clusterrole", NAME)?);
+        all.extend(permissions(&get(plane, "role", &format!("{NAME}-leader-election"))?));
+        Ok(all)
     }
 }
 
 fn get(plane: &ControlPlane, kind: &str, name: &str) -> Result<Value> {
     let text = plane.kubectl(&["get", kind, name, "--namespace", NAMESPACE, "--output=json"])?;
     serde_json::from_str(&text).with_context(|| format!("{kind} {name} is not JSON"))
-}
-
-fn rules(role: &Value) -> BTreeSet<String> {
-    let texts = |list: &Value| -> Vec<String> {
-        list.as_array().into_iter().flatten().filter_map(|text| text.as_str().map(str::to_owned)).collect()
-    };
-    let mut permissions = BTreeSet::new();
-    for rule in role["rules"].as_array().into_iter().flatten() {
-        for group in texts(&rule["apiGroups"]) {
-            for resource in texts(&rule["resources"]) {
-                permissions.extend(texts(&rule["verbs"]).iter().map(|verb| permission(verb, &group, &resource)));
-            }
-        }
-    }
-    permissions
-}
-
-/// One permission in words: `list pods`, `patch rayclusters/status.ray.io`.
-pub(crate) fn permission(verb: &str, group: &str, resource: &str) -> String {
-    if group.is_empty() { format!("{verb} {resource}") } else { format!("{verb} {resource}.{group}") }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn rules_are_told_one_by_one() {
-        let role = json!({"rules": [
-            {"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["get"]},
-            {"apiGroups": ["ray.io"], "resources": ["rayjobs"], "verbs": ["list", "watch"]},
-        ]});
-        let expect = ["get pods", "get pods/status", "list rayjobs.ray.io", "watch rayjobs.ray.io"];
-        assert_eq!(rules(&role), expect.map(str::to_owned).into());
-    }
 }

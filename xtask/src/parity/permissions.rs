@@ -5,9 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use manta_testkit::audit::Request;
+use manta_testkit::permission;
 use serde::Deserialize;
-
-use crate::chart::permission;
 
 /// A permission that the played cases have no use for, and why the chart grants it all the same.
 #[derive(Debug, Deserialize)]

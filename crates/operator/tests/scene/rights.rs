@@ -8,7 +8,7 @@ use futures::FutureExt;
 use http::{Method, Request, Response, StatusCode};
 use kube::Client;
 use kube::client::Body;
-use manta_testkit::helm;
+use manta_testkit::{helm, permission, permissions};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -16,7 +16,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 /// Everything that can be switched on.
 const SETTINGS: [&str; 2] = ["batchScheduler.enabled=true", "useKubernetesProxy=true"];
 
-static PERMITTED: LazyLock<Result<BTreeSet<Right>>> = LazyLock::new(|| {
+static PERMITTED: LazyLock<Result<BTreeSet<String>>> = LazyLock::new(|| {
     let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/helm/manta-operator");
     let mut args = vec!["template", "kuberay-operator", chart];
     args.extend(SETTINGS.iter().flat_map(|setting| ["--set", setting]));
@@ -24,33 +24,11 @@ static PERMITTED: LazyLock<Result<BTreeSet<Right>>> = LazyLock::new(|| {
     let is_ours =
         |document: &&Value| document["kind"] == "ClusterRole" && document["metadata"]["name"] == "kuberay-operator";
     let role = documents.iter().find(is_ours).context("the chart has no ClusterRole")?;
-    Ok(rights(role))
+    Ok(permissions(role))
 });
 
-/// What one permission is about.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Right {
-    verb: String,
-    group: String,
-    resource: String,
-}
-
-fn rights(role: &Value) -> BTreeSet<Right> {
-    let texts = |list: &Value| -> Vec<String> { serde_json::from_value(list.clone()).unwrap_or_default() };
-    let mut found = BTreeSet::new();
-    for rule in role["rules"].as_array().into_iter().flatten() {
-        for group in texts(&rule["apiGroups"]) {
-            for resource in texts(&rule["resources"]) {
-                let right = |verb| Right { verb, group: group.clone(), resource: resource.clone() };
-                found.extend(texts(&rule["verbs"]).into_iter().map(right));
-            }
-        }
-    }
-    found
-}
-
-/// The right that a request takes; none for those about no resource.
-fn needed(method: &Method, path: &str, query: &str) -> Option<Right> {
+/// The permission that a request takes; none for those about no resource.
+fn needed(method: &Method, path: &str, query: &str) -> Option<String> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let (group, rest) = match parts.as_slice() {
         ["api", "v1", rest @ ..] => ("", rest),
@@ -76,12 +54,12 @@ fn needed(method: &Method, path: &str, query: &str) -> Option<Right> {
         ("PATCH", _) => "patch",
         _ => "delete",
     };
-    Some(Right { verb: verb.to_owned(), group: group.to_owned(), resource })
+    Some(permission(verb, group, &resource))
 }
 
 /// What was refused so far.
 #[derive(Clone, Default)]
-pub(crate) struct Refused(Arc<Mutex<BTreeSet<Right>>>);
+pub(crate) struct Refused(Arc<Mutex<BTreeSet<String>>>);
 
 impl Refused {
     pub(crate) fn check(&self) -> Result<()> {
@@ -100,9 +78,9 @@ pub(crate) fn limit(client: Client, refused: &Refused) -> Client {
             let permitted = PERMITTED.as_ref().unwrap();
             let uri = request.uri();
             match needed(request.method(), uri.path(), uri.query().unwrap_or_default()) {
-                Some(right) if !permitted.contains(&right) => {
-                    let refusal = refusal(&right);
-                    refused.0.lock().unwrap().insert(right);
+                Some(needed) if !permitted.contains(&needed) => {
+                    let refusal = refusal(&needed);
+                    refused.0.lock().unwrap().insert(needed);
                     Ok(refusal)
                 }
                 _ => client.send(request).await,
@@ -113,9 +91,8 @@ pub(crate) fn limit(client: Client, refused: &Refused) -> Client {
     Client::new(service, "default")
 }
 
-fn refusal(right: &Right) -> Response<Body> {
-    let Right { verb, group, resource } = right;
-    let message = format!("cannot {verb} resource \"{resource}\" in API group \"{group}\"");
+fn refusal(needed: &str) -> Response<Body> {
+    let message = format!("the chart does not permit to {needed}");
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
                         "reason": "Forbidden", "code": 403, "message": message});
     let body = Body::from(status.to_string().into_bytes());
