@@ -117,13 +117,7 @@ async fn an_operator_that_lost_the_lease_ends() -> Result<()> {
     let next = start(&scene, "b", &more, config().await?).await?;
     until_status(&format!("http://{probes}/readyz"), 200).await?;
     let metrics = format!("http://{metrics}/metrics");
-    eventually("the question who leads", async || {
-        let text = until_status(&metrics, 200).await?;
-        let follows = text.contains("leader_election_master_status{name=\"ray-operator-leader\"} 0");
-        ensure!(follows, "{text}");
-        Ok(())
-    })
-    .await?;
+    until_metric(&metrics, "leader_election_master_status{name=\"ray-operator-leader\"} 0").await?;
     assert_eq!(scene.pods().await?.len(), 0);
     next.stop().await
 }
@@ -176,6 +170,16 @@ async fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0").await?.local_addr()?)
 }
 
+/// Waits until the metrics hold this text.
+async fn until_metric(url: &str, wanted: &str) -> Result<()> {
+    eventually(wanted, async || {
+        let text = reqwest::get(url).await?.text().await?;
+        ensure!(text.contains(wanted), "{text}");
+        Ok(())
+    })
+    .await
+}
+
 async fn until_status(url: &str, wanted: u16) -> Result<String> {
     eventually(&format!("{wanted} from {url}"), async || {
         let answer = reqwest::get(url).await?;
@@ -211,12 +215,7 @@ async fn an_api_server_that_is_away_is_waited_for() -> Result<()> {
     gate.close().await?;
     scene.create("second", small_cluster()).await?;
     let metrics = format!("http://{metrics}/metrics");
-    eventually("a request that failed", async || {
-        let text = until_status(&metrics, 200).await?;
-        ensure!(text.contains("rest_client_requests_total{code=\"<error>\""), "{text}");
-        Ok(())
-    })
-    .await?;
+    until_metric(&metrics, "rest_client_requests_total{code=\"<error>\"").await?;
     gate.open().await?;
     scene.until_ready("second").await?;
     assert_eq!(scene.pods().await?.len(), 6);

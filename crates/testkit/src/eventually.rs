@@ -15,7 +15,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Result<T>) -> Result<T> {
     let end = Instant::now() + PATIENCE;
     loop {
-        let answer = tokio::time::timeout_at(end + PATIENCE, ask()).await;
+        let answer = tokio::time::timeout(PATIENCE, ask()).await;
         let answer = answer.with_context(|| format!("{what}: no answer within {} s", PATIENCE.as_secs()))?;
         match answer {
             Ok(found) => return Ok(found),
