@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client};
 use manta_apiserver::{Options, Server};
@@ -34,13 +34,8 @@ async fn define(client: Client, index: usize) -> Result<(), String> {
         .await
         .map_err(|_| format!("{name} was not established within a minute"))?
         .map_err(|error| error.to_string())?;
-    let resource = ApiResource {
-        group: "example.com".to_owned(),
-        version: "v1".to_owned(),
-        api_version: "example.com/v1".to_owned(),
-        kind: format!("Thing{index}"),
-        plural,
-    };
+    let kind = GroupVersionKind::gvk("example.com", "v1", &format!("Thing{index}"));
+    let resource = ApiResource::from_gvk_with_plural(&kind, &plural);
     let objects = Api::<DynamicObject>::all_with(client, &resource).list(&ListParams::default()).await;
     objects.map(drop).map_err(|error| format!("{name} is established and not served: {error}"))
 }

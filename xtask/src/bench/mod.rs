@@ -76,7 +76,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let created_in = created?;
     operator.wait_quiet(Duration::from_secs(5), Duration::from_secs(300))?;
     let busy = Usage::of(operator.process.pid())?;
-    let is_write = |request: &&Request| request.is_write() && is_work(request);
     let writes_at_start: Vec<Request> = operator.read()?.iter().filter(is_write).cloned().collect();
     let before_rest = operator.requests.len();
 
@@ -118,6 +117,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
+fn is_write(request: &&Request) -> bool {
+    request.is_write() && is_work(request)
+}
+
 struct Restart {
     seconds: f64,
     cpu_seconds: f64,
@@ -143,7 +146,7 @@ fn restart(plane: &ControlPlane, command: &std::process::Command) -> Result<Rest
         }
     }
     let end = Usage::of(operator.process.pid())?;
-    let writes = tally(operator.read()?.iter().filter(|request| request.is_write() && is_work(request)));
+    let writes = tally(operator.read()?.iter().filter(is_write));
     let seconds = (last_active - start).as_secs_f64();
     Ok(Restart { seconds, cpu_seconds: end.cpu_seconds, rss_bytes: end.rss_bytes, writes })
 }

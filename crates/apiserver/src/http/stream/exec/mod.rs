@@ -117,13 +117,12 @@ async fn hand_over(input: Option<&mpsc::Sender<Bytes>>, waiting: &mut Option<Byt
         Some(input) => input.reserve().await.ok(),
         None => None,
     };
-    let bytes = waiting.take();
-    match (room, bytes) {
+    match (room, waiting.take()) {
         (Some(room), Some(bytes)) => {
             room.send(bytes);
             true
         }
-        (room, _) => room.is_some(),
+        _ => false,
     }
 }
 
