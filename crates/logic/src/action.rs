@@ -98,13 +98,13 @@ impl Resource {
 
 /// One object on the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Target {
+pub struct ObjectKey {
     pub kind: Kind,
     pub namespace: String,
     pub name: String,
 }
 
-impl Target {
+impl ObjectKey {
     /// The object of a kind with this name.
     pub fn new(kind: Kind, namespace: &str, name: &str) -> Self {
         Self { kind, namespace: namespace.to_owned(), name: name.to_owned() }
@@ -121,35 +121,35 @@ pub const DRAWN_WHEN_WRITTEN: &str = "<drawn when written>";
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Make an object. `body` is the whole object, `metadata.name` included.
-    Create { target: Target, body: Body },
+    Create { key: ObjectKey, body: Body },
     /// Replace an object; `body` carries the `metadata.resourceVersion` that was seen.
-    Replace { target: Target, body: Body },
+    Replace { key: ObjectKey, body: Body },
     /// Change some fields by JSON merge patch. With a `resourceVersion` in it, only what was seen.
-    Merge { target: Target, patch: Box<Value> },
+    Merge { key: ObjectKey, patch: Box<Value> },
     /// Delete exactly the object that was seen. `force` skips the grace period (a Pod whose node is dead).
-    Delete { target: Target, uid: String, force: bool },
+    Delete { key: ObjectKey, uid: String, force: bool },
 }
 
 impl Action {
     /// What the action is about.
-    pub fn target(&self) -> &Target {
+    pub fn key(&self) -> &ObjectKey {
         match self {
-            Action::Create { target, .. }
-            | Action::Replace { target, .. }
-            | Action::Merge { target, .. }
-            | Action::Delete { target, .. } => target,
+            Action::Create { key, .. }
+            | Action::Replace { key, .. }
+            | Action::Merge { key, .. }
+            | Action::Delete { key, .. } => key,
         }
     }
 }
 
 /// Makes an object that Kubernetes defines.
-pub fn create<T: Serialize>(target: Target, object: &T) -> Action {
-    Action::Create { target, body: Body::of(object) }
+pub fn create<T: Serialize>(key: ObjectKey, object: &T) -> Action {
+    Action::Create { key, body: Body::of(object) }
 }
 
 /// Replaces an object that Kubernetes defines.
-pub fn replace<T: Serialize>(target: Target, object: &T) -> Action {
-    Action::Replace { target, body: Body::of(object) }
+pub fn replace<T: Serialize>(key: ObjectKey, object: &T) -> Action {
+    Action::Replace { key, body: Body::of(object) }
 }
 
 /// A whole object as JSON text.
@@ -208,7 +208,7 @@ pub(crate) fn merge(object: &mut Value, patch: &Value) {
 
 /// An action with its reason and what follows from it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Todo {
+pub struct Step {
     pub action: Action,
     /// Why, in words that a log, an event or `explain` can show.
     pub why: String,
@@ -224,7 +224,7 @@ pub struct Todo {
     pub group: Option<String>,
 }
 
-impl Todo {
+impl Step {
     /// An action without events that accepts no error.
     pub fn new(action: Action, why: impl Into<String>) -> Self {
         Self {
@@ -278,7 +278,7 @@ pub enum Accept {
 }
 
 /// Actions that do not depend on each other.
-pub type Stage = Vec<Todo>;
+pub type Stage = Vec<Step>;
 
 /// An event to publish about the object that was planned.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -312,7 +312,7 @@ impl Event {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// The objects that were created, with the answer of the API server.
-    pub created: Vec<Target>,
+    pub created: Vec<ObjectKey>,
     /// The first failure; later stages were not tried.
     pub failure: Option<Failure>,
 }
@@ -320,7 +320,7 @@ pub struct Outcome {
 /// An action that failed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
-    /// [`Todo::failure_reason`] of the action.
+    /// [`Step::failure_reason`] of the action.
     pub reason: Option<&'static str>,
     /// The API server's message.
     pub error: String,

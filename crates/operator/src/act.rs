@@ -15,7 +15,7 @@ use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::request::Request;
 use manta_logic::action::{
-    Accept, Action, Body, DRAWN_WHEN_WRITTEN, Event, Failure, Kind, Outcome, Stage, Target, Todo,
+    Accept, Action, Body, DRAWN_WHEN_WRITTEN, Event, Failure, Kind, ObjectKey, Outcome, Stage, Step,
 };
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -59,7 +59,7 @@ impl Actor {
     }
 
     /// Carries stages out for an object and tells its events.
-    pub(crate) async fn act(&self, owner: &Target, regarding: &Regarding, stages: &[Stage]) -> Outcome {
+    pub(crate) async fn act(&self, owner: &ObjectKey, regarding: &Regarding, stages: &[Stage]) -> Outcome {
         let mut outcome = Outcome::default();
         let mut told = Vec::new();
         for stage in stages {
@@ -72,21 +72,21 @@ impl Actor {
         outcome
     }
 
-    async fn run_stage(&self, owner: &Target, stage: &Stage, outcome: &mut Outcome, told: &mut Vec<Event>) {
+    async fn run_stage(&self, owner: &ObjectKey, stage: &Stage, outcome: &mut Outcome, told: &mut Vec<Event>) {
         let mut batch = stage.len().min(4);
         let mut rest = stage.as_slice();
         while !rest.is_empty() {
             let (now, later) = rest.split_at(batch.min(rest.len()));
-            for (todo, result) in now.iter().zip(join_all(now.iter().map(|todo| self.write(owner, todo))).await) {
+            for (step, result) in now.iter().zip(join_all(now.iter().map(|step| self.write(owner, step))).await) {
                 match result {
                     Ok(Written::Done) => {
-                        if let Action::Create { target, .. } = &todo.action {
-                            outcome.created.push(target.clone());
+                        if let Action::Create { key, .. } = &step.action {
+                            outcome.created.push(key.clone());
                         }
-                        told.extend(todo.done.clone());
+                        told.extend(step.done.clone());
                     }
                     Ok(Written::NothingToDo) => {}
-                    Err(error) => self.fail(todo, &error, outcome, told),
+                    Err(error) => self.fail(step, &error, outcome, told),
                 }
             }
             if outcome.failure.is_some() {
@@ -97,91 +97,90 @@ impl Actor {
         }
     }
 
-    fn fail(&self, todo: &Todo, error: &kube::Error, outcome: &mut Outcome, told: &mut Vec<Event>) {
-        let target = todo.action.target();
+    fn fail(&self, step: &Step, error: &kube::Error, outcome: &mut Outcome, told: &mut Vec<Event>) {
+        let key = step.action.key();
         let error = text(error);
         warn!(
-            kind = target.kind.resource().kind,
-            namespace = target.namespace,
-            name = target.name,
-            why = todo.why,
+            kind = key.kind.resource().kind,
+            namespace = key.namespace,
+            name = key.name,
+            why = step.why,
             error,
             "a write failed"
         );
-        if let Some(mut event) = todo.failed.clone() {
+        if let Some(mut event) = step.failed.clone() {
             event.note.push_str(&error);
             told.push(event);
         }
-        outcome.failure.get_or_insert(Failure { reason: todo.failure_reason, error });
+        outcome.failure.get_or_insert(Failure { reason: step.failure_reason, error });
     }
 
-    async fn write(&self, owner: &Target, todo: &Todo) -> Result<Written, kube::Error> {
+    async fn write(&self, owner: &ObjectKey, step: &Step) -> Result<Written, kube::Error> {
         let place = self.budget.enter().await;
-        let target = todo.action.target();
+        let key = step.action.key();
         info!(
-            action = verb(&todo.action),
-            kind = target.kind.resource().kind,
-            namespace = target.namespace,
-            name = target.name,
-            why = todo.why,
+            action = verb(&step.action),
+            kind = key.kind.resource().kind,
+            namespace = key.namespace,
+            name = key.name,
+            why = step.why,
             "writing"
         );
         let request = async {
-            match &todo.action {
-                Action::Create { body, .. } => self.create(owner, todo, target, body).await,
-                Action::Replace { body, .. } => self.replace(target, body).await,
-                Action::Merge { patch, .. } => self.merge(target, patch).await,
-                Action::Delete { uid, force, .. } => self.delete(owner, target, uid, *force).await,
+            match &step.action {
+                Action::Create { body, .. } => self.create(owner, step, key, body).await,
+                Action::Replace { body, .. } => self.replace(key, body).await,
+                Action::Merge { patch, .. } => self.merge(key, patch).await,
+                Action::Delete { uid, force, .. } => self.delete(owner, key, uid, *force).await,
             }
         };
         match place.work(request).await {
             Ok(()) => Ok(Written::Done),
-            Err(error) if is_accepted(todo, &error) => Ok(Written::NothingToDo),
+            Err(error) if is_accepted(step, &error) => Ok(Written::NothingToDo),
             Err(error) => Err(error),
         }
     }
 
-    async fn create(&self, owner: &Target, todo: &Todo, target: &Target, body: &Body) -> Result<(), kube::Error> {
-        let text = match target.kind {
+    async fn create(&self, owner: &ObjectKey, step: &Step, key: &ObjectKey, body: &Body) -> Result<(), kube::Error> {
+        let text = match key.kind {
             Kind::Secret => with_token(body),
             _ => body.text().to_owned(),
         };
-        let request = Request::new(collection(target))
+        let request = Request::new(collection(key))
             .create(&PostParams::default(), text.into_bytes())
             .map_err(kube::Error::BuildRequest)?;
         let made = send(&self.client, request).await?;
-        self.in_flight.created(owner, target, todo.group.as_deref(), made.metadata.uid);
-        self.memory.remember(owner, target);
+        self.in_flight.created(owner, key, step.group.as_deref(), made.metadata.uid);
+        self.memory.remember(owner, key);
         Ok(())
     }
 
-    async fn replace(&self, target: &Target, body: &Body) -> Result<(), kube::Error> {
+    async fn replace(&self, key: &ObjectKey, body: &Body) -> Result<(), kube::Error> {
         let bytes = body.text().as_bytes().to_vec();
-        let request = Request::new(collection(target))
-            .replace(&target.name, &PostParams::default(), bytes)
+        let request = Request::new(collection(key))
+            .replace(&key.name, &PostParams::default(), bytes)
             .map_err(kube::Error::BuildRequest)?;
         send(&self.client, request).await.map(drop)
     }
 
-    async fn merge(&self, target: &Target, patch: &Value) -> Result<(), kube::Error> {
+    async fn merge(&self, key: &ObjectKey, patch: &Value) -> Result<(), kube::Error> {
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        let request = Request::new(collection(target))
-            .patch(&target.name, &params, &Patch::Merge(patch))
+        let request = Request::new(collection(key))
+            .patch(&key.name, &params, &Patch::Merge(patch))
             .map_err(kube::Error::BuildRequest)?;
         send(&self.client, request).await.map(drop)
     }
 
-    async fn delete(&self, owner: &Target, target: &Target, uid: &str, force: bool) -> Result<(), kube::Error> {
+    async fn delete(&self, owner: &ObjectKey, key: &ObjectKey, uid: &str, force: bool) -> Result<(), kube::Error> {
         let params = DeleteParams {
             grace_period_seconds: force.then_some(0),
             preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
             propagation_policy: Some(kube::api::PropagationPolicy::Background),
             ..DeleteParams::default()
         };
-        let request =
-            Request::new(collection(target)).delete(&target.name, &params).map_err(kube::Error::BuildRequest)?;
+        let request = Request::new(collection(key)).delete(&key.name, &params).map_err(kube::Error::BuildRequest)?;
         self.client.request::<IgnoredAny>(request).await?;
-        self.in_flight.deleted(owner, target, uid);
+        self.in_flight.deleted(owner, key, uid);
         Ok(())
     }
 }
@@ -213,13 +212,13 @@ pub(crate) async fn send(client: &Client, mut request: http::Request<Vec<u8>>) -
 }
 
 /// The URL of the objects beside this one.
-pub(crate) fn collection(target: &Target) -> String {
-    let resource = target.kind.resource();
+pub(crate) fn collection(key: &ObjectKey) -> String {
+    let resource = key.kind.resource();
     let group = match resource.group {
         "" => format!("/api/{}", resource.version),
         group => format!("/apis/{group}/{}", resource.version),
     };
-    format!("{group}/namespaces/{}/{}", target.namespace, resource.plural)
+    format!("{group}/namespaces/{}/{}", key.namespace, resource.plural)
 }
 
 /// What the API server said, without wrapping.
@@ -231,13 +230,13 @@ pub(crate) fn text(error: &kube::Error) -> String {
 }
 
 /// Whether an error says that there is nothing left to do.
-fn is_accepted(todo: &Todo, error: &kube::Error) -> bool {
+fn is_accepted(step: &Step, error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
-    match todo.accept {
+    match step.accept {
         Accept::Nothing => false,
         Accept::AlreadyExists => status.reason == "AlreadyExists",
         // A conflict on deletion means that the name now belongs to another object.
-        Accept::NotFound => status.code == 404 || (status.code == 409 && matches!(todo.action, Action::Delete { .. })),
+        Accept::NotFound => status.code == 404 || (status.code == 409 && matches!(step.action, Action::Delete { .. })),
     }
 }
 

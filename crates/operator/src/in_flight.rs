@@ -4,7 +4,7 @@
 //! that no plan makes a second Pod or deletes a wrong one.
 
 use crate::stores::lock;
-use manta_logic::action::Target;
+use manta_logic::action::ObjectKey;
 use manta_logic::cluster::InFlight;
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -17,7 +17,7 @@ const BELIEVED: Duration = Duration::from_secs(30);
 /// The writes in flight of all objects, by the object whose plan asked for them.
 #[derive(Default)]
 pub(crate) struct InFlightWrites {
-    by_owner: Mutex<HashMap<Target, Writes>>,
+    by_owner: Mutex<HashMap<ObjectKey, Writes>>,
 }
 
 #[derive(Default)]
@@ -34,14 +34,14 @@ struct StatusWritten {
 }
 
 struct Creating {
-    target: Target,
+    key: ObjectKey,
     group: Option<String>,
     uid: String,
     since: Instant,
 }
 
 struct Deleting {
-    target: Target,
+    key: ObjectKey,
     uid: String,
 }
 
@@ -56,9 +56,9 @@ pub(crate) enum Shown {
 
 impl InFlightWrites {
     /// An object was created.
-    pub(crate) fn created(&self, owner: &Target, target: &Target, group: Option<&str>, uid: String) {
+    pub(crate) fn created(&self, owner: &ObjectKey, key: &ObjectKey, group: Option<&str>, uid: String) {
         lock(&self.by_owner).entry(owner.clone()).or_default().creating.push(Creating {
-            target: target.clone(),
+            key: key.clone(),
             group: group.map(str::to_owned),
             uid,
             since: Instant::now(),
@@ -66,20 +66,20 @@ impl InFlightWrites {
     }
 
     /// An object was deleted.
-    pub(crate) fn deleted(&self, owner: &Target, target: &Target, uid: &str) {
-        let deleting = Deleting { target: target.clone(), uid: uid.to_owned() };
+    pub(crate) fn deleted(&self, owner: &ObjectKey, key: &ObjectKey, uid: &str) {
+        let deleting = Deleting { key: key.clone(), uid: uid.to_owned() };
         lock(&self.by_owner).entry(owner.clone()).or_default().deleting.push(deleting);
     }
 
     /// The owner's status was written onto this version of it.
-    pub(crate) fn wrote_status(&self, owner: &Target, onto: &str) {
+    pub(crate) fn wrote_status(&self, owner: &ObjectKey, onto: &str) {
         let status = StatusWritten { onto: onto.to_owned(), since: Instant::now() };
         lock(&self.by_owner).entry(owner.clone()).or_default().status = Some(status);
     }
 
     /// Whether the cache still shows the version that a status was written onto: whatever is decided
     /// from it would be refused.
-    pub(crate) fn is_outdated(&self, owner: &Target, version: &str) -> bool {
+    pub(crate) fn is_outdated(&self, owner: &ObjectKey, version: &str) -> bool {
         let mut by_owner = lock(&self.by_owner);
         let Some(writes) = by_owner.get_mut(owner) else { return false };
         let outdated =
@@ -91,17 +91,17 @@ impl InFlightWrites {
     }
 
     /// What is still in flight for an owner, given what the caches show; the rest is forgotten.
-    pub(crate) fn of(&self, owner: &Target, shown: impl Fn(&Target) -> Shown) -> InFlight {
+    pub(crate) fn of(&self, owner: &ObjectKey, shown: impl Fn(&ObjectKey) -> Shown) -> InFlight {
         let mut by_owner = lock(&self.by_owner);
         let Some(writes) = by_owner.get_mut(owner) else { return InFlight::default() };
         writes.creating.retain(|creating| {
-            let visible = matches!(shown(&creating.target), Shown::Leaving)
-                || matches!(shown(&creating.target), Shown::Alive(uid) if uid == creating.uid);
+            let visible = matches!(shown(&creating.key), Shown::Leaving)
+                || matches!(shown(&creating.key), Shown::Alive(uid) if uid == creating.uid);
             !visible && creating.since.elapsed() < BELIEVED
         });
-        writes.deleting.retain(|deleting| matches!(shown(&deleting.target), Shown::Alive(uid) if uid == deleting.uid));
+        writes.deleting.retain(|deleting| matches!(shown(&deleting.key), Shown::Alive(uid) if uid == deleting.uid));
         let in_flight = InFlight {
-            creating: writes.creating.iter().map(|of| (of.target.clone(), of.group.clone())).collect(),
+            creating: writes.creating.iter().map(|of| (of.key.clone(), of.group.clone())).collect(),
             deleting: writes.deleting.iter().map(|of| of.uid.clone()).collect(),
         };
         if writes.creating.is_empty() && writes.deleting.is_empty() && writes.status.is_none() {
@@ -111,7 +111,7 @@ impl InFlightWrites {
     }
 
     /// When the oldest write in flight stops being believed: then a pass is due.
-    pub(crate) fn expiry(&self, owner: &Target) -> Option<Duration> {
+    pub(crate) fn expiry(&self, owner: &ObjectKey) -> Option<Duration> {
         let by_owner = lock(&self.by_owner);
         let writes = by_owner.get(owner)?;
         let created = writes.creating.iter().map(|creating| creating.since);
@@ -120,7 +120,7 @@ impl InFlightWrites {
     }
 
     /// The owner is gone.
-    pub(crate) fn forget(&self, owner: &Target) {
+    pub(crate) fn forget(&self, owner: &ObjectKey) {
         lock(&self.by_owner).remove(owner);
     }
 }
@@ -130,11 +130,11 @@ mod tests {
     use super::*;
     use manta_logic::action::Kind;
 
-    fn owner() -> Target {
-        Target::new(Kind::RayCluster, "default", "demo")
+    fn owner() -> ObjectKey {
+        ObjectKey::new(Kind::RayCluster, "default", "demo")
     }
-    fn pod() -> Target {
-        Target::new(Kind::Pod, "default", "demo-head-x")
+    fn pod() -> ObjectKey {
+        ObjectKey::new(Kind::Pod, "default", "demo-head-x")
     }
 
     #[tokio::test(start_paused = true)]
@@ -165,7 +165,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_deletion_is_in_flight_while_the_same_object_looks_alive() {
         let writes = InFlightWrites::default();
-        let check = |shown: fn(&Target) -> Shown, expect: usize| {
+        let check = |shown: fn(&ObjectKey) -> Shown, expect: usize| {
             writes.deleted(&owner(), &pod(), "1");
             assert_eq!(writes.of(&owner(), shown).deleting.len(), expect);
             writes.forget(&owner());

@@ -5,7 +5,7 @@
 
 use crate::stores::ray_kind;
 use crate::wire::View;
-use manta_logic::action::{Kind, Target};
+use manta_logic::action::{Kind, ObjectKey};
 use manta_logic::view::OwnerView;
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -28,7 +28,7 @@ pub struct Kept<K> {
     version: Box<str>,
     leaving: bool,
     /// The object of ours that made this one.
-    controller: Option<Box<Target>>,
+    controller: Option<Box<ObjectKey>>,
     /// Metadata (without what only the API server needs), spec and status.
     text: Box<str>,
     kind: PhantomData<fn() -> K>,
@@ -62,8 +62,8 @@ impl<K> Kept<K> {
     }
 
     /// The object belongs to itself, and to what made it.
-    pub(crate) fn owners(&self, kind: Kind) -> Vec<Target> {
-        let itself = Target::new(kind, &self.namespace, &self.name);
+    pub(crate) fn owners(&self, kind: Kind) -> Vec<ObjectKey> {
+        let itself = ObjectKey::new(kind, &self.namespace, &self.name);
         [itself].into_iter().chain(self.controller.as_deref().cloned()).collect()
     }
 }
@@ -140,7 +140,7 @@ impl<K> Kept<K> {
         };
         let controller = owners.iter().find(|owner| owner.controller);
         let controller =
-            controller.and_then(|owner| Some(Target::new(ray_kind(&owner.kind)?, &namespace, &owner.name)));
+            controller.and_then(|owner| Some(ObjectKey::new(ray_kind(&owner.kind)?, &namespace, &owner.name)));
         Ok(Self {
             controller: controller.map(Box::new),
             namespace,
@@ -199,8 +199,8 @@ mod tests {
     #[test]
     fn it_belongs_to_itself_and_to_its_controller() {
         let mut object = sample();
-        let itself = Target::new(Kind::RayCluster, "ns", "demo");
-        let service = Target::new(Kind::RayService, "ns", "web");
+        let itself = ObjectKey::new(Kind::RayCluster, "ns", "demo");
+        let service = ObjectKey::new(Kind::RayService, "ns", "web");
         assert_eq!(keep(&object).owners(Kind::RayCluster), [itself.clone(), service]);
         object["metadata"]["ownerReferences"] = json!(null);
         assert_eq!(keep(&object).owners(Kind::RayCluster), [itself]);

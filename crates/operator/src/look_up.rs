@@ -2,7 +2,7 @@
 
 use kube::Client;
 use kube::core::request::Request;
-use manta_logic::action::{Kind, Target};
+use manta_logic::action::{Kind, ObjectKey};
 use manta_logic::cluster::LookedUp;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
@@ -14,39 +14,39 @@ use crate::stores::lock;
 /// Answers of the API server that stay true, so that no pass asks twice.
 #[derive(Default)]
 pub(crate) struct Memory {
-    found: Mutex<HashMap<Target, Vec<Target>>>,
+    found: Mutex<HashMap<ObjectKey, Vec<ObjectKey>>>,
 }
 
 impl Memory {
     /// What is known for an owner without asking.
-    pub(crate) fn of(&self, owner: &Target) -> BTreeMap<Target, LookedUp> {
+    pub(crate) fn of(&self, owner: &ObjectKey) -> BTreeMap<ObjectKey, LookedUp> {
         let found = lock(&self.found);
         let known = found.get(owner).map(Vec::as_slice).unwrap_or_default();
-        known.iter().map(|target| (target.clone(), LookedUp::Found(Arc::new(Value::Null)))).collect()
+        known.iter().map(|key| (key.clone(), LookedUp::Found(Arc::new(Value::Null)))).collect()
     }
 
     /// Remembers that an object exists where its content does not matter: an account that a user has
     /// named, or the token that was made for the owner.
-    pub(crate) fn remember(&self, owner: &Target, target: &Target) {
-        let lasting = match target.kind {
+    pub(crate) fn remember(&self, owner: &ObjectKey, key: &ObjectKey) {
+        let lasting = match key.kind {
             Kind::ServiceAccount => true,
-            Kind::Secret => target.name == manta_logic::names::clip50(&owner.name),
+            Kind::Secret => key.name == manta_logic::names::clip50(&owner.name),
             _ => false,
         };
         if lasting {
-            lock(&self.found).entry(owner.clone()).or_default().push(target.clone());
+            lock(&self.found).entry(owner.clone()).or_default().push(key.clone());
         }
     }
 
     /// The owner is gone.
-    pub(crate) fn forget(&self, owner: &Target) {
+    pub(crate) fn forget(&self, owner: &ObjectKey) {
         lock(&self.found).remove(owner);
     }
 }
 
 /// Asks the API server for one object.
-pub(crate) async fn look_up(client: &Client, target: &Target) -> LookedUp {
-    let request = match Request::new(act::collection(target)).get(&target.name, &Default::default()) {
+pub(crate) async fn look_up(client: &Client, key: &ObjectKey) -> LookedUp {
+    let request = match Request::new(act::collection(key)).get(&key.name, &Default::default()) {
         Ok(request) => request,
         Err(error) => return LookedUp::Failed(error.to_string()),
     };

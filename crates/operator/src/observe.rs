@@ -4,7 +4,7 @@ use crate::in_flight::Shown;
 use crate::run::Operator;
 use crate::token;
 use manta_api::RayCluster;
-use manta_logic::action::{Kind, Target};
+use manta_logic::action::{Kind, ObjectKey};
 use manta_logic::build::cluster_facts as facts;
 use manta_logic::cluster::{LookedUp, Observed};
 use manta_logic::config::Config;
@@ -26,33 +26,33 @@ pub(crate) enum Observation {
 }
 
 /// Gathers what is known about a RayCluster.
-pub(crate) fn cluster(op: &Operator, target: &Target, looked_up: BTreeMap<Target, LookedUp>) -> Observation {
+pub(crate) fn cluster(op: &Operator, key: &ObjectKey, looked_up: BTreeMap<ObjectKey, LookedUp>) -> Observation {
     let stores = &op.stores;
-    let Some(kept) = stores.clusters.get(target, &target.name) else { return Observation::Gone };
-    if op.in_flight.is_outdated(target, kept.version()) {
+    let Some(kept) = stores.clusters.get(key, &key.name) else { return Observation::Gone };
+    if op.in_flight.is_outdated(key, kept.version()) {
         return Observation::InFlight;
     }
     let Some(cluster) = kept.read() else { return Observation::Waiting };
-    let mut synced = stores.pods.is_synced_for(target);
-    synced &= stores.kube_services.is_synced_for(target);
-    synced &= stores.kube_jobs.is_synced_for(target);
+    let mut synced = stores.pods.is_synced_for(key);
+    synced &= stores.kube_services.is_synced_for(key);
+    synced &= stores.kube_jobs.is_synced_for(key);
     let mut related = Vec::new();
     for kind in related_kinds(&cluster, &op.config) {
         op.watches.need(kind);
         let table = stores.related(kind);
         // Policies of a field that was removed are worth looking for, but not worth waiting for.
         let optional = kind == Kind::NetworkPolicy && cluster.spec.network_policy.is_none();
-        synced &= optional || table.is_synced_for(target);
-        related.extend(table.of(target).into_iter().map(|object| (kind, object)));
+        synced &= optional || table.is_synced_for(key);
+        related.extend(table.of(key).into_iter().map(|object| (kind, object)));
     }
     if !synced {
         return Observation::Waiting;
     }
-    let cleanup_jobs = stores.kube_jobs.of(target);
-    let in_flight = op.in_flight.of(target, |written| shown(op, target, written));
+    let cleanup_jobs = stores.kube_jobs.of(key);
+    let in_flight = op.in_flight.of(key, |written| shown(op, key, written));
     Observation::Ready(Box::new(Observed {
-        pods: stores.pods.of(target),
-        services: stores.kube_services.of(target),
+        pods: stores.pods.of(key),
+        services: stores.kube_services.of(key),
         cleanup_jobs: cleanup_jobs
             .into_iter()
             .filter(|job| job.metadata.label(NODE_TYPE) == Some(REDIS_CLEANUP))
@@ -76,35 +76,35 @@ pub(crate) enum JobObservation {
 }
 
 /// Gathers what is known about a RayJob.
-pub(crate) fn job(op: &Operator, target: &Target) -> JobObservation {
+pub(crate) fn job(op: &Operator, key: &ObjectKey) -> JobObservation {
     let stores = &op.stores;
-    let Some(kept) = stores.jobs.get(target, &target.name) else { return JobObservation::Gone };
-    let mut synced = stores.clusters.is_synced_for(target);
-    synced &= stores.pods.is_synced_for(target);
-    synced &= stores.kube_services.is_synced_for(target);
-    synced &= stores.kube_jobs.is_synced_for(target);
+    let Some(kept) = stores.jobs.get(key, &key.name) else { return JobObservation::Gone };
+    let mut synced = stores.clusters.is_synced_for(key);
+    synced &= stores.pods.is_synced_for(key);
+    synced &= stores.kube_services.is_synced_for(key);
+    synced &= stores.kube_jobs.is_synced_for(key);
     if !synced {
         return JobObservation::Waiting;
     }
-    if op.in_flight.is_outdated(target, kept.version()) {
+    if op.in_flight.is_outdated(key, kept.version()) {
         return JobObservation::InFlight;
     }
-    let in_flight = op.in_flight.of(target, |written| shown(op, target, written));
+    let in_flight = op.in_flight.of(key, |written| shown(op, key, written));
     if !in_flight.creating.is_empty() || !in_flight.deleting.is_empty() {
         return JobObservation::InFlight;
     }
     let Some(job) = kept.read() else { return JobObservation::Waiting };
     // A RayJob that goes asks for nothing any more.
-    let pod_group = scheduler::job_pod_group(&target.name, &op.config);
+    let pod_group = scheduler::job_pod_group(&key.name, &op.config);
     let pod_group = pod_group.filter(|_| job.metadata.deletion_timestamp.is_none());
     if let Some((kind, _)) = &pod_group {
         op.watches.need(*kind);
-        if !stores.related(*kind).is_synced_for(target) {
+        if !stores.related(*kind).is_synced_for(key) {
             return JobObservation::Waiting;
         }
     }
     let name = job.status.as_ref().and_then(|status| status.ray_cluster_name.clone()).unwrap_or_default();
-    let owner = Target::new(Kind::RayCluster, &target.namespace, &name);
+    let owner = ObjectKey::new(Kind::RayCluster, &key.namespace, &name);
     // A cluster that cannot be read must not look like one that is missing.
     let cluster = match stores.clusters.get(&owner, &name).map(|kept| kept.read()) {
         Some(None) => return JobObservation::Waiting,
@@ -118,14 +118,14 @@ pub(crate) fn job(op: &Operator, target: &Target) -> JobObservation {
             .map(|service| (*service).clone()),
         head_service: stores
             .kube_services
-            .get(target, &names::owner_head_service(&target.name))
+            .get(key, &names::owner_head_service(&key.name))
             .map(|service| (*service).clone()),
         pod_group: pod_group
-            .and_then(|(kind, name)| stores.related(kind).get(target, &name))
+            .and_then(|(kind, name)| stores.related(kind).get(key, &name))
             .map(|group| (*group).clone()),
-        submitter: stores.kube_jobs.get(target, &target.name).map(|job| (*job).clone()),
+        submitter: stores.kube_jobs.get(key, &key.name).map(|job| (*job).clone()),
         head_pods: stores.pods.of(&owner).iter().filter(is_head).map(|pod| (**pod).clone()).collect(),
-        dashboard: op.ray_jobs.known(target).unwrap_or_default(),
+        dashboard: op.ray_jobs.known(key).unwrap_or_default(),
         seed: token::seed(),
         cluster,
         job,
@@ -143,54 +143,54 @@ pub(crate) enum ServiceObservation {
 }
 
 /// Gathers what is known about a RayService.
-pub(crate) fn service(op: &Operator, target: &Target, looked_up: BTreeMap<Target, LookedUp>) -> ServiceObservation {
+pub(crate) fn service(op: &Operator, key: &ObjectKey, looked_up: BTreeMap<ObjectKey, LookedUp>) -> ServiceObservation {
     let stores = &op.stores;
-    let Some(kept) = stores.services.get(target, &target.name) else { return ServiceObservation::Gone };
-    let mut synced = stores.services.is_synced_for(target);
-    synced &= stores.clusters.is_synced_for(target);
-    synced &= stores.pods.is_synced_for(target);
-    synced &= stores.kube_services.is_synced_for(target);
+    let Some(kept) = stores.services.get(key, &key.name) else { return ServiceObservation::Gone };
+    let mut synced = stores.services.is_synced_for(key);
+    synced &= stores.clusters.is_synced_for(key);
+    synced &= stores.pods.is_synced_for(key);
+    synced &= stores.kube_services.is_synced_for(key);
     if !synced {
         return ServiceObservation::Waiting;
     }
     let Some(service) = kept.read() else { return ServiceObservation::Waiting };
     op.watches.need_slices();
-    synced &= stores.slices.is_synced_for(target);
+    synced &= stores.slices.is_synced_for(key);
     let mut gateway_api = true;
     if is_incremental_upgrade(&service.spec, &op.config) {
         for kind in [Kind::Gateway, Kind::HttpRoute] {
             op.watches.need(kind);
-            gateway_api &= stores.related(kind).is_synced_for(target);
+            gateway_api &= stores.related(kind).is_synced_for(key);
         }
     }
     // An API that is not there is not waited for: the plan says what is missing.
     if !synced || (!gateway_api && op.config.platform.gateway_api) {
         return ServiceObservation::Waiting;
     }
-    if op.in_flight.is_outdated(target, kept.version()) {
+    if op.in_flight.is_outdated(key, kept.version()) {
         return ServiceObservation::InFlight;
     }
-    let in_flight = op.in_flight.of(target, |written| shown(op, target, written));
+    let in_flight = op.in_flight.of(key, |written| shown(op, key, written));
     if !in_flight.creating.is_empty() || !in_flight.deleting.is_empty() {
         return ServiceObservation::InFlight;
     }
     // A cluster that cannot be read must not look like one that is missing.
-    let clusters = stores.clusters.of(target);
+    let clusters = stores.clusters.of(key);
     let Some(clusters) = clusters.iter().map(|kept| kept.read().map(Arc::new)).collect::<Option<Vec<_>>>() else {
         return ServiceObservation::Waiting;
     };
-    let owners: Vec<Target> =
-        clusters.iter().map(|cluster| Target::new(Kind::RayCluster, &target.namespace, facts::name(cluster))).collect();
-    let mut services = stores.kube_services.of(target);
+    let owners: Vec<ObjectKey> =
+        clusters.iter().map(|cluster| ObjectKey::new(Kind::RayCluster, &key.namespace, facts::name(cluster))).collect();
+    let mut services = stores.kube_services.of(key);
     services.extend(owners.iter().flat_map(|owner| stores.kube_services.of(owner)));
     ServiceObservation::Ready(Box::new(service::Observed {
         pods: owners.iter().flat_map(|owner| stores.pods.of(owner)).collect(),
         services,
-        slices: stores.slices.of(target),
-        gateway: stores.related(Kind::Gateway).get(target, &build::gateway::gateway_name(&target.name)),
-        http_route: stores.related(Kind::HttpRoute).get(target, &build::gateway::http_route_name(&target.name)),
+        slices: stores.slices.of(key),
+        gateway: stores.related(Kind::Gateway).get(key, &build::gateway::gateway_name(&key.name)),
+        http_route: stores.related(Kind::HttpRoute).get(key, &build::gateway::http_route_name(&key.name)),
         gateway_api,
-        serve: op.serve.known(target).unwrap_or_default(),
+        serve: op.serve.known(key).unwrap_or_default(),
         looked_up,
         seed: token::seed(),
         clusters,
@@ -228,7 +228,7 @@ fn related_kinds(cluster: &RayCluster, cfg: &Config) -> Vec<Kind> {
 }
 
 /// What the caches show of something that we wrote.
-fn shown(op: &Operator, owner: &Target, written: &Target) -> Shown {
+fn shown(op: &Operator, owner: &ObjectKey, written: &ObjectKey) -> Shown {
     let stores = &op.stores;
     let name = &written.name;
     let by_meta = |meta: Option<&MetaView>| match meta {
@@ -244,7 +244,7 @@ fn shown(op: &Operator, owner: &Target, written: &Target) -> Shown {
         }
         Kind::Job => by_meta(stores.kube_jobs.get(owner, name).as_ref().map(|object| &object.metadata)),
         Kind::RayCluster => {
-            let found = stores.clusters.get(&Target::new(Kind::RayCluster, &written.namespace, name), name);
+            let found = stores.clusters.get(&ObjectKey::new(Kind::RayCluster, &written.namespace, name), name);
             match found {
                 None => Shown::Absent,
                 Some(kept) if kept.is_leaving() => Shown::Leaving,

@@ -4,7 +4,7 @@
 //! at rest are not in here at all: no entry, no timer.
 
 use jiff::Timestamp;
-use manta_logic::action::{Target, Wake};
+use manta_logic::action::{ObjectKey, Wake};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -35,8 +35,8 @@ pub struct Queue {
 
 #[derive(Default)]
 struct State {
-    entries: HashMap<Target, Entry>,
-    due: BTreeMap<(Instant, u64), Target>,
+    entries: HashMap<ObjectKey, Entry>,
+    due: BTreeMap<(Instant, u64), ObjectKey>,
     sequence: u64,
     /// When the last passes began, the latest at the end.
     begun: VecDeque<Instant>,
@@ -87,9 +87,9 @@ impl Next {
 
 impl Queue {
     /// Something about an object has changed.
-    pub fn wake(&self, target: &Target) {
+    pub fn wake(&self, key: &ObjectKey) {
         let mut state = lock(&self.state);
-        if let Some(entry) = state.entries.get_mut(target)
+        if let Some(entry) = state.entries.get_mut(key)
             && entry.running
         {
             entry.dirty = true;
@@ -97,13 +97,13 @@ impl Queue {
         }
         let now = Instant::now();
         let wait = state.gather(now);
-        state.schedule(target, now + wait);
+        state.schedule(key, now + wait);
         drop(state);
         self.changed.notify_one();
     }
 
     /// Waits for the next object that is due and gives it out with how long it has waited.
-    pub async fn next(&self) -> (Target, Duration) {
+    pub async fn next(&self) -> (ObjectKey, Duration) {
         loop {
             let changed = self.changed.notified();
             let first = {
@@ -125,10 +125,10 @@ impl Queue {
     }
 
     /// A pass over an object has ended.
-    pub fn done(&self, target: &Target, next: Next) {
+    pub fn done(&self, key: &ObjectKey, next: Next) {
         let mut state = lock(&self.state);
         let gather = state.gather(Instant::now());
-        let Some(entry) = state.entries.get_mut(target) else { return };
+        let Some(entry) = state.entries.get_mut(key) else { return };
         entry.running = false;
         let dirty = std::mem::take(&mut entry.dirty);
         entry.failures = if next == Next::BackOff { entry.failures.saturating_add(1) } else { 0 };
@@ -139,9 +139,9 @@ impl Queue {
             Next::Rest => None,
         };
         match wait {
-            Some(wait) => state.schedule(target, Instant::now() + wait),
+            Some(wait) => state.schedule(key, Instant::now() + wait),
             None => {
-                state.entries.remove(target);
+                state.entries.remove(key);
             }
         }
         drop(state);
@@ -149,7 +149,7 @@ impl Queue {
     }
 
     /// The objects that are due or in a pass.
-    pub(crate) fn targets(&self) -> Vec<Target> {
+    pub(crate) fn keys(&self) -> Vec<ObjectKey> {
         lock(&self.state).entries.keys().cloned().collect()
     }
 
@@ -172,10 +172,10 @@ impl State {
     }
 
     /// Makes an object due at this time, or earlier if it already is.
-    fn schedule(&mut self, target: &Target, at: Instant) {
+    fn schedule(&mut self, key: &ObjectKey, at: Instant) {
         let sequence = self.sequence;
         self.sequence += 1;
-        let entry = self.entries.entry(target.clone()).or_default();
+        let entry = self.entries.entry(key.clone()).or_default();
         if let Some(due) = entry.due {
             if due.0 <= at {
                 return;
@@ -184,20 +184,20 @@ impl State {
         }
         entry.due = Some((at, sequence));
         entry.waiting_since.get_or_insert(at);
-        self.due.insert((at, sequence), target.clone());
+        self.due.insert((at, sequence), key.clone());
     }
 
-    fn take_first(&mut self) -> (Target, Duration) {
-        let Some((_, target)) = self.due.pop_first() else { unreachable!("the caller saw an entry under this lock") };
+    fn take_first(&mut self) -> (ObjectKey, Duration) {
+        let Some((_, key)) = self.due.pop_first() else { unreachable!("the caller saw an entry under this lock") };
         if self.begun.len() == QUIET {
             self.begun.pop_front();
         }
         self.begun.push_back(Instant::now());
-        let entry = self.entries.entry(target.clone()).or_default();
+        let entry = self.entries.entry(key.clone()).or_default();
         entry.due = None;
         entry.running = true;
         let lag = entry.waiting_since.take().map_or(Duration::ZERO, |since| since.elapsed());
-        (target, lag)
+        (key, lag)
     }
 }
 
@@ -210,8 +210,8 @@ mod tests {
     use super::*;
     use manta_logic::action::Kind;
 
-    fn target(name: &str) -> Target {
-        Target::new(Kind::RayCluster, "default", name)
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey::new(Kind::RayCluster, "default", name)
     }
 
     #[test]
@@ -243,10 +243,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn wakes_that_come_together_make_one_pass() {
         let queue = Queue::default();
-        queue.wake(&target("a"));
-        queue.wake(&target("a"));
-        assert_eq!(queue.next().await.0, target("a"));
-        queue.done(&target("a"), Next::Rest);
+        queue.wake(&key("a"));
+        queue.wake(&key("a"));
+        assert_eq!(queue.next().await.0, key("a"));
+        queue.done(&key("a"), Next::Rest);
         assert_eq!(queue.depth(), 0, "an object at rest has no entry");
     }
 
@@ -255,9 +255,9 @@ mod tests {
         let queue = Queue::default();
         let wait = async |name: &str| {
             let start = Instant::now();
-            queue.wake(&target(name));
+            queue.wake(&key(name));
             queue.next().await;
-            queue.done(&target(name), Next::Rest);
+            queue.done(&key(name), Next::Rest);
             start.elapsed()
         };
         for number in 0..QUIET {
@@ -271,39 +271,39 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_change_during_a_pass_makes_another() {
         let queue = Queue::default();
-        queue.wake(&target("a"));
+        queue.wake(&key("a"));
         queue.next().await;
-        queue.wake(&target("a"));
+        queue.wake(&key("a"));
         let other = tokio::time::timeout(Duration::from_secs(1), queue.next()).await;
         assert!(other.is_err(), "never two passes over one object at once");
-        queue.done(&target("a"), Next::Rest);
-        assert_eq!(queue.next().await.0, target("a"));
+        queue.done(&key("a"), Next::Rest);
+        assert_eq!(queue.next().await.0, key("a"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn failures_back_off_and_a_success_forgets_them() {
         let queue = Queue::default();
-        queue.wake(&target("a"));
+        queue.wake(&key("a"));
         let mut waits = Vec::new();
         for _ in 0..4 {
             let started = Instant::now();
             queue.next().await;
             waits.push(started.elapsed());
-            queue.done(&target("a"), Next::BackOff);
+            queue.done(&key("a"), Next::BackOff);
         }
         assert!(waits.windows(2).all(|pair| pair[0] < pair[1]), "{waits:?}");
         queue.next().await;
-        queue.done(&target("a"), Next::Rest);
+        queue.done(&key("a"), Next::Rest);
         assert_eq!(queue.depth(), 0);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_change_overtakes_a_long_wait() {
         let queue = Queue::default();
-        queue.wake(&target("a"));
+        queue.wake(&key("a"));
         queue.next().await;
-        queue.done(&target("a"), Next::After(Duration::from_secs(3600)));
-        queue.wake(&target("a"));
+        queue.done(&key("a"), Next::After(Duration::from_secs(3600)));
+        queue.wake(&key("a"));
         let started = Instant::now();
         queue.next().await;
         assert!(started.elapsed() < Duration::from_secs(1));

@@ -16,7 +16,7 @@ use crate::stores::Stores;
 use crate::watches::Watches;
 use futures::FutureExt;
 use kube::Client;
-use manta_logic::action::{Kind, Target};
+use manta_logic::action::{Kind, ObjectKey};
 use manta_logic::config::Config;
 use manta_logic::{job, service};
 use std::panic::AssertUnwindSafe;
@@ -140,15 +140,15 @@ pub(crate) async fn run_as(
         };
         tokio::select! {
             () = stop.cancelled() => break,
-            (place, (target, waited)) = next => {
+            (place, (key, waited)) = next => {
                 let (op, lost) = (Arc::clone(&op), term.lost.clone());
-                op.metrics.pass_begins(&target, waited);
+                op.metrics.pass_begins(&key, waited);
                 passes.spawn(async move {
                     let start = Instant::now();
-                    let pass = lost.run_until_cancelled(guarded_pass(&op, &target));
+                    let pass = lost.run_until_cancelled(guarded_pass(&op, &key));
                     let Some(next) = place.work(pass).await else { return };
-                    op.metrics.pass_ends(&target, next, start.elapsed());
-                    op.queue.done(&target, next);
+                    op.metrics.pass_ends(&key, next, start.elapsed());
+                    op.queue.done(&key, next);
                 });
             }
         }
@@ -162,20 +162,20 @@ pub(crate) async fn run_as(
 }
 
 /// A pass whose panic is an error like others: the object is tried again, and nobody else notices.
-async fn guarded_pass(op: &Operator, target: &Target) -> Next {
-    AssertUnwindSafe(pass(op, target)).catch_unwind().await.unwrap_or_else(|_| {
-        op.metrics.pass_panicked(target);
-        error!(kind = ?target.kind, namespace = target.namespace, name = target.name, "a pass panicked; it is tried again");
+async fn guarded_pass(op: &Operator, key: &ObjectKey) -> Next {
+    AssertUnwindSafe(pass(op, key)).catch_unwind().await.unwrap_or_else(|_| {
+        op.metrics.pass_panicked(key);
+        error!(kind = ?key.kind, namespace = key.namespace, name = key.name, "a pass panicked; it is tried again");
         Next::BackOff
     })
 }
 
-async fn pass(op: &Operator, target: &Target) -> Next {
-    match target.kind {
-        Kind::RayCluster => controllers::cluster::reconcile(op, target).await,
-        Kind::RayJob => controllers::job::reconcile(op, target).await,
-        Kind::RayService => controllers::service::reconcile(op, target).await,
-        Kind::RayCronJob => controllers::cronjob::reconcile(op, target).await,
+async fn pass(op: &Operator, key: &ObjectKey) -> Next {
+    match key.kind {
+        Kind::RayCluster => controllers::cluster::reconcile(op, key).await,
+        Kind::RayJob => controllers::job::reconcile(op, key).await,
+        Kind::RayService => controllers::service::reconcile(op, key).await,
+        Kind::RayCronJob => controllers::cronjob::reconcile(op, key).await,
         _ => Next::Rest,
     }
 }

@@ -9,7 +9,7 @@ use crate::room::Room;
 use kube::Client;
 use kube::api::PostParams;
 use kube::core::request::Request;
-use manta_logic::action::Target;
+use manta_logic::action::ObjectKey;
 use serde::Serialize;
 use std::sync::Arc;
 use tracing::warn;
@@ -38,25 +38,25 @@ impl StatusWriter {
     /// Replaces the status of an object, if it still has this resource version.
     pub(crate) async fn write<S: Serialize>(
         &self,
-        target: &Target,
+        key: &ObjectKey,
         resource_version: Option<&str>,
         status: &S,
     ) -> StatusWrite {
         let place = self.budget.enter().await;
-        match place.work(self.try_write(target, resource_version, status)).await {
+        match place.work(self.try_write(key, resource_version, status)).await {
             Ok(version) => {
                 // A status that says nothing new leaves the version as it was, and no watch tells of it.
                 if let Some(onto) = resource_version.filter(|onto| *onto != version) {
-                    self.in_flight.wrote_status(target, onto);
+                    self.in_flight.wrote_status(key, onto);
                 }
                 StatusWrite::Done
             }
             Err(kube::Error::Api(answer)) if answer.code == 409 || answer.code == 404 => StatusWrite::Overtaken,
             Err(error) => {
                 warn!(
-                    kind = target.kind.resource().kind,
-                    namespace = target.namespace,
-                    name = target.name,
+                    kind = key.kind.resource().kind,
+                    namespace = key.namespace,
+                    name = key.name,
                     error = text(&error),
                     "the status could not be written"
                 );
@@ -68,20 +68,20 @@ impl StatusWriter {
     /// Answers the version that the object has now.
     async fn try_write<S: Serialize>(
         &self,
-        target: &Target,
+        key: &ObjectKey,
         resource_version: Option<&str>,
         status: &S,
     ) -> Result<String, kube::Error> {
-        let resource = target.kind.resource();
+        let resource = key.kind.resource();
         let body = Body {
             api_version: &resource.api_version(),
             kind: resource.kind,
-            metadata: BodyMeta { name: &target.name, namespace: &target.namespace, resource_version },
+            metadata: BodyMeta { name: &key.name, namespace: &key.namespace, resource_version },
             status,
         };
         let bytes = serde_json::to_vec(&body).map_err(kube::Error::SerdeError)?;
-        let request = Request::new(collection(target))
-            .replace_subresource("status", &target.name, &PostParams::default(), bytes)
+        let request = Request::new(collection(key))
+            .replace_subresource("status", &key.name, &PostParams::default(), bytes)
             .map_err(kube::Error::BuildRequest)?;
         let made = send(&self.client, request).await?;
         Ok(made.metadata.resource_version)

@@ -6,7 +6,7 @@
 use crate::kept::Kept;
 use crate::wire::View;
 use manta_api::{RayCluster, RayCronJob, RayJob, RayService};
-use manta_logic::action::{Kind, Target};
+use manta_logic::action::{Kind, ObjectKey};
 use manta_logic::labels;
 use manta_logic::scheduler;
 use manta_logic::view::{EndpointSliceView, JobView, MetaView, PodView, ServiceView, WholeView};
@@ -59,7 +59,7 @@ pub struct Table<V> {
 
 struct Inner<V> {
     /// The objects of each owner, sorted by name.
-    by_owner: HashMap<Arc<Target>, Vec<Arc<V>>>,
+    by_owner: HashMap<Arc<ObjectKey>, Vec<Arc<V>>>,
     /// Where each object was put, by namespace and name, to find it again when its labels have changed.
     places: HashMap<Box<str>, HashMap<Box<str>, Place>>,
     /// The keys that a watch has told since it began anew; what is missing at its end is gone.
@@ -67,11 +67,11 @@ struct Inner<V> {
     /// The watches that have once told everything.
     listed: HashSet<usize>,
     /// Whose plans wait for the table to hold everything.
-    waiters: HashSet<Target>,
+    waiters: HashSet<ObjectKey>,
 }
 
 struct Place {
-    owners: Box<[Arc<Target>]>,
+    owners: Box<[Arc<ObjectKey>]>,
     /// The watch that told the object.
     part: usize,
 }
@@ -95,23 +95,23 @@ impl<V: View> Table<V> {
         self.unlisted.load(Ordering::Acquire) == 0
     }
 
-    /// Whether the table has once held everything; if not, the target is woken when it does.
-    pub(crate) fn is_synced_for(&self, target: &Target) -> bool {
+    /// Whether the table has once held everything; if not, this object is woken when it does.
+    pub(crate) fn is_synced_for(&self, key: &ObjectKey) -> bool {
         let mut inner = lock(&self.inner);
         let synced = self.is_synced();
         if !synced {
-            inner.waiters.insert(target.clone());
+            inner.waiters.insert(key.clone());
         }
         synced
     }
 
     /// The objects of an owner, sorted by name.
-    pub fn of(&self, owner: &Target) -> Vec<Arc<V>> {
+    pub fn of(&self, owner: &ObjectKey) -> Vec<Arc<V>> {
         lock(&self.inner).by_owner.get(owner).cloned().unwrap_or_default()
     }
 
     /// One object of an owner.
-    pub fn get(&self, owner: &Target, name: &str) -> Option<Arc<V>> {
+    pub fn get(&self, owner: &ObjectKey, name: &str) -> Option<Arc<V>> {
         lock(&self.inner).get(owner, name)
     }
 
@@ -122,14 +122,14 @@ impl<V: View> Table<V> {
     }
 
     /// Who owns an object.
-    pub fn owners_of(&self, namespace: &str, name: &str) -> Vec<Target> {
+    pub fn owners_of(&self, namespace: &str, name: &str) -> Vec<ObjectKey> {
         let inner = lock(&self.inner);
         let owners = inner.place(namespace, name).map(|place| &*place.owners).unwrap_or_default();
         owners.iter().map(|owner| (**owner).clone()).collect()
     }
 
     /// All owners that have objects here.
-    pub fn owners(&self) -> Vec<Target> {
+    pub fn owners(&self) -> Vec<ObjectKey> {
         lock(&self.inner).by_owner.keys().map(|owner| (**owner).clone()).collect()
     }
 
@@ -139,7 +139,7 @@ impl<V: View> Table<V> {
     }
 
     /// Puts an object under its owners and answers whom that concerns.
-    pub(crate) fn put(&self, part: usize, object: Arc<V>, owners: Vec<Target>) -> Vec<Target> {
+    pub(crate) fn put(&self, part: usize, object: Arc<V>, owners: Vec<ObjectKey>) -> Vec<ObjectKey> {
         let mut inner = lock(&self.inner);
         if let Some(told) = inner.listing.get_mut(&part) {
             let (namespace, name) = object.key();
@@ -155,7 +155,7 @@ impl<V: View> Table<V> {
     }
 
     /// Removes an object and answers whom that concerns.
-    pub(crate) fn remove(&self, namespace: &str, name: &str) -> Vec<Target> {
+    pub(crate) fn remove(&self, namespace: &str, name: &str) -> Vec<ObjectKey> {
         lock(&self.inner).remove(namespace, name)
     }
 
@@ -165,11 +165,11 @@ impl<V: View> Table<V> {
     }
 
     /// A watch has told everything: what it did not tell is gone. Answers whom that concerns.
-    pub(crate) fn end_listing(&self, part: usize) -> Vec<Target> {
+    pub(crate) fn end_listing(&self, part: usize) -> Vec<ObjectKey> {
         let mut inner = lock(&self.inner);
         let told = inner.listing.remove(&part).unwrap_or_default();
         let gone = inner.keys_of(part).filter(|key| !told.contains(key)).collect::<Vec<_>>();
-        let mut concerned: Vec<Target> =
+        let mut concerned: Vec<ObjectKey> =
             gone.iter().flat_map(|(namespace, name)| inner.remove(namespace, name)).collect();
         if inner.listed.insert(part) {
             let left = self.unlisted.fetch_sub(1, Ordering::AcqRel);
@@ -182,7 +182,7 @@ impl<V: View> Table<V> {
 }
 
 impl<V: View> Inner<V> {
-    fn get(&self, owner: &Target, name: &str) -> Option<Arc<V>> {
+    fn get(&self, owner: &ObjectKey, name: &str) -> Option<Arc<V>> {
         let objects = self.by_owner.get(owner)?;
         Some(Arc::clone(&objects[position(objects, name).ok()?]))
     }
@@ -199,7 +199,7 @@ impl<V: View> Inner<V> {
         })
     }
 
-    fn insert(&mut self, part: usize, object: &Arc<V>, owners: &[Target]) {
+    fn insert(&mut self, part: usize, object: &Arc<V>, owners: &[ObjectKey]) {
         if owners.is_empty() {
             return;
         }
@@ -228,7 +228,7 @@ impl<V: View> Inner<V> {
         }
     }
 
-    fn remove(&mut self, namespace: &str, name: &str) -> Vec<Target> {
+    fn remove(&mut self, namespace: &str, name: &str) -> Vec<ObjectKey> {
         let Some(places) = self.places.get_mut(namespace) else { return Vec::new() };
         let Some(Place { owners, .. }) = places.remove(name) else { return Vec::new() };
         if places.is_empty() {
@@ -259,12 +259,12 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The RayCluster that a Pod belongs to.
-pub(crate) fn pod_owners(pod: &PodView) -> Vec<Target> {
+pub(crate) fn pod_owners(pod: &PodView) -> Vec<ObjectKey> {
     by_cluster_label(&pod.metadata).into_iter().collect()
 }
 
 /// The object whose Service this is: the owner that controls it, and the cluster that it is labelled with.
-pub(crate) fn service_owners(service: &ServiceView) -> Vec<Target> {
+pub(crate) fn service_owners(service: &ServiceView) -> Vec<ObjectKey> {
     let meta = &service.metadata;
     let labelled = by_cluster_label(meta)
         .or_else(|| by_label(meta, labels::HEADLESS_WORKER_SERVICE, Kind::RayCluster))
@@ -276,12 +276,12 @@ pub(crate) fn service_owners(service: &ServiceView) -> Vec<Target> {
 }
 
 /// The RayJob that a submitter Job belongs to, or the RayCluster that a clean-up Job does.
-pub(crate) fn job_owners(job: &JobView) -> Vec<Target> {
+pub(crate) fn job_owners(job: &JobView) -> Vec<ObjectKey> {
     merged(by_controller(&job.metadata), by_cluster_label(&job.metadata))
 }
 
 /// The RayCluster that a related object is labelled with, its controller, and whose batch scheduler reads it.
-pub(crate) fn related_owners(kind: Kind, object: &WholeView) -> Vec<Target> {
+pub(crate) fn related_owners(kind: Kind, object: &WholeView) -> Vec<ObjectKey> {
     let meta = &object.metadata;
     let mut owners = merged(by_controller(meta), by_cluster_label(meta));
     for reader in scheduler::readers(kind, &meta.namespace, &meta.name) {
@@ -296,7 +296,7 @@ pub(crate) fn related_owners(kind: Kind, object: &WholeView) -> Vec<Target> {
 ///
 /// The slice carries the labels of its Service, where a real controller made it. Where not, the name leads to the
 /// RayService, to one of its clusters, or to a Service that is known.
-pub(crate) fn slice_owners(stores: &Stores, slice: &EndpointSliceView) -> Vec<Target> {
+pub(crate) fn slice_owners(stores: &Stores, slice: &EndpointSliceView) -> Vec<ObjectKey> {
     let meta = &slice.metadata;
     let Some(service) = slice.service() else { return Vec::new() };
     let mut owners = Vec::new();
@@ -307,7 +307,7 @@ pub(crate) fn slice_owners(stores: &Stores, slice: &EndpointSliceView) -> Vec<Ta
     if meta.label(labels::ORIGINATED_FROM_CRD) == Some("RayService")
         && let Some(name) = meta.label(labels::ORIGINATED_FROM_CR_NAME)
     {
-        owners.push(Target::new(Kind::RayService, &meta.namespace, name));
+        owners.push(ObjectKey::new(Kind::RayService, &meta.namespace, name));
     }
     owners.extend(stores.kube_services.owners_of(&meta.namespace, service));
     owners.retain(|owner| owner.kind == Kind::RayService);
@@ -316,17 +316,17 @@ pub(crate) fn slice_owners(stores: &Stores, slice: &EndpointSliceView) -> Vec<Ta
     owners
 }
 
-fn by_cluster_label(meta: &MetaView) -> Option<Target> {
+fn by_cluster_label(meta: &MetaView) -> Option<ObjectKey> {
     by_label(meta, labels::CLUSTER, Kind::RayCluster)
 }
 
-fn by_label(meta: &MetaView, label: &str, kind: Kind) -> Option<Target> {
-    meta.label(label).map(|name| Target::new(kind, &meta.namespace, name))
+fn by_label(meta: &MetaView, label: &str, kind: Kind) -> Option<ObjectKey> {
+    meta.label(label).map(|name| ObjectKey::new(kind, &meta.namespace, name))
 }
 
-fn by_controller(meta: &MetaView) -> Option<Target> {
+fn by_controller(meta: &MetaView) -> Option<ObjectKey> {
     let owner = meta.controller()?;
-    Some(Target::new(ray_kind(&owner.kind)?, &meta.namespace, &owner.name))
+    Some(ObjectKey::new(ray_kind(&owner.kind)?, &meta.namespace, &owner.name))
 }
 
 pub(crate) fn ray_kind(kind: &str) -> Option<Kind> {
@@ -339,9 +339,9 @@ pub(crate) fn ray_kind(kind: &str) -> Option<Kind> {
     }
 }
 
-fn merged(first: Option<Target>, second: Option<Target>) -> Vec<Target> {
-    let mut owners: Vec<Target> = first.into_iter().collect();
-    owners.extend(second.filter(|target| !owners.contains(target)));
+fn merged(first: Option<ObjectKey>, second: Option<ObjectKey>) -> Vec<ObjectKey> {
+    let mut owners: Vec<ObjectKey> = first.into_iter().collect();
+    owners.extend(second.filter(|key| !owners.contains(key)));
     owners
 }
 
@@ -353,8 +353,8 @@ mod tests {
     fn pod(namespace: &str, name: &str) -> Arc<PodView> {
         Arc::new(serde_json::from_value(json!({"metadata": {"name": name, "namespace": namespace}})).unwrap())
     }
-    fn owner(name: &str) -> Target {
-        Target::new(Kind::RayCluster, "ns", name)
+    fn owner(name: &str) -> ObjectKey {
+        ObjectKey::new(Kind::RayCluster, "ns", name)
     }
     fn names(table: &Table<PodView>, of: &str) -> Vec<String> {
         table.of(&owner(of)).iter().map(|pod| pod.metadata.name.clone()).collect()

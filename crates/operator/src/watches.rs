@@ -11,7 +11,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
-use manta_logic::action::{Kind, Target};
+use manta_logic::action::{Kind, ObjectKey};
 use manta_logic::view::{EndpointSliceView, WholeView};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -97,7 +97,7 @@ impl Watches {
         kind: Kind,
         selectors: &[Option<&'static str>],
         table: impl Fn(&Stores) -> &Arc<Table<V>>,
-        owners: impl Fn(&V) -> Vec<Target> + Clone + Send + Sync + 'static,
+        owners: impl Fn(&V) -> Vec<ObjectKey> + Clone + Send + Sync + 'static,
     ) {
         self.spawn_into(kind, selectors, Arc::clone(table(&self.stores)), owners);
     }
@@ -107,7 +107,7 @@ impl Watches {
         kind: Kind,
         selectors: &[Option<&'static str>],
         table: Arc<Table<V>>,
-        owners: impl Fn(&V) -> Vec<Target> + Clone + Send + Sync + 'static,
+        owners: impl Fn(&V) -> Vec<ObjectKey> + Clone + Send + Sync + 'static,
     ) {
         let resource = kind.resource();
         let gvk = GroupVersionKind::gvk(resource.group, resource.version, resource.kind);
@@ -156,7 +156,7 @@ struct Follower<V, F> {
     owners: F,
 }
 
-impl<V: View, F: Fn(&V) -> Vec<Target>> Follower<V, F> {
+impl<V: View, F: Fn(&V) -> Vec<ObjectKey>> Follower<V, F> {
     async fn follow(&self, api: Api<Wire<V>>, config: watcher::Config) {
         let mut events = watcher(api, config).default_backoff().boxed();
         let mut complained = false;
@@ -165,8 +165,8 @@ impl<V: View, F: Fn(&V) -> Vec<Target>> Follower<V, F> {
                 Ok(event) => {
                     complained = false;
                     let concerned = self.take_in(event);
-                    for target in &concerned {
-                        self.queue.wake(target);
+                    for key in &concerned {
+                        self.queue.wake(key);
                     }
                 }
                 Err(error) if is_missing_kind(&error) => {
@@ -183,7 +183,7 @@ impl<V: View, F: Fn(&V) -> Vec<Target>> Follower<V, F> {
         }
     }
 
-    fn take_in(&self, event: Event<Wire<V>>) -> Vec<Target> {
+    fn take_in(&self, event: Event<Wire<V>>) -> Vec<ObjectKey> {
         match event {
             Event::Init => {
                 self.table.begin_listing(self.part);

@@ -58,7 +58,7 @@ fn job_of(event: &Arc<Event>) -> Option<(Box<str>, Box<str>)> {
 
 /// What a job needs now.
 #[derive(Debug, Default, PartialEq)]
-struct Todo {
+struct Step {
     create: usize,
     /// Names of pods to delete.
     delete: Vec<String>,
@@ -94,9 +94,9 @@ fn sync(cluster: &Cluster, key: &ObjectKey) -> Option<Timestamp> {
     let uid = &job["metadata"]["uid"];
     let owned: Vec<&Value> =
         pods.iter().filter(|pod| controller_of(pod).is_some_and(|owner| owner["uid"] == *uid)).collect();
-    let todo = decide(&job, &owned, cluster.clock.now());
-    act(cluster, target, &job, &todo);
-    todo.wake
+    let step = decide(&job, &owned, cluster.clock.now());
+    act(cluster, target, &job, &step);
+    step.wake
 }
 
 fn pods_of(cluster: &Cluster, key: &ObjectKey) -> Vec<Value> {
@@ -105,13 +105,13 @@ fn pods_of(cluster: &Cluster, key: &ObjectKey) -> Vec<Value> {
     page.map(|page| page.entries).unwrap_or_default().iter().map(|entry| entry.value()).collect()
 }
 
-fn decide(job: &Value, pods: &[&Value], now: Timestamp) -> Todo {
+fn decide(job: &Value, pods: &[&Value], now: Timestamp) -> Step {
     let (spec, status) = (&job["spec"], &job["status"]);
-    let mut todo = Todo { status: status.clone(), ..Todo::default() };
+    let mut step = Step { status: status.clone(), ..Step::default() };
     if has_condition(job, "Complete") || has_condition(job, "Failed") {
-        todo.release = pods.iter().filter(|pod| is_tracked(pod) && is_over(pod)).map(|pod| name_of(pod)).collect();
-        expire(spec, status, now, &mut todo);
-        return todo;
+        step.release = pods.iter().filter(|pod| is_tracked(pod) && is_over(pod)).map(|pod| name_of(pod)).collect();
+        expire(spec, status, now, &mut step);
+        return step;
     }
     let is = |pod: &&&Value, phase: &str| pod["status"]["phase"] == phase;
     let going = |pod: &&&Value| pod["metadata"]["deletionTimestamp"].is_string();
@@ -120,15 +120,15 @@ fn decide(job: &Value, pods: &[&Value], now: Timestamp) -> Todo {
     // A pod that was deleted before it ended has failed, as far as the job is concerned.
     let succeeded = int(&status["succeeded"]) + fresh.iter().filter(|pod| is(pod, "Succeeded")).count() as i64;
     let failed = int(&status["failed"]) + fresh.iter().filter(|pod| !is(pod, "Succeeded")).count() as i64;
-    todo.release = fresh.iter().map(|pod| name_of(pod)).collect();
+    step.release = fresh.iter().map(|pod| name_of(pod)).collect();
     let active: Vec<&&Value> = pods.iter().filter(|pod| !is_over(pod) && !going(pod)).collect();
     let suspended = spec["suspend"] == true;
     if status["startTime"].is_null() && !suspended {
-        todo.status["startTime"] = seconds(now).into();
+        step.status["startTime"] = seconds(now).into();
     }
-    count(&mut todo.status, "succeeded", succeeded);
-    count(&mut todo.status, "failed", failed);
-    let start = todo.status["startTime"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
+    count(&mut step.status, "succeeded", succeeded);
+    count(&mut step.status, "failed", failed);
+    let start = step.status["startTime"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
     let deadline = start
         .zip(spec["activeDeadlineSeconds"].as_i64())
         .map(|(start, limit)| start + SignedDuration::from_secs(limit));
@@ -147,32 +147,32 @@ fn decide(job: &Value, pods: &[&Value], now: Timestamp) -> Todo {
         None => succeeded > 0 && active.is_empty(),
     };
     if let Some((reason, message)) = failure {
-        todo.delete = active.iter().map(|pod| name_of(pod)).collect();
-        finish(&mut todo, "FailureTarget", "Failed", reason, message, now);
-        todo.tell.push(("Warning", reason, message.into()));
-        counted_pods(&mut todo.status, &[]);
+        step.delete = active.iter().map(|pod| name_of(pod)).collect();
+        finish(&mut step, "FailureTarget", "Failed", reason, message, now);
+        step.tell.push(("Warning", reason, message.into()));
+        counted_pods(&mut step.status, &[]);
     } else if complete {
         let message = "Reached expected number of succeeded pods";
-        todo.delete = active.iter().map(|pod| name_of(pod)).collect();
-        todo.status["completionTime"] = seconds(now).into();
-        finish(&mut todo, "SuccessCriteriaMet", "Complete", "CompletionsReached", message, now);
-        todo.tell.push(("Normal", "Completed", "Job completed".into()));
-        counted_pods(&mut todo.status, &[]);
+        step.delete = active.iter().map(|pod| name_of(pod)).collect();
+        step.status["completionTime"] = seconds(now).into();
+        finish(&mut step, "SuccessCriteriaMet", "Complete", "CompletionsReached", message, now);
+        step.tell.push(("Normal", "Completed", "Job completed".into()));
+        counted_pods(&mut step.status, &[]);
     } else if suspended {
-        todo.delete = active.iter().map(|pod| name_of(pod)).collect();
+        step.delete = active.iter().map(|pod| name_of(pod)).collect();
         if !has_condition(job, "Suspended") {
-            condition(&mut todo.status, "Suspended", "True", "JobSuspended", "Job suspended", now);
-            todo.tell.push(("Normal", "Suspended", "Job suspended".into()));
-            if let Some(status) = todo.status.as_object_mut() {
+            condition(&mut step.status, "Suspended", "True", "JobSuspended", "Job suspended", now);
+            step.tell.push(("Normal", "Suspended", "Job suspended".into()));
+            if let Some(status) = step.status.as_object_mut() {
                 status.remove("startTime");
             }
         }
-        counted_pods(&mut todo.status, &[]);
+        counted_pods(&mut step.status, &[]);
     } else {
         if has_condition(job, "Suspended") {
-            condition(&mut todo.status, "Suspended", "False", "JobResumed", "Job resumed", now);
-            todo.status["startTime"] = seconds(now).into();
-            todo.tell.push(("Normal", "Resumed", "Job resumed".into()));
+            condition(&mut step.status, "Suspended", "False", "JobResumed", "Job resumed", now);
+            step.status["startTime"] = seconds(now).into();
+            step.tell.push(("Normal", "Resumed", "Job resumed".into()));
         }
         let left = wanted.map_or(if succeeded > 0 { 0 } else { parallel }, |wanted| (wanted - succeeded).max(0));
         let target = left.min(parallel);
@@ -180,28 +180,28 @@ fn decide(job: &Value, pods: &[&Value], now: Timestamp) -> Todo {
         let ready_at = backoff_end(pods, failed);
         if running < target {
             match ready_at.filter(|at| *at > now) {
-                Some(at) => todo.wake = Some(at),
-                None => todo.create = usize::try_from(target - running).unwrap_or(0),
+                Some(at) => step.wake = Some(at),
+                None => step.create = usize::try_from(target - running).unwrap_or(0),
             }
         } else if running > target {
             let surplus = usize::try_from(running - target).unwrap_or(0);
-            todo.delete = active.iter().rev().take(surplus).map(|pod| name_of(pod)).collect();
+            step.delete = active.iter().rev().take(surplus).map(|pod| name_of(pod)).collect();
         }
         let kept: Vec<&Value> =
-            active.iter().map(|pod| **pod).filter(|pod| !todo.delete.contains(&name_of(pod))).collect();
-        counted_pods(&mut todo.status, &kept);
-        let created = int(&todo.status["active"]) + todo.create as i64;
-        count(&mut todo.status, "active", created);
+            active.iter().map(|pod| **pod).filter(|pod| !step.delete.contains(&name_of(pod))).collect();
+        counted_pods(&mut step.status, &kept);
+        let created = int(&step.status["active"]) + step.create as i64;
+        count(&mut step.status, "active", created);
     }
-    let unfinished = !has_condition(&json!({"status": todo.status}), "Failed");
+    let unfinished = !has_condition(&json!({"status": step.status}), "Failed");
     if let Some(deadline) = deadline.filter(|_| unfinished) {
-        todo.wake = Some(todo.wake.map_or(deadline, |wake| wake.min(deadline)));
+        step.wake = Some(step.wake.map_or(deadline, |wake| wake.min(deadline)));
     }
-    expire(spec, &todo.status.clone(), now, &mut todo);
-    todo.status["uncountedTerminatedPods"] = json!({});
+    expire(spec, &step.status.clone(), now, &mut step);
+    step.status["uncountedTerminatedPods"] = json!({});
     let terminating = pods.iter().filter(|pod| going(pod) && !is_over(pod)).count() as i64;
-    todo.status["terminating"] = terminating.into();
-    todo
+    step.status["terminating"] = terminating.into();
+    step
 }
 
 fn is_over(pod: &Value) -> bool {
@@ -242,9 +242,9 @@ fn condition(status: &mut Value, kind: &str, value: &str, reason: &str, message:
     status["conditions"] = conditions.into();
 }
 
-fn finish(todo: &mut Todo, first: &str, last: &str, reason: &str, message: &str, now: Timestamp) {
-    condition(&mut todo.status, first, "True", reason, message, now);
-    condition(&mut todo.status, last, "True", reason, message, now);
+fn finish(step: &mut Step, first: &str, last: &str, reason: &str, message: &str, now: Timestamp) {
+    condition(&mut step.status, first, "True", reason, message, now);
+    condition(&mut step.status, last, "True", reason, message, now);
 }
 
 /// When a job with failures may try again.
@@ -266,7 +266,7 @@ fn ended_at(pod: &Value) -> Option<Timestamp> {
         .max()
 }
 
-fn expire(spec: &Value, status: &Value, now: Timestamp, todo: &mut Todo) {
+fn expire(spec: &Value, status: &Value, now: Timestamp, step: &mut Step) {
     let Some(limit) = spec["ttlSecondsAfterFinished"].as_i64() else { return };
     let conditions = status["conditions"].as_array().into_iter().flatten();
     let finished = conditions
@@ -275,17 +275,17 @@ fn expire(spec: &Value, status: &Value, now: Timestamp, todo: &mut Todo) {
         .max();
     let Some(end) = finished.map(|finished| finished + SignedDuration::from_secs(limit)) else { return };
     if end <= now {
-        todo.expire = true;
+        step.expire = true;
     } else {
-        todo.wake = Some(todo.wake.map_or(end, |wake| wake.min(end)));
+        step.wake = Some(step.wake.map_or(end, |wake| wake.min(end)));
     }
 }
 
-fn act(cluster: &Cluster, target: Target<'_>, job: &Value, todo: &Todo) {
+fn act(cluster: &Cluster, target: Target<'_>, job: &Value, step: &Step) {
     let pods = cluster.registry.builtin("", "pods");
     let key = ObjectKey::new(target.namespace, target.name);
     let mut created = 0;
-    for _ in 0..todo.create {
+    for _ in 0..step.create {
         match cluster.create(&pods, target.namespace, pod_for(job), &WriteOptions::default()) {
             Ok(written) => {
                 created += 1;
@@ -299,7 +299,7 @@ fn act(cluster: &Cluster, target: Target<'_>, job: &Value, todo: &Todo) {
             }
         }
     }
-    for name in &todo.delete {
+    for name in &step.delete {
         release(cluster, &key, name);
         let pod = Target { resource: &pods, namespace: target.namespace, name };
         match cluster.delete(pod, &DeleteOptions::default()) {
@@ -311,15 +311,15 @@ fn act(cluster: &Cluster, target: Target<'_>, job: &Value, todo: &Todo) {
             Err(error) => tracing::warn!(%error, pod = name, "cannot delete a job's pod"),
         }
     }
-    let mut status = todo.status.clone();
-    if created < todo.create {
-        let active = int(&status["active"]) - (todo.create - created) as i64;
+    let mut status = step.status.clone();
+    if created < step.create {
+        let active = int(&status["active"]) - (step.create - created) as i64;
         count(&mut status, "active", active);
     }
     if status != job["status"] {
         match cluster.modify_status(target, |value| value["status"] = status.clone()) {
             Ok(_) => {
-                for (kind, reason, message) in &todo.tell {
+                for (kind, reason, message) in &step.tell {
                     record(cluster, job, "job-controller", kind, reason, message);
                 }
             }
@@ -328,10 +328,10 @@ fn act(cluster: &Cluster, target: Target<'_>, job: &Value, todo: &Todo) {
             Err(error) => return tracing::warn!(%error, job = target.name, "cannot write a job's status"),
         }
     }
-    for name in &todo.release {
+    for name in &step.release {
         release(cluster, &key, name);
     }
-    if todo.expire {
+    if step.expire {
         let options = DeleteOptions { propagation: Some(Propagation::Foreground), ..DeleteOptions::default() };
         if let Err(error) = cluster.delete(target, &options) {
             tracing::debug!(%error, job = target.name, "cannot delete an expired job");
@@ -395,9 +395,9 @@ mod tests {
     fn pods_are_made_until_enough_succeed() {
         let check = |spec: Value, pods: &[Value], create: usize, condition: Option<&str>| {
             let pods: Vec<&Value> = pods.iter().collect();
-            let todo = decide(&job(spec.clone()), &pods, at(100));
-            assert_eq!(todo.create, create, "{spec} {pods:?}");
-            let last = todo.status["conditions"].as_array().and_then(|list| list.last()).map(|one| one["type"].clone());
+            let step = decide(&job(spec.clone()), &pods, at(100));
+            assert_eq!(step.create, create, "{spec} {pods:?}");
+            let last = step.status["conditions"].as_array().and_then(|list| list.last()).map(|one| one["type"].clone());
             assert_eq!(last, condition.map(Value::from), "{spec} {pods:?}");
         };
         check(json!({}), &[], 1, None);
@@ -412,12 +412,12 @@ mod tests {
 
     #[test]
     fn finished_pods_are_counted_once() {
-        let todo = decide(&job(json!({"completions": 2})), &[&pod("a", "Succeeded")], at(100));
-        assert_eq!((todo.release.as_slice(), &todo.status["succeeded"]), (["a".to_owned()].as_slice(), &json!(1)));
+        let step = decide(&job(json!({"completions": 2})), &[&pod("a", "Succeeded")], at(100));
+        assert_eq!((step.release.as_slice(), &step.status["succeeded"]), (["a".to_owned()].as_slice(), &json!(1)));
         let mut counted = pod("a", "Succeeded");
         counted["metadata"]["finalizers"] = json!([]);
         let mut again = job(json!({"completions": 2}));
-        again["status"] = todo.status;
+        again["status"] = step.status;
         assert_eq!(decide(&again, &[&counted], at(101)).status["succeeded"], 1);
     }
 
@@ -426,8 +426,8 @@ mod tests {
         let mut late = job(json!({"activeDeadlineSeconds": 10}));
         late["status"]["startTime"] = json!("1970-01-01T00:01:40Z");
         assert_eq!(decide(&late, &[&pod("a", "Running")], at(105)).wake, Some(at(110)));
-        let todo = decide(&late, &[&pod("a", "Running")], at(110));
-        assert_eq!(todo.delete, ["a"]);
+        let step = decide(&late, &[&pod("a", "Running")], at(110));
+        assert_eq!(step.delete, ["a"]);
         let mut done = job(json!({"ttlSecondsAfterFinished": 5}));
         done["status"] = decide(&done, &[&pod("a", "Succeeded")], at(100)).status;
         assert_eq!(decide(&done, &[], at(101)).wake, Some(at(105)));

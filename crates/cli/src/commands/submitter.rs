@@ -6,7 +6,7 @@
 
 use anyhow::{Context, bail};
 use futures::StreamExt;
-use manta_logic::job::dashboard::Target;
+use manta_logic::job::dashboard::DashboardEndpoint;
 use manta_operator::dashboard::jobs::{self, JobError};
 use manta_operator::dashboard::Client;
 use serde_json::{Map, Value};
@@ -75,7 +75,7 @@ async fn submit_and_follow(
     let token = environment("RAY_AUTH_TOKEN").filter(|token| !token.is_empty());
     let body = body(args, &id)?;
     let job = Job::new(&address, &id, token.clone());
-    match jobs::submit(&job.client, &job.target, &body).await {
+    match jobs::submit(&job.client, &job.endpoint, &body).await {
         Ok(_) => writeln!(out, "SUCC -- Job '{id}' submitted successfully")?,
         Err(JobError::IdTaken(_)) => {
             writeln!(out, "INFO -- Job '{id}' has already been submitted, tailing logs.")?;
@@ -94,23 +94,23 @@ async fn submit_and_follow(
 /// The job at its dashboard.
 struct Job {
     client: Client,
-    target: Target,
+    endpoint: DashboardEndpoint,
     id: String,
 }
 
 impl Job {
     fn new(address: &str, id: &str, token: Option<String>) -> Self {
-        let target = Target {
+        let endpoint = DashboardEndpoint {
             namespace: String::new(),
             address: address.to_owned(),
             service: String::new(),
             token_secret: None,
         };
-        Self { client: Client::direct(token, PATIENCE), target, id: id.to_owned() }
+        Self { client: Client::direct(token, PATIENCE), endpoint, id: id.to_owned() }
     }
 
     async fn status(&self) -> Result<String, JobError> {
-        jobs::info(&self.client, &self.target, &self.id).await.map(|info| info.status)
+        jobs::info(&self.client, &self.endpoint, &self.id).await.map(|info| info.status)
     }
 }
 

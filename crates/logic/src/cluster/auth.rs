@@ -4,7 +4,7 @@
 
 use super::observed::{LookedUp, Observed};
 use super::plan::Draft;
-use crate::action::{DRAWN_WHEN_WRITTEN, Kind, Todo, create};
+use crate::action::{DRAWN_WHEN_WRITTEN, Kind, Step, create};
 use crate::build::{self, cluster_facts as facts};
 use crate::config::Config;
 use crate::validate::ValidCluster;
@@ -14,17 +14,15 @@ pub(super) fn plan(seen: &Observed, valid: &ValidCluster<'_>, _cfg: &Config, dra
         return;
     }
     let name = facts::auth_secret_name(&seen.cluster);
-    let target = seen.target(Kind::Secret, &name);
+    let key = seen.key(Kind::Secret, &name);
     if seen.in_flight.is_creating(Kind::Secret, &name) {
         return;
     }
-    match seen.looked_up.get(&target) {
-        None => draft.look_up(target),
+    match seen.looked_up.get(&key) {
+        None => draft.look_up(key),
         Some(LookedUp::Found(_)) => {}
         Some(LookedUp::Failed(error)) => draft.halt(error.clone()),
-        Some(LookedUp::Absent) => draft.push(Todo::new(
-            create(target, &build::auth_secret(valid, DRAWN_WHEN_WRITTEN)),
-            "token authentication is on",
-        )),
+        Some(LookedUp::Absent) => draft
+            .push(Step::new(create(key, &build::auth_secret(valid, DRAWN_WHEN_WRITTEN)), "token authentication is on")),
     }
 }

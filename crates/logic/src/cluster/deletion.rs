@@ -6,7 +6,7 @@
 
 use super::observed::Observed;
 use super::plan::Draft;
-use crate::action::{Accept, Action, Event, Kind, Todo, create, merge_difference};
+use crate::action::{Accept, Action, Event, Kind, Step, create, merge_difference};
 use crate::build::{self, cluster_facts as facts};
 use crate::config::Config;
 use crate::go;
@@ -17,7 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 /// Adds the finalizer before the first Pod exists, so that no cluster with Redis goes uncleaned.
-pub(super) fn add_finalizer(seen: &Observed, cfg: &Config) -> Option<Todo> {
+pub(super) fn add_finalizer(seen: &Observed, cfg: &Config) -> Option<Step> {
     if !cfg.redis_cleanup || !facts::is_redis_ft_enabled(&seen.cluster) || has_finalizer(seen) {
         return None;
     }
@@ -36,8 +36,8 @@ pub(super) fn add_finalizer(seen: &Observed, cfg: &Config) -> Option<Todo> {
         "metadata": {"finalizers": finalizers, "resourceVersion": seen.cluster.metadata.resource_version},
         "spec": merge_difference(&stored, &go::to_go_value(&spec, go::Root::RayClusterSpec)),
     });
-    Some(Todo::new(
-        Action::Merge { target: seen.target(Kind::RayCluster, seen.name()), patch: Box::new(patch) },
+    Some(Step::new(
+        Action::Merge { key: seen.key(Kind::RayCluster, seen.name()), patch: Box::new(patch) },
         "Redis must be cleaned before the cluster goes",
     ))
 }
@@ -82,9 +82,9 @@ pub(super) fn plan(seen: &Observed, now: Timestamp, cfg: &Config) -> Draft {
         let is_ray_pod = matches!(pod.metadata.label(NODE_TYPE), Some(HEAD | WORKER));
         if is_ray_pod && !seen.is_going(pod) {
             draft.push(
-                Todo::new(
+                Step::new(
                     Action::Delete {
-                        target: seen.target(Kind::Pod, &pod.metadata.name),
+                        key: seen.key(Kind::Pod, &pod.metadata.name),
                         uid: pod.metadata.uid.clone(),
                         force: false,
                     },
@@ -114,7 +114,7 @@ fn plan_cleanup_job(seen: &Observed, cfg: &Config, draft: &mut Draft) {
     }
     let job = build::redis_cleanup_job(&ValidCluster { cluster: &seen.cluster }, cfg);
     draft.push(
-        Todo::new(create(seen.target(Kind::Job, &name), &job), "Redis must be cleaned")
+        Step::new(create(seen.key(Kind::Job, &name), &job), "Redis must be cleaned")
             .done(Event::normal(
                 "CreatedRedisCleanupJob",
                 "Create",
@@ -144,18 +144,15 @@ fn why_no_cleanup(seen: &Observed, cfg: &Config) -> Option<&'static str> {
     None
 }
 
-fn remove_finalizer(seen: &Observed, why: &str) -> Todo {
+fn remove_finalizer(seen: &Observed, why: &str) -> Step {
     let kept: Vec<&String> =
         seen.cluster.metadata.finalizers.iter().flatten().filter(|name| *name != finalizer::REDIS_CLEANUP).collect();
     let patch = json!({"metadata": {
         "finalizers": kept,
         "resourceVersion": seen.cluster.metadata.resource_version,
     }});
-    Todo::new(
-        Action::Merge { target: seen.target(Kind::RayCluster, seen.name()), patch: Box::new(patch) },
-        why.to_owned(),
-    )
-    .accept(Accept::NotFound)
+    Step::new(Action::Merge { key: seen.key(Kind::RayCluster, seen.name()), patch: Box::new(patch) }, why.to_owned())
+        .accept(Accept::NotFound)
 }
 
 /// Complete or failed; `FailureTarget` is the latter, a moment early.

@@ -3,7 +3,7 @@
 use super::observed::Observed;
 use super::plan::{Draft, Halt};
 use super::{mtls, pods, replace};
-use crate::action::{Accept, Action, Event, Kind, Todo, create as create_pod};
+use crate::action::{Accept, Action, Event, Kind, Step, create as create_pod};
 use crate::build::{self, HeadIdentity};
 use crate::config::Config;
 use crate::hash::cluster_hash;
@@ -75,7 +75,7 @@ fn create(seen: &Observed, valid: &ValidCluster<'_>, cfg: &Config, suffixes: &mu
     let pod = build::head_pod(valid, cfg, identity);
     let name = pod.metadata.name.clone().unwrap_or_default();
     draft.push(
-        Todo::new(create_pod(seen.target(Kind::Pod, &name), &pod), "the cluster has no head Pod")
+        Step::new(create_pod(seen.key(Kind::Pod, &name), &pod), "the cluster has no head Pod")
             .done(Event::normal("CreatedHeadPod", "Create", format!("Created head Pod {}", seen.path(&name))))
             .failed(Event::warning(
                 "FailedToCreateHeadPod",
@@ -96,9 +96,9 @@ fn delete(seen: &Observed, head: &Arc<PodView>, draft: &mut Draft) {
     let state = replace::state(head);
     let why = replace::reason(head, HEAD);
     draft.push(
-        Todo::new(
+        Step::new(
             Action::Delete {
-                target: seen.target(Kind::Pod, &head.metadata.name),
+                key: seen.key(Kind::Pod, &head.metadata.name),
                 uid: head.metadata.uid.clone(),
                 force: false,
             },
@@ -117,14 +117,10 @@ fn delete(seen: &Observed, head: &Arc<PodView>, draft: &mut Draft) {
 }
 
 /// Removes a head Pod whose node will never confirm its end, so that there is never a second one.
-fn give_up(seen: &Observed, head: &Arc<PodView>) -> Todo {
+fn give_up(seen: &Observed, head: &Arc<PodView>) -> Step {
     let path = seen.path(&head.metadata.name);
-    Todo::new(
-        Action::Delete {
-            target: seen.target(Kind::Pod, &head.metadata.name),
-            uid: head.metadata.uid.clone(),
-            force: true,
-        },
+    Step::new(
+        Action::Delete { key: seen.key(Kind::Pod, &head.metadata.name), uid: head.metadata.uid.clone(), force: true },
         "the node has not ended this Pod long after its grace period",
     )
     .done(Event::warning(

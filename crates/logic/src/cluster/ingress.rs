@@ -2,7 +2,7 @@
 
 use super::observed::{LookedUp, Observed};
 use super::plan::Draft;
-use crate::action::{Accept, Action, Body, Event, Kind, Todo, create, replace};
+use crate::action::{Accept, Action, Body, Event, Kind, Step, create, replace};
 use crate::build;
 use crate::config::Config;
 use crate::validate::ValidCluster;
@@ -29,13 +29,10 @@ fn plan_route(seen: &Observed, valid: &ValidCluster<'_>, draft: &mut Draft) {
     }
     let path = seen.path(&name);
     draft.push(
-        Todo::new(
-            Action::Create { target: seen.target(Kind::Route, &name), body: Body::of(&route) },
-            "enableIngress is set",
-        )
-        .done(Event::normal("CreatedRoute", "Create", format!("Created route {path}")))
-        .failed(Event::warning("FailedToCreateRoute", "Create", format!("Failed creating route {path}, ")))
-        .accept(Accept::AlreadyExists),
+        Step::new(Action::Create { key: seen.key(Kind::Route, &name), body: Body::of(&route) }, "enableIngress is set")
+            .done(Event::normal("CreatedRoute", "Create", format!("Created route {path}")))
+            .failed(Event::warning("FailedToCreateRoute", "Create", format!("Failed creating route {path}, ")))
+            .accept(Accept::AlreadyExists),
     );
 }
 
@@ -48,15 +45,15 @@ fn plan_ingress(seen: &Observed, valid: &ValidCluster<'_>, draft: &mut Draft) {
         return;
     }
     // Not among the labelled ones: it may still be there, as somebody else's or with its labels lost.
-    let target = seen.target(Kind::Ingress, &name);
-    match seen.looked_up.get(&target) {
-        None => draft.look_up(target),
+    let key = seen.key(Kind::Ingress, &name);
+    match seen.looked_up.get(&key) {
+        None => draft.look_up(key),
         Some(LookedUp::Failed(error)) => draft.halt(error.clone()),
         Some(LookedUp::Found(live)) => update_if_changed(seen, valid, live, draft),
         Some(LookedUp::Absent) => {
             let path = seen.path(&name);
             draft.push(
-                Todo::new(create(target, &build::ingress(valid)), "enableIngress is set")
+                Step::new(create(key, &build::ingress(valid)), "enableIngress is set")
                     .done(Event::normal("CreatedIngress", "Create", format!("Created ingress {path}")))
                     .failed(Event::warning(
                         "FailedToCreateIngress",
@@ -87,8 +84,8 @@ fn update_if_changed(seen: &Observed, valid: &ValidCluster<'_>, live: &Value, dr
     }
     let Some(updated) = build::ingress_update(&build::ingress(valid), &live) else { return };
     draft.push(
-        Todo::new(
-            replace(seen.target(Kind::Ingress, &build::ingress_name(seen.name())), &updated),
+        Step::new(
+            replace(seen.key(Kind::Ingress, &build::ingress_name(seen.name())), &updated),
             "the Ingress differs from the spec",
         )
         .done(Event::normal("UpdatedIngress", "Update", format!("Updated ingress {path}")))

@@ -5,7 +5,7 @@
 
 use super::observed::{LookedUp, Observed};
 use super::plan::{Draft, is_ours};
-use crate::action::{Action, Body, Event, Kind, Stage, Target, Todo, Wake, replace};
+use crate::action::{Action, Body, Event, Kind, ObjectKey, Stage, Step, Wake, replace};
 use crate::build::{cluster_facts as facts, mtls as objects};
 use crate::config::Config;
 use crate::labels::{HEAD, NODE_TYPE, WORKER};
@@ -19,7 +19,7 @@ pub struct Plan {
     pub stages: Vec<Stage>,
     pub events: Vec<Event>,
     /// Secrets that must be looked up first.
-    pub look_up: Vec<Target>,
+    pub look_up: Vec<ObjectKey>,
     pub wake: Wake,
 }
 
@@ -48,8 +48,8 @@ pub fn plan(seen: &Observed, now: Timestamp, cfg: &Config) -> Plan {
         match seen.related(kind, &name) {
             None if seen.in_flight.is_creating(kind, &name) => {}
             None => plan.stages.push(vec![
-                Todo::new(
-                    Action::Create { target: seen.target(kind, &name), body: Body::of(&wanted) },
+                Step::new(
+                    Action::Create { key: seen.key(kind, &name), body: Body::of(&wanted) },
                     "tlsOptions asks for it",
                 )
                 .failed(failed(step)),
@@ -89,10 +89,10 @@ pub(super) fn gate(seen: &Observed, cfg: &Config, draft: &mut Draft) -> bool {
     }
     if problem.is_none() {
         for name in [objects::head_tls_secret_name(seen.name()), objects::worker_tls_secret_name(seen.name())] {
-            let target = seen.target(Kind::Secret, &name);
-            match seen.looked_up.get(&target) {
+            let key = seen.key(Kind::Secret, &name);
+            match seen.looked_up.get(&key) {
                 None => {
-                    draft.look_up(target);
+                    draft.look_up(key);
                     return false;
                 }
                 Some(LookedUp::Absent) => {
@@ -128,8 +128,8 @@ fn keep_current(seen: &Observed, live: &WholeView, wanted: &Value, step: &str, p
         let addresses: Vec<&str> = addresses.filter_map(Value::as_str).collect();
         let note = format!("Updated {step} SANs (IPs: [{}])", addresses.join(" "));
         plan.stages.push(vec![
-            Todo::new(
-                replace(seen.target(Kind::Certificate, &live.metadata.name), &updated),
+            Step::new(
+                replace(seen.key(Kind::Certificate, &live.metadata.name), &updated),
                 "the Pods' addresses have changed",
             )
             .done(Event::normal("MTLSCertificatesUpdated", "Update", note))
@@ -143,9 +143,9 @@ fn keep_current(seen: &Observed, live: &WholeView, wanted: &Value, step: &str, p
 
 /// Lets the garbage collector take the Secret with its certificate.
 fn own_secret(seen: &Observed, certificate: &WholeView, secret: &str, step: &str, plan: &mut Plan) {
-    let target = seen.target(Kind::Secret, secret);
-    let found = match seen.looked_up.get(&target) {
-        None => return plan.look_up.push(target),
+    let key = seen.key(Kind::Secret, secret);
+    let found = match seen.looked_up.get(&key) {
+        None => return plan.look_up.push(key),
         Some(LookedUp::Found(found)) => found,
         Some(_) => return,
     };
@@ -165,7 +165,7 @@ fn own_secret(seen: &Observed, certificate: &WholeView, secret: &str, step: &str
         "resourceVersion": found["metadata"]["resourceVersion"],
     }});
     plan.stages.push(vec![
-        Todo::new(Action::Merge { target, patch: Box::new(patch) }, "the Secret goes with its certificate")
+        Step::new(Action::Merge { key, patch: Box::new(patch) }, "the Secret goes with its certificate")
             .failed(failed(step)),
     ]);
 }

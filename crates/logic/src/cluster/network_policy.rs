@@ -4,7 +4,7 @@
 
 use super::observed::Observed;
 use super::plan::is_ours;
-use crate::action::{Accept, Action, Event, Kind, Stage, Todo, create, replace};
+use crate::action::{Accept, Action, Event, Kind, Stage, Step, create, replace};
 use crate::build;
 use crate::config::Config;
 use crate::labels::CLUSTER;
@@ -46,7 +46,7 @@ fn ensure(seen: &Observed, name: &str, wanted: &NetworkPolicy, plan: &mut Plan) 
     let Some(live) = seen.related(Kind::NetworkPolicy, name) else {
         if !seen.in_flight.is_creating(Kind::NetworkPolicy, name) {
             plan.stages.push(vec![
-                Todo::new(create(seen.target(Kind::NetworkPolicy, name), wanted), "spec.networkPolicy asks for it")
+                Step::new(create(seen.key(Kind::NetworkPolicy, name), wanted), "spec.networkPolicy asks for it")
                     .done(Event::normal("CreatedNetworkPolicy", "Create", format!("Created NetworkPolicy {path}")))
                     .failed(Event::warning(
                         "FailedToCreateNetworkPolicy",
@@ -73,7 +73,7 @@ fn ensure(seen: &Observed, name: &str, wanted: &NetworkPolicy, plan: &mut Plan) 
         .unwrap_or_default();
     if let Some(updated) = updated {
         plan.stages.push(vec![
-            Todo::new(replace(seen.target(Kind::NetworkPolicy, name), &updated), "the policy differs from the spec")
+            Step::new(replace(seen.key(Kind::NetworkPolicy, name), &updated), "the policy differs from the spec")
                 .done(Event::normal("UpdatedNetworkPolicy", "Update", format!("Updated NetworkPolicy {path}")))
                 .failed(Event::warning(
                     "FailedToUpdateNetworkPolicy",
@@ -94,9 +94,9 @@ fn remove_stale(seen: &Observed, wanted: &BTreeSet<String>, plan: &mut Plan) {
         }
         let path = seen.path(&live.metadata.name);
         plan.stages.push(vec![
-            Todo::new(
+            Step::new(
                 Action::Delete {
-                    target: seen.target(Kind::NetworkPolicy, &live.metadata.name),
+                    key: seen.key(Kind::NetworkPolicy, &live.metadata.name),
                     uid: live.metadata.uid.clone(),
                     force: false,
                 },

@@ -1,6 +1,6 @@
 //! What is known about one RayCluster when its next step is decided.
 
-use crate::action::{Kind, Target};
+use crate::action::{Kind, ObjectKey};
 use crate::labels;
 use crate::view::{JobView, PodView, ServiceView, WholeView};
 use manta_api::RayCluster;
@@ -21,7 +21,7 @@ pub struct Observed {
     /// ServiceAccounts, Roles, Ingresses, claims, policies … labelled with the cluster's name.
     pub related: Vec<(Kind, Arc<WholeView>)>,
     /// Answers to what an earlier plan wanted looked up.
-    pub looked_up: BTreeMap<Target, LookedUp>,
+    pub looked_up: BTreeMap<ObjectKey, LookedUp>,
     /// Writes of ours that the watches do not show yet.
     pub in_flight: InFlight,
     /// Where random names come from.
@@ -41,7 +41,7 @@ pub enum LookedUp {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct InFlight {
     /// Objects that were created; for Pods with their group.
-    pub creating: Vec<(Target, Option<String>)>,
+    pub creating: Vec<(ObjectKey, Option<String>)>,
     /// UIDs of objects that were deleted but still look alive.
     pub deleting: Vec<String>,
 }
@@ -54,7 +54,7 @@ impl InFlight {
 
     /// Whether this object was created but is not visible yet.
     pub fn is_creating(&self, kind: Kind, name: &str) -> bool {
-        self.creating.iter().any(|(target, _)| target.kind == kind && target.name == name)
+        self.creating.iter().any(|(key, _)| key.kind == kind && key.name == name)
     }
 }
 
@@ -90,8 +90,8 @@ impl Observed {
     }
 
     /// An object in the cluster's namespace.
-    pub fn target(&self, kind: Kind, name: &str) -> Target {
-        Target::new(kind, self.namespace(), name)
+    pub fn key(&self, kind: Kind, name: &str) -> ObjectKey {
+        ObjectKey::new(kind, self.namespace(), name)
     }
 
     /// Head Pods, those on their way out included.

@@ -8,7 +8,7 @@
 
 use super::observed::Observed;
 use super::{auth, deletion, ingress, pods, rbac, services, storage};
-use crate::action::{Event, Stage, Target, Todo, Wake};
+use crate::action::{Event, ObjectKey, Stage, Step, Wake};
 use crate::config::Config;
 use crate::labels::MANAGED_BY_SELF;
 use crate::validate::ValidCluster;
@@ -24,7 +24,7 @@ pub struct Plan {
     /// Why the pass cannot succeed even if all stages do.
     pub halt: Option<Halt>,
     /// Objects that must be looked up before anything can be decided; the plan holds nothing else then.
-    pub look_up: Vec<Target>,
+    pub look_up: Vec<ObjectKey>,
     /// Whether the status is worked out after this pass.
     pub status: StatusUpdate,
     pub wake: Wake,
@@ -96,14 +96,14 @@ pub(super) struct Draft {
     stage: Stage,
     pub(super) events: Vec<Event>,
     pub(super) halt: Option<Halt>,
-    look_up: Vec<Target>,
+    look_up: Vec<ObjectKey>,
     wake: Option<Timestamp>,
 }
 
 impl Draft {
     /// Adds an action to the current stage.
-    pub(super) fn push(&mut self, todo: Todo) {
-        self.stage.push(todo);
+    pub(super) fn push(&mut self, step: Step) {
+        self.stage.push(step);
     }
 
     /// Closes the current stage: what follows waits for it.
@@ -119,8 +119,8 @@ impl Draft {
     }
 
     /// Asks for an object that is not watched.
-    pub(super) fn look_up(&mut self, target: Target) {
-        self.look_up.push(target);
+    pub(super) fn look_up(&mut self, key: ObjectKey) {
+        self.look_up.push(key);
     }
 
     /// Asks to be woken at this time at the latest.

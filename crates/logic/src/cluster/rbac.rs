@@ -4,7 +4,7 @@
 
 use super::observed::{LookedUp, Observed};
 use super::plan::Draft;
-use crate::action::{Accept, Action, Event, Kind, Target, Todo, create};
+use crate::action::{Accept, Action, Event, Kind, ObjectKey, Step, create};
 use crate::build::{self, cluster_facts as facts};
 use crate::config::Config;
 use crate::names::clip50;
@@ -16,15 +16,15 @@ pub(super) fn plan(seen: &Observed, valid: &ValidCluster<'_>, _cfg: &Config, dra
     }
     match facts::head_service_account(&valid.spec) {
         Some(named) => check_named_account(seen, named, draft),
-        None => make(seen, draft, Kind::ServiceAccount, "service account", |target| {
-            create(target, &build::rbac::service_account(valid))
+        None => make(seen, draft, Kind::ServiceAccount, "service account", |key| {
+            create(key, &build::rbac::service_account(valid))
         }),
     }
     if draft.halt.is_some() {
         return;
     }
-    make(seen, draft, Kind::Role, "role", |target| create(target, &build::rbac::role(valid)));
-    make(seen, draft, Kind::RoleBinding, "role binding", |target| create(target, &build::rbac::role_binding(valid)));
+    make(seen, draft, Kind::Role, "role", |key| create(key, &build::rbac::role(valid)));
+    make(seen, draft, Kind::RoleBinding, "role binding", |key| create(key, &build::rbac::role_binding(valid)));
 }
 
 /// An account that the user named must exist: it is the user's.
@@ -32,9 +32,9 @@ fn check_named_account(seen: &Observed, name: &str, draft: &mut Draft) {
     if seen.related(Kind::ServiceAccount, name).is_some() {
         return;
     }
-    let target = seen.target(Kind::ServiceAccount, name);
-    match seen.looked_up.get(&target) {
-        None => draft.look_up(target),
+    let key = seen.key(Kind::ServiceAccount, name);
+    match seen.looked_up.get(&key) {
+        None => draft.look_up(key),
         Some(LookedUp::Found(_)) => {}
         Some(LookedUp::Failed(error)) => draft.halt(error.clone()),
         Some(LookedUp::Absent) => {
@@ -51,7 +51,7 @@ fn check_named_account(seen: &Observed, name: &str, draft: &mut Draft) {
     }
 }
 
-fn make(seen: &Observed, draft: &mut Draft, kind: Kind, word: &str, action: impl FnOnce(Target) -> Action) {
+fn make(seen: &Observed, draft: &mut Draft, kind: Kind, word: &str, action: impl FnOnce(ObjectKey) -> Action) {
     let name = clip50(seen.name());
     if seen.has_related(kind, &name) {
         return;
@@ -63,7 +63,7 @@ fn make(seen: &Observed, draft: &mut Draft, kind: Kind, word: &str, action: impl
     };
     let path = seen.path(&name);
     draft.push(
-        Todo::new(action(seen.target(kind, &name)), "the autoscaler needs it")
+        Step::new(action(seen.key(kind, &name)), "the autoscaler needs it")
             .done(Event::normal(created, "Create", format!("Created {word} {path}")))
             .failed(Event::warning(failed, "Create", format!("Failed creating {word} {path}, ")))
             .accept(Accept::AlreadyExists),

@@ -2,7 +2,7 @@
 
 use super::observed::Observed;
 use super::plan::Draft;
-use crate::action::{Event, Kind, Todo, create};
+use crate::action::{Event, Kind, Step, create};
 use crate::build;
 use crate::config::Config;
 use crate::labels::{self, annotation};
@@ -74,11 +74,11 @@ fn make(seen: &Observed, draft: &mut Draft, service: &Service, told: Told, why: 
         return;
     }
     let path = seen.path(&name);
-    let mut todo = Todo::new(create(seen.target(Kind::Service, &name), service), why);
+    let mut step = Step::new(create(seen.key(Kind::Service, &name), service), why);
     if told == Told::Yes {
-        todo = todo
+        step = step
             .done(Event::normal("CreatedService", "Create", format!("Created service {path}")))
             .failed(Event::warning("FailedToCreateService", "Create", format!("Failed creating service {path}, ")));
     }
-    draft.push(todo);
+    draft.push(step);
 }

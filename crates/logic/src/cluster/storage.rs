@@ -2,7 +2,7 @@
 
 use super::observed::{LookedUp, Observed};
 use super::plan::Draft;
-use crate::action::{Accept, Action, Event, Kind, Todo, create};
+use crate::action::{Accept, Action, Event, Kind, Step, create};
 use crate::build::{self, cluster_facts as facts};
 use crate::config::Config;
 use crate::validate::ValidCluster;
@@ -23,9 +23,9 @@ pub(super) fn plan(seen: &Observed, valid: &ValidCluster<'_>, _cfg: &Config, dra
 
 /// A claim that the user named is never owned nor changed.
 fn check_named_claim(seen: &Observed, name: &str, draft: &mut Draft) {
-    let target = seen.target(Kind::PersistentVolumeClaim, name);
-    match seen.looked_up.get(&target) {
-        None => draft.look_up(target),
+    let key = seen.key(Kind::PersistentVolumeClaim, name);
+    match seen.looked_up.get(&key) {
+        None => draft.look_up(key),
         Some(LookedUp::Found(_)) => {}
         Some(LookedUp::Failed(error)) => draft.halt(error.clone()),
         Some(LookedUp::Absent) => draft.events.push(Event::warning(
@@ -47,15 +47,15 @@ fn plan_own_claim(seen: &Observed, valid: &ValidCluster<'_>, draft: &mut Draft) 
     if let Some(live) = seen.related(Kind::PersistentVolumeClaim, &name) {
         return adopt(seen, valid, &live.object, draft);
     }
-    let target = seen.target(Kind::PersistentVolumeClaim, &name);
-    match seen.looked_up.get(&target) {
-        None => draft.look_up(target),
+    let key = seen.key(Kind::PersistentVolumeClaim, &name);
+    match seen.looked_up.get(&key) {
+        None => draft.look_up(key),
         Some(LookedUp::Failed(error)) => draft.halt(error.clone()),
         Some(LookedUp::Found(live)) => adopt(seen, valid, live, draft),
         Some(LookedUp::Absent) => {
             let path = seen.path(&name);
             draft.push(
-                Todo::new(create(target, &build::gcs_storage_claim(valid)), "the embedded store needs a volume")
+                Step::new(create(key, &build::gcs_storage_claim(valid)), "the embedded store needs a volume")
                     .done(Event::normal("CreatedPVC", "Create", format!("Created GCS storage PVC {path}")))
                     .failed(Event::warning(
                         "FailedToCreatePVC",
@@ -99,9 +99,9 @@ fn adopt(seen: &Observed, valid: &ValidCluster<'_>, live: &Value, draft: &mut Dr
         owners.push(build::owner::cluster_reference(valid));
     }
     let patch = json!({"metadata": {"ownerReferences": owners, "resourceVersion": live.metadata.resource_version}});
-    draft.push(Todo::new(
+    draft.push(Step::new(
         Action::Merge {
-            target: seen.target(Kind::PersistentVolumeClaim, &facts::gcs_claim_name(&seen.cluster)),
+            key: seen.key(Kind::PersistentVolumeClaim, &facts::gcs_claim_name(&seen.cluster)),
             patch: Box::new(patch),
         },
         if retain { "the volume outlives the cluster" } else { "the volume goes with the cluster" },

@@ -5,7 +5,7 @@
 
 use super::observed::Observed;
 use super::plan::Draft;
-use crate::action::{Accept, Action, Event, Kind, Todo};
+use crate::action::{Accept, Action, Event, Kind, Step};
 use crate::config::Config;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use manta_api::RayClusterStatus;
@@ -64,9 +64,9 @@ pub(super) fn delete_all_pods(seen: &Observed, draft: &mut Draft, because: &'sta
     draft.end_stage();
     for pod in &alive {
         draft.push(
-            Todo::new(
+            Step::new(
                 Action::Delete {
-                    target: seen.target(Kind::Pod, &pod.metadata.name),
+                    key: seen.key(Kind::Pod, &pod.metadata.name),
                     uid: pod.metadata.uid.clone(),
                     force: false,
                 },

@@ -6,7 +6,7 @@
 use super::observed::Observed;
 use super::plan::Draft;
 use super::suspend::delete_all_pods;
-use crate::action::{Accept, Action, Kind, Todo};
+use crate::action::{Accept, Action, Kind, Step};
 use crate::config::KUBERAY_VERSION;
 use crate::hash::cluster_hash;
 use crate::labels::annotation;
@@ -28,8 +28,8 @@ pub(super) fn plan(seen: &Observed, draft: &mut Draft) -> bool {
             "annotations": {annotation::RECREATE_HASH: hash, annotation::KUBERAY_VERSION: KUBERAY_VERSION},
         }});
         draft.push(
-            Todo::new(
-                Action::Merge { target: seen.target(Kind::Pod, &head.metadata.name), patch: Box::new(patch) },
+            Step::new(
+                Action::Merge { key: seen.key(Kind::Pod, &head.metadata.name), patch: Box::new(patch) },
                 "another version of the operator made this head Pod",
             )
             .accept(Accept::NotFound),

@@ -6,7 +6,7 @@
 use super::observed::Observed;
 use super::plan::Draft;
 use super::{counts, mtls, multihost, pods, replace};
-use crate::action::{Accept, Action, Event, Kind, Todo, create};
+use crate::action::{Accept, Action, Event, Kind, Step, create};
 use crate::build::{self, WorkerIdentity, cluster_facts as facts};
 use crate::config::Config;
 use crate::labels::{REPLICA_INDEX, WORKER};
@@ -70,10 +70,10 @@ impl Scene<'_> {
     }
 
     /// An action that deletes one Pod, with the events of its kind of reason.
-    pub(super) fn delete(&self, pod: &PodView, why: &str, done: String, failed: String) -> Todo {
-        Todo::new(
+    pub(super) fn delete(&self, pod: &PodView, why: &str, done: String, failed: String) -> Step {
+        Step::new(
             Action::Delete {
-                target: self.seen.target(Kind::Pod, &pod.metadata.name),
+                key: self.seen.key(Kind::Pod, &pod.metadata.name),
                 uid: pod.metadata.uid.clone(),
                 force: false,
             },
@@ -86,11 +86,11 @@ impl Scene<'_> {
     }
 
     /// An action that makes one Pod.
-    pub(super) fn create(&self, identity: WorkerIdentity<'_>) -> Todo {
+    pub(super) fn create(&self, identity: WorkerIdentity<'_>) -> Step {
         let pod = build::worker_pod(self.valid, self.group, self.cfg, identity);
         let name = pod.metadata.name.clone().unwrap_or_default();
-        Todo::new(
-            create(self.seen.target(Kind::Pod, &name), &pod),
+        Step::new(
+            create(self.seen.key(Kind::Pod, &name), &pod),
             format!("group {} has fewer Pods than wanted", self.group.group_name),
         )
         .done(Event::normal("CreatedWorkerPod", "Create", format!("Created worker Pod {}", self.seen.path(&name))))
@@ -110,9 +110,9 @@ fn delete_suspended_group(scene: &Scene<'_>, draft: &mut Draft) {
     for pod in scene.pods.iter().filter(|pod| !scene.seen.is_going(pod)) {
         any = true;
         draft.push(
-            Todo::new(
+            Step::new(
                 Action::Delete {
-                    target: scene.seen.target(Kind::Pod, &pod.metadata.name),
+                    key: scene.seen.key(Kind::Pod, &pod.metadata.name),
                     uid: pod.metadata.uid.clone(),
                     force: false,
                 },

@@ -5,7 +5,7 @@
 
 use super::missed::{self, Missed, due};
 use super::observed::Observed;
-use crate::action::{Accept, Action, Body, Event, Kind, Outcome, Stage, Target, Todo, Wake};
+use crate::action::{Accept, Action, Body, Event, Kind, ObjectKey, Outcome, Stage, Step, Wake};
 use crate::build::owner::controller_reference;
 use crate::config::Config;
 use crate::go_shape;
@@ -68,12 +68,12 @@ pub fn settle(plan: &Plan, outcome: &Outcome) -> Option<RayCronJobStatus> {
 
 fn start(seen: &Observed, run: Timestamp) -> Stage {
     let name = job_name(seen.name(), run);
-    let target = Target::new(Kind::RayJob, seen.namespace(), &name);
+    let key = ObjectKey::new(Kind::RayJob, seen.namespace(), &name);
     let failed = format!("Failed to create RayJob {}/{name}: ", seen.namespace());
-    let action = Action::Create { target, body: Body::of(&body(seen, &name, run)) };
+    let action = Action::Create { key, body: Body::of(&body(seen, &name, run)) };
     let why = format!("the run of {} is due", scheduled(run));
     vec![
-        Todo::new(action, why)
+        Step::new(action, why)
             .failed(Event::warning("FailedToCreateRayJob", "Create", failed))
             .accept(Accept::AlreadyExists),
     ]

@@ -3,7 +3,7 @@
 use super::mode::Mode;
 use super::phase::Attempt;
 use super::plan::Pass;
-use crate::action::{Accept, Action, Body, Event, Kind, Target, Todo};
+use crate::action::{Accept, Action, Body, Event, Kind, ObjectKey, Step};
 use crate::build::owner::controller_reference;
 use crate::build::submitter::{NoSubmitter, Submitter};
 use crate::go_shape;
@@ -28,9 +28,9 @@ pub(super) fn create(pass: &mut Pass<'_>, mode: Mode, attempt: &Attempt) -> bool
             return false;
         }
     };
-    let target = Target::new(Kind::RayCluster, pass.seen.namespace(), name);
+    let key = ObjectKey::new(Kind::RayCluster, pass.seen.namespace(), name);
     pass.then(
-        Todo::new(Action::Create { target, body: Body::of(&body) }, "the job needs a cluster")
+        Step::new(Action::Create { key, body: Body::of(&body) }, "the job needs a cluster")
             .done(Event::normal("CreatedRayCluster", "Create", format!("Created RayCluster {path}")))
             .failed(failed(""))
             // The name is this attempt's alone: it is the cluster of a pass whose watch is late.

@@ -14,7 +14,7 @@ use serde_json::Value;
 /// Which Ray job to follow, and where.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Watch {
-    pub target: Target,
+    pub endpoint: DashboardEndpoint,
     pub job_id: String,
     pub ask: Ask,
     /// Ask at once if the last answer is older than this.
@@ -23,7 +23,7 @@ pub struct Watch {
 
 /// A dashboard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct DashboardEndpoint {
     pub namespace: String,
     /// Host and port, without scheme.
     pub address: String,

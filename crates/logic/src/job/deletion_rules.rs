@@ -9,7 +9,7 @@ use super::deadline::after;
 use super::phase::Finish;
 use super::plan::Pass;
 use super::suspend::delete_cluster;
-use crate::action::{Accept, Action, Event, Kind, Target, Todo};
+use crate::action::{Accept, Action, Event, Kind, ObjectKey, Step};
 use crate::scheduler;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -31,8 +31,8 @@ pub(super) fn plan(pass: &mut Pass<'_>, finish: Finish) {
         None => {}
     }
     // Last, so that a scheduler that cannot be told keeps nothing from being deleted.
-    if let Some(todo) = scheduler::release_job(pass.seen, pass.config) {
-        pass.then(todo);
+    if let Some(step) = scheduler::release_job(pass.seen, pass.config) {
+        pass.then(step);
     }
 }
 
@@ -125,11 +125,11 @@ fn execute(pass: &mut Pass<'_>, policy: &DeletionPolicyType) {
 
 fn delete_self(pass: &mut Pass<'_>) {
     let action = Action::Delete {
-        target: Target::new(Kind::RayJob, pass.seen.namespace(), pass.seen.name()),
+        key: ObjectKey::new(Kind::RayJob, pass.seen.namespace(), pass.seen.name()),
         uid: pass.seen.uid().to_owned(),
         force: false,
     };
-    pass.then(Todo::new(action, "the job has finished, and its time to live is over").accept(Accept::NotFound));
+    pass.then(Step::new(action, "the job has finished, and its time to live is over").accept(Accept::NotFound));
 }
 
 /// Suspends every worker group; the head stays, with its logs and its dashboard.
@@ -150,9 +150,9 @@ fn delete_workers(pass: &mut Pass<'_>) {
         "spec": {"workerGroupSpecs": shaped.get("workerGroupSpecs")},
     });
     let action =
-        Action::Merge { target: Target::new(Kind::RayCluster, pass.seen.namespace(), name), patch: Box::new(patch) };
+        Action::Merge { key: ObjectKey::new(Kind::RayCluster, pass.seen.namespace(), name), patch: Box::new(patch) };
     pass.then(
-        Todo::new(action, "the job has finished, and its workers' time to live is over")
+        Step::new(action, "the job has finished, and its workers' time to live is over")
             .done(Event::normal(
                 "UpdatedRayCluster",
                 "Update",

@@ -4,10 +4,10 @@
 //! and would go on running the job. There stopping is tried for half a minute; for a cluster of its own
 //! one try is enough. A missing token or a dead dashboard never blocks a deletion.
 
-use super::dashboard::{Ask, Stop, Target as Dashboard, Watch};
+use super::dashboard::{Ask, DashboardEndpoint, Stop, Watch};
 use super::phase::Ended;
 use super::plan::Pass;
-use crate::action::{Accept, Action, Kind, Target, Todo};
+use crate::action::{Accept, Action, Kind, ObjectKey, Step};
 use crate::build::cluster_facts::{auth_secret_name, is_token_auth};
 use crate::labels::finalizer;
 use crate::names;
@@ -34,9 +34,9 @@ pub(super) fn plan(pass: &mut Pass<'_>) {
     let patch = json!({
         "metadata": {"finalizers": left, "resourceVersion": seen.job.metadata.resource_version},
     });
-    let target = Target::new(Kind::RayJob, seen.namespace(), seen.name());
-    let action = Action::Merge { target, patch: Box::new(patch) };
-    pass.then(Todo::new(action, "nothing of the Ray job is left to stop").accept(Accept::NotFound));
+    let key = ObjectKey::new(Kind::RayJob, seen.namespace(), seen.name());
+    let action = Action::Merge { key, patch: Box::new(patch) };
+    pass.then(Step::new(action, "nothing of the Ray job is left to stop").accept(Accept::NotFound));
 }
 
 /// The job that may still be running.
@@ -47,12 +47,12 @@ fn to_stop(pass: &Pass<'_>) -> Option<Watch> {
         return None;
     }
     let (job_id, address) = (some(&status.job_id)?, some(&status.dashboard_url)?);
-    let target = target(pass, address, &some(&status.ray_cluster_name)?);
-    Some(Watch { target, job_id, ask: Ask::Stop, fresher_than: None })
+    let endpoint = endpoint(pass, address, &some(&status.ray_cluster_name)?);
+    Some(Watch { endpoint, job_id, ask: Ask::Stop, fresher_than: None })
 }
 
 /// The dashboard of the RayJob's cluster.
-pub(super) fn target(pass: &Pass<'_>, address: String, cluster: &str) -> Dashboard {
+pub(super) fn endpoint(pass: &Pass<'_>, address: String, cluster: &str) -> DashboardEndpoint {
     let object = pass.seen.cluster.as_ref();
     let status = object.and_then(|cluster| cluster.status.as_ref());
     let service = status.and_then(|status| status.head.as_ref()).and_then(|head| head.service_name.clone());
@@ -60,7 +60,7 @@ pub(super) fn target(pass: &Pass<'_>, address: String, cluster: &str) -> Dashboa
         Some(object) => names::head_service(cluster, &object.spec),
         None => names::owner_head_service(cluster),
     };
-    Dashboard {
+    DashboardEndpoint {
         namespace: pass.seen.namespace().to_owned(),
         address,
         service: service.filter(|name| !name.is_empty()).unwrap_or_else(generated),

@@ -8,7 +8,7 @@ use super::phase::{Attempt, deployment};
 use super::plan::Pass;
 use super::submitter_state::sidecar_ended;
 use super::{cluster, deadline};
-use crate::action::{Accept, Action, Body, Event, Kind, Target, Todo};
+use crate::action::{Accept, Action, Body, Event, Kind, ObjectKey, Step};
 use crate::build::submitter::Submitter;
 use crate::names;
 use crate::scheduler;
@@ -72,7 +72,7 @@ pub(super) fn plan(pass: &mut Pass<'_>, mode: Mode, attempt: &Attempt) {
 /// Makes what the batch scheduler needs before there are Pods. Answers whether a cluster may be made.
 fn gather(pass: &mut Pass<'_>, mode: Mode) -> bool {
     let gang = scheduler::gather_job(pass.seen, mode, pass.config);
-    gang.stages.into_iter().flatten().for_each(|todo| pass.then(todo));
+    gang.stages.into_iter().flatten().for_each(|step| pass.then(step));
     let Some(blocked) = gang.blocked else { return true };
     blocked.event.into_iter().for_each(|event| pass.event(event));
     pass.wait_for(blocked.error);
@@ -130,9 +130,9 @@ pub(super) fn submit(
             return false;
         }
     };
-    let target = Target::new(Kind::Job, pass.seen.namespace(), pass.seen.name());
+    let key = ObjectKey::new(Kind::Job, pass.seen.namespace(), pass.seen.name());
     pass.then(
-        Todo::new(Action::Create { target, body: Body::of(&body) }, "the job must be handed to Ray")
+        Step::new(Action::Create { key, body: Body::of(&body) }, "the job must be handed to Ray")
             .done(Event::normal("CreatedRayJobSubmitter", "Create", format!("Created Kubernetes Job {path}")))
             .failed(failed(""))
             .accept(accept),

@@ -7,7 +7,7 @@ use super::observed::Observed;
 use super::phase::{Phase, deployment, reason};
 use super::status::{Draft, text, time};
 use super::{deletion_rules, finalize, initializing, running, start, suspend};
-use crate::action::{Event, Stage, Todo, Wake};
+use crate::action::{Event, Stage, Step, Wake};
 use crate::config::Config;
 use crate::labels;
 use crate::validate::ValidJob;
@@ -120,8 +120,8 @@ impl<'a> Pass<'a> {
     }
 
     /// Adds a write that waits for those before it.
-    pub(super) fn then(&mut self, todo: Todo) {
-        self.stages.push(vec![todo]);
+    pub(super) fn then(&mut self, step: Step) {
+        self.stages.push(vec![step]);
     }
 
     pub(super) fn event(&mut self, event: Event) {

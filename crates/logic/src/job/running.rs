@@ -54,7 +54,7 @@ pub(super) fn plan(pass: &mut Pass<'_>, mode: Mode, attempt: &Attempt, address: 
         _ => Ask::Info,
     };
     pass.watch = Some(Watch {
-        target: finalize::target(pass, address.0.clone(), &attempt.cluster),
+        endpoint: finalize::endpoint(pass, address.0.clone(), &attempt.cluster),
         job_id: attempt.job_id.clone(),
         ask,
         fresher_than: look.fresher_than,

@@ -7,7 +7,7 @@ use super::mode::Mode;
 use super::phase::deployment;
 use super::plan::Pass;
 use super::status::text;
-use crate::action::{Action, Kind, Target, Todo};
+use crate::action::{Action, Kind, ObjectKey, Step};
 use crate::go_shape;
 use crate::labels::finalizer;
 use crate::names::Suffixes;
@@ -54,9 +54,9 @@ fn add_finalizer(pass: &mut Pass<'_>, mut finalizers: Vec<String>) {
         "metadata": {"finalizers": finalizers, "resourceVersion": seen.job.metadata.resource_version},
         "spec": spec,
     });
-    let target = Target::new(Kind::RayJob, seen.namespace(), seen.name());
-    pass.then(Todo::new(
-        Action::Merge { target, patch: Box::new(patch) },
+    let key = ObjectKey::new(Kind::RayJob, seen.namespace(), seen.name());
+    pass.then(Step::new(
+        Action::Merge { key, patch: Box::new(patch) },
         "the Ray job must be stopped before the RayJob goes",
     ));
     pass.draft.now = pass.seen.job.status.clone().unwrap_or_default();

@@ -5,7 +5,7 @@
 use super::mode::Mode;
 use super::phase::deployment;
 use super::plan::Pass;
-use crate::action::{Accept, Action, Event, Kind, Target, Todo};
+use crate::action::{Accept, Action, Event, Kind, ObjectKey, Step};
 use crate::scheduler;
 
 /// Removes cluster and submitter, forgets them, and enters the next phase.
@@ -16,8 +16,8 @@ pub(super) fn plan_teardown(pass: &mut Pass<'_>, mode: Mode, next: &'static str)
         pass.wait_for("the RayCluster and the submitter to be gone");
         return;
     }
-    if let Some(todo) = scheduler::release_job(pass.seen, pass.config) {
-        pass.then(todo);
+    if let Some(step) = scheduler::release_job(pass.seen, pass.config) {
+        pass.then(step);
     }
     let status = &mut pass.draft.now;
     status.ray_cluster_status = None;
@@ -54,12 +54,12 @@ pub(super) fn delete_cluster(pass: &mut Pass<'_>) -> bool {
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
     let path = pass.path(name);
     let action = Action::Delete {
-        target: Target::new(Kind::RayCluster, pass.seen.namespace(), name),
+        key: ObjectKey::new(Kind::RayCluster, pass.seen.namespace(), name),
         uid: cluster.metadata.uid.clone().unwrap_or_default(),
         force: false,
     };
     pass.then(
-        Todo::new(action, "the job does not need its cluster any more")
+        Step::new(action, "the job does not need its cluster any more")
             .done(Event::normal("DeletedRayCluster", "Delete", format!("Deleted cluster {path}")))
             .failed(Event::warning("FailedToDeleteRayCluster", "Delete", format!("Failed to delete cluster {path}: ")))
             .accept(Accept::NotFound),
@@ -74,12 +74,12 @@ fn delete_submitter(pass: &mut Pass<'_>) -> bool {
     }
     let path = pass.path(&submitter.metadata.name);
     let action = Action::Delete {
-        target: Target::new(Kind::Job, pass.seen.namespace(), &submitter.metadata.name),
+        key: ObjectKey::new(Kind::Job, pass.seen.namespace(), &submitter.metadata.name),
         uid: submitter.metadata.uid.clone(),
         force: false,
     };
     pass.then(
-        Todo::new(action, "the job does not need its submitter any more")
+        Step::new(action, "the job does not need its submitter any more")
             .done(Event::normal("DeletedRayJobSubmitter", "Delete", format!("Deleted submitter K8s Job {path}")))
             .failed(Event::warning(
                 "FailedToDeleteRayJobSubmitter",

@@ -20,7 +20,7 @@ mod yunikorn;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use crate::action::{Event, Kind, PodGroupApi, Stage, Target, Todo};
+use crate::action::{Event, Kind, ObjectKey, PodGroupApi, Stage, Step};
 use crate::build::cluster_facts::{self as facts, Creator};
 use crate::config::{BatchScheduler, Config};
 use crate::job::Mode;
@@ -52,8 +52,8 @@ pub struct Blocked {
 
 impl Gang {
     /// Does one thing.
-    fn doing(todo: Todo) -> Self {
-        Self { stages: vec![vec![todo]], blocked: None }
+    fn doing(step: Step) -> Self {
+        Self { stages: vec![vec![step]], blocked: None }
     }
 
     /// Waits for something that ends by itself.
@@ -225,7 +225,7 @@ pub fn gather_job(seen: &job::Observed, mode: Mode, config: &Config) -> Gang {
 }
 
 /// What to do about a RayJob's gang when its cluster shrinks or is gone.
-pub fn release_job(seen: &job::Observed, config: &Config) -> Option<Todo> {
+pub fn release_job(seen: &job::Observed, config: &Config) -> Option<Step> {
     match config.batch_scheduler {
         Some(BatchScheduler::Volcano) => volcano::release_job(seen),
         _ => None,
@@ -253,18 +253,18 @@ pub fn job_pod_group(job: &str, config: &Config) -> Option<(Kind, String)> {
 }
 
 /// Whose plans read the object of this kind and name, whoever made it.
-pub fn readers(kind: Kind, namespace: &str, name: &str) -> Vec<Target> {
+pub fn readers(kind: Kind, namespace: &str, name: &str) -> Vec<ObjectKey> {
     match kind {
         Kind::PodGroup(PodGroupApi::Volcano) => match volcano::owner_name(name) {
-            Some(owner) => [Kind::RayCluster, Kind::RayJob].map(|kind| Target::new(kind, namespace, owner)).into(),
+            Some(owner) => [Kind::RayCluster, Kind::RayJob].map(|kind| ObjectKey::new(kind, namespace, owner)).into(),
             None => Vec::new(),
         },
         Kind::PodGroup(PodGroupApi::KubernetesWorkloads) => {
             let cluster = workload_aware::cluster_name(name);
-            cluster.map(|cluster| Target::new(Kind::RayCluster, namespace, cluster)).into_iter().collect()
+            cluster.map(|cluster| ObjectKey::new(Kind::RayCluster, namespace, cluster)).into_iter().collect()
         }
         Kind::PodGroup(PodGroupApi::SchedulerPlugins) | Kind::Workload => {
-            vec![Target::new(Kind::RayCluster, namespace, name)]
+            vec![ObjectKey::new(Kind::RayCluster, namespace, name)]
         }
         _ => Vec::new(),
     }

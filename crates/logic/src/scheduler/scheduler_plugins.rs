@@ -8,7 +8,7 @@
 
 use super::demand::Demand;
 use super::{Gang, Marks, Parent, is_gang};
-use crate::action::{Accept, Action, Body, Event, Kind, PodGroupApi, Todo, merge_difference};
+use crate::action::{Accept, Action, Body, Event, Kind, PodGroupApi, Step, merge_difference};
 use crate::cluster::Observed;
 use crate::view::WholeView;
 use manta_api::{API_VERSION, RayCluster};
@@ -39,7 +39,7 @@ pub(super) fn gather_cluster(seen: &Observed) -> Gang {
     }
 }
 
-fn create(seen: &Observed, demand: &Demand) -> Todo {
+fn create(seen: &Observed, demand: &Demand) -> Step {
     let body = json!({
         "apiVersion": KIND.resource().api_version(),
         "kind": KIND.resource().kind,
@@ -55,15 +55,15 @@ fn create(seen: &Observed, demand: &Demand) -> Todo {
         },
         "spec": demand.to_json(),
     });
-    let action = Action::Create { target: seen.target(KIND, seen.name()), body: Body::of(&body) };
+    let action = Action::Create { key: seen.key(KIND, seen.name()), body: Body::of(&body) };
     let failed = format!("Failed to create PodGroup {}: ", seen.path(seen.name()));
-    Todo::new(action, "the Pods are placed as one")
+    Step::new(action, "the Pods are placed as one")
         .failed(Event::warning("FailedToCreatePodGroup", "Create", failed))
         .accept(Accept::AlreadyExists)
 }
 
 /// Asks for no more Pods than there will be; a PodGroup of somebody else is left alone.
-fn shrink(seen: &Observed, known: &WholeView, demand: &Demand) -> Option<Todo> {
+fn shrink(seen: &Observed, known: &WholeView, demand: &Demand) -> Option<Step> {
     let is_ours = known.metadata.owner_references.iter().any(|owner| owner.uid == seen.uid());
     let spec = &known.object["spec"];
     let asked: &Value = &spec["minMember"];
@@ -72,6 +72,6 @@ fn shrink(seen: &Observed, known: &WholeView, demand: &Demand) -> Option<Todo> {
     }
     let before = json!({"minMember": asked, "minResources": spec["minResources"]});
     let patch = json!({"spec": merge_difference(&before, &demand.to_json())});
-    let action = Action::Merge { target: seen.target(KIND, seen.name()), patch: Box::new(patch) };
-    Some(Todo::new(action, "the cluster has fewer Pods than its gang").accept(Accept::NotFound))
+    let action = Action::Merge { key: seen.key(KIND, seen.name()), patch: Box::new(patch) };
+    Some(Step::new(action, "the cluster has fewer Pods than its gang").accept(Accept::NotFound))
 }

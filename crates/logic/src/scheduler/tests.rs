@@ -126,7 +126,7 @@ fn what_every_scheduler_marks_and_makes() {
             .stages
             .iter()
             .flatten()
-            .map(|todo| match &todo.action {
+            .map(|step| match &step.action {
                 Action::Create { body, .. } => body.value(),
                 other => panic!("{other:?}"),
             })
@@ -255,7 +255,7 @@ fn a_submitter_on_somebody_elses_cluster_is_in_no_gang() {
 #[test]
 fn objects_are_found_by_their_names() {
     let check = |kind: Kind, name: &str, expect: &[(Kind, &str)]| {
-        let expect: Vec<Target> = expect.iter().map(|(kind, name)| Target::new(*kind, "ns", name)).collect();
+        let expect: Vec<ObjectKey> = expect.iter().map(|(kind, name)| ObjectKey::new(*kind, "ns", name)).collect();
         assert_eq!(readers(kind, "ns", name), expect, "{kind:?} {name}");
     };
     let volcano = Kind::PodGroup(PodGroupApi::Volcano);

@@ -9,7 +9,7 @@
 
 use super::demand::{Demand, Resources};
 use super::{Gang, Marks, Parent, has_selector};
-use crate::action::{Accept, Action, Body, Event, Kind, PodGroupApi, Target, Todo, merge_difference};
+use crate::action::{Accept, Action, Body, Event, Kind, ObjectKey, PodGroupApi, Step, merge_difference};
 use crate::build::cluster_facts::{self as facts, Creator};
 use crate::build::owner::controller_reference;
 use crate::build::submitter;
@@ -91,7 +91,7 @@ fn submitter_resources(job: &RayJob, mode: Mode) -> Resources {
 }
 
 /// Asks for no more than what is left of the cluster: its share of the queue is free for others.
-pub(super) fn release_job(seen: &job::Observed) -> Option<Todo> {
+pub(super) fn release_job(seen: &job::Observed) -> Option<Step> {
     let parent = Parent::Job(&seen.job);
     let named = |status: &RayJobStatus| status.ray_cluster_name.as_ref().is_some_and(|name| !name.is_empty());
     if has_selector(&seen.job) || !seen.job.status.as_ref().is_some_and(named) {
@@ -100,9 +100,9 @@ pub(super) fn release_job(seen: &job::Observed) -> Option<Todo> {
     let alive = seen.cluster.as_ref().filter(|cluster| cluster.metadata.deletion_timestamp.is_none());
     let demand = alive.map_or_else(Demand::default, |cluster| Demand::least(&cluster.spec));
     let path = format!("{}/{}", parent.namespace(), parent.name());
-    let todo = update(parent, seen.pod_group.as_ref()?, &demand, "the RayJob needs less than before")?;
+    let step = update(parent, seen.pod_group.as_ref()?, &demand, "the RayJob needs less than before")?;
     Some(
-        todo.done(Event::normal(
+        step.done(Event::normal(
             "BatchSchedulerCleanedUp",
             "Cleanup",
             format!("Cleaned up batch scheduler resources for RayJob {path}"),
@@ -118,8 +118,8 @@ pub(super) fn release_job(seen: &job::Observed) -> Option<Todo> {
 
 fn sync(parent: Parent<'_>, known: Option<&WholeView>, demand: &Demand) -> Gang {
     if let Some(known) = known {
-        let todo = update(parent, known, demand, "the gang has another size than before");
-        return todo.map(|todo| Gang::doing(todo.accept(Accept::NotFound))).unwrap_or_default();
+        let step = update(parent, known, demand, "the gang has another size than before");
+        return step.map(|step| Gang::doing(step.accept(Accept::NotFound))).unwrap_or_default();
     }
     let name = pod_group_name(parent.name());
     let path = format!("{}/{name}", parent.namespace());
@@ -128,17 +128,17 @@ fn sync(parent: Parent<'_>, known: Option<&WholeView>, demand: &Demand) -> Gang 
     };
     match pod_group(parent, &name, demand) {
         Ok(body) => {
-            let target = Target::new(KIND, parent.namespace(), &name);
-            let action = Action::Create { target, body: Body::of(&body) };
-            let todo = Todo::new(action, "the Pods are placed as one").failed(failed(""));
-            Gang::doing(todo.accept(Accept::AlreadyExists))
+            let key = ObjectKey::new(KIND, parent.namespace(), &name);
+            let action = Action::Create { key, body: Body::of(&body) };
+            let step = Step::new(action, "the Pods are placed as one").failed(failed(""));
+            Gang::doing(step.accept(Accept::AlreadyExists))
         }
         Err(error) => Gang::refused(error.clone(), failed(&error)),
     }
 }
 
 /// Sets size and resources, if they differ; nothing else is ours to change.
-fn update(parent: Parent<'_>, known: &WholeView, demand: &Demand, why: &str) -> Option<Todo> {
+fn update(parent: Parent<'_>, known: &WholeView, demand: &Demand, why: &str) -> Option<Step> {
     let spec = &known.object["spec"];
     // A RayCluster and a RayJob of the same name would pull at one PodGroup in turn.
     let is_anothers =
@@ -148,8 +148,8 @@ fn update(parent: Parent<'_>, known: &WholeView, demand: &Demand, why: &str) -> 
     }
     let before = json!({"minMember": spec["minMember"], "minResources": spec["minResources"]});
     let patch = json!({"spec": merge_difference(&before, &demand.to_json())});
-    let target = Target::new(KIND, &known.metadata.namespace, &known.metadata.name);
-    Some(Todo::new(Action::Merge { target, patch: Box::new(patch) }, why))
+    let key = ObjectKey::new(KIND, &known.metadata.namespace, &known.metadata.name);
+    Some(Step::new(Action::Merge { key, patch: Box::new(patch) }, why))
 }
 
 fn pod_group(parent: Parent<'_>, name: &str, demand: &Demand) -> Result<Value, String> {

@@ -8,7 +8,7 @@
 
 use super::demand::Demand;
 use super::{Gang, Marks, Parent};
-use crate::action::{Accept, Action, Body, Event, Kind, PodGroupApi, Todo};
+use crate::action::{Accept, Action, Body, Event, Kind, PodGroupApi, Step};
 use crate::build::cluster_facts as facts;
 use crate::build::owner::cluster_reference;
 use crate::cluster::Observed;
@@ -88,7 +88,7 @@ impl Scene<'_> {
         match self.pod_group {
             Some(group) if !self.owns(group) => self.collision(POD_GROUP, &self.name),
             Some(group) if self.is_going(group) => {
-                gang.stages.extend(self.unprotect(group).map(|todo| vec![todo]));
+                gang.stages.extend(self.unprotect(group).map(|step| vec![step]));
                 gang.waiting(format!("PodGroup {} is being deleted, will retry", self.group_path()))
             }
             Some(group) if size_of(&group.object["spec"]) != Some(size) => {
@@ -109,7 +109,7 @@ impl Scene<'_> {
         let path = self.workload_path();
         match self.pod_group.filter(|group| self.owns(group)) {
             Some(group) if self.is_going(group) => {
-                let stages = self.unprotect(group).map(|todo| vec![todo]).into_iter().collect();
+                let stages = self.unprotect(group).map(|step| vec![step]).into_iter().collect();
                 let why = format!("PodGroup {} is being deleted, will retry", self.group_path());
                 Gang { stages, blocked: None }.waiting(why)
             }
@@ -127,7 +127,7 @@ impl Scene<'_> {
         let waiting = || format!("waiting for PodGroup {} to finish deleting", self.group_path());
         match (self.pod_group.filter(|group| self.owns(group)), self.workload.filter(|workload| self.owns(workload))) {
             (Some(group), _) if self.is_going(group) => {
-                let stages = self.unprotect(group).map(|todo| vec![todo]).into_iter().collect();
+                let stages = self.unprotect(group).map(|step| vec![step]).into_iter().collect();
                 Gang { stages, blocked: None }.waiting(waiting())
             }
             (Some(group), _) => self.delete_group(group).waiting(waiting()),
@@ -158,7 +158,7 @@ impl Scene<'_> {
         Gang::refused(error, Event::warning(reason, "Create", note))
     }
 
-    fn create(&self, kind: Kind, name: &str, spec: Value) -> Todo {
+    fn create(&self, kind: Kind, name: &str, spec: Value) -> Step {
         let body = json!({
             "apiVersion": kind.resource().api_version(),
             "kind": kind.resource().kind,
@@ -170,8 +170,8 @@ impl Scene<'_> {
             },
             "spec": spec,
         });
-        let action = Action::Create { target: self.seen.target(kind, name), body: Body::of(&body) };
-        Todo::new(action, "the Pods are placed as one")
+        let action = Action::Create { key: self.seen.key(kind, name), body: Body::of(&body) };
+        Step::new(action, "the Pods are placed as one")
     }
 
     fn workload_spec(&self, size: i64) -> Value {
@@ -192,13 +192,13 @@ impl Scene<'_> {
 
     fn delete_group(&self, group: &WholeView) -> Gang {
         let mut gang = Gang::default();
-        gang.stages.extend(self.unprotect(group).map(|todo| vec![todo]));
+        gang.stages.extend(self.unprotect(group).map(|step| vec![step]));
         gang.stages.push(vec![self.delete(POD_GROUP, group)]);
         gang
     }
 
     /// Takes the finalizer off: Pods that live would hold the PodGroup for ever.
-    fn unprotect(&self, group: &WholeView) -> Option<Todo> {
+    fn unprotect(&self, group: &WholeView) -> Option<Step> {
         let finalizers = group.object["metadata"]["finalizers"].as_array()?;
         let kept: Vec<&Value> = finalizers.iter().filter(|name| *name != PROTECTION).collect();
         if kept.len() == finalizers.len() {
@@ -208,14 +208,14 @@ impl Scene<'_> {
             "finalizers": kept,
             "resourceVersion": group.metadata.resource_version,
         }});
-        let action = Action::Merge { target: self.seen.target(POD_GROUP, &self.name), patch: Box::new(patch) };
-        Some(Todo::new(action, "the PodGroup is replaced while its Pods live").accept(Accept::NotFound))
+        let action = Action::Merge { key: self.seen.key(POD_GROUP, &self.name), patch: Box::new(patch) };
+        Some(Step::new(action, "the PodGroup is replaced while its Pods live").accept(Accept::NotFound))
     }
 
-    fn delete(&self, kind: Kind, object: &WholeView) -> Todo {
-        let target = self.seen.target(kind, &object.metadata.name);
-        let action = Action::Delete { target, uid: object.metadata.uid.clone(), force: false };
-        Todo::new(action, "the gang has another size, or is none any more").accept(Accept::NotFound)
+    fn delete(&self, kind: Kind, object: &WholeView) -> Step {
+        let key = self.seen.key(kind, &object.metadata.name);
+        let action = Action::Delete { key, uid: object.metadata.uid.clone(), force: false };
+        Step::new(action, "the gang has another size, or is none any more").accept(Accept::NotFound)
     }
 
     fn workload_path(&self) -> String {

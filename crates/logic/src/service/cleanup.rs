@@ -4,7 +4,7 @@
 
 use super::plan::{Pass, name_of};
 use super::{conditions, services};
-use crate::action::{Accept, Action, Event, Kind, Todo};
+use crate::action::{Accept, Action, Event, Kind, Step};
 use crate::build::cluster_facts as facts;
 use crate::go::{Root, to_go_value};
 use crate::labels::annotation::DELETE_AFTER;
@@ -58,14 +58,14 @@ pub(super) fn plan(pass: &mut Pass<'_>) {
 }
 
 /// Deletes a cluster of the RayService. `when` ends the event, e.g. ` during suspend`.
-pub(super) fn delete(pass: &Pass<'_>, cluster: &RayCluster, why: &str, when: &str) -> Todo {
+pub(super) fn delete(pass: &Pass<'_>, cluster: &RayCluster, why: &str, when: &str) -> Step {
     let name = facts::name(cluster);
     let path = pass.seen.path(name);
-    let target = pass.target(Kind::RayCluster, name);
-    let action = Action::Delete { target, uid: facts::uid(cluster).to_owned(), force: false };
+    let key = pass.key(Kind::RayCluster, name);
+    let action = Action::Delete { key, uid: facts::uid(cluster).to_owned(), force: false };
     let note = format!("Deleted the RayCluster {path}{when}");
     let failure = format!("Failed to delete the RayCluster {path}{when}: ");
-    Todo::new(action, why)
+    Step::new(action, why)
         .done(Event::normal("DeletedRayCluster", "Delete", note))
         .failed(Event::warning("FailedToDeleteRayCluster", "Delete", failure))
         .accept(Accept::NotFound)
@@ -76,8 +76,8 @@ fn schedule(pass: &mut Pass<'_>, name: &str) {
     let delay = pass.seen.service.spec.ray_cluster_deletion_delay_seconds.unwrap_or(DELAY).max(0);
     let moment = pass.now.saturating_add(SignedDuration::from_secs(delay.into())).unwrap_or(pass.now);
     let patch = json!({"metadata": {"annotations": {DELETE_AFTER: moment.to_string()}}});
-    let action = Action::Merge { target: pass.target(Kind::RayCluster, name), patch: Box::new(patch) };
-    pass.in_the_end(Todo::new(action, "the cluster is in use no more").accept(Accept::NotFound));
+    let action = Action::Merge { key: pass.key(Kind::RayCluster, name), patch: Box::new(patch) };
+    pass.in_the_end(Step::new(action, "the cluster is in use no more").accept(Accept::NotFound));
 }
 
 /// Whether a Service still leads to a cluster: then nobody has taken its place, whatever the status says.
@@ -123,8 +123,8 @@ pub(super) fn add_finalizer(pass: &mut Pass<'_>) -> bool {
         "metadata": {"finalizers": finalizers, "resourceVersion": service.metadata.resource_version},
         "spec": turning(&before["spec"], &after["spec"]),
     });
-    let action = Action::Merge { target: pass.target(Kind::RayService, pass.seen.name()), patch: Box::new(patch) };
-    pass.then(Todo::new(action, "its clusters must go before the RayService does"));
+    let action = Action::Merge { key: pass.key(Kind::RayService, pass.seen.name()), patch: Box::new(patch) };
+    pass.then(Step::new(action, "its clusters must go before the RayService does"));
     pass.wait_for("the finalizer to be stored");
     true
 }
@@ -150,6 +150,6 @@ pub(super) fn release(pass: &mut Pass<'_>) {
     }
     let left: Vec<_> = finalizers.into_iter().filter(|name| name != finalizer::RAY_SERVICE).collect();
     let patch = json!({"metadata": {"finalizers": left, "resourceVersion": service.metadata.resource_version}});
-    let action = Action::Merge { target: pass.target(Kind::RayService, pass.seen.name()), patch: Box::new(patch) };
-    pass.then(Todo::new(action, "no cluster of the RayService is left").accept(Accept::NotFound));
+    let action = Action::Merge { key: pass.key(Kind::RayService, pass.seen.name()), patch: Box::new(patch) };
+    pass.then(Step::new(action, "no cluster of the RayService is left").accept(Accept::NotFound));
 }

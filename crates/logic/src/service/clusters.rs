@@ -2,7 +2,7 @@
 
 use super::plan::{Pass, Side};
 use super::upgrade::{Match, compare};
-use crate::action::{Accept, Action, Body, Event, Kind, Todo};
+use crate::action::{Accept, Action, Body, Event, Kind, Step};
 use crate::build::cluster_facts as facts;
 use crate::build::owner::controller_reference;
 use crate::config::KUBERAY_VERSION;
@@ -60,9 +60,9 @@ fn create(pass: &mut Pass<'_>, name: &str) {
         },
         "spec": go_spec(&spec),
     });
-    let action = Action::Create { target: pass.target(Kind::RayCluster, name), body: Body::of(&body) };
+    let action = Action::Create { key: pass.key(Kind::RayCluster, name), body: Body::of(&body) };
     pass.then(
-        Todo::new(action, "the service needs a cluster")
+        Step::new(action, "the service needs a cluster")
             .done(Event::normal("CreatedRayCluster", "Create", format!("Created the RayCluster {path}")))
             .failed(Event::warning(
                 "FailedToCreateRayCluster",
@@ -105,9 +105,9 @@ fn update(pass: &mut Pass<'_>, side: Side, cluster: &RayCluster) {
         Side::Active => "active",
         Side::Pending => "pending",
     };
-    let action = Action::Replace { target: pass.target(Kind::RayCluster, name), body: Body::of(&body) };
+    let action = Action::Replace { key: pass.key(Kind::RayCluster, name), body: Body::of(&body) };
     pass.then(
-        Todo::new(action, "the spec has changed in a way that the cluster can follow")
+        Step::new(action, "the spec has changed in a way that the cluster can follow")
             .done(Event::normal("UpdatedRayCluster", "Update", format!("Updated the {word} RayCluster {path}")))
             .failed(Event::warning(
                 "FailedToUpdateRayCluster",

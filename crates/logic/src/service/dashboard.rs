@@ -4,7 +4,7 @@
 //! poller of the operator asks and submits outside of every pass, and what it hears is part of the next
 //! [`Observed`](super::Observed). A pass that is repeated, or an operator that is restarted, does no harm.
 
-use crate::job::dashboard::Target;
+use crate::job::dashboard::DashboardEndpoint;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
@@ -21,7 +21,7 @@ pub struct Watch {
 pub struct ClusterWatch {
     pub cluster: String,
     /// The dashboard, once the head is ready.
-    pub dashboard: Option<Target>,
+    pub dashboard: Option<DashboardEndpoint>,
     /// The configuration that Serve should have; none leaves it alone.
     pub put: Option<Put>,
     /// The head's Serve proxy, if its health matters.

@@ -5,7 +5,7 @@ use super::plan::{Pass, Side};
 use super::serve::Ready;
 use super::services;
 use super::traffic::{Traffic, Weights, weights};
-use crate::action::{Accept, Action, Body, Event, Kind, Todo, create};
+use crate::action::{Accept, Action, Body, Event, Kind, Step, create};
 use crate::build::gateway::{self as objects, Backend};
 use crate::build::{cluster_facts as facts, upgrade_serve_service};
 use crate::names;
@@ -99,8 +99,8 @@ fn serve_service(pass: &mut Pass<'_>, cluster: &RayCluster) {
     }
     match upgrade_serve_service(&pass.seen.service, cluster) {
         Ok(service) => {
-            let action = create(pass.target(Kind::Service, &name), &service);
-            pass.then(Todo::new(action, "traffic is shared among clusters").accept(Accept::AlreadyExists));
+            let action = create(pass.key(Kind::Service, &name), &service);
+            pass.then(Step::new(action, "traffic is shared among clusters").accept(Accept::AlreadyExists));
         }
         Err(error) => services::refuse(pass, &name, &error.to_string()),
     }
@@ -110,9 +110,9 @@ fn gateway(pass: &mut Pass<'_>) {
     let name = objects::gateway_name(pass.seen.name());
     let Ok(wanted) = objects::gateway(&pass.seen.service) else { return };
     let path = pass.seen.path(&name);
-    let todo = match pass.seen.gateway.as_deref() {
-        None => Todo::new(
-            Action::Create { target: pass.target(Kind::Gateway, &name), body: Body::of(&wanted) },
+    let step = match pass.seen.gateway.as_deref() {
+        None => Step::new(
+            Action::Create { key: pass.key(Kind::Gateway, &name), body: Body::of(&wanted) },
             "gradual upgrades need a Gateway",
         )
         .done(Event::normal("CreatedGateway", "Create", format!("Created Gateway for RayService {path}")))
@@ -123,8 +123,8 @@ fn gateway(pass: &mut Pass<'_>) {
         ))
         .accept(Accept::AlreadyExists),
         Some(live) if objects::same_gateway_spec(&live.object["spec"], &wanted["spec"]) => return,
-        Some(live) => Todo::new(
-            Action::Replace { target: pass.target(Kind::Gateway, &name), body: with_spec(live, &wanted) },
+        Some(live) => Step::new(
+            Action::Replace { key: pass.key(Kind::Gateway, &name), body: with_spec(live, &wanted) },
             "the Gateway is not as it should be",
         )
         .done(Event::normal("UpdatedGateway", "Update", format!("Updated the Gateway {path}")))
@@ -134,15 +134,15 @@ fn gateway(pass: &mut Pass<'_>) {
             format!("Failed to update the Gateway {path}: "),
         )),
     };
-    pass.then(todo);
+    pass.then(step);
 }
 
 fn http_route(pass: &mut Pass<'_>, wanted: Value) {
     let name = objects::http_route_name(pass.seen.name());
     let path = pass.seen.path(&name);
-    let todo = match pass.seen.http_route.as_deref() {
-        None => Todo::new(
-            Action::Create { target: pass.target(Kind::HttpRoute, &name), body: Body::of(&wanted) },
+    let step = match pass.seen.http_route.as_deref() {
+        None => Step::new(
+            Action::Create { key: pass.key(Kind::HttpRoute, &name), body: Body::of(&wanted) },
             "requests need a way to the active cluster",
         )
         .done(Event::normal("CreatedHTTPRoute", "Create", format!("Created HTTPRoute for RayService {path}")))
@@ -153,8 +153,8 @@ fn http_route(pass: &mut Pass<'_>, wanted: Value) {
         ))
         .accept(Accept::AlreadyExists),
         Some(live) if objects::same_http_route_spec(&live.object["spec"], &wanted["spec"]) => return,
-        Some(live) => Todo::new(
-            Action::Replace { target: pass.target(Kind::HttpRoute, &name), body: with_spec(live, &wanted) },
+        Some(live) => Step::new(
+            Action::Replace { key: pass.key(Kind::HttpRoute, &name), body: with_spec(live, &wanted) },
             "the shares of the traffic change",
         )
         .done(Event::normal("UpdatedHTTPRoute", "Update", format!("Updated the HTTPRoute {path}")))
@@ -164,7 +164,7 @@ fn http_route(pass: &mut Pass<'_>, wanted: Value) {
             format!("Failed to update the HTTPRoute {path}: "),
         )),
     };
-    pass.then(todo);
+    pass.then(step);
 }
 
 fn with_spec(live: &WholeView, wanted: &Value) -> Body {

@@ -1,7 +1,7 @@
 //! What is known about one RayService when its next step is decided.
 
 use super::dashboard::{ClusterKnown, Known};
-use crate::action::Target;
+use crate::action::ObjectKey;
 use crate::cluster::LookedUp;
 use crate::labels;
 use crate::view::{EndpointSliceView, PodView, ServiceView, WholeView};
@@ -28,7 +28,7 @@ pub struct Observed {
     /// What dashboards and proxies last said.
     pub serve: Known,
     /// Answers to what an earlier plan wanted looked up.
-    pub looked_up: BTreeMap<Target, LookedUp>,
+    pub looked_up: BTreeMap<ObjectKey, LookedUp>,
     /// Where random names come from.
     pub seed: u64,
 }

@@ -12,7 +12,7 @@ use super::{
     cleanup, clusters, conditions, gateway, initializing_timeout, progress, rollback, serve, serve_labels, services,
     status, suspend, upgrade,
 };
-use crate::action::{Event, Kind, Stage, Target, Todo, Wake};
+use crate::action::{Event, Kind, ObjectKey, Stage, Step, Wake};
 use crate::config::Config;
 use crate::hash::service_hash;
 use crate::labels::{self, MANAGED_BY_SELF};
@@ -36,7 +36,7 @@ pub struct Plan {
     /// The clusters whose Serve is followed; none stops the poller.
     pub dashboard: Option<Watch>,
     /// Objects that must be looked up before anything can be decided; the plan holds nothing else then.
-    pub look_up: Vec<Target>,
+    pub look_up: Vec<ObjectKey>,
     /// What is being waited for, in words.
     pub waiting: Option<String>,
     pub wake: Wake,
@@ -110,7 +110,7 @@ pub(super) struct Pass<'a> {
     stages: Vec<Stage>,
     last: Stage,
     events: Vec<Event>,
-    look_up: Vec<Target>,
+    look_up: Vec<ObjectKey>,
     waiting: Option<String>,
     wake: Option<Timestamp>,
 }
@@ -140,8 +140,8 @@ impl<'a> Pass<'a> {
     }
 
     /// Adds a write that waits for those before it.
-    pub(super) fn then(&mut self, todo: Todo) {
-        self.stages.push(vec![todo]);
+    pub(super) fn then(&mut self, step: Step) {
+        self.stages.push(vec![step]);
     }
 
     /// Adds writes that wait for those before them, but not for each other.
@@ -152,8 +152,8 @@ impl<'a> Pass<'a> {
     }
 
     /// Adds a write that nothing else waits for.
-    pub(super) fn in_the_end(&mut self, todo: Todo) {
-        self.last.push(todo);
+    pub(super) fn in_the_end(&mut self, step: Step) {
+        self.last.push(step);
     }
 
     pub(super) fn event(&mut self, event: Event) {
@@ -161,8 +161,8 @@ impl<'a> Pass<'a> {
     }
 
     /// Asks for an object that is not watched as a whole.
-    pub(super) fn look_up(&mut self, target: Target) {
-        self.look_up.push(target);
+    pub(super) fn look_up(&mut self, key: ObjectKey) {
+        self.look_up.push(key);
     }
 
     /// Says what is being waited for.
@@ -185,8 +185,8 @@ impl<'a> Pass<'a> {
     }
 
     /// An object in the RayService's namespace.
-    pub(super) fn target(&self, kind: Kind, name: &str) -> Target {
-        Target::new(kind, self.seen.namespace(), name)
+    pub(super) fn key(&self, kind: Kind, name: &str) -> ObjectKey {
+        ObjectKey::new(kind, self.seen.namespace(), name)
     }
 
     pub(super) fn active_name(&self) -> Option<&str> {

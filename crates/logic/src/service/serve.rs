@@ -9,7 +9,7 @@ use super::upgrade::{Match, compare, is_zero_downtime};
 use super::{applications, capacity, serve_config, serve_labels};
 use crate::action::Event;
 use crate::build::cluster_facts as facts;
-use crate::job::dashboard::Target;
+use crate::job::dashboard::DashboardEndpoint;
 use crate::names;
 use jiff::SignedDuration;
 use manta_api::RayCluster;
@@ -141,13 +141,13 @@ fn tell(pass: &mut Pass<'_>, name: &str, known: &ClusterKnown) {
     pass.event(event);
 }
 
-fn dashboard(pass: &Pass<'_>, cluster: &RayCluster) -> Target {
+fn dashboard(pass: &Pass<'_>, cluster: &RayCluster) -> DashboardEndpoint {
     let service = names::head_service(facts::name(cluster), &cluster.spec);
     let live = pass.seen.service(&service);
     let port = live.and_then(|live| live.spec.ports.iter().find(|port| port.name == "dashboard"));
     let port = port.map_or_else(|| facts::dashboard_port(&cluster.spec), |port| port.port);
     let host = names::fqdn(&service, pass.seen.namespace(), &pass.config.cluster_domain);
-    Target {
+    DashboardEndpoint {
         namespace: pass.seen.namespace().to_owned(),
         address: format!("{host}:{port}"),
         service,

@@ -5,7 +5,7 @@
 
 use super::dashboard::Proxy;
 use super::plan::{Pass, Side};
-use crate::action::{Accept, Action, Event, Kind, Todo};
+use crate::action::{Accept, Action, Event, Kind, Step};
 use crate::build::cluster_facts as facts;
 use crate::labels::SERVE;
 use manta_api::RayCluster;
@@ -39,7 +39,7 @@ fn is_excluded(pass: &Pass<'_>) -> bool {
     pass.seen.service.spec.exclude_head_pod_from_serve_svc == Some(true)
 }
 
-fn label(pass: &Pass<'_>, cluster: &str) -> Option<Todo> {
+fn label(pass: &Pass<'_>, cluster: &str) -> Option<Step> {
     let head = pass.seen.head_of(cluster)?;
     let healthy = pass.seen.known(cluster).and_then(|known| known.proxy.as_ref());
     let serves = match healthy {
@@ -54,12 +54,12 @@ fn label(pass: &Pass<'_>, cluster: &str) -> Option<Todo> {
     }
     let path = pass.seen.path(&head.metadata.name);
     let patch = json!({"metadata": {"labels": {SERVE: value}, "uid": head.metadata.uid}});
-    let action = Action::Merge { target: pass.target(Kind::Pod, &head.metadata.name), patch: Box::new(patch) };
+    let action = Action::Merge { key: pass.key(Kind::Pod, &head.metadata.name), patch: Box::new(patch) };
     let note = format!("Updated the serve label to \"{value}\" for the Head Pod {path}");
     let failure = format!("Failed to update the serve label to \"{value}\" for the Head Pod {path}: ");
-    let todo = Todo::new(action, format!("whether the head serves is now {value}"))
+    let step = Step::new(action, format!("whether the head serves is now {value}"))
         .done(Event::normal("UpdatedHeadPodServeLabel", "Update", note))
         .failed(Event::warning("FailedToUpdateHeadPodServeLabel", "Update", failure))
         .accept(Accept::NotFound);
-    Some(todo)
+    Some(step)
 }

@@ -6,7 +6,7 @@
 use super::endpoints;
 use super::plan::Pass;
 use super::serve::Ready;
-use crate::action::{Accept, Action, Body, Event, Kind, Todo, create};
+use crate::action::{Accept, Action, Body, Event, Kind, Step, create};
 use crate::build::{self, cluster_facts as facts};
 use crate::cluster::LookedUp;
 use crate::labels::CLUSTER;
@@ -29,7 +29,7 @@ pub(super) fn serve_name(service: &RayService) -> String {
 /// Leads the Services to where they should lead; answers the cluster that they lead to after this pass, none if that
 /// is not certain.
 pub(super) fn plan(pass: &mut Pass<'_>, ready: Ready) -> Option<String> {
-    let cluster = target(pass, ready)?;
+    let cluster = destination(pass, ready)?;
     let service = &pass.seen.service;
     let head = build::owner_head_service(facts::Creator::RayService, &service.metadata, cluster, pass.config);
     let mut wanted = vec![(names::owner_head_service(pass.seen.name()), head)];
@@ -50,7 +50,7 @@ pub(super) fn plan(pass: &mut Pass<'_>, ready: Ready) -> Option<String> {
     for (at, object) in wanted {
         match lead(pass, name, &at, &object) {
             Lead::There => {}
-            Lead::By(todo) => stage.push(*todo),
+            Lead::By(step) => stage.push(*step),
             Lead::Unknown => return None,
         }
     }
@@ -62,13 +62,13 @@ pub(super) fn plan(pass: &mut Pass<'_>, ready: Ready) -> Option<String> {
 enum Lead {
     /// It does.
     There,
-    By(Box<Todo>),
+    By(Box<Step>),
     /// What it is now is not known, so nothing may rely on it.
     Unknown,
 }
 
 /// The cluster that requests should reach, once one of them can take them.
-fn target<'a>(pass: &mut Pass<'a>, ready: Ready) -> Option<&'a RayCluster> {
+fn destination<'a>(pass: &mut Pass<'a>, ready: Ready) -> Option<&'a RayCluster> {
     if !ready.active && !ready.pending {
         return None;
     }
@@ -100,23 +100,23 @@ pub(super) fn can_take_over(pass: &mut Pass<'_>, pending: &RayCluster, from: &st
 /// What makes a Service lead to a cluster.
 fn lead(pass: &mut Pass<'_>, cluster: &str, name: &str, wanted: &Service) -> Lead {
     let path = pass.seen.path(name);
-    let target = pass.target(Kind::Service, name);
+    let key = pass.key(Kind::Service, name);
     let Some(live) = pass.seen.service(name) else {
-        let todo = Todo::new(create(target, wanted), "requests need a way to the cluster")
+        let step = Step::new(create(key, wanted), "requests need a way to the cluster")
             .done(Event::normal("CreatedService", "Create", format!("Created the service {path}")))
             .failed(Event::warning(
                 "FailedToCreateService",
                 "Create",
                 format!("Failed to create the service {path}, "),
             ));
-        return Lead::By(Box::new(todo));
+        return Lead::By(Box::new(step));
     };
     if live.spec.selector.get(CLUSTER) == Some(cluster) {
         return Lead::There;
     }
-    let found = match pass.seen.looked_up.get(&target) {
+    let found = match pass.seen.looked_up.get(&key) {
         None => {
-            pass.look_up(target);
+            pass.look_up(key);
             return Lead::Unknown;
         }
         Some(LookedUp::Found(found)) => found,
@@ -138,11 +138,11 @@ fn lead(pass: &mut Pass<'_>, cluster: &str, name: &str, wanted: &Service) -> Lea
         }
     }
     body["spec"] = spec;
-    let todo = Todo::new(Action::Replace { target, body: Body::of(&body) }, "another cluster takes over")
+    let step = Step::new(Action::Replace { key, body: Body::of(&body) }, "another cluster takes over")
         .done(Event::normal("UpdatedService", "Update", format!("Updated the service {path}")))
         .failed(Event::warning("FailedToUpdateService", "Update", format!("Failed to update the service {path}, ")))
         .accept(Accept::Nothing);
-    Lead::By(Box::new(todo))
+    Lead::By(Box::new(step))
 }
 
 /// Says that a Service cannot be made.

@@ -10,7 +10,7 @@ use super::conditions::{
     self, INITIALIZING, READY, ROLLBACK_IN_PROGRESS, SUSPENDED, SUSPENDING, UPGRADE_IN_PROGRESS, UPGRADE_STALLED,
 };
 use super::plan::Pass;
-use crate::action::{Accept, Action, Event, Kind, Todo};
+use crate::action::{Accept, Action, Event, Kind, Step};
 use crate::build::gateway::{gateway_name, http_route_name};
 use crate::labels::{ORIGINATED_FROM_CR_NAME, ORIGINATED_FROM_CRD};
 use crate::view::MetaView;
@@ -115,7 +115,7 @@ fn rest(pass: &mut Pass<'_>, reason: &str, ready: &str) {
     conditions::remove(pass, UPGRADE_STALLED);
 }
 
-fn delete(pass: &Pass<'_>, kind: Kind, meta: &MetaView) -> Option<Todo> {
+fn delete(pass: &Pass<'_>, kind: Kind, meta: &MetaView) -> Option<Step> {
     if meta.deletion_timestamp.is_some() {
         return None;
     }
@@ -125,10 +125,10 @@ fn delete(pass: &Pass<'_>, kind: Kind, meta: &MetaView) -> Option<Todo> {
         _ => ("Service", "DeletedService", "FailedToDeleteService"),
     };
     let path = pass.seen.path(&meta.name);
-    let action = Action::Delete { target: pass.target(kind, &meta.name), uid: meta.uid.clone(), force: false };
-    let todo = Todo::new(action, "the RayService is being suspended")
+    let action = Action::Delete { key: pass.key(kind, &meta.name), uid: meta.uid.clone(), force: false };
+    let step = Step::new(action, "the RayService is being suspended")
         .done(Event::normal(done, "Delete", format!("Deleted the {word} {path} during suspend")))
         .failed(Event::warning(failed, "Delete", format!("Failed to delete the {word} {path} during suspend: ")))
         .accept(Accept::NotFound);
-    Some(todo)
+    Some(step)
 }

@@ -7,7 +7,7 @@ use crate::queue::Next;
 use crate::run::Operator;
 use crate::status_writer::StatusWrite;
 use jiff::Timestamp;
-use manta_logic::action::{Event, Outcome, Stage, Target, Wake};
+use manta_logic::action::{Event, ObjectKey, Outcome, Stage, Wake};
 use manta_logic::cluster::{self, Observed, Plan, StatusUpdate, mtls, network_policy};
 use std::time::Duration;
 use tracing::{debug, error};
@@ -18,42 +18,42 @@ const LOOK_UPS: usize = 4;
 const AFTER_WRITES: Duration = Duration::from_secs(2);
 
 /// Looks at a RayCluster and does what is to be done. The only awaits are on the way out.
-pub(crate) async fn reconcile(op: &Operator, target: &Target) -> Next {
-    let mut looked_up = op.memory.of(target);
+pub(crate) async fn reconcile(op: &Operator, key: &ObjectKey) -> Next {
+    let mut looked_up = op.memory.of(key);
     for _ in 0..LOOK_UPS {
-        let seen = match observe::cluster(op, target, looked_up) {
+        let seen = match observe::cluster(op, key, looked_up) {
             Observation::Ready(seen) => seen,
             Observation::Waiting => return Next::Rest,
             Observation::InFlight => return Next::After(AFTER_WRITES), // the watch brings it much sooner
             Observation::Gone => {
-                op.in_flight.forget(target);
-                op.memory.forget(target);
+                op.in_flight.forget(key);
+                op.memory.forget(key);
                 return Next::Rest;
             }
         };
         let now = op.clock.now();
         let plan = cluster::plan(&seen, now, &op.config);
         let certificates = mtls::plan(&seen, now, &op.config);
-        let wanted: Vec<&Target> = plan.look_up.iter().chain(&certificates.look_up).collect();
+        let wanted: Vec<&ObjectKey> = plan.look_up.iter().chain(&certificates.look_up).collect();
         if wanted.is_empty() {
-            return carry_out(op, target, &seen, &plan, certificates, now).await;
+            return carry_out(op, key, &seen, &plan, certificates, now).await;
         }
         looked_up = seen.looked_up;
         for wanted in wanted {
             let found = look_up(&op.client, wanted).await;
             if matches!(found, cluster::LookedUp::Found(_)) {
-                op.memory.remember(target, wanted);
+                op.memory.remember(key, wanted);
             }
             looked_up.insert(wanted.clone(), found);
         }
     }
-    error!(name = target.name, namespace = target.namespace, "a plan asked for more look-ups than there can be");
+    error!(name = key.name, namespace = key.namespace, "a plan asked for more look-ups than there can be");
     Next::BackOff
 }
 
 async fn carry_out(
     op: &Operator,
-    target: &Target,
+    key: &ObjectKey,
     seen: &Observed,
     plan: &Plan,
     certificates: mtls::Plan,
@@ -66,23 +66,23 @@ async fn carry_out(
     ];
     let mut failed = policies.halt.is_some();
     for (controller, stages, events) in aside {
-        failed |= act_as(op, target, seen, controller, &stages, events).await.failure.is_some();
+        failed |= act_as(op, key, seen, controller, &stages, events).await.failure.is_some();
     }
-    let outcome = act_as(op, target, seen, "raycluster-controller", &plan.stages, plan.events.clone()).await;
+    let outcome = act_as(op, key, seen, "raycluster-controller", &plan.stages, plan.events.clone()).await;
     if let Some(halt) = &plan.halt {
-        debug!(name = target.name, namespace = target.namespace, why = halt.error, "the pass ended early");
+        debug!(name = key.name, namespace = key.namespace, why = halt.error, "the pass ended early");
     }
     let status = match plan.status {
-        StatusUpdate::Compute => publish_status(op, target, seen, plan, &outcome, now).await,
+        StatusUpdate::Compute => publish_status(op, key, seen, plan, &outcome, now).await,
         StatusUpdate::Keep => StatusWrite::Done,
     };
     failed |= outcome.failure.is_some() || status == StatusWrite::Failed;
-    next(op, target, plan, certificates.wake, failed, now)
+    next(op, key, plan, certificates.wake, failed, now)
 }
 
 async fn act_as(
     op: &Operator,
-    target: &Target,
+    key: &ObjectKey,
     seen: &Observed,
     controller: &'static str,
     stages: &[Stage],
@@ -93,13 +93,13 @@ async fn act_as(
     }
     let regarding = Regarding::new(seen.cluster.as_ref(), controller);
     op.publisher.publish(&regarding, events);
-    op.actor.act(target, &regarding, stages).await
+    op.actor.act(key, &regarding, stages).await
 }
 
 /// Writes the status if it says something new.
 async fn publish_status(
     op: &Operator,
-    target: &Target,
+    key: &ObjectKey,
     seen: &Observed,
     plan: &Plan,
     outcome: &Outcome,
@@ -113,14 +113,14 @@ async fn publish_status(
     if !cluster::needs_write(seen.cluster.status.as_ref(), &status) {
         return StatusWrite::Done;
     }
-    op.status.write(target, seen.cluster.metadata.resource_version.as_deref(), &status).await
+    op.status.write(key, seen.cluster.metadata.resource_version.as_deref(), &status).await
 }
 
 /// When to look again, if nothing happens before.
-fn next(op: &Operator, target: &Target, plan: &Plan, certificates: Wake, failed: bool, now: Timestamp) -> Next {
+fn next(op: &Operator, key: &ObjectKey, plan: &Plan, certificates: Wake, failed: bool, now: Timestamp) -> Next {
     // The watch shows most writes at once; this is for those that nobody watches.
     let unseen = (!plan.stages.is_empty()).then_some(AFTER_WRITES);
     let wishes = Next::by(plan.wake, failed, now).or_earlier(Next::by(certificates, failed, now));
-    let writes = [op.in_flight.expiry(target), unseen].into_iter().flatten().min();
+    let writes = [op.in_flight.expiry(key), unseen].into_iter().flatten().min();
     wishes.or_earlier(writes.map_or(Next::Rest, Next::After))
 }

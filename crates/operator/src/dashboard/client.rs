@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use manta_logic::job::dashboard::Target;
+use manta_logic::job::dashboard::DashboardEndpoint;
 use manta_logic::service::dashboard::Proxy;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use serde_json::Value;
@@ -64,7 +64,7 @@ enum Way {
 enum Tokens {
     /// One for all dashboards, or none.
     Given(Option<String>),
-    /// From the Secret that the target names.
+    /// From the Secret that the endpoint names.
     Secrets { kube: kube::Client, known: KnownTokens },
 }
 
@@ -134,24 +134,24 @@ impl Client {
     /// Sends a request and waits for the whole answer.
     pub async fn send(
         &self,
-        target: &Target,
+        endpoint: &DashboardEndpoint,
         method: Method,
         path: &str,
         body: Option<&Value>,
     ) -> Result<Answered, NoAnswer> {
         let answer = async {
-            let token = self.token(target).await?;
+            let token = self.token(endpoint).await?;
             let answered = match &self.way {
-                Way::Direct => self.send_direct(target, method, path, body, token.as_deref()).await,
+                Way::Direct => self.send_direct(endpoint, method, path, body, token.as_deref()).await,
                 Way::ApiServerProxy(kube) => {
-                    let (namespace, service) = (&target.namespace, &target.service);
+                    let (namespace, service) = (&endpoint.namespace, &endpoint.service);
                     let uri = format!("/api/v1/namespaces/{namespace}/services/{service}:dashboard/proxy{path}");
                     through_proxy(kube, uri, method, body, token.as_deref()).await
                 }
             }?;
             if answered.status == 401 || answered.status == 403 {
                 // It may have been changed: look again next time.
-                self.forget_token(target);
+                self.forget_token(endpoint);
             }
             Ok(answered)
         };
@@ -167,13 +167,13 @@ impl Client {
             match &self.way {
                 Way::Direct => {
                     let host = if ip.contains(':') { format!("[{ip}]") } else { ip.clone() };
-                    let target = Target {
+                    let endpoint = DashboardEndpoint {
                         namespace: namespace.clone(),
                         address: format!("{host}:{port}"),
                         service: String::new(),
                         token_secret: None,
                     };
-                    self.send_direct(&target, Method::GET, HEALTH, None, None).await
+                    self.send_direct(&endpoint, Method::GET, HEALTH, None, None).await
                 }
                 Way::ApiServerProxy(kube) => {
                     let uri = format!("/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy{HEALTH}");
@@ -187,14 +187,14 @@ impl Client {
 
     async fn send_direct(
         &self,
-        target: &Target,
+        endpoint: &DashboardEndpoint,
         method: Method,
         path: &str,
         body: Option<&Value>,
         token: Option<&str>,
     ) -> Result<Answered, NoAnswer> {
-        let base = if target.address.starts_with("http://") { "" } else { "http://" };
-        let url = reqwest::Url::parse(&format!("{base}{}{path}", target.address));
+        let base = if endpoint.address.starts_with("http://") { "" } else { "http://" };
+        let url = reqwest::Url::parse(&format!("{base}{}{path}", endpoint.address));
         let url = url.map_err(|error| NoAnswer::Address(error.to_string()))?;
         let mut request = self.http.request(method.clone(), url);
         if let Some(token) = token {
@@ -220,19 +220,19 @@ impl Client {
     }
 
     /// The token that the cluster asks for, read when it is needed.
-    async fn token(&self, target: &Target) -> Result<Option<String>, NoAnswer> {
+    async fn token(&self, endpoint: &DashboardEndpoint) -> Result<Option<String>, NoAnswer> {
         let (kube, known) = match &self.tokens {
             Tokens::Given(token) => return Ok(token.clone()),
             Tokens::Secrets { kube, known } => (kube, known),
         };
-        let Some(secret) = target.token_secret.clone() else { return Ok(None) };
-        let key = (target.namespace.clone(), secret.clone());
+        let Some(secret) = endpoint.token_secret.clone() else { return Ok(None) };
+        let key = (endpoint.namespace.clone(), secret.clone());
         if let Some((read, token)) = lock(known).get(&key)
             && read.elapsed() < TOKEN_LIFE
         {
             return Ok(Some(token.clone()));
         }
-        let namespace = target.namespace.clone();
+        let namespace = endpoint.namespace.clone();
         let found = Api::<Secret>::namespaced(kube.clone(), &namespace).get(&secret).await;
         let found = found.map_err(|error| NoAnswer::Secret {
             namespace: namespace.clone(),
@@ -246,9 +246,9 @@ impl Client {
         Ok(Some(token))
     }
 
-    fn forget_token(&self, target: &Target) {
-        if let (Tokens::Secrets { known, .. }, Some(secret)) = (&self.tokens, &target.token_secret) {
-            lock(known).remove(&(target.namespace.clone(), secret.clone()));
+    fn forget_token(&self, endpoint: &DashboardEndpoint) {
+        if let (Tokens::Secrets { known, .. }, Some(secret)) = (&self.tokens, &endpoint.token_secret) {
+            lock(known).remove(&(endpoint.namespace.clone(), secret.clone()));
         }
     }
 }

@@ -7,7 +7,7 @@ use super::client::{Answered, Client, NoAnswer};
 use super::poller::{Round, Subject};
 use http::Method;
 use jiff::Timestamp;
-use manta_logic::job::dashboard::{Answer, Ask, Dashboard, Heard, JobInfo, Stop, Target, Watch};
+use manta_logic::job::dashboard::{Answer, Ask, Dashboard, DashboardEndpoint, Heard, JobInfo, Stop, Watch};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -34,8 +34,8 @@ pub enum JobError {
 }
 
 /// How a job stands.
-pub async fn info(client: &Client, target: &Target, id: &str) -> Result<JobInfo, JobError> {
-    let answered = client.send(target, Method::GET, &path(id, ""), None).await?;
+pub async fn info(client: &Client, endpoint: &DashboardEndpoint, id: &str) -> Result<JobInfo, JobError> {
+    let answered = client.send(endpoint, Method::GET, &path(id, ""), None).await?;
     if is_unknown_job(&answered) {
         return Err(JobError::NotFound(id.to_owned()));
     }
@@ -49,12 +49,12 @@ pub async fn info(client: &Client, target: &Target, id: &str) -> Result<JobInfo,
 }
 
 /// Hands a job to Ray; answers its id.
-pub async fn submit(client: &Client, target: &Target, body: &Value) -> Result<String, JobError> {
+pub async fn submit(client: &Client, endpoint: &DashboardEndpoint, body: &Value) -> Result<String, JobError> {
     #[derive(Deserialize)]
     struct Submitted {
         job_id: String,
     }
-    let answered = client.send(target, Method::POST, "/api/jobs/", Some(body)).await?;
+    let answered = client.send(endpoint, Method::POST, "/api/jobs/", Some(body)).await?;
     if answered.status == 500 && answered.body.contains(ID_TAKEN) {
         return Err(JobError::IdTaken(body["submission_id"].as_str().unwrap_or_default().to_owned()));
     }
@@ -66,18 +66,18 @@ pub async fn submit(client: &Client, target: &Target, body: &Value) -> Result<St
 }
 
 /// Stops a job; one that has ended, or that nobody knows, counts as stopped.
-pub async fn stop(client: &Client, target: &Target, id: &str) -> Result<(), JobError> {
+pub async fn stop(client: &Client, endpoint: &DashboardEndpoint, id: &str) -> Result<(), JobError> {
     #[derive(Deserialize)]
     struct Stopped {
         stopped: bool,
     }
-    let answered = client.send(target, Method::POST, &path(id, "/stop"), None).await?;
+    let answered = client.send(endpoint, Method::POST, &path(id, "/stop"), None).await?;
     if is_unknown_job(&answered) {
         return Ok(());
     }
     match serde_json::from_str::<Stopped>(&answered.body) {
         Ok(Stopped { stopped: true }) => Ok(()),
-        Ok(Stopped { stopped: false }) => match info(client, target, id).await {
+        Ok(Stopped { stopped: false }) => match info(client, endpoint, id).await {
             Ok(info) if is_over(&info.status) => Ok(()),
             Ok(info) => Err(JobError::Stop(format!("its status is {}", info.status))),
             Err(error) => Err(JobError::Stop(error.to_string())),
@@ -87,8 +87,8 @@ pub async fn stop(client: &Client, target: &Target, id: &str) -> Result<(), JobE
 }
 
 /// Removes a job that has ended from Ray's list; one that nobody knows is removed.
-pub async fn delete(client: &Client, target: &Target, id: &str) -> Result<(), JobError> {
-    let answered = client.send(target, Method::DELETE, &path(id, ""), None).await?;
+pub async fn delete(client: &Client, endpoint: &DashboardEndpoint, id: &str) -> Result<(), JobError> {
+    let answered = client.send(endpoint, Method::DELETE, &path(id, ""), None).await?;
     if is_success(answered.status) || is_unknown_job(&answered) {
         return Ok(());
     }
@@ -96,13 +96,13 @@ pub async fn delete(client: &Client, target: &Target, id: &str) -> Result<(), Jo
 }
 
 /// What a job has printed so far; nothing if nobody knows it.
-pub async fn logs(client: &Client, target: &Target, id: &str) -> Result<String, JobError> {
+pub async fn logs(client: &Client, endpoint: &DashboardEndpoint, id: &str) -> Result<String, JobError> {
     #[derive(Deserialize)]
     struct Logs {
         #[serde(default)]
         logs: String,
     }
-    let answered = client.send(target, Method::GET, &path(id, "/logs"), None).await?;
+    let answered = client.send(endpoint, Method::GET, &path(id, "/logs"), None).await?;
     if is_unknown_job(&answered) {
         return Ok(String::new());
     }
@@ -115,7 +115,7 @@ impl Subject for Watch {
     type Known = Dashboard;
 
     fn is_about_the_same(&self, other: &Self) -> bool {
-        self.job_id == other.job_id && self.target == other.target
+        self.job_id == other.job_id && self.endpoint == other.endpoint
     }
 
     fn is_urgent(&self, other: &Self) -> bool {
@@ -140,11 +140,11 @@ impl Subject for Watch {
 }
 
 async fn follow(watch: &Watch, client: &Client, mut known: Dashboard, submission: Option<&Value>) -> Round<Dashboard> {
-    let mut found = info(client, &watch.target, &watch.job_id).await;
+    let mut found = info(client, &watch.endpoint, &watch.job_id).await;
     if let (Err(JobError::NotFound(_)), Some(body)) = (&found, submission) {
-        found = match submit(client, &watch.target, body).await {
+        found = match submit(client, &watch.endpoint, body).await {
             // Somebody was faster, or the answer to an earlier try was lost.
-            Ok(_) | Err(JobError::IdTaken(_)) => info(client, &watch.target, &watch.job_id).await,
+            Ok(_) | Err(JobError::IdTaken(_)) => info(client, &watch.endpoint, &watch.job_id).await,
             Err(error) => Err(error),
         };
     }
@@ -156,14 +156,14 @@ async fn follow(watch: &Watch, client: &Client, mut known: Dashboard, submission
     let reached = !matches!(answer, Answer::Failed(_));
     let news = known.heard.as_ref().is_none_or(|heard| heard.answer != answer);
     if let (Answer::Failed(error), true) = (&answer, news) {
-        tracing::info!(job = watch.job_id, address = watch.target.address, error, "a dashboard gave no answer");
+        tracing::info!(job = watch.job_id, address = watch.endpoint.address, error, "a dashboard gave no answer");
     }
     known.heard = Some(Heard { job_id: watch.job_id.clone(), at: client.now(), answer });
     Round { known, reached, news, over: false }
 }
 
 async fn try_to_stop(watch: &Watch, client: &Client, mut known: Dashboard) -> Round<Dashboard> {
-    match stop(client, &watch.target, &watch.job_id).await {
+    match stop(client, &watch.endpoint, &watch.job_id).await {
         Ok(()) => {
             known.stop = Some(Stop::Done);
             Round { known, reached: true, news: true, over: true }

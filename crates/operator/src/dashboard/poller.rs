@@ -8,7 +8,7 @@ use super::client::Client;
 use crate::queue::Queue;
 use crate::stores::lock;
 use jiff::Timestamp;
-use manta_logic::action::Target;
+use manta_logic::action::ObjectKey;
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
@@ -62,7 +62,7 @@ pub(crate) struct Round<K> {
 
 /// All tasks that follow one sort of subject.
 pub(crate) struct Pollers<S: Subject> {
-    entries: Arc<Mutex<HashMap<Target, Entry<S>>>>,
+    entries: Arc<Mutex<HashMap<ObjectKey, Entry<S>>>>,
     client: Client,
     queue: Arc<Queue>,
     slots: Arc<Semaphore>,
@@ -87,12 +87,12 @@ impl<S: Subject> Pollers<S> {
     }
 
     /// What is known for an object.
-    pub(crate) fn known(&self, owner: &Target) -> Option<S::Known> {
+    pub(crate) fn known(&self, owner: &ObjectKey) -> Option<S::Known> {
         lock(&self.entries).get(owner).map(|entry| entry.known.clone())
     }
 
     /// Follows this subject for an object from now on, or nothing.
-    pub(crate) fn follow(&self, owner: &Target, subject: Option<S>) {
+    pub(crate) fn follow(&self, owner: &ObjectKey, subject: Option<S>) {
         let mut entries = lock(&self.entries);
         let Some(subject) = subject else {
             if let Some(entry) = entries.remove(owner) {
@@ -148,8 +148,8 @@ impl<S: Subject> Pollers<S> {
 }
 
 struct Task<S: Subject> {
-    owner: Target,
-    entries: Arc<Mutex<HashMap<Target, Entry<S>>>>,
+    owner: ObjectKey,
+    entries: Arc<Mutex<HashMap<ObjectKey, Entry<S>>>>,
     client: Client,
     queue: Arc<Queue>,
     slots: Arc<Semaphore>,
@@ -239,7 +239,7 @@ struct Pace {
 }
 
 impl Pace {
-    fn new(owner: &Target) -> Self {
+    fn new(owner: &ObjectKey) -> Self {
         let sum = owner.name.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
         Self { failures: 0, since_news: Instant::now(), spread: 0.9 + f64::from(sum % 21) / 100.0 }
     }

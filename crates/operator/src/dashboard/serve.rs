@@ -9,7 +9,7 @@ use super::poller::{Round, Subject};
 use futures::future::join_all;
 use http::Method;
 use jiff::Timestamp;
-use manta_logic::job::dashboard::Target;
+use manta_logic::job::dashboard::DashboardEndpoint;
 use manta_logic::service::dashboard::{
     ClusterKnown, ClusterWatch, Details, Heard, Known, Put, Putting, Watch, read_failure, submit_failure,
 };
@@ -33,9 +33,9 @@ pub enum ServeError {
 }
 
 /// The applications and how they are.
-pub async fn details(client: &Client, target: &Target) -> Result<Details, ServeError> {
+pub async fn details(client: &Client, endpoint: &DashboardEndpoint) -> Result<Details, ServeError> {
     let path = format!("{APPLICATIONS}?api_type=declarative");
-    let answered = client.send(target, Method::GET, &path, None).await.map_err(ServeError::Unread)?;
+    let answered = client.send(endpoint, Method::GET, &path, None).await.map_err(ServeError::Unread)?;
     if !is_success(answered.status) {
         return Err(ServeError::Details(with_status(&answered)));
     }
@@ -43,8 +43,8 @@ pub async fn details(client: &Client, target: &Target) -> Result<Details, ServeE
 }
 
 /// Hands a configuration to Serve.
-pub async fn submit(client: &Client, target: &Target, body: &Value) -> Result<(), ServeError> {
-    let answered = client.send(target, Method::PUT, APPLICATIONS, Some(body)).await?;
+pub async fn submit(client: &Client, endpoint: &DashboardEndpoint, body: &Value) -> Result<(), ServeError> {
+    let answered = client.send(endpoint, Method::PUT, APPLICATIONS, Some(body)).await?;
     if is_success(answered.status) { Ok(()) } else { Err(ServeError::Refused(with_status(&answered))) }
 }
 
@@ -130,7 +130,7 @@ fn is_known_to_be_bad(put: &Put, known: &ClusterKnown) -> bool {
     put.body.as_ref().err().is_some_and(|error| told == Some(error))
 }
 
-async fn hear(client: &Client, dashboard: &Target, known: &mut ClusterKnown, cluster: &str) {
+async fn hear(client: &Client, dashboard: &DashboardEndpoint, known: &mut ClusterKnown, cluster: &str) {
     let now = client.now();
     let answer = details(client, dashboard).await.map_err(|error| read_failure(&error.to_string()));
     let failed_before = known.heard.as_ref().is_some_and(|heard| heard.answer.is_err());
@@ -142,7 +142,7 @@ async fn hear(client: &Client, dashboard: &Target, known: &mut ClusterKnown, clu
     known.heard = Some(Heard { at: now, answer });
 }
 
-async fn send(client: &Client, dashboard: &Target, put: &Put, known: &mut ClusterKnown, cluster: &str) {
+async fn send(client: &Client, dashboard: &DashboardEndpoint, put: &Put, known: &mut ClusterKnown, cluster: &str) {
     let only_capacity = known
         .submitted
         .as_ref()

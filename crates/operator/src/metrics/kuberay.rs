@@ -6,7 +6,7 @@ use crate::stores::{Table, lock};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use manta_api::{RayClusterStatus, RayJob, RayJobStatus, RayServiceStatus};
-use manta_logic::action::{Kind, Target};
+use manta_logic::action::{Kind, ObjectKey};
 use manta_logic::labels;
 use manta_logic::view::MetaView;
 use prometheus_client::collector::Collector;
@@ -60,8 +60,8 @@ impl Collector for Objects {
 impl Objects {
     fn queue(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let mut depths = BTreeMap::from(CONTROLLERS.map(|name| (name, 0)));
-        for target in self.telemetry.queue.targets() {
-            *depths.entry(controller(target.kind)).or_insert(0) += 1;
+        for key in self.telemetry.queue.keys() {
+            *depths.entry(controller(key.kind)).or_insert(0) += 1;
         }
         let depth = |(name, depth): (&'static str, i32)| {
             let labels: Labels =
@@ -80,9 +80,9 @@ impl Objects {
     /// How long the passes that are under way have taken so far: together, and the longest.
     fn unfinished(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let mut taken = BTreeMap::from(CONTROLLERS.map(|name| (name, (0.0, 0.0_f64))));
-        for (target, since) in lock(&self.telemetry.metrics.under_way).iter() {
+        for (key, since) in lock(&self.telemetry.metrics.under_way).iter() {
             let seconds = since.elapsed().as_secs_f64();
-            let (sum, longest) = taken.entry(controller(target.kind)).or_default();
+            let (sum, longest) = taken.entry(controller(key.kind)).or_default();
             (*sum, *longest) = (*sum + seconds, longest.max(seconds));
         }
         let labels = |name: &str| vec![("name", name.to_owned()), ("controller", name.to_owned())];
@@ -97,21 +97,21 @@ impl Objects {
     fn lags(&self) -> Vec<(Labels, f64)> {
         let stores = &self.telemetry.stores;
         let mut lags = lock(&self.telemetry.metrics.lags);
-        lags.retain(|target, _| match target.kind {
-            Kind::RayCluster => stores.clusters.get(target, &target.name).is_some(),
-            Kind::RayJob => stores.jobs.get(target, &target.name).is_some(),
-            Kind::RayService => stores.services.get(target, &target.name).is_some(),
-            Kind::RayCronJob => stores.cron_jobs.get(target, &target.name).is_some(),
+        lags.retain(|key, _| match key.kind {
+            Kind::RayCluster => stores.clusters.get(key, &key.name).is_some(),
+            Kind::RayJob => stores.jobs.get(key, &key.name).is_some(),
+            Kind::RayService => stores.services.get(key, &key.name).is_some(),
+            Kind::RayCronJob => stores.cron_jobs.get(key, &key.name).is_some(),
             _ => false,
         });
-        let labels = |target: &Target| -> Labels {
+        let labels = |key: &ObjectKey| -> Labels {
             vec![
-                ("controller", controller(target.kind).to_owned()),
-                ("namespace", target.namespace.clone()),
-                ("name", target.name.clone()),
+                ("controller", controller(key.kind).to_owned()),
+                ("namespace", key.namespace.clone()),
+                ("name", key.name.clone()),
             ]
         };
-        lags.iter().map(|(target, lag)| (labels(target), lag.as_secs_f64())).collect()
+        lags.iter().map(|(key, lag)| (labels(key), lag.as_secs_f64())).collect()
     }
 
     fn clusters(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -229,8 +229,8 @@ struct Said<S> {
 
 /// Every object of a kind of ours.
 fn all<K: 'static, S: DeserializeOwned>(table: &Table<Kept<K>>, kind: Kind) -> Vec<Said<S>> {
-    let targets = table.owners().into_iter().filter(|target| target.kind == kind);
-    targets.filter_map(|target| table.get(&target, &target.name)?.read_as()).collect()
+    let keys = table.owners().into_iter().filter(|key| key.kind == kind);
+    keys.filter_map(|key| table.get(&key, &key.name)?.read_as()).collect()
 }
 
 fn identity<S>(object: &Said<S>) -> Labels {

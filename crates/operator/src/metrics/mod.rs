@@ -10,7 +10,7 @@ mod webhook;
 
 use crate::queue::{Next, Queue};
 use crate::stores::{Stores, lock};
-use manta_logic::action::{Kind, Target};
+use manta_logic::action::{Kind, ObjectKey};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -47,14 +47,14 @@ pub struct Metrics {
     waited_seconds: Family<QueueOf, Histogram, fn() -> Histogram>,
     worked_seconds: Family<QueueOf, Histogram, fn() -> Histogram>,
     /// Since when each pass has been under way.
-    under_way: Mutex<HashMap<Target, Instant>>,
+    under_way: Mutex<HashMap<ObjectKey, Instant>>,
     request_bytes: Family<Verb, Histogram, fn() -> Histogram>,
     response_bytes: Family<Verb, Histogram, fn() -> Histogram>,
     webhook: webhook::Webhook,
     dashboard_requests: Family<Answer, Counter>,
     leader: Gauge,
     /// How long each object waited for its last pass.
-    lags: Mutex<HashMap<Target, Duration>>,
+    lags: Mutex<HashMap<ObjectKey, Duration>>,
     /// How long RayJobs ran, by the attempt and how it ended.
     job_seconds: Mutex<BTreeMap<kuberay::Attempt, f64>>,
 }
@@ -178,18 +178,18 @@ impl Metrics {
     }
 
     /// An object is given out for a pass after having waited.
-    pub(crate) fn pass_begins(&self, target: &Target, waited: Duration) {
-        let controller = controller(target.kind);
+    pub(crate) fn pass_begins(&self, key: &ObjectKey, waited: Duration) {
+        let controller = controller(key.kind);
         let queue = QueueOf { name: controller, controller };
         self.waited_seconds.get_or_create(&queue).observe(waited.as_secs_f64());
         self.given_out.get_or_create(&queue).inc();
-        lock(&self.under_way).insert(target.clone(), Instant::now());
+        lock(&self.under_way).insert(key.clone(), Instant::now());
         self.passes_under_way.get_or_create(&Controller { controller }).inc();
-        lock(&self.lags).insert(target.clone(), waited);
+        lock(&self.lags).insert(key.clone(), waited);
     }
 
-    pub(crate) fn pass_ends(&self, target: &Target, next: Next, took: Duration) {
-        let controller = controller(target.kind);
+    pub(crate) fn pass_ends(&self, key: &ObjectKey, next: Next, took: Duration) {
+        let controller = controller(key.kind);
         let result = match next {
             Next::Rest => "success",
             Next::After(_) => "requeue_after",
@@ -201,15 +201,15 @@ impl Metrics {
             self.pass_errors.get_or_create(&Controller { controller }).inc();
             self.retries.get_or_create(&queue).inc();
         }
-        lock(&self.under_way).remove(target);
+        lock(&self.under_way).remove(key);
         self.worked_seconds.get_or_create(&queue).observe(took.as_secs_f64());
         self.pass_seconds.get_or_create(&Controller { controller }).observe(took.as_secs_f64());
         self.passes_under_way.get_or_create(&Controller { controller }).dec();
     }
 
     /// A pass panicked, which ends that pass alone.
-    pub(crate) fn pass_panicked(&self, target: &Target) {
-        self.pass_panics.get_or_create(&Controller { controller: controller(target.kind) }).inc();
+    pub(crate) fn pass_panicked(&self, key: &ObjectKey) {
+        self.pass_panics.get_or_create(&Controller { controller: controller(key.kind) }).inc();
     }
 
     /// A dashboard was asked: the status of its answer, or that there was none.

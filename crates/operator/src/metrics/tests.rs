@@ -48,11 +48,11 @@ fn telemetry() -> Telemetry {
     put(&stores.clusters, Kind::RayCluster, &cluster);
     put(&stores.jobs, Kind::RayJob, &job);
     put(&stores.services, Kind::RayService, &service);
-    let target = Target::new(Kind::RayCluster, "ns", "c");
-    let gone = Target::new(Kind::RayCluster, "ns", "gone");
-    for target in [&target, &gone] {
-        telemetry.metrics.pass_begins(target, Duration::from_millis(20));
-        telemetry.metrics.pass_ends(target, Next::BackOff, Duration::from_millis(30));
+    let key = ObjectKey::new(Kind::RayCluster, "ns", "c");
+    let gone = ObjectKey::new(Kind::RayCluster, "ns", "gone");
+    for key in [&key, &gone] {
+        telemetry.metrics.pass_begins(key, Duration::from_millis(20));
+        telemetry.metrics.pass_ends(key, Next::BackOff, Duration::from_millis(30));
     }
     telemetry.metrics.request(&http::Method::GET, "host:6443", "200", Duration::from_millis(2));
     telemetry.metrics.dashboard(Some(200));
@@ -249,8 +249,8 @@ fn the_frameworks_families_have_their_names_and_labels() {
     metrics.webhook_begins("/validate-ray-io-v1-rayjob");
     metrics.webhook_ends("/validate-ray-io-v1-rayjob", 200, Duration::from_millis(1));
     metrics.certificate_read(false);
-    metrics.pass_panicked(&Target::new(Kind::RayJob, "ns", "j"));
-    metrics.pass_begins(&Target::new(Kind::RayJob, "ns", "j"), Duration::ZERO);
+    metrics.pass_panicked(&ObjectKey::new(Kind::RayJob, "ns", "j"));
+    metrics.pass_begins(&ObjectKey::new(Kind::RayJob, "ns", "j"), Duration::ZERO);
     let text = telemetry.scrape(false).unwrap();
     let queue = "{name=\"rayjob\",controller=\"rayjob\"";
     let controller = "{controller=\"rayjob\"";
@@ -309,7 +309,7 @@ fn what_dashboard_and_alerts_ask_for_exists() {
         serde_json::from_str(include_str!("../../../../deploy/grafana/manta-operator.json")).unwrap();
     let alerts: serde_json::Value =
         serde_saphyr::from_str(include_str!("../../../../deploy/prometheus/alerts.yaml")).unwrap();
-    let panels = board["panels"].as_array().unwrap().iter().map(|panel| &panel["targets"][0]["expr"]);
+    let panels = board["panels"].as_array().unwrap().iter().map(|panel| &panel["keys"][0]["expr"]);
     let rules = alerts["groups"][0]["rules"].as_array().unwrap().iter().map(|rule| &rule["expr"]);
     let mut asked = 0;
     for expression in panels.chain(rules).map(|expression| expression.as_str().unwrap()) {

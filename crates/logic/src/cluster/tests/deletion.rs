@@ -1,5 +1,5 @@
 use super::world::{World, cluster};
-use crate::action::{Kind, Target, Wake};
+use crate::action::{Kind, ObjectKey, Wake};
 use crate::labels::{annotation, finalizer};
 use serde_json::json;
 
@@ -10,8 +10,8 @@ fn with_redis() -> World {
 }
 
 fn job_condition(world: &mut World, condition: serde_json::Value) {
-    let target = Target::new(Kind::Job, "ns", "demo-redis-cleanup");
-    world.objects.get_mut(&target).unwrap()["status"] = json!({"conditions": [condition]});
+    let key = ObjectKey::new(Kind::Job, "ns", "demo-redis-cleanup");
+    world.objects.get_mut(&key).unwrap()["status"] = json!({"conditions": [condition]});
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn edge_case_31_pods_go_then_redis_is_cleaned_then_the_cluster_goes() {
     world.pass();
     assert_eq!(world.names(Kind::Job), ["demo-redis-cleanup"]);
     assert_eq!(world.notes("CreatedRedisCleanupJob"), ["Created Redis cleanup Job ns/demo-redis-cleanup"]);
-    let job = &world.objects[&Target::new(Kind::Job, "ns", "demo-redis-cleanup")];
+    let job = &world.objects[&ObjectKey::new(Kind::Job, "ns", "demo-redis-cleanup")];
     assert_eq!(job["spec"]["activeDeadlineSeconds"], 300);
     assert_eq!(job["spec"]["template"]["spec"]["containers"][0]["command"], json!(["/bin/bash", "-c", "--"]));
     let plan = world.pass();
@@ -100,7 +100,7 @@ fn edge_case_32_a_job_that_cannot_be_made_is_told() {
     let mut world = with_redis();
     world.settle_ready();
     world.delete_cluster();
-    world.refuse = Box::new(|todo| (todo.action.target().kind == Kind::Job).then(|| "quota exceeded".to_owned()));
+    world.refuse = Box::new(|step| (step.action.key().kind == Kind::Job).then(|| "quota exceeded".to_owned()));
     world.pass();
     world.pass();
     assert_eq!(

@@ -1,7 +1,7 @@
 //! The objects of batch schedulers, played through.
 
 use super::world::{World, cluster, group};
-use crate::action::{Kind, PodGroupApi, Target};
+use crate::action::{Kind, ObjectKey, PodGroupApi};
 use crate::config::{BatchScheduler, Config};
 use crate::labels;
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ fn volcano_keeps_the_size_of_the_gang_up_to_date() {
     let mut world = with(BatchScheduler::Volcano, 2);
     world.label("volcano.sh/queue-name", "q1");
     let plan = world.pass();
-    let kinds: Vec<Kind> = plan.stages.iter().flatten().map(|todo| todo.action.target().kind).collect();
+    let kinds: Vec<Kind> = plan.stages.iter().flatten().map(|step| step.action.key().kind).collect();
     let place = |wanted: Kind| kinds.iter().position(|kind| *kind == wanted);
     assert!(place(VOLCANO) < place(Kind::Pod), "{kinds:?}");
     world.settle_ready();
@@ -106,7 +106,7 @@ fn volcano_leaves_the_cluster_of_a_rayjob_and_other_peoples_groups_alone() {
         ]},
         "spec": {"minMember": 9},
     });
-    world.objects.insert(Target::new(VOLCANO, "ns", "ray-demo-pg"), foreign.clone());
+    world.objects.insert(ObjectKey::new(VOLCANO, "ns", "ray-demo-pg"), foreign.clone());
     world.settle();
     assert_eq!(world.object(VOLCANO, "ray-demo-pg"), Some(&foreign));
     assert_eq!(world.pods().len(), 2);
@@ -130,7 +130,7 @@ fn a_gang_that_cannot_be_told_has_no_pods() {
     assert_eq!(*topology, json!({"mode": "hard", "highestTierAllowed": 2}));
 
     let mut world = with(BatchScheduler::Volcano, 1);
-    world.refuse = Box::new(|todo| (todo.action.target().kind == VOLCANO).then(|| "no such kind".to_owned()));
+    world.refuse = Box::new(|step| (step.action.key().kind == VOLCANO).then(|| "no such kind".to_owned()));
     world.pass();
     assert_eq!(world.notes("FailedToCreatePodGroup"), ["Failed to create PodGroup ns/ray-demo-pg: no such kind"]);
     assert!(world.pods().is_empty());
@@ -160,7 +160,7 @@ fn scheduler_plugins_makes_a_group_once_and_only_shrinks_it() {
     let mut world = with(BatchScheduler::SchedulerPlugins, 2);
     world.label(labels::GANG_SCHEDULING, "true");
     let foreign = json!({"metadata": {"name": "demo", "namespace": "ns"}, "spec": {"minMember": 9}});
-    world.objects.insert(Target::new(COSCHEDULING, "ns", "demo"), foreign.clone());
+    world.objects.insert(ObjectKey::new(COSCHEDULING, "ns", "demo"), foreign.clone());
     world.settle();
     assert_eq!(world.object(COSCHEDULING, "demo"), Some(&foreign), "a group that the user made is used as it is");
 }
@@ -182,7 +182,7 @@ fn counts(world: &World) -> (Option<i64>, Option<i64>) {
 
 /// What holds a PodGroup while it has Pods.
 fn protect(world: &mut World) {
-    let group = world.objects.get_mut(&Target::new(POD_GROUP, "ns", "demo-cluster")).unwrap();
+    let group = world.objects.get_mut(&ObjectKey::new(POD_GROUP, "ns", "demo-cluster")).unwrap();
     group["metadata"]["finalizers"] = json!(["scheduling.k8s.io/podgroup-protection"]);
 }
 
@@ -223,7 +223,7 @@ fn kubernetes_replaces_a_stale_group_alone() {
     let mut world = gang_of_kubernetes(2);
     world.settle_ready();
     protect(&mut world);
-    let group = world.objects.get_mut(&Target::new(POD_GROUP, "ns", "demo-cluster")).unwrap();
+    let group = world.objects.get_mut(&ObjectKey::new(POD_GROUP, "ns", "demo-cluster")).unwrap();
     group["spec"]["schedulingPolicy"]["gang"]["minCount"] = json!(9);
     let plan = world.pass();
     let error = "deleted stale PodGroup ns/demo-cluster, will retry after deletion completes";
@@ -237,7 +237,7 @@ fn kubernetes_waits_for_what_is_going() {
     let mut world = gang_of_kubernetes(1);
     world.settle();
     let going = |world: &mut World, kind: Kind, name: &str| {
-        world.objects.get_mut(&Target::new(kind, "ns", name)).unwrap()["metadata"]["deletionTimestamp"] =
+        world.objects.get_mut(&ObjectKey::new(kind, "ns", name)).unwrap()["metadata"]["deletionTimestamp"] =
             json!("2026-01-01T00:00:00Z");
     };
     protect(&mut world);
@@ -280,7 +280,7 @@ fn kubernetes_takes_nothing_that_belongs_to_others() {
     for (kind, name, reason, word) in [workload, pod_group] {
         let mut world = gang_of_kubernetes(1);
         let foreign = json!({"metadata": {"name": name, "namespace": "ns", "uid": "other"}});
-        world.objects.insert(Target::new(kind, "ns", name), foreign.clone());
+        world.objects.insert(ObjectKey::new(kind, "ns", name), foreign.clone());
         let plan = world.pass();
         let error = format!(
             "{word} ns/{name} already exists and is not owned by this RayCluster; rename it or use a different \

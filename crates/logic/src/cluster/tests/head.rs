@@ -54,9 +54,9 @@ fn two_heads_are_for_the_user_to_sort_out() {
     let mut world = cluster(1);
     world.settle_ready();
     let head = world.pod_names(HEAD_GROUP)[0].clone();
-    let mut twin = world.objects[&crate::action::Target::new(crate::action::Kind::Pod, "ns", &head)].clone();
+    let mut twin = world.objects[&crate::action::ObjectKey::new(crate::action::Kind::Pod, "ns", &head)].clone();
     twin["metadata"]["name"] = json!("twin");
-    world.objects.insert(crate::action::Target::new(crate::action::Kind::Pod, "ns", "twin"), twin);
+    world.objects.insert(crate::action::ObjectKey::new(crate::action::Kind::Pod, "ns", "twin"), twin);
     let plan = world.pass();
     assert!(plan.stages.is_empty());
     assert_eq!(plan.halt.unwrap().error, format!("2 head pods found [{head} twin]. Please delete extra head pods"));
@@ -80,7 +80,7 @@ fn a_head_in_flight_is_not_made_twice() {
     world
         .in_flight
         .creating
-        .push((crate::action::Target::new(crate::action::Kind::Pod, "ns", "demo-head-x"), Some(String::new())));
+        .push((crate::action::ObjectKey::new(crate::action::Kind::Pod, "ns", "demo-head-x"), Some(String::new())));
     world.pass();
     assert!(world.pod_names(HEAD_GROUP).is_empty());
     assert_eq!(world.pod_names("small").len(), 1, "other groups do not wait");

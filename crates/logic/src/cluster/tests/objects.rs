@@ -1,5 +1,5 @@
 use super::world::cluster;
-use crate::action::{Kind, Target, Wake};
+use crate::action::{Kind, ObjectKey, Wake};
 use crate::labels::annotation;
 use serde_json::json;
 
@@ -8,9 +8,9 @@ fn edge_case_25_services_are_made_once() {
     let mut world = cluster(1);
     world.settle_ready();
     assert_eq!(world.names(Kind::Service), ["demo-head-svc"]);
-    let first = Target::new(Kind::Service, "ns", "demo-head-svc");
+    let first = ObjectKey::new(Kind::Service, "ns", "demo-head-svc");
     let twin = world.objects[&first].clone();
-    world.objects.insert(Target::new(Kind::Service, "ns", "twin"), {
+    world.objects.insert(ObjectKey::new(Kind::Service, "ns", "twin"), {
         let mut twin = twin;
         twin["metadata"]["name"] = json!("twin");
         twin
@@ -41,7 +41,7 @@ fn edge_case_26_an_account_that_the_user_names_must_exist() {
     assert_eq!(plan.wake, Wake::BackOff);
     assert!(world.notes("AutoscalerServiceAccountNotFound")[0].contains("ServiceAccount mine is not found"));
     assert!(world.pods().is_empty());
-    world.objects.insert(Target::new(Kind::ServiceAccount, "ns", "mine"), json!({"metadata": {"name": "mine"}}));
+    world.objects.insert(ObjectKey::new(Kind::ServiceAccount, "ns", "mine"), json!({"metadata": {"name": "mine"}}));
     world.settle_ready();
     assert_eq!(world.pods().len(), 2);
     assert_eq!(world.names(Kind::ServiceAccount), ["mine"], "none is made beside it");
@@ -52,24 +52,24 @@ fn edge_cases_27_and_28_the_ingress_is_kept_as_the_spec_says() {
     let mut world = cluster(0);
     world.edit(|spec| spec["headGroupSpec"]["enableIngress"] = json!(true));
     world.settle_ready();
-    let target = Target::new(Kind::Ingress, "ns", "demo-head-ingress");
+    let key = ObjectKey::new(Kind::Ingress, "ns", "demo-head-ingress");
     assert_eq!(world.names(Kind::Ingress), ["demo-head-ingress"]);
 
-    world.objects.get_mut(&target).unwrap()["spec"]["ingressClassName"] = json!("defaulted");
+    world.objects.get_mut(&key).unwrap()["spec"]["ingressClassName"] = json!("defaulted");
     world.settle();
     assert!(world.notes("UpdatedIngress").is_empty(), "a class that admission filled in is kept");
 
-    world.objects.get_mut(&target).unwrap()["spec"]["rules"][0]["http"]["paths"][0]["path"] = json!("/other");
+    world.objects.get_mut(&key).unwrap()["spec"]["rules"][0]["http"]["paths"][0]["path"] = json!("/other");
     world.settle();
     assert_eq!(world.notes("UpdatedIngress"), ["Updated ingress ns/demo-head-ingress"]);
-    assert_eq!(world.objects[&target]["spec"]["rules"][0]["http"]["paths"][0]["path"], "/");
+    assert_eq!(world.objects[&key]["spec"]["rules"][0]["http"]["paths"][0]["path"], "/");
 
-    world.objects.get_mut(&target).unwrap()["metadata"]["labels"] = json!({});
+    world.objects.get_mut(&key).unwrap()["metadata"]["labels"] = json!({});
     world.settle();
     assert_eq!(world.names(Kind::Ingress).len(), 1, "found by its name without labels");
 
-    world.objects.get_mut(&target).unwrap()["metadata"]["ownerReferences"] = json!([]);
-    world.objects.get_mut(&target).unwrap()["metadata"]["labels"] = json!({});
+    world.objects.get_mut(&key).unwrap()["metadata"]["ownerReferences"] = json!([]);
+    world.objects.get_mut(&key).unwrap()["metadata"]["labels"] = json!({});
     world.settle();
     assert!(world.notes("FailedToCreateIngress")[0].contains("not owned by this RayCluster"));
 }
@@ -79,7 +79,7 @@ fn a_token_is_drawn_when_it_is_written() {
     let mut world = cluster(0);
     world.edit(|spec| spec["authOptions"] = json!({"mode": "token"}));
     world.settle_ready();
-    let secret = &world.objects[&Target::new(Kind::Secret, "ns", "demo")];
+    let secret = &world.objects[&ObjectKey::new(Kind::Secret, "ns", "demo")];
     assert_eq!(secret["stringData"]["auth_token"], crate::action::DRAWN_WHEN_WRITTEN);
     for (options, made) in [
         (json!({"mode": "token", "secretName": "mine"}), false),
@@ -105,10 +105,10 @@ fn edge_case_35_the_claim_of_the_embedded_store() {
         });
         world
     };
-    let target = Target::new(Kind::PersistentVolumeClaim, "ns", "demo-gcs-pvc");
+    let key = ObjectKey::new(Kind::PersistentVolumeClaim, "ns", "demo-gcs-pvc");
     let mut world = rocksdb(json!(null));
     world.settle_ready();
-    assert_eq!(world.objects[&target]["metadata"]["ownerReferences"][0]["name"], "demo");
+    assert_eq!(world.objects[&key]["metadata"]["ownerReferences"][0]["name"], "demo");
 
     world.edit(|spec| spec["gcsFaultToleranceOptions"]["storage"] = json!({"size": "5Gi"}));
     world.settle();
@@ -119,10 +119,10 @@ fn edge_case_35_the_claim_of_the_embedded_store() {
 
     world.edit(|spec| spec["gcsFaultToleranceOptions"]["storage"] = json!({"deletionPolicy": "Retain"}));
     world.settle();
-    assert_eq!(world.objects[&target]["metadata"]["ownerReferences"], json!([]));
+    assert_eq!(world.objects[&key]["metadata"]["ownerReferences"], json!([]));
     world.edit(|spec| spec["gcsFaultToleranceOptions"]["storage"] = json!({}));
     world.settle();
-    assert_eq!(world.objects[&target]["metadata"]["ownerReferences"][0]["uid"], "u-1", "adopted again");
+    assert_eq!(world.objects[&key]["metadata"]["ownerReferences"][0]["uid"], "u-1", "adopted again");
 
     let mut world = rocksdb(json!({"claimName": "mine"}));
     world.settle_ready();

@@ -99,8 +99,8 @@ fn happen(world: &mut World, happening: &Happening) {
         Happening::TimePasses(seconds) => world.advance(*seconds),
         Happening::Refuse(refuse) => {
             let refuse = *refuse;
-            world.refuse = Box::new(move |todo| {
-                (refuse && matches!(todo.action, Action::Create { .. })).then(|| "exceeded quota".to_owned())
+            world.refuse = Box::new(move |step| {
+                (refuse && matches!(step.action, Action::Create { .. })).then(|| "exceeded quota".to_owned())
             });
         }
     }
@@ -131,13 +131,13 @@ proptest! {
                 || world.condition_status("RayClusterSuspended") == "True";
             let plan = world.pass();
             prop_assert!(live_heads(&world) <= 1, "never two live heads");
-            for todo in plan.stages.iter().flatten() {
-                let target = todo.action.target();
-                prop_assert_eq!(&target.namespace, "ns");
-                prop_assert!(!todo.why.is_empty(), "every action says why");
-                if let Action::Create { body, .. } = &todo.action {
-                    prop_assert!(!(suspended && target.kind == Kind::Pod), "no Pod while suspended");
-                    prop_assert!(target.kind != Kind::Pod || body.value()["metadata"]["labels"][CLUSTER] == "demo");
+            for step in plan.stages.iter().flatten() {
+                let key = step.action.key();
+                prop_assert_eq!(&key.namespace, "ns");
+                prop_assert!(!step.why.is_empty(), "every action says why");
+                if let Action::Create { body, .. } = &step.action {
+                    prop_assert!(!(suspended && key.kind == Kind::Pod), "no Pod while suspended");
+                    prop_assert!(key.kind != Kind::Pod || body.value()["metadata"]["labels"][CLUSTER] == "demo");
                 }
             }
             if let Wake::At(at) = plan.wake {

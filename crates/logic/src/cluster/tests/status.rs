@@ -43,7 +43,7 @@ fn edge_case_37_a_suspended_group_counts_as_nothing() {
 fn edge_case_38_ready_is_kept_through_failures() {
     let mut world = cluster(1);
     let failing =
-        |todo: &crate::action::Todo| (todo.failure_reason == Some("FailedCreateWorkerPod")).then(|| "no".to_owned());
+        |step: &crate::action::Step| (step.failure_reason == Some("FailedCreateWorkerPod")).then(|| "no".to_owned());
     world.refuse = Box::new(failing);
     world.pass();
     world.pass();
@@ -124,8 +124,8 @@ fn edge_case_42_only_news_is_written() {
 fn edge_case_44_endpoints_come_from_the_service() {
     let mut world = cluster(0);
     world.pass();
-    let target = crate::action::Target::new(crate::action::Kind::Service, "ns", "demo-head-svc");
-    for port in world.objects.get_mut(&target).unwrap()["spec"]["ports"].as_array_mut().unwrap() {
+    let key = crate::action::ObjectKey::new(crate::action::Kind::Service, "ns", "demo-head-svc");
+    for port in world.objects.get_mut(&key).unwrap()["spec"]["ports"].as_array_mut().unwrap() {
         port["targetPort"] = port["port"].clone(); // as the API server does
     }
     world.settle();

@@ -203,8 +203,8 @@ fn edge_case_18_a_refused_pod_is_told_and_shows_in_the_status() {
     let mut world = cluster(2);
     world.settle_ready();
     world.edit(|spec| spec["workerGroupSpecs"][0]["replicas"] = json!(4));
-    world.refuse = Box::new(|todo| {
-        (todo.failure_reason == Some("FailedCreateWorkerPod")).then(|| "exceeded quota: pods".to_owned())
+    world.refuse = Box::new(|step| {
+        (step.failure_reason == Some("FailedCreateWorkerPod")).then(|| "exceeded quota: pods".to_owned())
     });
     world.pass();
     assert_eq!(

@@ -1,6 +1,6 @@
 //! One RayCluster and its objects, in memory: plans are carried out at once and seen at once.
 
-use crate::action::{Accept, Action, Event, Failure, Kind, Outcome, Target, Todo, merge};
+use crate::action::{Accept, Action, Event, Failure, Kind, ObjectKey, Outcome, Step, merge};
 use crate::cluster::{InFlight, LookedUp, Observed, Plan, StatusUpdate, needs_write, plan, settle};
 use crate::config::Config;
 use crate::labels;
@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Answers what the API server says to a write, if that is no.
-type Refusal = Box<dyn Fn(&Todo) -> Option<String>>;
+type Refusal = Box<dyn Fn(&Step) -> Option<String>>;
 
 pub(super) struct World {
     pub(super) cluster: RayCluster,
-    pub(super) objects: BTreeMap<Target, Value>,
+    pub(super) objects: BTreeMap<ObjectKey, Value>,
     pub(super) events: Vec<Event>,
     pub(super) status_writes: usize,
     pub(super) now: Timestamp,
@@ -96,7 +96,7 @@ impl World {
         self.cluster.metadata.finalizers.clone().unwrap_or_default()
     }
 
-    pub(super) fn observed(&self, looked_up: BTreeMap<Target, LookedUp>) -> Observed {
+    pub(super) fn observed(&self, looked_up: BTreeMap<ObjectKey, LookedUp>) -> Observed {
         let labelled = |object: &Value| object["metadata"]["labels"][labels::CLUSTER] == "demo";
         let mut seen = Observed {
             cluster: Arc::new(self.cluster.clone()),
@@ -108,9 +108,9 @@ impl World {
             in_flight: self.in_flight.clone(),
             seed: self.counter,
         };
-        for (target, object) in &self.objects {
+        for (key, object) in &self.objects {
             let object = object.clone();
-            match target.kind {
+            match key.kind {
                 Kind::Pod if labelled(&object) => seen.pods.push(Arc::new(view::<PodView>(object))),
                 Kind::Service => seen.services.push(Arc::new(view::<ServiceView>(object))),
                 Kind::Job => seen.cleanup_jobs.push(Arc::new(view::<JobView>(object))),
@@ -135,9 +135,9 @@ impl World {
             if plan.look_up.is_empty() {
                 break (seen, plan);
             }
-            for target in &plan.look_up {
-                let found = self.objects.get(target).cloned().map(Arc::new);
-                looked_up.insert(target.clone(), found.map_or(LookedUp::Absent, LookedUp::Found));
+            for key in &plan.look_up {
+                let found = self.objects.get(key).cloned().map(Arc::new);
+                looked_up.insert(key.clone(), found.map_or(LookedUp::Absent, LookedUp::Found));
             }
         };
         self.events.extend(plan.events.clone());
@@ -176,18 +176,18 @@ impl World {
     fn carry_out(&mut self, plan: &Plan) -> Outcome {
         let mut outcome = Outcome::default();
         for stage in &plan.stages {
-            for todo in stage {
-                match (self.refuse)(todo) {
+            for step in stage {
+                match (self.refuse)(step) {
                     Some(error) => {
-                        if let Some(mut event) = todo.failed.clone() {
+                        if let Some(mut event) = step.failed.clone() {
                             event.note.push_str(&error);
                             self.events.push(event);
                         }
-                        outcome.failure.get_or_insert(Failure { reason: todo.failure_reason, error });
+                        outcome.failure.get_or_insert(Failure { reason: step.failure_reason, error });
                     }
                     None => {
-                        if self.write(todo) {
-                            self.events.extend(todo.done.clone());
+                        if self.write(step) {
+                            self.events.extend(step.done.clone());
                         }
                     }
                 }
@@ -200,40 +200,40 @@ impl World {
     }
 
     /// Answers whether there was something to do.
-    fn write(&mut self, todo: &Todo) -> bool {
-        match &todo.action {
-            Action::Create { target, body } => {
-                if self.objects.contains_key(target) {
-                    assert_eq!(todo.accept, Accept::AlreadyExists, "{target:?} exists");
+    fn write(&mut self, step: &Step) -> bool {
+        match &step.action {
+            Action::Create { key, body } => {
+                if self.objects.contains_key(key) {
+                    assert_eq!(step.accept, Accept::AlreadyExists, "{key:?} exists");
                     return false;
                 }
                 self.counter += 1;
                 let mut body = body.value();
                 body["metadata"]["uid"] = json!(format!("uid-{}", self.counter));
                 body["metadata"]["resourceVersion"] = json!(self.counter.to_string());
-                self.objects.insert(target.clone(), body);
+                self.objects.insert(key.clone(), body);
             }
-            Action::Replace { target, body } => {
-                assert!(self.objects.insert(target.clone(), body.value()).is_some(), "{target:?} is absent");
+            Action::Replace { key, body } => {
+                assert!(self.objects.insert(key.clone(), body.value()).is_some(), "{key:?} is absent");
             }
-            Action::Merge { target, patch } if target.kind == Kind::RayCluster => {
+            Action::Merge { key, patch } if key.kind == Kind::RayCluster => {
                 if let Some(finalizers) = patch["metadata"].get("finalizers") {
                     self.cluster.metadata.finalizers = serde_json::from_value(finalizers.clone()).unwrap();
                 }
             }
-            Action::Merge { target, patch } => {
-                merge(self.objects.get_mut(target).unwrap(), patch);
-                self.remove_unheld(target);
+            Action::Merge { key, patch } => {
+                merge(self.objects.get_mut(key).unwrap(), patch);
+                self.remove_unheld(key);
             }
-            Action::Delete { target, uid, force } => {
-                let Some(object) = self.objects.get_mut(target) else {
-                    assert_eq!(todo.accept, Accept::NotFound, "{target:?} is absent");
+            Action::Delete { key, uid, force } => {
+                let Some(object) = self.objects.get_mut(key) else {
+                    assert_eq!(step.accept, Accept::NotFound, "{key:?} is absent");
                     return false;
                 };
-                assert_eq!(object["metadata"]["uid"], json!(uid), "the wrong {target:?}");
+                assert_eq!(object["metadata"]["uid"], json!(uid), "the wrong {key:?}");
                 object["metadata"]["deletionTimestamp"] = json!(self.now.to_string());
                 if !self.slow_deletion || *force {
-                    self.remove_unheld(target);
+                    self.remove_unheld(key);
                 }
             }
         }
@@ -241,17 +241,17 @@ impl World {
     }
 
     /// Removes an object that was deleted, unless a finalizer holds it.
-    fn remove_unheld(&mut self, target: &Target) {
-        let metadata = &self.objects[target]["metadata"];
+    fn remove_unheld(&mut self, key: &ObjectKey) {
+        let metadata = &self.objects[key]["metadata"];
         let held = metadata["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty());
         if metadata.get("deletionTimestamp").is_some() && !held {
-            self.objects.remove(target);
+            self.objects.remove(key);
         }
     }
 
     /// An object of any kind.
     pub(super) fn object(&self, kind: Kind, name: &str) -> Option<&Value> {
-        self.objects.get(&Target::new(kind, "ns", name))
+        self.objects.get(&ObjectKey::new(kind, "ns", name))
     }
 
     pub(super) fn label(&mut self, key: &str, value: &str) {
@@ -259,7 +259,7 @@ impl World {
     }
 
     pub(super) fn pods(&self) -> Vec<PodView> {
-        let pods = self.objects.iter().filter(|(target, _)| target.kind == Kind::Pod);
+        let pods = self.objects.iter().filter(|(key, _)| key.kind == Kind::Pod);
         pods.map(|(_, object)| view(object.clone())).collect()
     }
 
@@ -269,16 +269,16 @@ impl World {
     }
 
     pub(super) fn names(&self, kind: Kind) -> Vec<String> {
-        self.objects.keys().filter(|target| target.kind == kind).map(|target| target.name.clone()).collect()
+        self.objects.keys().filter(|key| key.kind == kind).map(|key| key.name.clone()).collect()
     }
 
     /// Changes a Pod's JSON.
     pub(super) fn change_pod(&mut self, name: &str, change: impl FnOnce(&mut Value)) {
-        change(self.objects.get_mut(&Target::new(Kind::Pod, "ns", name)).unwrap());
+        change(self.objects.get_mut(&ObjectKey::new(Kind::Pod, "ns", name)).unwrap());
     }
 
     pub(super) fn remove_pod(&mut self, name: &str) {
-        self.objects.remove(&Target::new(Kind::Pod, "ns", name)).unwrap();
+        self.objects.remove(&ObjectKey::new(Kind::Pod, "ns", name)).unwrap();
     }
 
     /// Ends Pods that were told to go.

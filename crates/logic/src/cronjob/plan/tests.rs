@@ -33,7 +33,7 @@ fn decide(seen: &Observed, now: &str) -> Plan {
 
 /// The RayJob that a plan starts.
 fn started(plan: &Plan) -> Option<&str> {
-    plan.stages.first().map(|stage| stage[0].action.target().name.as_str())
+    plan.stages.first().map(|stage| stage[0].action.key().name.as_str())
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! RayJobs, clusters, and a world of plain values in which a plan's writes take effect.
 
-use crate::action::{Accept, Action, Event, EventKind, Kind, Outcome, Target, Wake, merge};
+use crate::action::{Accept, Action, Event, EventKind, Kind, ObjectKey, Outcome, Wake, merge};
 use crate::config::Config;
 use crate::job::dashboard::{Answer, Ask, Heard, JobInfo, Stop};
 use crate::job::{Mode, Observed, Plan, plan, settle};
@@ -160,19 +160,19 @@ impl World {
         let mut outcome = Outcome::default();
         let mut wrote = false;
         'stages: for stage in &plan.stages {
-            for todo in stage {
+            for step in stage {
                 wrote = true;
-                let target = todo.action.target().clone();
-                if self.broken.contains(&target.kind) {
-                    if let Some(event) = &todo.failed {
+                let key = step.action.key().clone();
+                if self.broken.contains(&key.kind) {
+                    if let Some(event) = &step.failed {
                         self.note(event, "out of order");
                     }
                     let error = "out of order".to_owned();
                     outcome.failure = Some(crate::action::Failure { reason: None, error });
                     break 'stages;
                 }
-                let done = self.carry_out(&todo.action, &target, todo.accept);
-                if let (Some(event), true) = (&todo.done, done) {
+                let done = self.carry_out(&step.action, &key, step.accept);
+                if let (Some(event), true) = (&step.done, done) {
                     self.note(event, "");
                 }
             }
@@ -299,14 +299,14 @@ impl World {
         self.events.push(format!("{kind} {}: {}{error}", event.reason, event.note));
     }
 
-    fn carry_out(&mut self, action: &Action, target: &Target, accept: Accept) -> bool {
-        let resource = target.kind.resource();
-        let path = format!("{} {}", resource.kind, target.name);
+    fn carry_out(&mut self, action: &Action, key: &ObjectKey, accept: Accept) -> bool {
+        let resource = key.kind.resource();
+        let path = format!("{} {}", resource.kind, key.name);
         match action {
             Action::Create { body, .. } => {
                 let mut body = body.value();
-                body["metadata"]["uid"] = json!(format!("uid-of-{}", target.name));
-                let exists = match target.kind {
+                body["metadata"]["uid"] = json!(format!("uid-of-{}", key.name));
+                let exists = match key.kind {
                     Kind::RayCluster => self.seen.cluster.is_some(),
                     Kind::Service => self.seen.head_service.is_some(),
                     Kind::Job => self.seen.submitter.is_some(),
@@ -318,14 +318,14 @@ impl World {
                     return false;
                 }
                 self.created.push(path);
-                match target.kind {
+                match key.kind {
                     Kind::RayCluster => self.seen.cluster = Some(serde_json::from_value(body).unwrap()),
                     Kind::Service => self.seen.head_service = Some(read::<ServiceView>(body)),
                     Kind::PodGroup(_) => self.seen.pod_group = Some(read::<WholeView>(body)),
                     _ => self.seen.submitter = Some(read::<JobView>(body)),
                 }
             }
-            Action::Merge { patch, .. } => match target.kind {
+            Action::Merge { patch, .. } => match key.kind {
                 Kind::RayJob => {
                     merge_into(&mut self.seen.job, patch);
                     let held = self.seen.job.metadata.finalizers.iter().flatten().count() > 0;
@@ -343,9 +343,9 @@ impl World {
                 kind => panic!("patches a {kind:?}"),
             },
             Action::Delete { uid, .. } => {
-                assert_eq!(*uid, format!("uid-of-{}", target.name), "deletes what it saw");
+                assert_eq!(*uid, format!("uid-of-{}", key.name), "deletes what it saw");
                 self.deleted.push(path);
-                match target.kind {
+                match key.kind {
                     Kind::RayCluster if self.held => {
                         let cluster = self.seen.cluster.as_mut().expect("a cluster");
                         cluster.metadata.deletion_timestamp = Some(Time(self.now));

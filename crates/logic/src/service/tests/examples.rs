@@ -1,7 +1,7 @@
 //! The worked examples of the specification, stage by stage: objects, requests to Ray, and the whole status.
 
 use super::gradual::{migration, migration_from};
-use super::world::{World, target};
+use super::world::{World, key};
 use crate::action::Kind;
 use serde_json::{Value, json};
 
@@ -486,10 +486,7 @@ fn example_8_3_migration() {
         "step 32"
     );
     world.until("clean", |world| world.clusters() == 1);
-    assert!(
-        !world.objects.contains_key(&target(Kind::Service, &format!("{c1}-serve-svc"))),
-        "it went with its cluster"
-    );
+    assert!(!world.objects.contains_key(&key(Kind::Service, &format!("{c1}-serve-svc"))), "it went with its cluster");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Gradual upgrades, step by step.
 
-use super::world::{World, gradual, service, target};
+use super::world::{World, gradual, key, service};
 use crate::action::Kind;
 use serde_json::{Value, json};
 
@@ -212,7 +212,7 @@ fn edge_67_the_active_cluster_lost_in_the_middle() {
     world.set_version("2.54.0");
     world.until("half way", |world| world.weights() == [50, 50]);
     let (c1, c2) = (world.active(), world.pending());
-    world.remove(&target(Kind::RayCluster, &c1));
+    world.remove(&key(Kind::RayCluster, &c1));
     world.until("promoted", |world| world.active() == c2);
     assert_eq!(world.notes("RollbackImpossible"), ["Active cluster not found, rollback cannot be initiated"]);
     world.until("all of it", |world| world.weights() == [100]);
@@ -229,7 +229,7 @@ fn the_pending_cluster_lost_in_the_middle_begins_anew() {
         world.set_version("2.54.0");
         world.until("half way", |world| world.weights() == [50, 50]);
         let c2 = world.pending();
-        world.remove(&target(Kind::RayCluster, &c2));
+        world.remove(&key(Kind::RayCluster, &c2));
         world.step();
         assert_eq!((world.weights(), world.shares()[1]), (vec![100], (Some(0), None)), "nothing leads to it");
         if third {
@@ -248,7 +248,7 @@ fn the_pending_cluster_lost_in_the_middle_begins_anew() {
 fn the_only_cluster_lost_is_replaced_with_all_of_its_workers() {
     let mut world = steady(50, 10, 50);
     let c1 = world.active();
-    world.remove(&target(Kind::RayCluster, &c1));
+    world.remove(&key(Kind::RayCluster, &c1));
     world.until("made", |world| world.clusters() == 1);
     let c2 = world.pending();
     assert_eq!(world.object(Kind::RayCluster, &c2)["spec"]["workerGroupSpecs"][0]["replicas"], 1);

@@ -1,6 +1,6 @@
 //! Whole lives: start, upgrade, deletion, the time that a start may take.
 
-use super::world::{World, service, target};
+use super::world::{World, key, service};
 use crate::action::Kind;
 use crate::labels::annotation::{DELETE_AFTER, INITIALIZING_TIMEOUT, SERVICE_HASH};
 use serde_json::json;
@@ -28,7 +28,7 @@ fn edge_41_the_delay_is_that_of_the_spec_and_survives_a_restart() {
         world.edit(|spec| spec["rayClusterDeletionDelaySeconds"] = json!(delay));
         world.set_version("2.54.0");
         world.until("scheduled", |world| {
-            let cluster = world.objects.get(&target(Kind::RayCluster, &c1));
+            let cluster = world.objects.get(&key(Kind::RayCluster, &c1));
             cluster.is_some_and(|cluster| !cluster["metadata"]["annotations"][DELETE_AFTER].is_null())
         });
         let scheduled = world.now;
@@ -75,7 +75,7 @@ fn edge_42_deletion_takes_the_clusters_first() {
     world.steps(3);
     assert_eq!(world.notes("DeletedRayCluster"), [format!("Deleted the RayCluster ns/{c1}")]);
     assert!(world.service.metadata.finalizers.is_some(), "it waits for the cluster");
-    world.remove(&target(Kind::RayCluster, &c1));
+    world.remove(&key(Kind::RayCluster, &c1));
     world.step();
     assert_eq!(world.service.metadata.finalizers, Some(Vec::new()));
 }

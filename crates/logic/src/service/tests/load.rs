@@ -51,7 +51,7 @@ fn edge_28_a_burst_grows_the_workers_and_they_go_again() {
     assert_eq!((world.endpoints(), world.clusters(), world.pending()), (6, 1, String::new()));
     scale(&mut world, 1);
     for worker in 2..=5 {
-        world.objects.remove(&super::world::target(Kind::Pod, &format!("{c1}-worker-{worker}")));
+        world.objects.remove(&super::world::key(Kind::Pod, &format!("{c1}-worker-{worker}")));
     }
     under_load(&mut world, 10);
     assert_eq!((world.endpoints(), world.active()), (2, c1));

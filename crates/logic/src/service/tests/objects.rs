@@ -1,6 +1,6 @@
 //! Services, endpoints, conditions.
 
-use super::world::{group, service, target};
+use super::world::{group, key, service};
 use crate::action::{Kind, Wake};
 use crate::service::{Observed, plan};
 use crate::view::EndpointSliceView;
@@ -116,13 +116,13 @@ fn edge_40_only_news_is_written() {
 fn writes_that_fail_leave_the_status_as_it_is() {
     let mut world = service();
     world.until("reserved", |world| !world.pending().is_empty());
-    world.refuse = Box::new(|todo| (todo.action.target().kind == Kind::RayCluster).then(|| "quota".to_owned()));
+    world.refuse = Box::new(|step| (step.action.key().kind == Kind::RayCluster).then(|| "quota".to_owned()));
     let before = world.status();
     world.steps(3);
     assert_eq!((world.status(), world.clusters()), (before, 0));
     let c1 = world.pending();
     assert_eq!(world.notes("FailedToCreateRayCluster"), [format!("Failed to create the RayCluster ns/{c1}: quota")]);
-    world.refuse = Box::new(|todo| (todo.action.target().kind == Kind::Service).then(|| "quota".to_owned()));
+    world.refuse = Box::new(|step| (step.action.key().kind == Kind::Service).then(|| "quota".to_owned()));
     world.steps(8);
     assert_eq!(world.active(), "", "no promotion without Services");
     assert!(
@@ -184,7 +184,7 @@ fn workers_that_are_lost_and_come_back() {
     world.until("lost", |world| world.condition("Ready") == ("False", "ZeroServeEndpoints"));
     world.stuck.remove(&active);
     world.until_ready();
-    assert!(world.objects.contains_key(&target(Kind::Service, "web-serve-svc")));
+    assert!(world.objects.contains_key(&key(Kind::Service, "web-serve-svc")));
 }
 
 #[test]

@@ -70,11 +70,11 @@ fn happen(world: &mut World, happening: Happening) {
         Happening::Suspend(suspend) => world.edit(|spec| spec["suspend"] = json!(suspend)),
         Happening::LoseCluster(which) => {
             if let Some(name) = some(which) {
-                world.remove(&super::world::target(Kind::RayCluster, &name));
+                world.remove(&super::world::key(Kind::RayCluster, &name));
             }
         }
-        Happening::LoseService => world.objects.retain(|target, _| target.kind != Kind::Service),
-        Happening::LoseRoute => world.objects.retain(|target, _| target.kind != Kind::HttpRoute),
+        Happening::LoseService => world.objects.retain(|key, _| key.kind != Kind::Service),
+        Happening::LoseRoute => world.objects.retain(|key, _| key.kind != Kind::HttpRoute),
         Happening::Apps(status) => {
             let status = ["RUNNING", "DEPLOYING", "DEPLOY_FAILED"][usize::from(status)];
             world.outcome = status.to_owned();

@@ -150,7 +150,7 @@ fn edge_62_when_a_rollback_is_over() {
             world.stuck.insert(b.clone());
         }
         if !exists {
-            world.remove(&super::world::target(Kind::RayCluster, &b));
+            world.remove(&super::world::key(Kind::RayCluster, &b));
         }
         world.play();
         world.pass();
@@ -169,7 +169,7 @@ fn edge_59_shares_are_those_of_the_route() {
     assert_eq!(world.weights(), [80, 20]);
     assert_eq!(world.shares().map(|(_, traffic)| traffic), [Some(80), Some(20)]);
     let b = world.pending();
-    world.remove(&super::world::target(Kind::RayCluster, &b));
+    world.remove(&super::world::key(Kind::RayCluster, &b));
     world.pass();
     assert_eq!(world.weights(), [100], "one backend says all of it");
     assert_eq!(world.shares()[1], (Some(0), None), "it is made again, and begins anew");

@@ -1,6 +1,6 @@
 //! Serve: what is sent and when, what is told, and who may take requests.
 
-use super::world::{service, target};
+use super::world::{key, service};
 use crate::action::Kind;
 use crate::labels::SERVE;
 use serde_json::json;
@@ -37,7 +37,7 @@ fn edge_27_what_a_head_forgets_is_sent_again() {
     let sent = world.puts.len();
     world.apps.remove(&active);
     let head = format!("{active}-head-0");
-    world.objects.remove(&target(Kind::Pod, &head));
+    world.objects.remove(&key(Kind::Pod, &head));
     world.steps(5);
     assert_eq!(world.puts.len(), sent + 1);
     assert_eq!(world.object(Kind::Pod, &head)["metadata"]["labels"][SERVE], "true");

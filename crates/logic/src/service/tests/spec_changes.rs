@@ -1,6 +1,6 @@
 //! What a change of the spec does.
 
-use super::world::{CONFIG, World, group, service, target};
+use super::world::{CONFIG, World, group, key, service};
 use crate::action::Kind;
 use crate::labels::annotation::{KUBERAY_VERSION, NUM_WORKER_GROUPS, SERVICE_HASH};
 use serde_json::{Value, json};
@@ -225,7 +225,7 @@ fn the_active_cluster_deleted_by_hand_is_replaced() {
         world.edit(|spec| spec["upgradeStrategy"] = json!({"type": strategy}));
         world.until_ready();
         let lost = world.active();
-        world.remove(&target(Kind::RayCluster, &lost));
+        world.remove(&key(Kind::RayCluster, &lost));
         world.steps(2);
         assert_eq!(world.condition("UpgradeInProgress"), ("True", "BothActivePendingClustersExist"));
         assert_eq!(world.condition("Ready"), ("False", "ZeroServeEndpoints"));
@@ -241,7 +241,7 @@ fn the_pending_cluster_deleted_by_hand_is_made_again() {
     world.set_version("2.54.0");
     world.steps(4);
     let pending = world.pending();
-    world.remove(&target(Kind::RayCluster, &pending));
+    world.remove(&key(Kind::RayCluster, &pending));
     world.outcome = "RUNNING".to_owned();
     world.until("promoted", |world| world.active() == pending);
 }

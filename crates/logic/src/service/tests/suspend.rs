@@ -1,6 +1,6 @@
 //! Suspending and resuming.
 
-use super::world::{gradual, service, target};
+use super::world::{gradual, key, service};
 use crate::action::Kind;
 use serde_json::json;
 
@@ -67,7 +67,7 @@ fn edge_48_suspending_ends_whatever_the_spec_says_meanwhile() {
         world.steps(2);
         assert_eq!(world.condition("Suspending"), ("True", "SuspendInProgress"));
     }
-    world.remove(&target(Kind::RayCluster, &c1));
+    world.remove(&key(Kind::RayCluster, &c1));
     world.until_ready();
     assert_ne!(world.active(), c1);
 }

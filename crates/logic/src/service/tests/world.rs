@@ -3,7 +3,7 @@
 //! A [`World::step`] takes two seconds: clusters get their Pods, endpoints follow labels and readiness, the plan is
 //! carried out and seen at once, and the poller asks once.
 
-use crate::action::{Accept, Action, Event, Failure, Kind, Outcome, Target, Todo, merge};
+use crate::action::{Accept, Action, Event, Failure, Kind, ObjectKey, Outcome, Step, merge};
 use crate::cluster::LookedUp;
 use crate::config::Config;
 use crate::labels::annotation::DELETE_AFTER;
@@ -21,11 +21,11 @@ use std::sync::Arc;
 pub(super) const CONFIG: &str = "applications:\n- name: app\n  import_path: app:deployment\n  route_prefix: /\n";
 
 /// Answers what the API server says to a write, if that is no.
-type Refusal = Box<dyn Fn(&Todo) -> Option<String>>;
+type Refusal = Box<dyn Fn(&Step) -> Option<String>>;
 
 pub(super) struct World {
     pub(super) service: RayService,
-    pub(super) objects: BTreeMap<Target, Value>,
+    pub(super) objects: BTreeMap<ObjectKey, Value>,
     pub(super) events: Vec<Event>,
     pub(super) config: Config,
     pub(super) now: Timestamp,
@@ -198,13 +198,13 @@ impl World {
             if plan.look_up.is_empty() {
                 break plan;
             }
-            for target in &plan.look_up {
-                let found = match self.objects.get(target).cloned().map(Arc::new) {
+            for key in &plan.look_up {
+                let found = match self.objects.get(key).cloned().map(Arc::new) {
                     _ if self.unreadable => LookedUp::Failed("forbidden".to_owned()),
                     None => LookedUp::Absent,
                     Some(found) => LookedUp::Found(found),
                 };
-                looked_up.insert(target.clone(), found);
+                looked_up.insert(key.clone(), found);
             }
         };
         self.events.extend(plan.events.clone());
@@ -216,7 +216,7 @@ impl World {
         plan
     }
 
-    pub(super) fn observed(&self, looked_up: BTreeMap<Target, LookedUp>) -> Observed {
+    pub(super) fn observed(&self, looked_up: BTreeMap<ObjectKey, LookedUp>) -> Observed {
         let mut seen = Observed {
             service: Arc::new(self.service.clone()),
             gateway_api: self.gateway_api,
@@ -225,9 +225,9 @@ impl World {
             seed: self.counter,
             ..Observed::default()
         };
-        for (target, object) in &self.objects {
+        for (key, object) in &self.objects {
             let object = object.clone();
-            match target.kind {
+            match key.kind {
                 Kind::RayCluster => seen.clusters.push(Arc::new(view::<RayCluster>(object))),
                 Kind::Pod => seen.pods.push(Arc::new(view::<PodView>(object))),
                 Kind::Service => seen.services.push(Arc::new(view::<ServiceView>(object))),
@@ -243,15 +243,15 @@ impl World {
     fn carry_out(&mut self, plan: &Plan) -> Outcome {
         let mut outcome = Outcome::default();
         for stage in &plan.stages {
-            for todo in stage {
-                if let Some(error) = (self.refuse)(todo) {
-                    if let Some(mut event) = todo.failed.clone() {
+            for step in stage {
+                if let Some(error) = (self.refuse)(step) {
+                    if let Some(mut event) = step.failed.clone() {
                         event.note.push_str(&error);
                         self.events.push(event);
                     }
                     outcome.failure.get_or_insert(Failure { reason: None, error });
-                } else if self.write(todo) {
-                    self.events.extend(todo.done.clone());
+                } else if self.write(step) {
+                    self.events.extend(step.done.clone());
                 }
             }
             if outcome.failure.is_some() {
@@ -261,12 +261,12 @@ impl World {
         outcome
     }
 
-    fn write(&mut self, todo: &Todo) -> bool {
+    fn write(&mut self, step: &Step) -> bool {
         self.writes += 1;
-        match &todo.action {
-            Action::Create { target, body } => {
-                if self.objects.contains_key(target) {
-                    assert_eq!(todo.accept, Accept::AlreadyExists, "{target:?} exists");
+        match &step.action {
+            Action::Create { key, body } => {
+                if self.objects.contains_key(key) {
+                    assert_eq!(step.accept, Accept::AlreadyExists, "{key:?} exists");
                     return false;
                 }
                 self.counter += 1;
@@ -274,15 +274,15 @@ impl World {
                 body["metadata"]["uid"] = json!(format!("uid-{}", self.counter));
                 body["metadata"]["resourceVersion"] = json!(self.counter.to_string());
                 body["metadata"]["creationTimestamp"] = json!(self.now.to_string());
-                if target.kind == Kind::Service && body["spec"]["clusterIP"].is_null() {
+                if key.kind == Kind::Service && body["spec"]["clusterIP"].is_null() {
                     body["spec"]["clusterIP"] = json!(format!("10.0.0.{}", self.counter));
                 }
-                self.objects.insert(target.clone(), body);
+                self.objects.insert(key.clone(), body);
             }
-            Action::Replace { target, body } => {
-                assert!(self.objects.insert(target.clone(), body.value()).is_some(), "{target:?} is absent");
+            Action::Replace { key, body } => {
+                assert!(self.objects.insert(key.clone(), body.value()).is_some(), "{key:?} is absent");
             }
-            Action::Merge { target, patch } if target.kind == Kind::RayService => {
+            Action::Merge { key, patch } if key.kind == Kind::RayService => {
                 let mut object = json!({"metadata": self.service.metadata, "spec": self.service.spec});
                 merge(&mut object, patch);
                 self.service.metadata = serde_json::from_value(object["metadata"].clone()).unwrap();
@@ -291,17 +291,17 @@ impl World {
                     *self.service.metadata.generation.get_or_insert_default() += 1;
                 }
             }
-            Action::Merge { target, patch } => merge(self.objects.get_mut(target).unwrap(), patch),
-            Action::Delete { target, uid, .. } => {
-                let Some(object) = self.objects.get_mut(target) else {
-                    assert_eq!(todo.accept, Accept::NotFound, "{target:?} is absent");
+            Action::Merge { key, patch } => merge(self.objects.get_mut(key).unwrap(), patch),
+            Action::Delete { key, uid, .. } => {
+                let Some(object) = self.objects.get_mut(key) else {
+                    assert_eq!(step.accept, Accept::NotFound, "{key:?} is absent");
                     return false;
                 };
-                assert_eq!(object["metadata"]["uid"], json!(uid), "the wrong {target:?}");
+                assert_eq!(object["metadata"]["uid"], json!(uid), "the wrong {key:?}");
                 if object["metadata"].get("finalizers").is_some() {
                     object["metadata"]["deletionTimestamp"] = json!(self.now.to_string());
                 } else {
-                    self.remove(target);
+                    self.remove(key);
                 }
             }
         }
@@ -309,10 +309,10 @@ impl World {
     }
 
     /// Removes an object and, if it is a cluster, what belongs to it.
-    pub(super) fn remove(&mut self, target: &Target) {
-        self.objects.remove(target);
-        if target.kind == Kind::RayCluster {
-            let name = target.name.clone();
+    pub(super) fn remove(&mut self, key: &ObjectKey) {
+        self.objects.remove(key);
+        if key.kind == Kind::RayCluster {
+            let name = key.name.clone();
             self.objects.retain(|other, object| match other.kind {
                 Kind::Pod => object["metadata"]["labels"][CLUSTER] != json!(name),
                 Kind::Service => object["metadata"]["ownerReferences"][0]["name"] != json!(name),
@@ -328,7 +328,7 @@ impl World {
             self.play_cluster(&name);
         }
         let pods: Vec<PodView> = self.all(Kind::Pod).into_iter().map(view).collect();
-        self.objects.retain(|target, _| target.kind != Kind::EndpointSlice);
+        self.objects.retain(|key, _| key.kind != Kind::EndpointSlice);
         for service in self.all(Kind::Service) {
             let service: ServiceView = view(service);
             let selects = |pod: &&PodView| {
@@ -343,7 +343,7 @@ impl World {
                 "metadata": {"name": name, "namespace": "ns", "labels": {"kubernetes.io/service-name": name}},
                 "endpoints": endpoints.collect::<Value>(),
             });
-            self.objects.insert(target(Kind::EndpointSlice, name), slice);
+            self.objects.insert(key(Kind::EndpointSlice, name), slice);
         }
         for (kind, status) in
             [(Kind::Gateway, gateway_status()), (Kind::HttpRoute, route_status(&format!("{}-gateway", self.name())))]
@@ -364,7 +364,7 @@ impl World {
         let (ready, headless) = (!self.stuck.contains(name), self.headless.contains(name));
         for number in 0..=workers {
             let (node_type, serve) = if number == 0 { (HEAD, "false") } else { (WORKER, "true") };
-            let pod = target(Kind::Pod, &format!("{name}-{node_type}-{number}"));
+            let pod = key(Kind::Pod, &format!("{name}-{node_type}-{number}"));
             if self.objects.contains_key(&pod) {
                 continue;
             }
@@ -501,12 +501,12 @@ impl World {
     /// Sends a request to everybody who may get one: how many answer, and who does not.
     pub(super) fn requests(&self) -> (usize, Vec<String>) {
         let mut services = vec![format!("{}-serve-svc", self.name())];
-        if let Some(route) = self.objects.get(&target(Kind::HttpRoute, &format!("{}-httproute", self.name()))) {
+        if let Some(route) = self.objects.get(&key(Kind::HttpRoute, &format!("{}-httproute", self.name()))) {
             let backends = route["spec"]["rules"][0]["backendRefs"].as_array().cloned().unwrap_or_default();
             let used = backends.iter().filter(|backend| backend["weight"] != 0);
             services = used.map(|backend| backend["name"].as_str().unwrap_or_default().to_owned()).collect();
         }
-        let slices = services.iter().filter_map(|name| self.objects.get(&target(Kind::EndpointSlice, name)));
+        let slices = services.iter().filter_map(|name| self.objects.get(&key(Kind::EndpointSlice, name)));
         let endpoints = slices.flat_map(|slice| slice["endpoints"].as_array().cloned().unwrap_or_default());
         let ready = endpoints.filter(|endpoint| endpoint["conditions"]["ready"] == true);
         let pods = self.all(Kind::Pod);
@@ -535,15 +535,15 @@ impl World {
     }
 
     pub(super) fn object(&mut self, kind: Kind, name: &str) -> &mut Value {
-        self.objects.get_mut(&target(kind, name)).unwrap_or_else(|| panic!("no {kind:?} {name}"))
+        self.objects.get_mut(&key(kind, name)).unwrap_or_else(|| panic!("no {kind:?} {name}"))
     }
 
     pub(super) fn all(&self, kind: Kind) -> Vec<Value> {
-        self.objects.iter().filter(|(target, _)| target.kind == kind).map(|(_, object)| object.clone()).collect()
+        self.objects.iter().filter(|(key, _)| key.kind == kind).map(|(_, object)| object.clone()).collect()
     }
 
     pub(super) fn names(&self, kind: Kind) -> Vec<String> {
-        self.objects.keys().filter(|target| target.kind == kind).map(|target| target.name.clone()).collect()
+        self.objects.keys().filter(|key| key.kind == kind).map(|key| key.name.clone()).collect()
     }
 
     pub(super) fn clusters(&self) -> usize {
@@ -575,7 +575,7 @@ impl World {
 
     /// The weights in the route.
     pub(super) fn weights(&self) -> Vec<i64> {
-        let Some(route) = self.objects.get(&target(Kind::HttpRoute, &format!("{}-httproute", self.name()))) else {
+        let Some(route) = self.objects.get(&key(Kind::HttpRoute, &format!("{}-httproute", self.name()))) else {
             return Vec::new();
         };
         let backends = route["spec"]["rules"][0]["backendRefs"].as_array().cloned().unwrap_or_default();
@@ -607,7 +607,7 @@ impl World {
 
     /// The cluster that a Service leads to.
     pub(super) fn leads_to(&self, service: &str) -> String {
-        let found = self.objects.get(&target(Kind::Service, service));
+        let found = self.objects.get(&key(Kind::Service, service));
         found.and_then(|service| service["spec"]["selector"][CLUSTER].as_str()).unwrap_or_default().to_owned()
     }
 
@@ -622,8 +622,8 @@ impl World {
     }
 }
 
-pub(super) fn target(kind: Kind, name: &str) -> Target {
-    Target::new(kind, "ns", name)
+pub(super) fn key(kind: Kind, name: &str) -> ObjectKey {
+    ObjectKey::new(kind, "ns", name)
 }
 
 fn gateway_status() -> Value {

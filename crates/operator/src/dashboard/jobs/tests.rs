@@ -38,8 +38,8 @@ pub(crate) fn client(route: Route) -> Client {
     Client::new(kube("s3cret"), route)
 }
 
-pub(crate) fn target(dashboard: &FakeDashboard) -> Target {
-    Target {
+pub(crate) fn endpoint(dashboard: &FakeDashboard) -> DashboardEndpoint {
+    DashboardEndpoint {
         namespace: "ns".into(),
         address: dashboard.address().to_string(),
         service: "head".into(),
@@ -47,35 +47,35 @@ pub(crate) fn target(dashboard: &FakeDashboard) -> Target {
     }
 }
 
-async fn dashboard() -> (FakeDashboard, Client, Target) {
+async fn dashboard() -> (FakeDashboard, Client, DashboardEndpoint) {
     let dashboard = FakeDashboard::start().await.unwrap();
-    let target = target(&dashboard);
-    (dashboard, client(Route::Direct), target)
+    let endpoint = endpoint(&dashboard);
+    (dashboard, client(Route::Direct), endpoint)
 }
 
 #[tokio::test]
 async fn a_job_from_submission_to_deletion() {
-    let (dashboard, client, target) = dashboard().await;
-    let error = info(&client, &target, "train").await.unwrap_err();
+    let (dashboard, client, endpoint) = dashboard().await;
+    let error = info(&client, &endpoint, "train").await.unwrap_err();
     assert_eq!(error.to_string(), "Job train does not exist on the cluster");
     let body = json!({"entrypoint": "python x.py", "submission_id": "train"});
-    assert_eq!(submit(&client, &target, &body).await.unwrap(), "train");
-    assert_eq!(info(&client, &target, "train").await.unwrap().status, "PENDING");
-    let error = submit(&client, &target, &body).await.unwrap_err().to_string();
+    assert_eq!(submit(&client, &endpoint, &body).await.unwrap(), "train");
+    assert_eq!(info(&client, &endpoint, "train").await.unwrap().status, "PENDING");
+    let error = submit(&client, &endpoint, &body).await.unwrap_err().to_string();
     assert_eq!(error, "submission ID 'train' already used, Please use a different submission_id");
-    assert_eq!(logs(&client, &target, "train").await.unwrap(), "");
-    assert_eq!(logs(&client, &target, "other").await.unwrap(), "");
-    stop(&client, &target, "train").await.unwrap();
-    assert_eq!(info(&client, &target, "train").await.unwrap().status, "STOPPED");
-    delete(&client, &target, "train").await.unwrap();
-    delete(&client, &target, "train").await.unwrap();
-    assert!(matches!(info(&client, &target, "train").await, Err(JobError::NotFound(_))));
+    assert_eq!(logs(&client, &endpoint, "train").await.unwrap(), "");
+    assert_eq!(logs(&client, &endpoint, "other").await.unwrap(), "");
+    stop(&client, &endpoint, "train").await.unwrap();
+    assert_eq!(info(&client, &endpoint, "train").await.unwrap().status, "STOPPED");
+    delete(&client, &endpoint, "train").await.unwrap();
+    delete(&client, &endpoint, "train").await.unwrap();
+    assert!(matches!(info(&client, &endpoint, "train").await, Err(JobError::NotFound(_))));
     assert_eq!(dashboard.writes()[0].body, body);
 }
 
 #[tokio::test]
 async fn edge_57_what_is_no_job_info_is_an_error() {
-    let (dashboard, client, target) = dashboard().await;
+    let (dashboard, client, endpoint) = dashboard().await;
     dashboard.set_job("train", &json!({"status": "RUNNING"}));
     let wrong = [
         (500, "out of order", "GetJobInfo fail: 500 Internal Server Error out of order"),
@@ -88,78 +88,78 @@ async fn edge_57_what_is_no_job_info_is_an_error() {
     ];
     for (status, body, expect) in wrong {
         dashboard.set_mode(Mode::Answers(status, body.to_owned()));
-        assert_eq!(info(&client, &target, "train").await.unwrap_err().to_string(), expect);
+        assert_eq!(info(&client, &endpoint, "train").await.unwrap_err().to_string(), expect);
     }
     dashboard.set_mode(Mode::Broken);
-    assert!(matches!(info(&client, &target, "train").await, Err(JobError::NoAnswer(_))));
+    assert!(matches!(info(&client, &endpoint, "train").await, Err(JobError::NoAnswer(_))));
     dashboard.set_mode(Mode::Up);
-    assert_eq!(info(&client, &target, "train").await.unwrap().status, "RUNNING");
+    assert_eq!(info(&client, &endpoint, "train").await.unwrap().status, "RUNNING");
 }
 
 #[tokio::test]
 async fn submissions_that_are_refused_say_why() {
-    let (dashboard, client, target) = dashboard().await;
+    let (dashboard, client, endpoint) = dashboard().await;
     dashboard.set_mode(Mode::Answers(400, "bad runtime_env".to_owned()));
-    let error = submit(&client, &target, &json!({})).await.unwrap_err().to_string();
+    let error = submit(&client, &endpoint, &json!({})).await.unwrap_err().to_string();
     assert_eq!(error, "SubmitJob fail: 400 Bad Request bad runtime_env");
     dashboard.set_mode(Mode::Answers(200, "no JSON".to_owned()));
-    assert_eq!(submit(&client, &target, &json!({})).await.unwrap_err().to_string(), "SubmitJob fail: no JSON");
+    assert_eq!(submit(&client, &endpoint, &json!({})).await.unwrap_err().to_string(), "SubmitJob fail: no JSON");
 }
 
 #[tokio::test]
 async fn edge_58_stopping() {
-    let (dashboard, client, target) = dashboard().await;
-    stop(&client, &target, "unknown").await.unwrap();
+    let (dashboard, client, endpoint) = dashboard().await;
+    stop(&client, &endpoint, "unknown").await.unwrap();
     dashboard.set_mode(Mode::RefusesWrites(200, "{\"stopped\": false}".to_owned()));
     dashboard.set_job("train", &json!({"status": "SUCCEEDED"}));
-    stop(&client, &target, "train").await.unwrap();
+    stop(&client, &endpoint, "train").await.unwrap();
     dashboard.set_job("train", &json!({"status": "RUNNING"}));
-    let error = stop(&client, &target, "train").await.unwrap_err().to_string();
+    let error = stop(&client, &endpoint, "train").await.unwrap_err().to_string();
     assert_eq!(error, "failed to stop job: its status is RUNNING");
     dashboard.set_mode(Mode::RefusesWrites(500, "no".to_owned()));
-    let error = stop(&client, &target, "train").await.unwrap_err().to_string();
+    let error = stop(&client, &endpoint, "train").await.unwrap_err().to_string();
     assert_eq!(error, "failed to stop job: 500 Internal Server Error no");
 }
 
 #[tokio::test]
 async fn tokens_come_from_the_secret_and_are_looked_up_again_when_refused() {
-    let (dashboard, client, mut target) = dashboard().await;
+    let (dashboard, client, mut endpoint) = dashboard().await;
     dashboard.set_job("train", &json!({"status": "RUNNING"}));
     dashboard.require_token("s3cret");
-    assert!(info(&client, &target, "train").await.unwrap_err().to_string().contains("401"));
-    target.token_secret = Some("token".into());
-    assert_eq!(info(&client, &target, "train").await.unwrap().status, "RUNNING");
+    assert!(info(&client, &endpoint, "train").await.unwrap_err().to_string().contains("401"));
+    endpoint.token_secret = Some("token".into());
+    assert_eq!(info(&client, &endpoint, "train").await.unwrap().status, "RUNNING");
     assert_eq!(dashboard.asked().last().unwrap().authorization.as_deref(), Some("Bearer s3cret"));
     dashboard.require_token("another");
-    assert!(info(&client, &target, "train").await.unwrap_err().to_string().contains("403"));
+    assert!(info(&client, &endpoint, "train").await.unwrap_err().to_string().contains("403"));
     dashboard.require_token("s3cret");
-    assert_eq!(info(&client, &target, "train").await.unwrap().status, "RUNNING");
+    assert_eq!(info(&client, &endpoint, "train").await.unwrap().status, "RUNNING");
 
-    target.token_secret = Some("missing".into());
-    let error = info(&client, &target, "train").await.unwrap_err().to_string();
+    endpoint.token_secret = Some("missing".into());
+    let error = info(&client, &endpoint, "train").await.unwrap_err().to_string();
     assert_eq!(error, "failed to get auth secret ns/missing: no such thing");
-    target.token_secret = Some("empty".into());
-    let error = info(&client, &target, "train").await.unwrap_err().to_string();
+    endpoint.token_secret = Some("empty".into());
+    let error = info(&client, &endpoint, "train").await.unwrap_err().to_string();
     assert_eq!(error, "auth token key '\"auth_token\"' not found in secret ns/empty");
 }
 
 #[tokio::test]
 async fn through_the_api_servers_proxy() {
     let dashboard = FakeDashboard::start().await.unwrap();
-    let (client, mut target) = (client(Route::ApiServerProxy), target(&dashboard));
-    assert_eq!(info(&client, &target, "known").await.unwrap().status, "RUNNING");
-    assert!(matches!(info(&client, &target, "unknown").await, Err(JobError::NotFound(_))));
+    let (client, mut endpoint) = (client(Route::ApiServerProxy), endpoint(&dashboard));
+    assert_eq!(info(&client, &endpoint, "known").await.unwrap().status, "RUNNING");
+    assert!(matches!(info(&client, &endpoint, "unknown").await, Err(JobError::NotFound(_))));
     // A Service that is not there says nothing about the job.
-    target.service = "gone".into();
-    assert!(matches!(info(&client, &target, "known").await, Err(JobError::Info(_))));
+    endpoint.service = "gone".into();
+    assert!(matches!(info(&client, &endpoint, "known").await, Err(JobError::Info(_))));
     assert!(dashboard.asked().is_empty());
 }
 
 #[tokio::test]
 async fn a_dashboard_has_two_seconds() {
-    let (dashboard, client, target) = dashboard().await;
+    let (dashboard, client, endpoint) = dashboard().await;
     dashboard.set_mode(Mode::Slow(Duration::from_secs(30)));
-    let error = info(&client, &target, "train").await.unwrap_err().to_string();
+    let error = info(&client, &endpoint, "train").await.unwrap_err().to_string();
     assert_eq!(error, "no answer within 2 s");
 }
 

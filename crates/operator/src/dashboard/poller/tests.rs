@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::dashboard::client::Route;
-use crate::dashboard::jobs::tests::{client, target};
+use crate::dashboard::jobs::tests::{client, endpoint};
 use crate::queue::Next;
 use manta_logic::action::Kind;
 use manta_logic::job::dashboard::{Answer, Ask, Dashboard, Stop, Watch};
@@ -24,7 +24,7 @@ impl Desk {
     }
 
     /// Waits until what is known about an object fulfils a condition; every answer wakes the queue.
-    async fn until(&self, owner: &Target, come: impl Fn(&Dashboard) -> bool) -> Dashboard {
+    async fn until(&self, owner: &ObjectKey, come: impl Fn(&Dashboard) -> bool) -> Dashboard {
         let waiting = async {
             loop {
                 if let Some(known) = self.pollers.known(owner).filter(|known| come(known)) {
@@ -44,12 +44,12 @@ impl Desk {
     }
 }
 
-fn owner(name: &str) -> Target {
-    Target::new(Kind::RayJob, "ns", name)
+fn owner(name: &str) -> ObjectKey {
+    ObjectKey::new(Kind::RayJob, "ns", name)
 }
 
 fn watch(dashboard: &FakeDashboard, id: &str, ask: Ask) -> Watch {
-    Watch { target: target(dashboard), job_id: id.to_owned(), ask, fresher_than: None }
+    Watch { endpoint: endpoint(dashboard), job_id: id.to_owned(), ask, fresher_than: None }
 }
 
 fn has_status<'a>(status: &'a str) -> impl Fn(&Dashboard) -> bool + 'a {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::dashboard::client::Route;
-use crate::dashboard::jobs::tests::{client, target};
+use crate::dashboard::jobs::tests::{client, endpoint};
 use manta_logic::service::dashboard::{Config, Proxy};
 use manta_testkit::{DashboardMode as Mode, FakeDashboard};
 use serde_json::json;
@@ -16,7 +16,7 @@ fn watch(dashboard: &FakeDashboard, put: Option<Put>) -> Watch {
         ip: address.ip().to_string(),
         port: address.port().into(),
     };
-    let cluster = ClusterWatch { cluster: "c1".into(), dashboard: Some(target(dashboard)), put, proxy: Some(proxy) };
+    let cluster = ClusterWatch { cluster: "c1".into(), dashboard: Some(endpoint(dashboard)), put, proxy: Some(proxy) };
     Watch { clusters: vec![cluster] }
 }
 
@@ -35,10 +35,10 @@ async fn round(watch: &Watch, known: &mut Known) -> (bool, bool) {
 #[tokio::test]
 async fn edge_25_what_cannot_be_read() {
     let dashboard = FakeDashboard::start().await.unwrap();
-    let (client, target) = (client(Route::Direct), target(&dashboard));
+    let (client, endpoint) = (client(Route::Direct), endpoint(&dashboard));
     let check = async |status: u16, body: &str, expect: &str| {
         dashboard.set_mode(Mode::Answers(status, body.to_owned()));
-        let said = details(&client, &target).await;
+        let said = details(&client, &endpoint).await;
         let said =
             said.map_or_else(|error| error.to_string(), |details| format!("{} apps", details.applications.len()));
         assert_eq!(said, expect);
@@ -52,12 +52,12 @@ async fn edge_25_what_cannot_be_read() {
     let asked = dashboard.asked();
     assert!(asked.iter().all(|asked| asked.path.contains("api_type=declarative")), "{asked:?}");
 
-    let nowhere = manta_logic::job::dashboard::Target { address: "://x".to_owned(), ..target.clone() };
+    let nowhere = manta_logic::job::dashboard::DashboardEndpoint { address: "://x".to_owned(), ..endpoint.clone() };
     let error = details(&client, &nowhere).await.unwrap_err().to_string();
     assert!(error.starts_with("failed to get serve details: failed to parse dashboard URL: "), "{error}");
     dashboard.set_mode(Mode::Slow(std::time::Duration::from_secs(60)));
     let patient = crate::dashboard::Client::direct(None, std::time::Duration::from_millis(50));
-    let error = details(&patient, &target).await.unwrap_err();
+    let error = details(&patient, &endpoint).await.unwrap_err();
     assert!(matches!(error, ServeError::Unread(NoAnswer::TimeOut(_))), "the cause is kept: {error:?}");
 }
 
@@ -65,14 +65,14 @@ async fn edge_25_what_cannot_be_read() {
 async fn edge_26_tokens_go_along() {
     let dashboard = FakeDashboard::start().await.unwrap();
     dashboard.require_token("secret");
-    let target = target(&dashboard);
+    let endpoint = endpoint(&dashboard);
     let with = |token: Option<&str>| {
         crate::dashboard::Client::direct(token.map(str::to_owned), std::time::Duration::from_secs(5))
     };
-    let error = details(&with(None), &target).await.unwrap_err().to_string();
+    let error = details(&with(None), &endpoint).await.unwrap_err().to_string();
     assert!(error.contains("GetServeDetails fail: 401 Unauthorized"), "{error}");
-    submit(&with(Some("secret")), &target, &json!({"applications": [{"name": "a"}]})).await.unwrap();
-    assert_eq!(details(&with(Some("secret")), &target).await.unwrap().applications.len(), 1);
+    submit(&with(Some("secret")), &endpoint, &json!({"applications": [{"name": "a"}]})).await.unwrap();
+    assert_eq!(details(&with(Some("secret")), &endpoint).await.unwrap().applications.len(), 1);
     let sent = dashboard.asked().into_iter().filter_map(|asked| asked.authorization).collect::<Vec<_>>();
     assert_eq!(sent, ["Bearer secret", "Bearer secret"]);
 }
@@ -97,7 +97,7 @@ async fn a_configuration_is_submitted_once_and_again_when_it_is_lost() {
     assert_eq!(dashboard.serve_config().unwrap()["target_capacity"], 50);
 
     let empty = json!({"applications": []});
-    submit(&client(Route::Direct), &target(&dashboard), &empty).await.unwrap();
+    submit(&client(Route::Direct), &endpoint(&dashboard), &empty).await.unwrap();
     round(&wanted, &mut known).await;
     assert_eq!(dashboard.serve_config().unwrap()["applications"][0]["name"], "a");
     assert!(known["c1"].put.as_ref().is_some_and(|put| !put.only_capacity));
@@ -118,7 +118,7 @@ async fn refusals_and_silence_are_known() {
     assert_eq!(known["c1"].proxy, Some(("u".into(), false)));
 
     dashboard.set_mode(Mode::Answers(500, "out of order".into()));
-    let error = submit(&client(Route::Direct), &target(&dashboard), &json!({})).await.unwrap_err();
+    let error = submit(&client(Route::Direct), &endpoint(&dashboard), &json!({})).await.unwrap_err();
     assert_eq!(error.to_string(), "UpdateDeployments fail: 500 Internal Server Error out of order");
 
     let wanted_again = watch(&dashboard, Some(put("a", None)));
