@@ -1,9 +1,10 @@
 //! What a plan asks the operator to do, as data.
 //!
-//! A [`Plan`](crate::cluster::Plan) holds [`Stage`]s. Stages run in order; the actions of one stage
-//! are independent and may run side by side; the first stage with a failure is the last one to run.
+//! A [`Plan`](crate::plan::Plan) holds [`Stage`]s. Stages run in order; the steps of one stage are
+//! independent and may run side by side; a stage with a failure is the last one of its controller.
 //! Names, times and suffixes are already chosen: nothing is left to whoever carries a plan out.
 
+use crate::dashboard::{DashboardEndpoint, RayRequest};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -89,6 +90,14 @@ impl Kind {
     }
 }
 
+impl Kind {
+    /// Returns the kind of ours with this name.
+    pub fn of_ray(name: &str) -> Option<Self> {
+        let kinds = [Kind::RayCluster, Kind::RayJob, Kind::RayService, Kind::RayCronJob];
+        kinds.into_iter().find(|kind| kind.resource().kind == name)
+    }
+}
+
 impl Resource {
     /// `apiVersion` as it stands in a manifest.
     pub fn api_version(&self) -> String {
@@ -117,39 +126,46 @@ impl ObjectKey {
 /// printed, and randomness none in a decision.
 pub const DRAWN_WHEN_WRITTEN: &str = "<drawn when written>";
 
-/// One write.
+/// One write, to the API server or to Ray.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Make an object. `body` is the whole object, `metadata.name` included.
+    /// Creates an object. `body` is the whole object, `metadata.name` included.
     Create { key: ObjectKey, body: Body },
-    /// Replace an object; `body` carries the `metadata.resourceVersion` that was seen.
+    /// Replaces an object; `body` carries the `metadata.resourceVersion` that was seen.
     Replace { key: ObjectKey, body: Body },
-    /// Change some fields by JSON merge patch. With a `resourceVersion` in it, only what was seen.
+    /// Changes some fields by JSON merge patch. With a `resourceVersion` in it, only the version that was seen.
     Merge { key: ObjectKey, patch: Box<Value> },
-    /// Delete exactly the object that was seen. `force` skips the grace period (a Pod whose node is dead).
+    /// Deletes exactly the object that was seen. `force` skips the grace period (a Pod whose node is dead).
     Delete { key: ObjectKey, uid: String, force: bool },
+    /// Sends a request to the Ray of a RayCluster.
+    Ray { key: ObjectKey, endpoint: DashboardEndpoint, request: RayRequest },
 }
 
 impl Action {
-    /// What the action is about.
+    /// Returns the object that the action is about; for Ray the RayCluster.
     pub fn key(&self) -> &ObjectKey {
         match self {
             Action::Create { key, .. }
             | Action::Replace { key, .. }
             | Action::Merge { key, .. }
-            | Action::Delete { key, .. } => key,
+            | Action::Delete { key, .. }
+            | Action::Ray { key, .. } => key,
         }
     }
-}
 
-/// Makes an object that Kubernetes defines.
-pub fn create<T: Serialize>(key: ObjectKey, object: &T) -> Action {
-    Action::Create { key, body: Body::of(object) }
-}
+    /// Returns whether the action is for Ray.
+    pub fn is_ray(&self) -> bool {
+        matches!(self, Action::Ray { .. })
+    }
 
-/// Replaces an object that Kubernetes defines.
-pub fn replace<T: Serialize>(key: ObjectKey, object: &T) -> Action {
-    Action::Replace { key, body: Body::of(object) }
+    /// Returns the `action` of events about it.
+    fn event_action(&self) -> &'static str {
+        match self {
+            Action::Create { .. } => "Create",
+            Action::Delete { .. } => "Delete",
+            Action::Replace { .. } | Action::Merge { .. } | Action::Ray { .. } => "Update",
+        }
+    }
 }
 
 /// A whole object as JSON text.
@@ -212,20 +228,27 @@ pub struct Step {
     pub action: Action,
     /// Why, in words that a log, an event or `explain` can show.
     pub why: String,
-    /// The event when it has been done.
+    /// The event when it succeeds.
     pub done: Option<Event>,
-    /// The event when it failed; the error's text is appended to the note.
+    /// The event when it fails; the error's text is appended to the note.
     pub failed: Option<Event>,
-    /// The answer of the API server that counts as done, without event.
+    /// The error that counts as success, without event.
     pub accept: Accept,
     /// How a failure shows in the status, e.g. `FailedCreateHeadPod`.
     pub failure_reason: Option<&'static str>,
-    /// Which group's count the action changes; such actions are remembered until the watch shows them.
-    pub group: Option<String>,
+    /// Whose count the action changes; such actions are remembered until the watch shows them.
+    pub pods_of: Option<PodsOf>,
+}
+
+/// The Pods that are counted together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodsOf {
+    Head,
+    Group(String),
 }
 
 impl Step {
-    /// An action without events that accepts no error.
+    /// Returns a step without events that accepts no error.
     pub fn new(action: Action, why: impl Into<String>) -> Self {
         Self {
             action,
@@ -234,37 +257,74 @@ impl Step {
             failed: None,
             accept: Accept::Nothing,
             failure_reason: None,
-            group: None,
+            pods_of: None,
         }
     }
 
-    /// With the event to publish when it has been done.
+    /// Creates an object.
+    pub fn create<T: Serialize>(key: ObjectKey, object: &T, why: impl Into<String>) -> Self {
+        Self::new(Action::Create { key, body: Body::of(object) }, why)
+    }
+
+    /// Replaces an object.
+    pub fn replace<T: Serialize>(key: ObjectKey, object: &T, why: impl Into<String>) -> Self {
+        Self::new(Action::Replace { key, body: Body::of(object) }, why)
+    }
+
+    /// Changes some fields of an object.
+    pub fn merge(key: ObjectKey, patch: Value, why: impl Into<String>) -> Self {
+        Self::new(Action::Merge { key, patch: Box::new(patch) }, why)
+    }
+
+    /// Deletes the object with this UID; one that is gone counts as deleted.
+    pub fn delete(key: ObjectKey, uid: &str, why: impl Into<String>) -> Self {
+        Self::new(Action::Delete { key, uid: uid.to_owned(), force: false }, why).accept(Accept::NotFound)
+    }
+
+    /// Deletes the object with this UID without waiting for its grace period.
+    pub fn force_delete(key: ObjectKey, uid: &str, why: impl Into<String>) -> Self {
+        Self::new(Action::Delete { key, uid: uid.to_owned(), force: true }, why).accept(Accept::NotFound)
+    }
+
+    /// Publishes this event when the step succeeds.
     pub fn done(mut self, event: Event) -> Self {
         self.done = Some(event);
         self
     }
 
-    /// With the event to publish when it failed.
+    /// Publishes this event when the step fails.
     pub fn failed(mut self, event: Event) -> Self {
         self.failed = Some(event);
         self
     }
 
-    /// With an answer that counts as done.
+    /// Publishes a normal event when the step succeeds.
+    pub fn on_success(self, reason: &'static str, note: impl Into<String>) -> Self {
+        let action = self.action.event_action();
+        self.done(Event::normal(reason, action, note))
+    }
+
+    /// Publishes a warning when the step fails.
+    pub fn on_failure(self, reason: &'static str, note: impl Into<String>) -> Self {
+        let action = self.action.event_action();
+        self.failed(Event::warning(reason, action, note))
+    }
+
+    /// Takes an error for success.
     pub fn accept(mut self, accept: Accept) -> Self {
         self.accept = accept;
         self
     }
 
-    /// With the reason that a failure has in the status.
+    /// Shows a failure in the status with this reason.
     pub fn failure_reason(mut self, reason: &'static str) -> Self {
         self.failure_reason = Some(reason);
         self
     }
 
-    /// As a change of the Pods of a group.
-    pub fn in_group(mut self, group: &str) -> Self {
-        self.group = Some(group.to_owned());
+    /// Counts among these Pods.
+    pub fn counts_among(mut self, pods: PodsOf) -> Self {
+        self.pods_of = Some(pods);
         self
     }
 }
@@ -277,12 +337,37 @@ pub enum Accept {
     NotFound,
 }
 
-/// Actions that do not depend on each other.
-pub type Stage = Vec<Step>;
+/// Steps of one controller that do not depend on each other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stage {
+    pub controller: &'static str,
+    pub steps: Vec<Step>,
+}
+
+impl Stage {
+    /// Returns a stage whose events name this controller.
+    pub fn new(controller: &'static str, mut steps: Vec<Step>) -> Self {
+        for event in steps.iter_mut().flat_map(|step| [&mut step.done, &mut step.failed]).flatten() {
+            event.controller = controller;
+        }
+        Self { controller, steps }
+    }
+}
+
+impl<'a> IntoIterator for &'a Stage {
+    type Item = &'a Step;
+    type IntoIter = std::slice::Iter<'a, Step>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.steps.iter()
+    }
+}
 
 /// An event to publish about the object that was planned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
+    /// The controller that reports it, e.g. `raycluster-controller`; the planner fills it in.
+    pub controller: &'static str,
     pub kind: EventKind,
     pub reason: &'static str,
     pub action: &'static str,
@@ -299,42 +384,13 @@ pub enum EventKind {
 impl Event {
     /// Good news.
     pub fn normal(reason: &'static str, action: &'static str, note: impl Into<String>) -> Self {
-        Self { kind: EventKind::Normal, reason, action, note: note.into() }
+        Self { controller: "", kind: EventKind::Normal, reason, action, note: note.into() }
     }
 
     /// Bad news.
     pub fn warning(reason: &'static str, action: &'static str, note: impl Into<String>) -> Self {
-        Self { kind: EventKind::Warning, reason, action, note: note.into() }
+        Self { controller: "", kind: EventKind::Warning, reason, action, note: note.into() }
     }
-}
-
-/// What became of a plan's stages.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outcome {
-    /// The objects that were created, with the answer of the API server.
-    pub created: Vec<ObjectKey>,
-    /// The first failure; later stages were not tried.
-    pub failure: Option<Failure>,
-}
-
-/// An action that failed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Failure {
-    /// [`Step::failure_reason`] of the action.
-    pub reason: Option<&'static str>,
-    /// The API server's message.
-    pub error: String,
-}
-
-/// When the object must be looked at again, if nothing happens before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wake {
-    /// Only when something changes.
-    OnChange,
-    /// At this time at the latest.
-    At(jiff::Timestamp),
-    /// After the back-off for failed passes.
-    BackOff,
 }
 
 #[cfg(test)]

@@ -9,14 +9,21 @@ pub mod action;
 pub mod admission;
 pub mod build;
 pub mod cluster;
+pub mod conditions;
 pub mod config;
 pub mod cronjob;
+pub mod dashboard;
+#[cfg(test)]
+mod fake_api;
+mod finalizer;
 pub mod go;
 pub mod go_shape;
 pub mod hash;
 pub mod job;
 pub mod labels;
 pub mod names;
+pub mod pass;
+pub mod plan;
 #[cfg(test)]
 mod properties;
 pub mod quantity;

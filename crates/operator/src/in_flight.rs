@@ -1,18 +1,19 @@
 //! Writes that were acknowledged but have not come back through a watch.
 //!
-//! A cache lags behind. What it does not show yet is kept here and is part of what is observed, so
-//! that no plan makes a second Pod or deletes a wrong one.
+//! A cache lags behind. Writes that it does not show yet are remembered here and are part of what is observed, so
+//! that no plan creates a second Pod or deletes a wrong one.
 
-use crate::stores::lock;
-use manta_logic::action::ObjectKey;
+use crate::lock::lock;
+use jiff::{SignedDuration, Timestamp};
+use manta_logic::action::{ObjectKey, PodsOf};
 use manta_logic::cluster::InFlight;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// After this time a creation that no watch has shown is believed lost, e.g. deleted at once by someone.
-const BELIEVED: Duration = Duration::from_secs(30);
+/// After this time a write that no watch has shown is taken for lost, e.g. undone at once by someone.
+const LOST_AFTER: Duration = Duration::from_secs(30);
 
 /// The writes in flight of all objects, by the object whose plan asked for them.
 #[derive(Default)]
@@ -35,7 +36,7 @@ struct StatusWritten {
 
 struct Creating {
     key: ObjectKey,
-    group: Option<String>,
+    pods_of: Option<PodsOf>,
     uid: String,
     since: Instant,
 }
@@ -45,64 +46,76 @@ struct Deleting {
     uid: String,
 }
 
+impl Writes {
+    /// Returns how long until the oldest write is taken for lost.
+    fn expiry(&self) -> Option<Duration> {
+        let created = self.creating.iter().map(|creating| creating.since);
+        let oldest = created.chain(self.status.as_ref().map(|written| written.since)).min()?;
+        Some((oldest + LOST_AFTER).saturating_duration_since(Instant::now()))
+    }
+}
+
 /// What a cache shows of an object.
 pub(crate) enum Shown {
     Absent,
     /// There, with this UID.
     Alive(String),
-    /// There and on its way out.
-    Leaving,
+    /// There and terminating.
+    Terminating,
 }
 
 impl InFlightWrites {
-    /// An object was created.
-    pub(crate) fn created(&self, owner: &ObjectKey, key: &ObjectKey, group: Option<&str>, uid: String) {
+    /// Remembers that an object was created.
+    pub(crate) fn created(&self, owner: &ObjectKey, key: &ObjectKey, pods_of: Option<PodsOf>, uid: String) {
         lock(&self.by_owner).entry(owner.clone()).or_default().creating.push(Creating {
             key: key.clone(),
-            group: group.map(str::to_owned),
+            pods_of,
             uid,
             since: Instant::now(),
         });
     }
 
-    /// An object was deleted.
+    /// Remembers that an object was deleted.
     pub(crate) fn deleted(&self, owner: &ObjectKey, key: &ObjectKey, uid: &str) {
         let deleting = Deleting { key: key.clone(), uid: uid.to_owned() };
         lock(&self.by_owner).entry(owner.clone()).or_default().deleting.push(deleting);
     }
 
-    /// The owner's status was written onto this version of it.
+    /// Remembers that the owner's status was written onto this version of it.
     pub(crate) fn wrote_status(&self, owner: &ObjectKey, onto: &str) {
         let status = StatusWritten { onto: onto.to_owned(), since: Instant::now() };
         lock(&self.by_owner).entry(owner.clone()).or_default().status = Some(status);
     }
 
-    /// Whether the cache still shows the version that a status was written onto: whatever is decided
+    /// Returns whether the cache still shows the version that a status was written onto: whatever is decided
     /// from it would be refused.
     pub(crate) fn is_outdated(&self, owner: &ObjectKey, version: &str) -> bool {
         let mut by_owner = lock(&self.by_owner);
         let Some(writes) = by_owner.get_mut(owner) else { return false };
-        let outdated =
-            writes.status.as_ref().is_some_and(|written| written.onto == version && written.since.elapsed() < BELIEVED);
+        let outdated = writes
+            .status
+            .as_ref()
+            .is_some_and(|written| written.onto == version && written.since.elapsed() < LOST_AFTER);
         if !outdated {
             writes.status = None;
         }
         outdated
     }
 
-    /// What is still in flight for an owner, given what the caches show; the rest is forgotten.
-    pub(crate) fn of(&self, owner: &ObjectKey, shown: impl Fn(&ObjectKey) -> Shown) -> InFlight {
+    /// Returns what is still in flight for an owner, given what the caches show; the rest is forgotten.
+    pub(crate) fn of(&self, owner: &ObjectKey, now: Timestamp, shown: impl Fn(&ObjectKey) -> Shown) -> InFlight {
         let mut by_owner = lock(&self.by_owner);
         let Some(writes) = by_owner.get_mut(owner) else { return InFlight::default() };
         writes.creating.retain(|creating| {
-            let visible = matches!(shown(&creating.key), Shown::Leaving)
+            let visible = matches!(shown(&creating.key), Shown::Terminating)
                 || matches!(shown(&creating.key), Shown::Alive(uid) if uid == creating.uid);
-            !visible && creating.since.elapsed() < BELIEVED
+            !visible && creating.since.elapsed() < LOST_AFTER
         });
         writes.deleting.retain(|deleting| matches!(shown(&deleting.key), Shown::Alive(uid) if uid == deleting.uid));
         let in_flight = InFlight {
-            creating: writes.creating.iter().map(|of| (of.key.clone(), of.group.clone())).collect(),
+            creating: writes.creating.iter().map(|of| (of.key.clone(), of.pods_of.clone())).collect(),
             deleting: writes.deleting.iter().map(|of| of.uid.clone()).collect(),
+            expires: writes.expiry().and_then(|wait| now.checked_add(SignedDuration::try_from(wait).ok()?).ok()),
         };
         if writes.creating.is_empty() && writes.deleting.is_empty() && writes.status.is_none() {
             by_owner.remove(owner);
@@ -110,16 +123,7 @@ impl InFlightWrites {
         in_flight
     }
 
-    /// When the oldest write in flight stops being believed: then a pass is due.
-    pub(crate) fn expiry(&self, owner: &ObjectKey) -> Option<Duration> {
-        let by_owner = lock(&self.by_owner);
-        let writes = by_owner.get(owner)?;
-        let created = writes.creating.iter().map(|creating| creating.since);
-        let oldest = created.chain(writes.status.as_ref().map(|written| written.since)).min()?;
-        Some((oldest + BELIEVED).saturating_duration_since(Instant::now()))
-    }
-
-    /// The owner is gone.
+    /// Forgets an owner that is gone.
     pub(crate) fn forget(&self, owner: &ObjectKey) {
         lock(&self.by_owner).remove(owner);
     }
@@ -137,16 +141,26 @@ mod tests {
         ObjectKey::new(Kind::Pod, "default", "demo-head-x")
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_creation_is_believed_until_it_is_seen_or_too_old() {
-        let writes = InFlightWrites::default();
-        writes.created(&owner(), &pod(), Some("g"), "1".into());
-        assert!(writes.of(&owner(), |_| Shown::Absent).is_creating_in("g"));
-        assert!(!writes.of(&owner(), |_| Shown::Alive("1".into())).is_creating_in("g"));
+    fn group() -> Option<PodsOf> {
+        Some(PodsOf::Group("g".to_owned()))
+    }
 
-        writes.created(&owner(), &pod(), Some("g"), "1".into());
-        tokio::time::advance(BELIEVED).await;
-        assert_eq!(writes.of(&owner(), |_| Shown::Absent), InFlight::default());
+    fn in_flight(writes: &InFlightWrites, shown: impl Fn(&ObjectKey) -> Shown) -> InFlight {
+        writes.of(&owner(), Timestamp::UNIX_EPOCH, shown)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_creation_is_in_flight_until_it_is_seen_or_lost() {
+        let writes = InFlightWrites::default();
+        writes.created(&owner(), &pod(), group(), "1".into());
+        let seen = in_flight(&writes, |_| Shown::Absent);
+        assert!(seen.is_creating_in("g") && !seen.is_creating_head());
+        assert_eq!(seen.expires, Some("1970-01-01T00:00:30Z".parse().unwrap()));
+        assert!(!in_flight(&writes, |_| Shown::Alive("1".into())).is_creating_in("g"));
+
+        writes.created(&owner(), &pod(), group(), "1".into());
+        tokio::time::advance(LOST_AFTER).await;
+        assert_eq!(in_flight(&writes, |_| Shown::Absent), InFlight::default());
     }
 
     #[tokio::test(start_paused = true)]
@@ -157,8 +171,7 @@ mod tests {
         assert!(writes.is_outdated(&owner(), "7"));
         assert!(!writes.is_outdated(&owner(), "8"));
         writes.wrote_status(&owner(), "8");
-        assert_eq!(writes.expiry(&owner()), Some(BELIEVED));
-        tokio::time::advance(BELIEVED).await;
+        tokio::time::advance(LOST_AFTER).await;
         assert!(!writes.is_outdated(&owner(), "8"), "a write that no watch ever shows is given up");
     }
 
@@ -167,12 +180,12 @@ mod tests {
         let writes = InFlightWrites::default();
         let check = |shown: fn(&ObjectKey) -> Shown, expect: usize| {
             writes.deleted(&owner(), &pod(), "1");
-            assert_eq!(writes.of(&owner(), shown).deleting.len(), expect);
+            assert_eq!(in_flight(&writes, shown).deleting.len(), expect);
             writes.forget(&owner());
         };
         check(|_| Shown::Alive("1".into()), 1);
         check(|_| Shown::Alive("2".into()), 0);
-        check(|_| Shown::Leaving, 0);
+        check(|_| Shown::Terminating, 0);
         check(|_| Shown::Absent, 0);
     }
 }

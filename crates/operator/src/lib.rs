@@ -1,34 +1,38 @@
-//! The operator: watches, observes, plans, acts. A library, so that local mode runs it in process.
+//! The operator: watches, observes, plans, executes. A library, so that local mode runs it in process.
 //!
 //! ```text
-//! API server ──watch──▶ stores ─observe▶ Observed ─plan▶ Plan ──act──▶ API server
-//!                         │                (pure)          │ (the only writer)
-//!                         └────wake────▶ queue             └─settle─▶ status, events
+//! API server ──watch──▶ stores ─observe▶ Observed ─plan▶ Plan ──execute──▶ API server, Ray
+//! Ray dashboard ─poll─▶   │   (memory)            (pure)  │
+//!                         └────wake────▶ queue            └──▶ status, events
 //! ```
 
-pub mod act;
+mod api_request;
 pub mod args;
 pub mod clock;
-pub mod controllers;
+mod concurrency_limit;
+mod context;
+mod controllers;
 pub mod dashboard;
 pub mod events;
+mod execute;
+mod existence_cache;
 mod in_flight;
-mod kept;
 pub mod leader;
-mod look_up;
+mod lock;
 pub mod metrics;
 mod observe;
+mod owners;
 pub mod platform;
 mod probes;
 pub mod process;
 pub mod queue;
-mod room;
+mod raw_object;
 pub mod run;
 mod status_writer;
 pub mod stores;
 mod token;
+mod watched_object;
 mod watches;
 mod webhooks;
-mod wire;
 
-pub use run::{Operator, Settings, run};
+pub use run::{Settings, run};

@@ -1,12 +1,15 @@
 //! The operator as a process: its servers, its leadership, and its patience with the API server.
 
 use crate::args::{Process, gates};
+use crate::leader::fence::Fence;
 use crate::leader::{Candidate, Lost};
-use crate::metrics::{Telemetry, client};
+use crate::metrics::client::Counting;
+use crate::metrics::{Metrics, Telemetry};
 use crate::run::{Settings, Term, run_as};
 use crate::webhooks::Webhook;
 pub use crate::webhooks::WebhookError;
 use crate::{platform, probes};
+use kube::client::ClientBuilder;
 use kube::{Client, Config};
 use manta_logic::config::{BatchScheduler, Platform};
 use std::sync::Arc;
@@ -80,10 +83,7 @@ pub async fn run(
 
     config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static(USER_AGENT)));
     let counts = Arc::clone(&shown.borrow().metrics);
-    // Clients that leadership does not concern, and those of one term.
-    let client_until =
-        |fence| client::measured(config.clone(), Arc::clone(&counts), fence).map_err(ProcessError::Client);
-    let client = client_until(CancellationToken::new())?;
+    let client = fenced_client(&config, &counts, CancellationToken::new())?;
     let Some(platform) = wait_for_server(&client, settings.config.gates.sidecar_submitter_restart, &stop).await? else {
         return Ok(());
     };
@@ -104,9 +104,9 @@ pub async fn run(
         // What was known is of no use after an absence: others may have acted.
         let telemetry = Telemetry { metrics: Arc::clone(&counts), ..Telemetry::default() };
         shown.send_replace(telemetry.clone());
-        let client = client_until(term.lost.clone())?;
+        let client = fenced_client(&config, &counts, term.lost.clone())?;
         match lead(client, settings.clone(), telemetry, candidate.as_mut(), &term, &stop).await {
-            Err(lost @ Lost::NotRenewed) => warn!("{lost}; nothing is done until it is ours again"),
+            Err(lost @ Lost::NotRenewed) => warn!("{lost}; waiting to acquire it again"),
             Err(lost) => {
                 stop.cancel();
                 break Err(lost.into());
@@ -123,6 +123,14 @@ pub async fn run(
         servers.wait().await;
     }
     ended
+}
+
+/// Returns a client that counts its requests, and sends none after the end of a term.
+fn fenced_client(config: &Config, metrics: &Arc<Metrics>, over: CancellationToken) -> Result<Client, ProcessError> {
+    let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
+    let counting = Counting { host: host.into(), metrics: Arc::clone(metrics) };
+    let builder = ClientBuilder::try_from(config.clone()).map_err(ProcessError::Client)?;
+    Ok(builder.with_layer(&counting).with_layer(&Fence(over)).build())
 }
 
 /// Runs the operator, which acts for as long as the candidate leads.
@@ -151,7 +159,7 @@ async fn lead(
     let ended = tokio::select! {
         () = operator => Ok(()),
         lost = leadership => {
-            // Nothing may be sent any more, not even by passes that are in hand.
+            // Nothing may be sent any more, not even by passes that are under way.
             term.lost.cancel();
             stop.cancel();
             Err(lost)
@@ -185,7 +193,7 @@ async fn wait_for_server(
             Ok(platform) => return Ok(Some(platform)),
             Err(ProcessError::Refused(error)) if !is_refusal(&error) => {
                 if !complained {
-                    warn!(%error, "waiting: the API server does not answer");
+                    warn!(%error, "waiting for the API server");
                     complained = true;
                 }
             }

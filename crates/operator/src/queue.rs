@@ -1,22 +1,23 @@
 //! Which objects are due for a pass.
 //!
-//! An object is in at most one pass at a time; what happens meanwhile makes it due again. Objects
-//! at rest are not in here at all: no entry, no timer.
+//! An object is in at most one pass at a time; what happens meanwhile makes it due again. Objects at rest are not in
+//! here at all: no entry, no timer. A wake-up carries its reason.
 
+use crate::lock::lock;
 use jiff::Timestamp;
-use manta_logic::action::{ObjectKey, Wake};
+use manta_logic::action::{Kind, ObjectKey};
+use manta_logic::plan::Wake;
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
 use std::sync::Mutex;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::stores::lock;
-
-/// Changes that come together are looked at together: the Pods of a cluster become ready one by one, and each would
+/// Changes that come together are handled together: the Pods of a cluster become ready one by one, and each would
 /// cost a pass and a status.
 const GATHER: Duration = Duration::from_millis(100);
-/// While there is little to do they are looked at almost at once, so that every step shows in a status as it does
+/// While there is little to do they are handled almost at once, so that every step shows in a status as it does
 /// with KubeRay: a RayJob mirrors the step before its cluster is ready.
 const GATHER_IN_QUIET: Duration = Duration::from_millis(3);
 /// More passes than these within the time below are not little.
@@ -48,62 +49,98 @@ struct Entry {
     running: bool,
     /// Something happened during the pass.
     dirty: bool,
+    /// Why the object is due; the first reason stays.
+    reason: Option<WakeReason>,
     failures: u32,
     /// Since when the object has been waiting, for the lag metric.
     waiting_since: Option<Instant>,
 }
 
-/// How a pass ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Nothing to do until something changes.
-    Rest,
-    /// Look again after this time at the latest.
-    After(Duration),
-    /// It failed: look again after a growing while.
+/// Why an object is due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WakeReason {
+    /// This object was created or changed.
+    Changed(Kind, Box<str>),
+    /// This object was deleted.
+    Deleted(Kind, Box<str>),
+    /// The watch of this kind has listed everything, or started over.
+    Listed(Kind),
+    /// Ray's dashboard or a Serve proxy replied.
+    RayReplied,
+    /// The time has come that the last pass asked for, and what it waited for.
+    Timer(Option<Box<str>>),
+    /// The last pass failed.
+    Retry,
+}
+
+impl fmt::Display for WakeReason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Changed(kind, name) => write!(formatter, "{} {name} changed", kind.resource().kind),
+            Self::Deleted(kind, name) => write!(formatter, "{} {name} was deleted", kind.resource().kind),
+            Self::Listed(kind) => write!(formatter, "all of {} listed", kind.resource().plural),
+            Self::RayReplied => write!(formatter, "Ray replied"),
+            Self::Timer(None) => write!(formatter, "timer"),
+            Self::Timer(Some(what)) => write!(formatter, "timer, waiting for {what}"),
+            Self::Retry => write!(formatter, "retry after a failed pass"),
+        }
+    }
+}
+
+/// When an object is due again after a pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Requeue {
+    /// Not until something changes.
+    OnChange,
+    /// After this time at the latest; with what is waited for.
+    After(Duration, Option<Box<str>>),
+    /// After a back-off that grows with every failure.
     BackOff,
 }
 
-impl Next {
-    /// What a plan's wish means now, unless carrying it out has failed.
-    pub(crate) fn by(wake: Wake, failed: bool, now: Timestamp) -> Self {
+impl Requeue {
+    /// Returns what a plan's wake-up means now.
+    pub(crate) fn by(wake: Wake, now: Timestamp, waiting_for: Option<&str>) -> Self {
         match wake {
-            _ if failed => Self::BackOff,
             Wake::BackOff => Self::BackOff,
-            Wake::At(at) => Self::After(Duration::try_from(at.duration_since(now)).unwrap_or_default()),
-            Wake::OnChange => Self::Rest,
-        }
-    }
-
-    /// The earlier of the two; failures come first.
-    pub(crate) fn or_earlier(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::BackOff, _) | (_, Self::BackOff) => Self::BackOff,
-            (Self::After(one), Self::After(two)) => Self::After(one.min(two)),
-            (Self::Rest, next) | (next, Self::Rest) => next,
+            Wake::At(at) => {
+                Self::After(Duration::try_from(at.duration_since(now)).unwrap_or_default(), waiting_for.map(Into::into))
+            }
+            Wake::OnChange => Self::OnChange,
         }
     }
 }
 
+/// An object that is due.
+#[derive(Debug)]
+pub struct Due {
+    pub key: ObjectKey,
+    /// How long it has been due.
+    pub waited: Duration,
+    /// The first of the reasons that came together.
+    pub reason: WakeReason,
+}
+
 impl Queue {
-    /// Something about an object has changed.
-    pub fn wake(&self, key: &ObjectKey) {
+    /// Makes an object due soon.
+    pub fn wake(&self, key: &ObjectKey, reason: impl FnOnce() -> WakeReason) {
         let mut state = lock(&self.state);
         if let Some(entry) = state.entries.get_mut(key)
             && entry.running
         {
             entry.dirty = true;
+            entry.reason.get_or_insert_with(reason);
             return;
         }
         let now = Instant::now();
         let wait = state.gather(now);
-        state.schedule(key, now + wait);
+        state.schedule(key, now + wait, reason);
         drop(state);
         self.changed.notify_one();
     }
 
-    /// Waits for the next object that is due and gives it out with how long it has waited.
-    pub async fn next(&self) -> (ObjectKey, Duration) {
+    /// Waits for the next object that is due.
+    pub async fn next(&self) -> Due {
         loop {
             let changed = self.changed.notified();
             let first = {
@@ -124,22 +161,22 @@ impl Queue {
         }
     }
 
-    /// A pass over an object has ended.
-    pub fn done(&self, key: &ObjectKey, next: Next) {
+    /// Ends a pass over an object.
+    pub fn done(&self, key: &ObjectKey, requeue: Requeue) {
         let mut state = lock(&self.state);
         let gather = state.gather(Instant::now());
         let Some(entry) = state.entries.get_mut(key) else { return };
         entry.running = false;
         let dirty = std::mem::take(&mut entry.dirty);
-        entry.failures = if next == Next::BackOff { entry.failures.saturating_add(1) } else { 0 };
-        let wait = match next {
-            Next::BackOff => Some(back_off(entry.failures)),
-            _ if dirty => Some(gather),
-            Next::After(wait) => Some(wait),
-            Next::Rest => None,
+        entry.failures = if requeue == Requeue::BackOff { entry.failures.saturating_add(1) } else { 0 };
+        let wait = match requeue {
+            Requeue::BackOff => Some((back_off(entry.failures), WakeReason::Retry)),
+            _ if dirty => Some((gather, WakeReason::Retry)),
+            Requeue::After(wait, what) => Some((wait, WakeReason::Timer(what))),
+            Requeue::OnChange => None,
         };
         match wait {
-            Some(wait) => state.schedule(key, Instant::now() + wait),
+            Some((wait, reason)) => state.schedule(key, Instant::now() + wait, || reason),
             None => {
                 state.entries.remove(key);
             }
@@ -148,17 +185,17 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// The objects that are due or in a pass.
+    /// Returns the objects that are due or in a pass.
     pub(crate) fn keys(&self) -> Vec<ObjectKey> {
         lock(&self.state).entries.keys().cloned().collect()
     }
 
-    /// For how long the first object has been due.
+    /// Returns how long the first object has been due.
     pub(crate) fn overdue(&self) -> Duration {
         lock(&self.state).due.first_key_value().map_or(Duration::ZERO, |((at, _), _)| at.elapsed())
     }
 
-    /// How many objects are due or in a pass.
+    /// Returns how many objects are due or in a pass.
     pub fn depth(&self) -> usize {
         lock(&self.state).entries.len()
     }
@@ -172,7 +209,7 @@ impl State {
     }
 
     /// Makes an object due at this time, or earlier if it already is.
-    fn schedule(&mut self, key: &ObjectKey, at: Instant) {
+    fn schedule(&mut self, key: &ObjectKey, at: Instant, reason: impl FnOnce() -> WakeReason) {
         let sequence = self.sequence;
         self.sequence += 1;
         let entry = self.entries.entry(key.clone()).or_default();
@@ -181,13 +218,15 @@ impl State {
                 return;
             }
             self.due.remove(&due);
+            entry.reason = None; // this one is the earlier
         }
+        entry.reason.get_or_insert_with(reason);
         entry.due = Some((at, sequence));
         entry.waiting_since.get_or_insert(at);
         self.due.insert((at, sequence), key.clone());
     }
 
-    fn take_first(&mut self) -> (ObjectKey, Duration) {
+    fn take_first(&mut self) -> Due {
         let Some((_, key)) = self.due.pop_first() else { unreachable!("the caller saw an entry under this lock") };
         if self.begun.len() == QUIET {
             self.begun.pop_front();
@@ -196,8 +235,9 @@ impl State {
         let entry = self.entries.entry(key.clone()).or_default();
         entry.due = None;
         entry.running = true;
-        let lag = entry.waiting_since.take().map_or(Duration::ZERO, |since| since.elapsed());
-        (key, lag)
+        let waited = entry.waiting_since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        let reason = entry.reason.take().unwrap_or(WakeReason::Timer(None));
+        Due { key, waited, reason }
     }
 }
 
@@ -214,39 +254,46 @@ mod tests {
         ObjectKey::new(Kind::RayCluster, "default", name)
     }
 
-    #[test]
-    fn a_plans_wish_says_when_to_look_again() {
-        let now: Timestamp = "2026-03-01T08:00:00Z".parse().unwrap();
-        let check = |wake: Wake, failed: bool, expect: Next| assert_eq!(Next::by(wake, failed, now), expect);
-        let (soon, past) = (now + Duration::from_secs(5), now - Duration::from_secs(5));
-        check(Wake::OnChange, false, Next::Rest);
-        check(Wake::OnChange, true, Next::BackOff);
-        check(Wake::BackOff, false, Next::BackOff);
-        check(Wake::At(soon), false, Next::After(Duration::from_secs(5)));
-        check(Wake::At(past), false, Next::After(Duration::ZERO));
-        check(Wake::At(soon), true, Next::BackOff);
+    fn changed() -> WakeReason {
+        WakeReason::Changed(Kind::Pod, "p".into())
     }
 
     #[test]
-    fn of_two_looks_the_earlier_one_counts() {
-        let after = |seconds| Next::After(Duration::from_secs(seconds));
-        let check = |one: Next, two: Next, expect: Next| {
-            assert_eq!(one.or_earlier(two), expect);
-            assert_eq!(two.or_earlier(one), expect);
-        };
-        check(Next::Rest, Next::Rest, Next::Rest);
-        check(Next::Rest, after(3), after(3));
-        check(after(2), after(3), after(2));
-        check(after(0), Next::BackOff, Next::BackOff);
+    fn a_plan_says_when_the_object_is_due_again() {
+        let now: Timestamp = "2026-03-01T08:00:00Z".parse().unwrap();
+        let check = |wake: Wake, expect: Requeue| assert_eq!(Requeue::by(wake, now, Some("x")), expect);
+        let (soon, past) = (now + Duration::from_secs(5), now - Duration::from_secs(5));
+        check(Wake::OnChange, Requeue::OnChange);
+        check(Wake::BackOff, Requeue::BackOff);
+        check(Wake::At(soon), Requeue::After(Duration::from_secs(5), Some("x".into())));
+        check(Wake::At(past), Requeue::After(Duration::ZERO, Some("x".into())));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wake_up_carries_its_first_reason() {
+        let queue = Queue::default();
+        queue.wake(&key("a"), changed);
+        queue.wake(&key("a"), || WakeReason::RayReplied);
+        assert_eq!(queue.next().await.reason, changed());
+        queue.wake(&key("a"), || WakeReason::RayReplied);
+        queue.done(&key("a"), Requeue::OnChange);
+        assert_eq!(queue.next().await.reason, WakeReason::RayReplied, "it came during the pass");
+        queue.done(&key("a"), Requeue::After(Duration::from_secs(3600), Some("Godot".into())));
+        queue.wake(&key("a"), changed);
+        assert_eq!(queue.next().await.reason, changed(), "it came before the timer");
+        queue.done(&key("a"), Requeue::After(Duration::from_secs(1), Some("Godot".into())));
+        assert_eq!(queue.next().await.reason.to_string(), "timer, waiting for Godot");
+        queue.done(&key("a"), Requeue::BackOff);
+        assert_eq!(queue.next().await.reason, WakeReason::Retry);
     }
 
     #[tokio::test(start_paused = true)]
     async fn wakes_that_come_together_make_one_pass() {
         let queue = Queue::default();
-        queue.wake(&key("a"));
-        queue.wake(&key("a"));
-        assert_eq!(queue.next().await.0, key("a"));
-        queue.done(&key("a"), Next::Rest);
+        queue.wake(&key("a"), changed);
+        queue.wake(&key("a"), changed);
+        assert_eq!(queue.next().await.key, key("a"));
+        queue.done(&key("a"), Requeue::OnChange);
         assert_eq!(queue.depth(), 0, "an object at rest has no entry");
     }
 
@@ -255,9 +302,9 @@ mod tests {
         let queue = Queue::default();
         let wait = async |name: &str| {
             let start = Instant::now();
-            queue.wake(&key(name));
+            queue.wake(&key(name), changed);
             queue.next().await;
-            queue.done(&key(name), Next::Rest);
+            queue.done(&key(name), Requeue::OnChange);
             start.elapsed()
         };
         for number in 0..QUIET {
@@ -271,39 +318,39 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_change_during_a_pass_makes_another() {
         let queue = Queue::default();
-        queue.wake(&key("a"));
+        queue.wake(&key("a"), changed);
         queue.next().await;
-        queue.wake(&key("a"));
+        queue.wake(&key("a"), changed);
         let other = tokio::time::timeout(Duration::from_secs(1), queue.next()).await;
         assert!(other.is_err(), "never two passes over one object at once");
-        queue.done(&key("a"), Next::Rest);
-        assert_eq!(queue.next().await.0, key("a"));
+        queue.done(&key("a"), Requeue::OnChange);
+        assert_eq!(queue.next().await.key, key("a"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn failures_back_off_and_a_success_forgets_them() {
         let queue = Queue::default();
-        queue.wake(&key("a"));
+        queue.wake(&key("a"), changed);
         let mut waits = Vec::new();
         for _ in 0..4 {
             let started = Instant::now();
             queue.next().await;
             waits.push(started.elapsed());
-            queue.done(&key("a"), Next::BackOff);
+            queue.done(&key("a"), Requeue::BackOff);
         }
         assert!(waits.windows(2).all(|pair| pair[0] < pair[1]), "{waits:?}");
         queue.next().await;
-        queue.done(&key("a"), Next::Rest);
+        queue.done(&key("a"), Requeue::OnChange);
         assert_eq!(queue.depth(), 0);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_change_overtakes_a_long_wait() {
         let queue = Queue::default();
-        queue.wake(&key("a"));
+        queue.wake(&key("a"), changed);
         queue.next().await;
-        queue.done(&key("a"), Next::After(Duration::from_secs(3600)));
-        queue.wake(&key("a"));
+        queue.done(&key("a"), Requeue::After(Duration::from_secs(3600), None));
+        queue.wake(&key("a"), changed);
         let started = Instant::now();
         queue.next().await;
         assert!(started.elapsed() < Duration::from_secs(1));

@@ -1,24 +1,22 @@
 //! Starts the operator and keeps it going.
 
-use crate::act::{self, Actor};
 use crate::clock::Clock;
+use crate::concurrency_limit::{ConcurrencyLimit, Permit};
+use crate::context::Context;
 use crate::controllers;
 use crate::dashboard::poller::Pollers;
 use crate::dashboard::{self, Route};
 use crate::events::Publisher;
+use crate::execute::{self, Executor};
+use crate::existence_cache::ExistenceCache;
 use crate::in_flight::InFlightWrites;
-use crate::look_up::Memory;
-use crate::metrics::{Metrics, Telemetry};
-use crate::queue::{Next, Queue};
-use crate::room::Room;
+use crate::metrics::Telemetry;
+use crate::queue::{Due, Queue, Requeue};
 use crate::status_writer::StatusWriter;
-use crate::stores::Stores;
 use crate::watches::Watches;
 use futures::FutureExt;
 use kube::Client;
-use manta_logic::action::{Kind, ObjectKey};
 use manta_logic::config::Config;
-use manta_logic::{job, service};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -42,26 +40,6 @@ pub struct Settings {
     pub dashboard_route: Route,
     /// The clock that decisions are made by.
     pub clock: Clock,
-}
-
-/// Everything that a pass needs.
-pub struct Operator {
-    pub(crate) client: Client,
-    pub(crate) config: Config,
-    pub(crate) clock: Clock,
-    pub(crate) stores: Arc<Stores>,
-    pub(crate) queue: Arc<Queue>,
-    pub(crate) watches: Watches,
-    pub(crate) in_flight: Arc<InFlightWrites>,
-    pub(crate) memory: Arc<Memory>,
-    pub(crate) actor: Actor,
-    pub(crate) status: StatusWriter,
-    pub(crate) publisher: Publisher,
-    /// The Ray jobs that are followed.
-    pub(crate) ray_jobs: Pollers<job::dashboard::Watch>,
-    /// The RayServices whose Serve is followed.
-    pub(crate) serve: Pollers<service::dashboard::Watch>,
-    pub(crate) metrics: Arc<Metrics>,
 }
 
 /// Runs until told to stop; passes in hand are finished.
@@ -88,94 +66,99 @@ pub(crate) async fn run_as(
     stop: CancellationToken,
 ) {
     let tasks = TaskTracker::new();
-    let Telemetry { stores, queue, metrics } = telemetry;
-    let budget = act::budget();
-    let in_flight = Arc::new(InFlightWrites::default());
-    let memory = Arc::new(Memory::default());
-    let publisher = Publisher::start(client.clone(), &settings.host, settings.clock, &tasks);
-    let watches = Watches::new(
-        client.clone(),
-        settings.watch_namespaces,
-        Arc::clone(&stores),
-        Arc::clone(&queue),
-        tasks.clone(),
-        stop.clone(),
-    );
-    watches.start(settings.config.gates.ray_cron_job);
-    let dashboards = dashboard::Client::new(client.clone(), settings.dashboard_route)
-        .counted_by(Arc::clone(&metrics))
-        .timed_by(settings.clock);
-    let op = Arc::new(Operator {
-        ray_jobs: Pollers::new(dashboards.clone(), Arc::clone(&queue), tasks.clone(), stop.clone()),
-        serve: Pollers::new(dashboards, Arc::clone(&queue), tasks.clone(), stop.clone()),
-        actor: Actor::new(
-            client.clone(),
-            Arc::clone(&budget),
-            Arc::clone(&in_flight),
-            Arc::clone(&memory),
-            publisher.clone(),
-        ),
-        status: StatusWriter::new(client.clone(), budget, Arc::clone(&in_flight)),
-        client,
-        config: settings.config,
-        clock: settings.clock,
-        stores,
-        queue,
-        watches,
-        in_flight,
-        memory,
-        publisher,
-        metrics,
-    });
+    let queue = Arc::clone(&telemetry.queue);
+    let context = Arc::new(start(client, settings, telemetry, &tasks, &stop));
     tokio::select! {
         () = stop.cancelled() => {}
-        () = term.elected.cancelled() => info!("the operator runs"),
+        () = term.elected.cancelled() => info!("reconciling"),
     }
     let passes = TaskTracker::new();
-    let room = Room::new(PASSES);
+    let limit = ConcurrencyLimit::new(PASSES);
     loop {
         let next = async {
-            let place = room.enter().await;
-            (place, op.queue.next().await)
+            let permit = limit.acquire().await;
+            (permit, queue.next().await)
         };
         tokio::select! {
             () = stop.cancelled() => break,
-            (place, (key, waited)) = next => {
-                let (op, lost) = (Arc::clone(&op), term.lost.clone());
-                op.metrics.pass_begins(&key, waited);
+            (permit, due) = next => {
+                let (context, queue, lost) = (Arc::clone(&context), Arc::clone(&queue), term.lost.clone());
                 passes.spawn(async move {
-                    let start = Instant::now();
-                    let pass = lost.run_until_cancelled(guarded_pass(&op, &key));
-                    let Some(next) = place.work(pass).await else { return };
-                    op.metrics.pass_ends(&key, next, start.elapsed());
-                    op.queue.done(&key, next);
+                    lost.run_until_cancelled(pass(&context, &queue, &due, &permit)).await;
                 });
             }
         }
     }
     passes.close();
     passes.wait().await;
-    drop(op);
+    drop(context);
     tasks.close();
     tasks.wait().await;
-    info!("the operator has stopped");
+    info!("stopped");
 }
 
-/// A pass whose panic is an error like others: the object is tried again, and nobody else notices.
-async fn guarded_pass(op: &Operator, key: &ObjectKey) -> Next {
-    AssertUnwindSafe(pass(op, key)).catch_unwind().await.unwrap_or_else(|_| {
-        op.metrics.pass_panicked(key);
-        error!(kind = ?key.kind, namespace = key.namespace, name = key.name, "a pass panicked; it is tried again");
-        Next::BackOff
-    })
-}
-
-async fn pass(op: &Operator, key: &ObjectKey) -> Next {
-    match key.kind {
-        Kind::RayCluster => controllers::cluster::reconcile(op, key).await,
-        Kind::RayJob => controllers::job::reconcile(op, key).await,
-        Kind::RayService => controllers::service::reconcile(op, key).await,
-        Kind::RayCronJob => controllers::cronjob::reconcile(op, key).await,
-        _ => Next::Rest,
+/// Puts the parts together and starts the watches.
+fn start(
+    client: Client,
+    settings: Settings,
+    telemetry: Telemetry,
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
+) -> Context {
+    let Telemetry { stores, queue, metrics } = telemetry;
+    let limit = execute::write_limit();
+    let in_flight = Arc::new(InFlightWrites::default());
+    let existence = Arc::new(ExistenceCache::default());
+    let namespaces = settings.watch_namespaces;
+    let watches =
+        Watches::new(client.clone(), namespaces, Arc::clone(&stores), Arc::clone(&queue), tasks.clone(), stop.clone());
+    watches.start(settings.config.gates.ray_cron_job);
+    let dashboards = dashboard::Client::new(client.clone(), settings.dashboard_route)
+        .counted_by(Arc::clone(&metrics))
+        .timed_by(settings.clock);
+    let jobs = Arc::new(Pollers::new(dashboards.clone(), Arc::clone(&queue), tasks.clone(), stop.clone()));
+    let serve = Arc::new(Pollers::new(dashboards.clone(), queue, tasks.clone(), stop.clone()));
+    Context {
+        executor: Executor::new(
+            client.clone(),
+            Arc::clone(&limit),
+            Arc::clone(&in_flight),
+            Arc::clone(&existence),
+            dashboards,
+            Arc::clone(&jobs),
+            Arc::clone(&serve),
+        ),
+        status: StatusWriter::new(client.clone(), limit, Arc::clone(&in_flight)),
+        publisher: Publisher::start(client.clone(), &settings.host, settings.clock, tasks),
+        client,
+        config: settings.config,
+        clock: settings.clock,
+        stores,
+        watches,
+        in_flight,
+        existence,
+        jobs,
+        serve,
+        metrics,
     }
+}
+
+/// One pass over an object that is due, with its measurements.
+async fn pass(context: &Context, queue: &Queue, due: &Due, permit: &Permit) {
+    context.metrics.pass_begins(&due.key, due.waited);
+    let start = Instant::now();
+    let requeue = permit.run(guarded(context, due, permit)).await;
+    context.metrics.pass_ends(&due.key, &requeue, start.elapsed());
+    queue.done(&due.key, requeue);
+}
+
+/// A pass whose panic is an error like others: the object is tried again, and no other object notices.
+async fn guarded(context: &Context, due: &Due, permit: &Permit) -> Requeue {
+    let pass = controllers::reconcile(context, &due.key, &due.reason, permit);
+    AssertUnwindSafe(pass).catch_unwind().await.unwrap_or_else(|_| {
+        let key = &due.key;
+        context.metrics.pass_panicked(key);
+        error!(kind = ?key.kind, namespace = key.namespace, name = key.name, "a pass panicked; retrying");
+        Requeue::BackOff
+    })
 }

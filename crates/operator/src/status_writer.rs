@@ -1,38 +1,29 @@
 //! Writes statuses: once per pass, the whole status, and only onto the version that was seen.
 //!
-//! What was written is remembered until the watch shows it: a pass over the version before would
-//! only be refused.
+//! A write is remembered until the watch shows it: a pass over the version before would only be refused.
 
-use crate::act::{collection, send, text};
+use crate::api_request::{collection_url, error_text, send};
+use crate::concurrency_limit::ConcurrencyLimit;
 use crate::in_flight::InFlightWrites;
-use crate::room::Room;
 use kube::Client;
 use kube::api::PostParams;
 use kube::core::request::Request;
 use manta_logic::action::ObjectKey;
+use manta_logic::pass::StatusWrite;
 use serde::Serialize;
 use std::sync::Arc;
 use tracing::warn;
 
-/// What became of a status write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StatusWrite {
-    Done,
-    /// Somebody changed or removed the object: the watch brings the next look.
-    Overtaken,
-    Failed,
-}
-
-/// The one that writes statuses.
+/// Writes statuses.
 pub(crate) struct StatusWriter {
     client: Client,
-    budget: Arc<Room>,
+    limit: Arc<ConcurrencyLimit>,
     in_flight: Arc<InFlightWrites>,
 }
 
 impl StatusWriter {
-    pub(crate) fn new(client: Client, budget: Arc<Room>, in_flight: Arc<InFlightWrites>) -> Self {
-        Self { client, budget, in_flight }
+    pub(crate) fn new(client: Client, limit: Arc<ConcurrencyLimit>, in_flight: Arc<InFlightWrites>) -> Self {
+        Self { client, limit, in_flight }
     }
 
     /// Replaces the status of an object, if it still has this resource version.
@@ -42,30 +33,30 @@ impl StatusWriter {
         resource_version: Option<&str>,
         status: &S,
     ) -> StatusWrite {
-        let place = self.budget.enter().await;
-        match place.work(self.try_write(key, resource_version, status)).await {
+        let permit = self.limit.acquire().await;
+        match permit.run(self.try_write(key, resource_version, status)).await {
             Ok(version) => {
-                // A status that says nothing new leaves the version as it was, and no watch tells of it.
+                // A status that changes nothing leaves the version as it was, and no watch shows it.
                 if let Some(onto) = resource_version.filter(|onto| *onto != version) {
                     self.in_flight.wrote_status(key, onto);
                 }
                 StatusWrite::Done
             }
-            Err(kube::Error::Api(answer)) if answer.code == 409 || answer.code == 404 => StatusWrite::Overtaken,
+            Err(kube::Error::Api(answer)) if answer.code == 409 || answer.code == 404 => StatusWrite::Conflict,
             Err(error) => {
                 warn!(
                     kind = key.kind.resource().kind,
                     namespace = key.namespace,
                     name = key.name,
-                    error = text(&error),
-                    "the status could not be written"
+                    error = error_text(&error),
+                    "cannot write the status"
                 );
                 StatusWrite::Failed
             }
         }
     }
 
-    /// Answers the version that the object has now.
+    /// Returns the version that the object has now.
     async fn try_write<S: Serialize>(
         &self,
         key: &ObjectKey,
@@ -80,11 +71,11 @@ impl StatusWriter {
             status,
         };
         let bytes = serde_json::to_vec(&body).map_err(kube::Error::SerdeError)?;
-        let request = Request::new(collection(key))
+        let request = Request::new(collection_url(key))
             .replace_subresource("status", &key.name, &PostParams::default(), bytes)
             .map_err(kube::Error::BuildRequest)?;
-        let made = send(&self.client, request).await?;
-        Ok(made.metadata.resource_version)
+        let written = send(&self.client, request).await?;
+        Ok(written.metadata.resource_version)
     }
 }
 

@@ -1,26 +1,25 @@
 //! What the watches have shown, in memory.
 //!
-//! Objects are kept by their owner, the object whose plan reads them: looking at one RayCluster
-//! costs as much as that cluster has Pods, however many others there are.
+//! Objects are stored by their owner, the object whose plan reads them: looking at one RayCluster costs as much as
+//! that cluster has Pods, however many others there are.
 
-use crate::kept::Kept;
-use crate::wire::View;
+use crate::lock::lock;
+use crate::raw_object::RawObject;
+use crate::watched_object::View;
 use manta_api::{RayCluster, RayCronJob, RayJob, RayService};
 use manta_logic::action::{Kind, ObjectKey};
-use manta_logic::labels;
-use manta_logic::scheduler;
-use manta_logic::view::{EndpointSliceView, JobView, MetaView, PodView, ServiceView, WholeView};
+use manta_logic::view::{EndpointSliceView, JobView, PodView, ServiceView, WholeView};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// All caches of the operator.
 #[derive(Default)]
 pub struct Stores {
-    pub clusters: Arc<Table<Kept<RayCluster>>>,
-    pub jobs: Arc<Table<Kept<RayJob>>>,
-    pub services: Arc<Table<Kept<RayService>>>,
-    pub cron_jobs: Arc<Table<Kept<RayCronJob>>>,
+    pub clusters: Arc<Table<RawObject<RayCluster>>>,
+    pub jobs: Arc<Table<RawObject<RayJob>>>,
+    pub services: Arc<Table<RawObject<RayService>>>,
+    pub cron_jobs: Arc<Table<RawObject<RayCronJob>>>,
     pub pods: Arc<Table<PodView>>,
     pub kube_services: Arc<Table<ServiceView>>,
     pub kube_jobs: Arc<Table<JobView>>,
@@ -30,7 +29,7 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// The kinds that have not been told whole yet.
+    /// Returns the kinds whose watches have not listed everything yet.
     pub(crate) fn unsynced(&self, with_cron_jobs: bool) -> Vec<&'static str> {
         let synced = [
             ("RayCluster", self.clusters.is_synced()),
@@ -44,7 +43,37 @@ impl Stores {
         synced.into_iter().filter(|(_, synced)| !synced).map(|(kind, _)| kind).collect()
     }
 
-    /// The cache of a kind of which there are few.
+    /// Returns whether the watch of a kind has listed everything.
+    pub(crate) fn is_synced(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::RayCluster => self.clusters.is_synced(),
+            Kind::RayJob => self.jobs.is_synced(),
+            Kind::RayService => self.services.is_synced(),
+            Kind::RayCronJob => self.cron_jobs.is_synced(),
+            Kind::Pod => self.pods.is_synced(),
+            Kind::Service => self.kube_services.is_synced(),
+            Kind::Job => self.kube_jobs.is_synced(),
+            Kind::EndpointSlice => self.slices.is_synced(),
+            kind => self.related(kind).is_synced(),
+        }
+    }
+
+    /// Wakes an object when the watch of a kind has listed everything. Returns whether it has already.
+    pub(crate) fn wait_until_synced(&self, kind: Kind, key: &ObjectKey) -> bool {
+        match kind {
+            Kind::RayCluster => self.clusters.wait_until_synced(key),
+            Kind::RayJob => self.jobs.wait_until_synced(key),
+            Kind::RayService => self.services.wait_until_synced(key),
+            Kind::RayCronJob => self.cron_jobs.wait_until_synced(key),
+            Kind::Pod => self.pods.wait_until_synced(key),
+            Kind::Service => self.kube_services.wait_until_synced(key),
+            Kind::Job => self.kube_jobs.wait_until_synced(key),
+            Kind::EndpointSlice => self.slices.wait_until_synced(key),
+            kind => self.related(kind).wait_until_synced(key),
+        }
+    }
+
+    /// Returns the cache of a kind of which there are few.
     pub fn related(&self, kind: Kind) -> Arc<Table<WholeView>> {
         Arc::clone(lock(&self.related).entry(kind).or_default())
     }
@@ -53,26 +82,26 @@ impl Stores {
 /// Objects of one kind, by owner and by name. Several watches may fill one table.
 pub struct Table<V> {
     inner: Mutex<Inner<V>>,
-    /// How many watches have not told everything yet.
+    /// How many watches have not listed everything yet.
     unlisted: AtomicUsize,
 }
 
 struct Inner<V> {
     /// The objects of each owner, sorted by name.
     by_owner: HashMap<Arc<ObjectKey>, Vec<Arc<V>>>,
-    /// Where each object was put, by namespace and name, to find it again when its labels have changed.
-    places: HashMap<Box<str>, HashMap<Box<str>, Place>>,
-    /// The keys that a watch has told since it began anew; what is missing at its end is gone.
+    /// Where each object is, by namespace and name, to find it again when its labels have changed.
+    locations: HashMap<Box<str>, HashMap<Box<str>, Location>>,
+    /// The keys that a watch has listed since it started over; objects missing at the end of the list are gone.
     listing: HashMap<usize, HashSet<(String, String)>>,
-    /// The watches that have once told everything.
+    /// The watches that have once listed everything.
     listed: HashSet<usize>,
-    /// Whose plans wait for the table to hold everything.
+    /// The objects to wake when the table holds everything.
     waiters: HashSet<ObjectKey>,
 }
 
-struct Place {
+struct Location {
     owners: Box<[Arc<ObjectKey>]>,
-    /// The watch that told the object.
+    /// The watch that showed the object.
     part: usize,
 }
 
@@ -80,7 +109,7 @@ impl<V> Default for Table<V> {
     fn default() -> Self {
         let inner = Inner {
             by_owner: HashMap::new(),
-            places: HashMap::new(),
+            locations: HashMap::new(),
             listing: HashMap::new(),
             listed: HashSet::new(),
             waiters: HashSet::new(),
@@ -90,13 +119,13 @@ impl<V> Default for Table<V> {
 }
 
 impl<V: View> Table<V> {
-    /// Whether the table has once held everything.
+    /// Returns whether the table has once held everything.
     pub fn is_synced(&self) -> bool {
         self.unlisted.load(Ordering::Acquire) == 0
     }
 
-    /// Whether the table has once held everything; if not, this object is woken when it does.
-    pub(crate) fn is_synced_for(&self, key: &ObjectKey) -> bool {
+    /// Wakes an object when the table holds everything. Returns whether it does already.
+    fn wait_until_synced(&self, key: &ObjectKey) -> bool {
         let mut inner = lock(&self.inner);
         let synced = self.is_synced();
         if !synced {
@@ -118,13 +147,13 @@ impl<V: View> Table<V> {
     /// One object, whoever owns it.
     pub fn find(&self, namespace: &str, name: &str) -> Option<Arc<V>> {
         let inner = lock(&self.inner);
-        inner.place(namespace, name)?.owners.iter().find_map(|owner| inner.get(owner, name))
+        inner.location(namespace, name)?.owners.iter().find_map(|owner| inner.get(owner, name))
     }
 
     /// Who owns an object.
     pub fn owners_of(&self, namespace: &str, name: &str) -> Vec<ObjectKey> {
         let inner = lock(&self.inner);
-        let owners = inner.place(namespace, name).map(|place| &*place.owners).unwrap_or_default();
+        let owners = inner.location(namespace, name).map(|location| &*location.owners).unwrap_or_default();
         owners.iter().map(|owner| (**owner).clone()).collect()
     }
 
@@ -133,17 +162,17 @@ impl<V: View> Table<V> {
         lock(&self.inner).by_owner.keys().map(|owner| (**owner).clone()).collect()
     }
 
-    /// How many watches fill the table.
+    /// Sets how many watches fill the table.
     pub(crate) fn expect_listings(&self, watches: usize) {
         self.unlisted.store(watches, Ordering::Release);
     }
 
-    /// Puts an object under its owners and answers whom that concerns.
+    /// Stores an object under its owners. Returns the objects to wake.
     pub(crate) fn put(&self, part: usize, object: Arc<V>, owners: Vec<ObjectKey>) -> Vec<ObjectKey> {
         let mut inner = lock(&self.inner);
-        if let Some(told) = inner.listing.get_mut(&part) {
+        if let Some(listed) = inner.listing.get_mut(&part) {
             let (namespace, name) = object.key();
-            told.insert((namespace.to_owned(), name.to_owned()));
+            listed.insert((namespace.to_owned(), name.to_owned()));
         }
         let (namespace, name) = object.key();
         let mut concerned = inner.remove(namespace, name);
@@ -154,21 +183,21 @@ impl<V: View> Table<V> {
         concerned
     }
 
-    /// Removes an object and answers whom that concerns.
+    /// Removes an object. Returns the objects to wake.
     pub(crate) fn remove(&self, namespace: &str, name: &str) -> Vec<ObjectKey> {
         lock(&self.inner).remove(namespace, name)
     }
 
-    /// A watch begins anew.
+    /// A watch starts over with a list.
     pub(crate) fn begin_listing(&self, part: usize) {
         lock(&self.inner).listing.insert(part, HashSet::new());
     }
 
-    /// A watch has told everything: what it did not tell is gone. Answers whom that concerns.
+    /// A watch has listed everything: objects that it did not list are gone. Returns the objects to wake.
     pub(crate) fn end_listing(&self, part: usize) -> Vec<ObjectKey> {
         let mut inner = lock(&self.inner);
-        let told = inner.listing.remove(&part).unwrap_or_default();
-        let gone = inner.keys_of(part).filter(|key| !told.contains(key)).collect::<Vec<_>>();
+        let listed = inner.listing.remove(&part).unwrap_or_default();
+        let gone = inner.keys_of(part).filter(|key| !listed.contains(key)).collect::<Vec<_>>();
         let mut concerned: Vec<ObjectKey> =
             gone.iter().flat_map(|(namespace, name)| inner.remove(namespace, name)).collect();
         if inner.listed.insert(part) {
@@ -187,13 +216,13 @@ impl<V: View> Inner<V> {
         Some(Arc::clone(&objects[position(objects, name).ok()?]))
     }
 
-    fn place(&self, namespace: &str, name: &str) -> Option<&Place> {
-        self.places.get(namespace)?.get(name)
+    fn location(&self, namespace: &str, name: &str) -> Option<&Location> {
+        self.locations.get(namespace)?.get(name)
     }
 
-    /// The objects that a watch has told.
+    /// Returns the objects that a watch has shown.
     fn keys_of(&self, part: usize) -> impl Iterator<Item = (String, String)> {
-        self.places.iter().flat_map(move |(namespace, places)| {
+        self.locations.iter().flat_map(move |(namespace, places)| {
             let names = places.iter().filter(move |(_, place)| place.part == part).map(|(name, _)| name);
             names.map(move |name| (namespace.to_string(), name.to_string()))
         })
@@ -219,20 +248,20 @@ impl<V: View> Inner<V> {
             }
             shared
         });
-        let place = Place { owners: owners.collect(), part };
-        if !self.places.contains_key(namespace) {
-            self.places.insert(namespace.into(), HashMap::new());
+        let place = Location { owners: owners.collect(), part };
+        if !self.locations.contains_key(namespace) {
+            self.locations.insert(namespace.into(), HashMap::new());
         }
-        if let Some(places) = self.places.get_mut(namespace) {
+        if let Some(places) = self.locations.get_mut(namespace) {
             places.insert(name.into(), place);
         }
     }
 
     fn remove(&mut self, namespace: &str, name: &str) -> Vec<ObjectKey> {
-        let Some(places) = self.places.get_mut(namespace) else { return Vec::new() };
-        let Some(Place { owners, .. }) = places.remove(name) else { return Vec::new() };
+        let Some(places) = self.locations.get_mut(namespace) else { return Vec::new() };
+        let Some(Location { owners, .. }) = places.remove(name) else { return Vec::new() };
         if places.is_empty() {
-            self.places.remove(namespace);
+            self.locations.remove(namespace);
         }
         for owner in &owners {
             if let Some(objects) = self.by_owner.get_mut(&**owner) {
@@ -248,101 +277,9 @@ impl<V: View> Inner<V> {
     }
 }
 
-/// Where an object of this name is, or would be.
+/// Returns where an object of this name is, or would be.
 fn position<V: View>(objects: &[Arc<V>], name: &str) -> Result<usize, usize> {
     objects.binary_search_by(|object| object.key().1.cmp(name))
-}
-
-/// A lock that a panicked task cannot take away from the others.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The RayCluster that a Pod belongs to.
-pub(crate) fn pod_owners(pod: &PodView) -> Vec<ObjectKey> {
-    by_cluster_label(&pod.metadata).into_iter().collect()
-}
-
-/// The object whose Service this is: the owner that controls it, and the cluster that it is labelled with.
-pub(crate) fn service_owners(service: &ServiceView) -> Vec<ObjectKey> {
-    let meta = &service.metadata;
-    let labelled = by_cluster_label(meta)
-        .or_else(|| by_label(meta, labels::HEADLESS_WORKER_SERVICE, Kind::RayCluster))
-        .or_else(|| match meta.label(labels::ORIGINATED_FROM_CRD) {
-            Some("RayCluster") => by_label(meta, labels::ORIGINATED_FROM_CR_NAME, Kind::RayCluster),
-            _ => None,
-        });
-    merged(by_controller(meta), labelled)
-}
-
-/// The RayJob that a submitter Job belongs to, or the RayCluster that a clean-up Job does.
-pub(crate) fn job_owners(job: &JobView) -> Vec<ObjectKey> {
-    merged(by_controller(&job.metadata), by_cluster_label(&job.metadata))
-}
-
-/// The RayCluster that a related object is labelled with, its controller, and whose batch scheduler reads it.
-pub(crate) fn related_owners(kind: Kind, object: &WholeView) -> Vec<ObjectKey> {
-    let meta = &object.metadata;
-    let mut owners = merged(by_controller(meta), by_cluster_label(meta));
-    for reader in scheduler::readers(kind, &meta.namespace, &meta.name) {
-        if !owners.contains(&reader) {
-            owners.push(reader);
-        }
-    }
-    owners
-}
-
-/// The RayService whose requests an EndpointSlice is about; none for the slices of other Services.
-///
-/// The slice carries the labels of its Service, where a real controller made it. Where not, the name leads to the
-/// RayService, to one of its clusters, or to a Service that is known.
-pub(crate) fn slice_owners(stores: &Stores, slice: &EndpointSliceView) -> Vec<ObjectKey> {
-    let meta = &slice.metadata;
-    let Some(service) = slice.service() else { return Vec::new() };
-    let mut owners = Vec::new();
-    if let Some(base) = service.strip_suffix("-serve-svc") {
-        owners.extend(stores.services.owners_of(&meta.namespace, base));
-        owners.extend(stores.clusters.owners_of(&meta.namespace, base));
-    }
-    if meta.label(labels::ORIGINATED_FROM_CRD) == Some("RayService")
-        && let Some(name) = meta.label(labels::ORIGINATED_FROM_CR_NAME)
-    {
-        owners.push(ObjectKey::new(Kind::RayService, &meta.namespace, name));
-    }
-    owners.extend(stores.kube_services.owners_of(&meta.namespace, service));
-    owners.retain(|owner| owner.kind == Kind::RayService);
-    owners.sort();
-    owners.dedup();
-    owners
-}
-
-fn by_cluster_label(meta: &MetaView) -> Option<ObjectKey> {
-    by_label(meta, labels::CLUSTER, Kind::RayCluster)
-}
-
-fn by_label(meta: &MetaView, label: &str, kind: Kind) -> Option<ObjectKey> {
-    meta.label(label).map(|name| ObjectKey::new(kind, &meta.namespace, name))
-}
-
-fn by_controller(meta: &MetaView) -> Option<ObjectKey> {
-    let owner = meta.controller()?;
-    Some(ObjectKey::new(ray_kind(&owner.kind)?, &meta.namespace, &owner.name))
-}
-
-pub(crate) fn ray_kind(kind: &str) -> Option<Kind> {
-    match kind {
-        "RayCluster" => Some(Kind::RayCluster),
-        "RayJob" => Some(Kind::RayJob),
-        "RayService" => Some(Kind::RayService),
-        "RayCronJob" => Some(Kind::RayCronJob),
-        _ => None,
-    }
-}
-
-fn merged(first: Option<ObjectKey>, second: Option<ObjectKey>) -> Vec<ObjectKey> {
-    let mut owners: Vec<ObjectKey> = first.into_iter().collect();
-    owners.extend(second.filter(|key| !owners.contains(key)));
-    owners
 }
 
 #[cfg(test)]
@@ -390,15 +327,19 @@ mod tests {
     }
 
     #[test]
-    fn what_a_new_list_does_not_tell_is_gone() {
+    fn objects_missing_from_a_new_list_are_gone() {
         let table = Table::default();
         table.expect_listings(2);
         for part in [0, 1] {
             table.begin_listing(part);
             table.put(part, pod("ns", &format!("stays-{part}")), vec![owner("x")]);
             table.put(part, pod("ns", &format!("goes-{part}")), vec![owner("x")]);
-            assert!(!table.is_synced_for(&owner("w")));
-            assert_eq!(table.end_listing(part).contains(&owner("w")), part == 1, "those who wait are woken in the end");
+            assert!(!table.wait_until_synced(&owner("w")));
+            assert_eq!(
+                table.end_listing(part).contains(&owner("w")),
+                part == 1,
+                "waiters are woken at the end of the last list"
+            );
         }
         assert!(table.is_synced());
         table.begin_listing(0);

@@ -3,9 +3,11 @@
 //! Only labelled objects are asked for, and Secrets never. Kinds of which there are few are watched
 //! from the moment that the first object needs them.
 
-use crate::queue::Queue;
-use crate::stores::{self, Stores, Table, lock};
-use crate::wire::{View, Wire};
+use crate::lock::lock;
+use crate::owners;
+use crate::queue::{Queue, WakeReason};
+use crate::stores::{Stores, Table};
+use crate::watched_object::{View, Watched};
 use futures::StreamExt;
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::WatchStreamExt;
@@ -55,41 +57,50 @@ impl Watches {
 
     /// Starts the watches that every controller needs.
     pub(crate) fn start(&self, with_cron_jobs: bool) {
+        lock(&self.running).extend([
+            Kind::RayCluster,
+            Kind::RayJob,
+            Kind::RayService,
+            Kind::Pod,
+            Kind::Job,
+            Kind::Service,
+        ]);
         self.spawn(Kind::RayCluster, &[None], |stores| &stores.clusters, |object| object.owners(Kind::RayCluster));
         self.spawn(Kind::RayJob, &[None], |stores| &stores.jobs, |object| object.owners(Kind::RayJob));
         self.spawn(Kind::RayService, &[None], |stores| &stores.services, |object| object.owners(Kind::RayService));
         if with_cron_jobs {
             self.spawn(Kind::RayCronJob, &[None], |stores| &stores.cron_jobs, |object| object.owners(Kind::RayCronJob));
         }
-        self.spawn(Kind::Pod, &[Some(RAY_PODS)], |stores| &stores.pods, stores::pod_owners);
-        self.spawn(Kind::Job, &[Some(OWN_JOBS)], |stores| &stores.kube_jobs, stores::job_owners);
-        self.spawn(Kind::Service, &SERVICES.map(Some), |stores| &stores.kube_services, stores::service_owners);
+        self.spawn(Kind::Pod, &[Some(RAY_PODS)], |stores| &stores.pods, owners::pod_owners);
+        self.spawn(Kind::Job, &[Some(OWN_JOBS)], |stores| &stores.kube_jobs, owners::job_owners);
+        self.spawn(Kind::Service, &SERVICES.map(Some), |stores| &stores.kube_services, owners::service_owners);
     }
 
-    /// Starts the watch of a kind of which there are few, unless it runs.
-    pub(crate) fn need(&self, kind: Kind) {
-        if lock(&self.running).insert(kind) {
-            info!(kind = kind.resource().kind, "starting to watch");
-            // Those of a RayService or a batch scheduler carry no label; those of others are not kept.
+    /// Starts the watch of a kind that is not watched from the start, unless it runs.
+    pub(crate) fn ensure(&self, kind: Kind) {
+        if !lock(&self.running).insert(kind) {
+            return;
+        }
+        info!(kind = kind.resource().kind, "starting a watch");
+        if kind == Kind::EndpointSlice {
+            self.start_slices();
+        } else {
+            // Those of a RayService or a batch scheduler carry no label; others are not stored.
             let selector = match kind {
                 Kind::Gateway | Kind::HttpRoute | Kind::PodGroup(_) | Kind::Workload => None,
                 _ => Some(OF_A_CLUSTER),
             };
-            let owners = move |object: &WholeView| stores::related_owners(kind, object);
+            let owners = move |object: &WholeView| owners::related_owners(kind, object);
             self.spawn_into(kind, &[selector], self.stores.related(kind), owners);
         }
     }
 
-    /// Starts the watch of EndpointSlices, unless it runs.
-    ///
-    /// Not before RayServices, RayClusters and Services are known: they say which slices are of interest.
-    pub(crate) fn need_slices(&self) {
-        if lock(&self.running).insert(Kind::EndpointSlice) {
-            info!("starting to watch EndpointSlices");
-            let stores = Arc::clone(&self.stores);
-            let owners = move |slice: &EndpointSliceView| stores::slice_owners(&stores, slice);
-            self.spawn(Kind::EndpointSlice, &[Some(OF_A_SERVICE)], |stores| &stores.slices, owners);
-        }
+    /// Starts the watch of EndpointSlices, once RayServices, RayClusters and Services are known: they say which slices
+    /// are of interest.
+    fn start_slices(&self) {
+        let stores = Arc::clone(&self.stores);
+        let owners = move |slice: &EndpointSliceView| owners::slice_owners(&stores, slice);
+        self.spawn(Kind::EndpointSlice, &[Some(OF_A_SERVICE)], |stores| &stores.slices, owners);
     }
 
     fn spawn<V: View>(
@@ -120,7 +131,7 @@ impl Watches {
         for (part, (scope, selector)) in
             scopes.iter().flat_map(|scope| selectors.iter().map(move |selector| (scope, selector))).enumerate()
         {
-            let api: Api<Wire<V>> = match scope {
+            let api: Api<Watched<V>> = match scope {
                 Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &api_resource),
                 None => Api::all_with(self.client.clone(), &api_resource),
             };
@@ -129,7 +140,7 @@ impl Watches {
                 config = config.labels(selector);
             }
             let follower = Follower {
-                kind: resource.kind,
+                kind,
                 part,
                 table: Arc::clone(&table),
                 queue: Arc::clone(&self.queue),
@@ -148,7 +159,7 @@ impl Watches {
 
 /// One watch: from the stream into the table, and from the table to the queue.
 struct Follower<V, F> {
-    kind: &'static str,
+    kind: Kind,
     /// Which of a table's watches this is.
     part: usize,
     table: Arc<Table<V>>,
@@ -157,33 +168,42 @@ struct Follower<V, F> {
 }
 
 impl<V: View, F: Fn(&V) -> Vec<ObjectKey>> Follower<V, F> {
-    async fn follow(&self, api: Api<Wire<V>>, config: watcher::Config) {
+    async fn follow(&self, api: Api<Watched<V>>, config: watcher::Config) {
         let mut events = watcher(api, config).default_backoff().boxed();
+        let kind = self.kind.resource().kind;
         let mut complained = false;
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
                     complained = false;
-                    let concerned = self.take_in(event);
-                    for key in &concerned {
-                        self.queue.wake(key);
+                    let reason = self.reason(&event);
+                    for key in self.store(event) {
+                        self.queue.wake(&key, || reason.clone());
                     }
                 }
                 Err(error) if is_missing_kind(&error) => {
                     if !complained {
-                        info!(
-                            kind = self.kind,
-                            "waiting: the API server does not know this kind yet; install the CRDs"
-                        );
+                        info!(kind, "the API server does not serve this kind yet; install the CRDs");
                         complained = true;
                     }
                 }
-                Err(error) => warn!(kind = self.kind, %error, "the watch broke off and is tried again"),
+                Err(error) => warn!(kind, %error, "watch failed; retrying"),
             }
         }
     }
 
-    fn take_in(&self, event: Event<Wire<V>>) -> Vec<ObjectKey> {
+    fn reason(&self, event: &Event<Watched<V>>) -> WakeReason {
+        match event {
+            Event::Apply(object) | Event::InitApply(object) => {
+                WakeReason::Changed(self.kind, kube::ResourceExt::name_any(object).into())
+            }
+            Event::Delete(object) => WakeReason::Deleted(self.kind, kube::ResourceExt::name_any(object).into()),
+            Event::Init | Event::InitDone => WakeReason::Listed(self.kind),
+        }
+    }
+
+    /// Stores what an event shows. Returns the objects to wake.
+    fn store(&self, event: Event<Watched<V>>) -> Vec<ObjectKey> {
         match event {
             Event::Init => {
                 self.table.begin_listing(self.part);
@@ -197,7 +217,7 @@ impl<V: View, F: Fn(&V) -> Vec<ObjectKey>> Follower<V, F> {
                 }
                 Err(error) => {
                     let name = kube::ResourceExt::name_any(&object);
-                    warn!(kind = self.kind, name, error, "an object cannot be read and is left alone");
+                    warn!(kind = self.kind.resource().kind, name, error, "cannot read an object; leaving it alone");
                     Vec::new()
                 }
             },
@@ -209,7 +229,7 @@ impl<V: View, F: Fn(&V) -> Vec<ObjectKey>> Follower<V, F> {
     }
 }
 
-/// Whether a kind is not served: its CRD is not installed.
+/// Returns whether a kind is not served: its CRD is not installed.
 fn is_missing_kind(error: &watcher::Error) -> bool {
     let cause = match error {
         watcher::Error::InitialListFailed(cause) | watcher::Error::WatchStartFailed(cause) => cause,

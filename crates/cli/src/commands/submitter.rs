@@ -6,7 +6,7 @@
 
 use anyhow::{Context, bail};
 use futures::StreamExt;
-use manta_logic::job::dashboard::DashboardEndpoint;
+use manta_logic::dashboard::DashboardEndpoint;
 use manta_operator::dashboard::jobs::{self, JobError};
 use manta_operator::dashboard::Client;
 use serde_json::{Map, Value};

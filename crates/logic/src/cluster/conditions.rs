@@ -3,19 +3,18 @@
 //! Worked out in a fixed order, which is also the order in which they first appear.
 
 use super::observed::Observed;
-use super::suspend::{SUSPENDED, SUSPENDING, Suspension, suspension};
-use super::{not_running, status::all_running};
-use crate::action::Failure;
+use super::suspend::{Suspension, suspension};
+use super::{pods_blocked, status::all_running};
+use crate::conditions::{
+    self, CLUSTER_SUSPENDED, CLUSTER_SUSPENDING, HEAD_POD_READY, PODS_BLOCKED, PROVISIONED, REPLICA_FAILURE,
+};
+use crate::plan::Failure;
 use crate::view::PodView;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-const REPLICA_FAILURE: &str = "ReplicaFailure";
-const HEAD_POD_READY: &str = "HeadPodReady";
-const PROVISIONED: &str = "RayClusterProvisioned";
-
-/// The conditions after a pass that ended with `failure`, from those before it.
-pub(super) fn work_out(seen: &Observed, failure: Option<&Failure>, now: Timestamp) -> Vec<Condition> {
+/// Returns the conditions after a pass that ended with `failure`, from those before it.
+pub(super) fn after_pass(seen: &Observed, failure: Option<&Failure>, now: Timestamp) -> Vec<Condition> {
     let before = seen.cluster.status.as_ref();
     let mut conditions =
         Conditions { list: before.and_then(|status| status.conditions.clone()).unwrap_or_default(), now };
@@ -26,9 +25,9 @@ pub(super) fn work_out(seen: &Observed, failure: Option<&Failure>, now: Timestam
         provisioned(seen, &mut conditions);
     }
     suspend_step(seen, state, &mut conditions);
-    match not_running::explain(seen) {
-        Some((reason, message)) => conditions.set(not_running::CONDITION, "True", &reason, &message),
-        None => conditions.remove(not_running::CONDITION),
+    match pods_blocked::explain(seen) {
+        Some((reason, message)) => conditions.set(PODS_BLOCKED, "True", &reason, &message),
+        None => conditions.remove(PODS_BLOCKED),
     }
     conditions.list
 }
@@ -36,7 +35,7 @@ pub(super) fn work_out(seen: &Observed, failure: Option<&Failure>, now: Timestam
 fn replica_failure(failure: Option<&Failure>, conditions: &mut Conditions) {
     match failure {
         None => conditions.remove(REPLICA_FAILURE),
-        Some(Failure { reason: Some(reason), error }) => {
+        Some(Failure { reason: Some(reason), error, .. }) => {
             conditions.set(REPLICA_FAILURE, "True", reason, &format!("{reason}\n{error}"));
         }
         Some(_) => {}
@@ -70,7 +69,7 @@ fn head_pod_ready(seen: &Observed, conditions: &mut Conditions) {
     conditions.set(HEAD_POD_READY, &ready.status, reason, &message);
 }
 
-/// Name, reason and message of the first container that waits or has ended.
+/// Returns name, reason and message of the first container that waits or has ended.
 fn first_stopped_container(pod: &PodView) -> Option<(&str, &str, &str)> {
     pod.status.container_statuses.iter().find_map(|status| {
         let waiting = status.state.waiting.as_ref().map(|waiting| (waiting.reason.as_str(), waiting.message.as_str()));
@@ -80,7 +79,7 @@ fn first_stopped_container(pod: &PodView) -> Option<(&str, &str, &str)> {
 }
 
 fn provisioned(seen: &Observed, conditions: &mut Conditions) {
-    if conditions.is_true(PROVISIONED) {
+    if conditions::is_true(&conditions.list, PROVISIONED) {
         return;
     }
     if all_running(&seen.pods) {
@@ -105,56 +104,32 @@ fn suspend_step(seen: &Observed, state: Suspension, conditions: &mut Conditions)
     match state {
         Suspension::Suspending if seen.pods.is_empty() => {
             conditions.set(PROVISIONED, "False", "RayClusterPodsProvisioning", "RayCluster has been suspended");
-            conditions.set(SUSPENDING, "False", SUSPENDING, "");
-            conditions.set(SUSPENDED, "True", SUSPENDED, "");
+            conditions.set(CLUSTER_SUSPENDING, "False", CLUSTER_SUSPENDING, "");
+            conditions.set(CLUSTER_SUSPENDED, "True", CLUSTER_SUSPENDED, "");
         }
         Suspension::Suspending => {} // once begun, a suspension is finished
         // Removing the field resumes too; KubeRay knows only an explicit `false`.
-        Suspension::Suspended if !wanted => conditions.set(SUSPENDED, "False", SUSPENDED, ""),
+        Suspension::Suspended if !wanted => conditions.set(CLUSTER_SUSPENDED, "False", CLUSTER_SUSPENDED, ""),
         Suspension::Suspended => {}
         Suspension::None => {
-            conditions.set(SUSPENDED, "False", SUSPENDED, "");
-            conditions.set(SUSPENDING, if wanted { "True" } else { "False" }, SUSPENDING, "");
+            conditions.set(CLUSTER_SUSPENDED, "False", CLUSTER_SUSPENDED, "");
+            conditions.set(CLUSTER_SUSPENDING, if wanted { "True" } else { "False" }, CLUSTER_SUSPENDING, "");
         }
     }
 }
 
-/// A list of conditions, changed like Kubernetes' own helper does.
+/// The conditions and the time at which they change.
 struct Conditions {
     list: Vec<Condition>,
     now: Timestamp,
 }
 
 impl Conditions {
-    fn is_true(&self, type_: &str) -> bool {
-        self.list.iter().any(|condition| condition.type_ == type_ && condition.status == "True")
-    }
-
     fn remove(&mut self, type_: &str) {
-        self.list.retain(|condition| condition.type_ != type_);
+        conditions::remove(&mut self.list, type_);
     }
 
-    /// The transition time moves only when the status does.
     fn set(&mut self, type_: &str, status: &str, reason: &str, message: &str) {
-        let reason = reason.to_owned();
-        let message = message.to_owned();
-        match self.list.iter_mut().find(|condition| condition.type_ == type_) {
-            Some(condition) => {
-                if condition.status != status {
-                    status.clone_into(&mut condition.status);
-                    condition.last_transition_time = Time(self.now);
-                }
-                condition.reason = reason;
-                condition.message = message;
-            }
-            None => self.list.push(Condition {
-                type_: type_.to_owned(),
-                status: status.to_owned(),
-                reason,
-                message,
-                last_transition_time: Time(self.now),
-                observed_generation: None,
-            }),
-        }
+        conditions::set(&mut self.list, self.now, None, (type_, status, reason, message));
     }
 }

@@ -4,13 +4,15 @@
 //! clean-up is possible or wanted any more, and at the deadline whatever happens; a warning names
 //! what was left behind (KubeRay #4767, #4721).
 
+use super::Planner;
 use super::observed::Observed;
-use super::plan::Draft;
-use crate::action::{Accept, Action, Event, Kind, Step, create, merge_difference};
+use crate::action::{Accept, Event, Kind, Step};
 use crate::build::{self, cluster_facts as facts};
 use crate::config::Config;
+use crate::finalizer;
 use crate::go;
-use crate::labels::{HEAD, NODE_TYPE, WORKER, annotation, finalizer};
+use crate::labels::finalizer::REDIS_CLEANUP;
+use crate::labels::{HEAD, NODE_TYPE, WORKER, annotation};
 use crate::validate::ValidCluster;
 use crate::view::JobView;
 use jiff::{SignedDuration, Timestamp};
@@ -21,41 +23,31 @@ pub(super) fn add_finalizer(seen: &Observed, cfg: &Config) -> Option<Step> {
     if !cfg.redis_cleanup || !facts::is_redis_ft_enabled(&seen.cluster) || has_finalizer(seen) {
         return None;
     }
-    let mut finalizers = seen.cluster.metadata.finalizers.clone().unwrap_or_default();
-    finalizers.push(finalizer::REDIS_CLEANUP.to_owned());
-    // KubeRay writes the whole object back, by which empty parts appear in its spec and others go. That
-    // is harmless, and whoever compares generations knows the object in that form.
-    let stored = serde_json::to_value(&seen.cluster.spec).unwrap_or_default();
+    let stored = json!(seen.cluster.spec);
     let mut spec = seen.cluster.spec.clone();
     spec.head_group_spec.ray_start_params.get_or_insert_default();
     for group in spec.worker_group_specs.iter_mut().flatten() {
         group.ray_start_params.get_or_insert_default();
     }
-    let spec = serde_json::to_value(&spec).unwrap_or_default();
-    let patch = json!({
-        "metadata": {"finalizers": finalizers, "resourceVersion": seen.cluster.metadata.resource_version},
-        "spec": merge_difference(&stored, &go::to_go_value(&spec, go::Root::RayClusterSpec)),
-    });
-    Some(Step::new(
-        Action::Merge { key: seen.key(Kind::RayCluster, seen.name()), patch: Box::new(patch) },
-        "Redis must be cleaned before the cluster goes",
-    ))
+    let written = go::to_go_value(&json!(spec), go::Root::RayClusterSpec);
+    let key = seen.key(Kind::RayCluster, seen.name());
+    let why = "Redis must be cleaned before the cluster goes";
+    Some(finalizer::add(key, &seen.cluster.metadata, REDIS_CLEANUP, &stored, &written, why))
 }
 
-/// What to do for a cluster that is being deleted.
-pub(super) fn plan(seen: &Observed, now: Timestamp, cfg: &Config) -> Draft {
-    let mut draft = Draft::default();
+/// Cleans up after a cluster that is being deleted.
+pub(super) fn plan(planner: &mut Planner<'_>) {
+    let (seen, now) = (planner.seen, planner.now);
     if !has_finalizer(seen) {
-        return draft; // the garbage collector takes the children
+        return; // the garbage collector takes the children
     }
     if facts::is_gcs_storage_embedded(&seen.cluster.spec) {
-        draft.push(remove_finalizer(seen, "the embedded store goes with its volume"));
-        return draft;
+        return planner.push(remove_finalizer(seen, "the embedded store goes with its volume"));
     }
     let deadline = deletion_time(seen, now) + timeout(seen);
     if now >= deadline {
         let age = now.duration_since(deletion_time(seen, now));
-        draft.push(remove_finalizer(seen, "the clean-up took too long").done(Event::warning(
+        planner.push(remove_finalizer(seen, "the clean-up took too long").done(Event::warning(
             "ForceDeletedStuckCluster",
             "Cleanup",
             format!(
@@ -64,11 +56,11 @@ pub(super) fn plan(seen: &Observed, now: Timestamp, cfg: &Config) -> Draft {
                 seen.annotation(annotation::EXTERNAL_STORAGE_NAMESPACE).unwrap_or_default()
             ),
         )));
-        return draft;
+        return;
     }
-    draft.wake_at(deadline);
-    if let Some(why) = why_no_cleanup(seen, cfg) {
-        draft.push(remove_finalizer(seen, why).done(Event::warning(
+    planner.wake_at(deadline);
+    if let Some(why) = why_no_cleanup(seen, planner.config) {
+        planner.push(remove_finalizer(seen, why).done(Event::warning(
             "SkippedRedisCleanup",
             "Cleanup",
             format!(
@@ -76,35 +68,25 @@ pub(super) fn plan(seen: &Observed, now: Timestamp, cfg: &Config) -> Draft {
                 storage_namespace(seen)
             ),
         )));
-        return draft;
+        return;
     }
     for pod in &seen.pods {
         let is_ray_pod = matches!(pod.metadata.label(NODE_TYPE), Some(HEAD | WORKER));
         if is_ray_pod && !seen.is_going(pod) {
-            draft.push(
-                Step::new(
-                    Action::Delete {
-                        key: seen.key(Kind::Pod, &pod.metadata.name),
-                        uid: pod.metadata.uid.clone(),
-                        force: false,
-                    },
-                    "the cluster is being deleted",
-                )
-                .accept(Accept::NotFound),
-            );
+            planner.push(seen.delete_pod(pod, "the cluster is being deleted"));
         }
     }
     if seen.head_pods().next().is_some() {
-        return draft; // a head that lives would write to Redis again
+        return; // a head that lives would write to Redis again
     }
-    plan_cleanup_job(seen, cfg, &mut draft);
-    draft
+    plan_cleanup_job(planner);
 }
 
-fn plan_cleanup_job(seen: &Observed, cfg: &Config, draft: &mut Draft) {
+fn plan_cleanup_job(planner: &mut Planner<'_>) {
+    let seen = planner.seen;
     if let Some(job) = seen.cleanup_jobs.first() {
         if is_finished(job) {
-            draft.push(remove_finalizer(seen, "the clean-up Job has finished"));
+            planner.push(remove_finalizer(seen, "the clean-up Job has finished"));
         }
         return;
     }
@@ -112,19 +94,12 @@ fn plan_cleanup_job(seen: &Observed, cfg: &Config, draft: &mut Draft) {
     if seen.in_flight.is_creating(Kind::Job, &name) {
         return;
     }
-    let job = build::redis_cleanup_job(&ValidCluster { cluster: &seen.cluster }, cfg);
-    draft.push(
-        Step::new(create(seen.key(Kind::Job, &name), &job), "Redis must be cleaned")
-            .done(Event::normal(
-                "CreatedRedisCleanupJob",
-                "Create",
-                format!("Created Redis cleanup Job {}", seen.path(&name)),
-            ))
-            .failed(Event::warning(
-                "FailedToCreateRedisCleanupJob",
-                "Create",
-                format!("Failed to create Redis cleanup Job {}, ", seen.path(&name)),
-            ))
+    let Some(cluster) = ValidCluster::for_cleanup(&seen.cluster) else { return };
+    let (job, path) = (build::redis_cleanup_job(&cluster, planner.config), seen.path(&name));
+    planner.push(
+        Step::create(seen.key(Kind::Job, &name), &job, "Redis must be cleaned")
+            .on_success("CreatedRedisCleanupJob", format!("Created Redis cleanup Job {path}"))
+            .on_failure("FailedToCreateRedisCleanupJob", format!("Failed to create Redis cleanup Job {path}, "))
             .accept(Accept::AlreadyExists),
     );
 }
@@ -137,22 +112,14 @@ fn why_no_cleanup(seen: &Observed, cfg: &Config) -> Option<&'static str> {
     if !facts::is_gcs_ft_enabled(&seen.cluster) {
         return Some("GCS fault tolerance was removed from the spec");
     }
-    let head = seen.cluster.spec.head_group_spec.template.spec.as_ref();
-    if head.is_none_or(|spec| spec.containers.is_empty()) {
+    if ValidCluster::for_cleanup(&seen.cluster).is_none() {
         return Some("the head group has no container to clean up with");
     }
     None
 }
 
 fn remove_finalizer(seen: &Observed, why: &str) -> Step {
-    let kept: Vec<&String> =
-        seen.cluster.metadata.finalizers.iter().flatten().filter(|name| *name != finalizer::REDIS_CLEANUP).collect();
-    let patch = json!({"metadata": {
-        "finalizers": kept,
-        "resourceVersion": seen.cluster.metadata.resource_version,
-    }});
-    Step::new(Action::Merge { key: seen.key(Kind::RayCluster, seen.name()), patch: Box::new(patch) }, why.to_owned())
-        .accept(Accept::NotFound)
+    finalizer::remove(seen.key(Kind::RayCluster, seen.name()), &seen.cluster.metadata, REDIS_CLEANUP, why)
 }
 
 /// Complete or failed; `FailureTarget` is the latter, a moment early.
@@ -163,7 +130,7 @@ fn is_finished(job: &JobView) -> bool {
 }
 
 fn has_finalizer(seen: &Observed) -> bool {
-    seen.cluster.metadata.finalizers.iter().flatten().any(|name| name == finalizer::REDIS_CLEANUP)
+    finalizer::has(&seen.cluster.metadata, REDIS_CLEANUP)
 }
 
 fn storage_namespace(seen: &Observed) -> String {

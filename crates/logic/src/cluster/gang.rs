@@ -1,17 +1,18 @@
 //! The batch scheduler's objects: they stand before the Pods that they are for.
 
-use super::observed::Observed;
-use super::plan::Draft;
-use crate::config::Config;
+use super::Planner;
 use crate::scheduler;
 
-/// Makes what the batch scheduler needs. Answers whether Pods may be made.
-pub(super) fn plan(seen: &Observed, cfg: &Config, draft: &mut Draft) -> bool {
-    let gang = scheduler::gather_cluster(seen, cfg);
-    draft.end_stage();
-    draft.stages.extend(gang.stages);
+/// Creates what the batch scheduler needs. Returns whether Pods may be created.
+pub(super) fn plan(planner: &mut Planner<'_>) -> bool {
+    let gang = scheduler::gather_cluster(planner.seen, planner.config);
+    for step in gang.steps {
+        planner.then(step);
+    }
     let Some(blocked) = gang.blocked else { return true };
-    draft.events.extend(blocked.event);
-    draft.halt(blocked.error);
+    if let Some(event) = blocked.event {
+        planner.event(event);
+    }
+    planner.halt(blocked.error);
     false
 }

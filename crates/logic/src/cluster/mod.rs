@@ -1,8 +1,7 @@
 //! What to do next for a RayCluster.
 //!
-//! [`plan`] decides, the operator acts, [`settle`] works out the status. One file per behaviour;
-//! [`network_policy`] and [`mtls`] are plans of their own, because they also serve clusters whose
-//! spec is invalid.
+//! [`plan`] has the order of decisions, every other file one behaviour. [`status`] works the status out after
+//! the writes. [`watched`] says which kinds must be watched for a cluster.
 
 mod auth;
 mod conditions;
@@ -11,13 +10,13 @@ mod deletion;
 mod gang;
 mod head;
 mod ingress;
-pub mod mtls;
+mod mtls;
 mod multihost;
-pub mod network_policy;
-mod not_running;
+mod network_policy;
 mod observed;
 mod plan;
 mod pods;
+mod pods_blocked;
 mod rbac;
 mod replace;
 mod services;
@@ -25,11 +24,19 @@ mod status;
 mod storage;
 mod suspend;
 mod upgrade;
+mod watched;
 mod workers;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
-pub use observed::{InFlight, LookedUp, Observed};
-pub use plan::{Halt, Plan, StatusUpdate, is_ours, plan};
-pub use status::{needs_write, settle};
+use manta_api::RayCluster;
+
+pub use observed::{InFlight, Observed};
+pub(crate) use status::fill_go_zeroes;
+pub use watched::watched_kinds;
+
+/// A plan for a RayCluster.
+pub type Plan = crate::plan::PlanOf<RayCluster>;
+/// What puts one together.
+pub(crate) type Planner<'a> = crate::plan::Planner<'a, RayCluster>;

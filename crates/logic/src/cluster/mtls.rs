@@ -1,75 +1,54 @@
 //! Encryption between Pods: certificates from cert-manager, and the gate that waits for them.
 //!
-//! [`plan`] makes issuers and certificates and keeps the Pods' addresses in them. [`gate`] holds
-//! back Pods until the certificates and their Secrets are there.
+//! [`plan`] creates issuers and certificates and keeps the Pods' addresses in them, as a controller of its own.
+//! [`gate`] holds back Pods until the certificates and their Secrets are there.
 
-use super::observed::{LookedUp, Observed};
-use super::plan::{Draft, is_ours};
-use crate::action::{Action, Body, Event, Kind, ObjectKey, Stage, Step, Wake, replace};
+use super::Planner;
+use super::observed::Observed;
+use crate::action::{Event, Kind, Step};
 use crate::build::{cluster_facts as facts, mtls as objects};
-use crate::config::Config;
 use crate::labels::{HEAD, NODE_TYPE, WORKER};
+use crate::plan::LookedUp;
 use crate::view::WholeView;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-/// What to do about the certificates of one cluster.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
-    pub stages: Vec<Stage>,
-    pub events: Vec<Event>,
-    /// Secrets that must be looked up first.
-    pub look_up: Vec<ObjectKey>,
-    pub wake: Wake,
-}
-
-/// Whether a cluster's traffic is encrypted.
-pub fn is_enabled(seen: &Observed, cfg: &Config) -> bool {
-    facts::is_tls_enabled(&seen.cluster.spec, &cfg.gates)
-}
-
-/// Decides which issuers and certificates to make or change.
-pub fn plan(seen: &Observed, now: Timestamp, cfg: &Config) -> Plan {
-    let mut plan = Plan { stages: Vec::new(), events: Vec::new(), look_up: Vec::new(), wake: Wake::OnChange };
-    let deleting = seen.cluster.metadata.deletion_timestamp.is_some();
-    if deleting || !is_ours(seen) || !is_enabled(seen, cfg) || !cfg.platform.cert_manager {
-        return plan;
+/// Creates and changes the issuers and certificates of one cluster.
+pub(super) fn plan(planner: &mut Planner<'_>) {
+    let (seen, config) = (planner.seen, planner.config);
+    if !is_enabled(planner) || !config.platform.cert_manager {
+        return;
     }
     let cluster = &seen.cluster;
-    let steps: [(Kind, Value, &str); 5] = [
+    let objects: [(Kind, Value, &str); 5] = [
         (Kind::Issuer, objects::self_signed_issuer(cluster), "self-signed issuer"),
         (Kind::Certificate, objects::ca_certificate(cluster), "CA certificate"),
         (Kind::Issuer, objects::ca_issuer(cluster), "CA issuer"),
-        (Kind::Certificate, objects::head_certificate(cluster, cfg, &addresses(seen, HEAD)), "head certificate"),
+        (Kind::Certificate, objects::head_certificate(cluster, config, &addresses(seen, HEAD)), "head certificate"),
         (Kind::Certificate, objects::worker_certificate(cluster, &addresses(seen, WORKER)), "worker certificate"),
     ];
-    for (kind, wanted, step) in steps {
+    for (kind, wanted, word) in objects {
         let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         match seen.related(kind, &name) {
             None if seen.in_flight.is_creating(kind, &name) => {}
-            None => plan.stages.push(vec![
-                Step::new(
-                    Action::Create { key: seen.key(kind, &name), body: Body::of(&wanted) },
-                    "tlsOptions asks for it",
-                )
-                .failed(failed(step)),
-            ]),
-            Some(live) if kind == Kind::Certificate => keep_current(seen, live, &wanted, step, &mut plan),
+            None => planner
+                .then(Step::create(seen.key(kind, &name), &wanted, "tlsOptions asks for it").failed(failed(word))),
+            Some(live) if kind == Kind::Certificate => keep_current(planner, live, &wanted, word),
             Some(_) => {}
         }
     }
-    if !plan.look_up.is_empty() {
-        plan.stages.clear();
-        plan.events.clear();
-        return plan;
-    }
-    tell_readiness(seen, now, &mut plan);
-    plan
+    report_readiness(planner);
 }
 
-/// Whether Pods may be made as far as encryption is concerned; if not, the draft says why.
-pub(super) fn gate(seen: &Observed, cfg: &Config, draft: &mut Draft) -> bool {
-    if !is_enabled(seen, cfg) {
+/// Returns whether a cluster's traffic is encrypted.
+fn is_enabled(planner: &Planner<'_>) -> bool {
+    facts::is_tls_enabled(&planner.seen.cluster.spec, &planner.config.gates)
+}
+
+/// Returns whether Pods may be created as far as encryption is concerned; if not, halts the pass.
+pub(super) fn gate(planner: &mut Planner<'_>) -> bool {
+    let seen = planner.seen;
+    if !is_enabled(planner) {
         return true;
     }
     let mut problem = None;
@@ -90,9 +69,9 @@ pub(super) fn gate(seen: &Observed, cfg: &Config, draft: &mut Draft) -> bool {
     if problem.is_none() {
         for name in [objects::head_tls_secret_name(seen.name()), objects::worker_tls_secret_name(seen.name())] {
             let key = seen.key(Kind::Secret, &name);
-            match seen.looked_up.get(&key) {
+            match planner.found(&key) {
                 None => {
-                    draft.look_up(key);
+                    planner.look_up(key);
                     return false;
                 }
                 Some(LookedUp::Absent) => {
@@ -114,38 +93,36 @@ pub(super) fn gate(seen: &Observed, cfg: &Config, draft: &mut Draft) -> bool {
     match problem {
         None => true,
         Some(problem) => {
-            draft.halt(format!("mTLS secrets not ready: {problem}"));
+            planner.halt(format!("mTLS secrets not ready: {problem}"));
             false
         }
     }
 }
 
 /// Updates names and addresses of a certificate, and makes its Secret go with it.
-fn keep_current(seen: &Observed, live: &WholeView, wanted: &Value, step: &str, plan: &mut Plan) {
+fn keep_current(planner: &mut Planner<'_>, live: &WholeView, wanted: &Value, word: &str) {
     let is_authority = wanted["spec"]["isCA"] == json!(true);
     if !is_authority && let Some(updated) = objects::certificate_update(wanted, &live.object) {
         let addresses = updated["spec"]["ipAddresses"].as_array().into_iter().flatten();
         let addresses: Vec<&str> = addresses.filter_map(Value::as_str).collect();
-        let note = format!("Updated {step} SANs (IPs: [{}])", addresses.join(" "));
-        plan.stages.push(vec![
-            Step::new(
-                replace(seen.key(Kind::Certificate, &live.metadata.name), &updated),
-                "the Pods' addresses have changed",
-            )
-            .done(Event::normal("MTLSCertificatesUpdated", "Update", note))
-            .failed(failed(step)),
-        ]);
+        let note = format!("Updated {word} SANs (IPs: [{}])", addresses.join(" "));
+        let key = planner.seen.key(Kind::Certificate, &live.metadata.name);
+        planner.then(
+            Step::replace(key, &updated, "the Pods' addresses have changed")
+                .on_success("MTLSCertificatesUpdated", note)
+                .failed(failed(word)),
+        );
     }
     if let Some(secret) = live.object["spec"]["secretName"].as_str() {
-        own_secret(seen, live, secret, step, plan);
+        own_secret(planner, live, secret, word);
     }
 }
 
 /// Lets the garbage collector take the Secret with its certificate.
-fn own_secret(seen: &Observed, certificate: &WholeView, secret: &str, step: &str, plan: &mut Plan) {
-    let key = seen.key(Kind::Secret, secret);
-    let found = match seen.looked_up.get(&key) {
-        None => return plan.look_up.push(key),
+fn own_secret(planner: &mut Planner<'_>, certificate: &WholeView, secret: &str, word: &str) {
+    let key = planner.seen.key(Kind::Secret, secret);
+    let found = match planner.found(&key) {
+        None => return planner.look_up(key),
         Some(LookedUp::Found(found)) => found,
         Some(_) => return,
     };
@@ -164,25 +141,24 @@ fn own_secret(seen: &Observed, certificate: &WholeView, secret: &str, step: &str
         "ownerReferences": owners,
         "resourceVersion": found["metadata"]["resourceVersion"],
     }});
-    plan.stages.push(vec![
-        Step::new(Action::Merge { key, patch: Box::new(patch) }, "the Secret goes with its certificate")
-            .failed(failed(step)),
-    ]);
+    planner.then(Step::merge(key, patch, "the Secret goes with its certificate").failed(failed(word)));
 }
 
-fn tell_readiness(seen: &Observed, now: Timestamp, plan: &mut Plan) {
+/// Reports whether the certificates are issued, and warns before they expire.
+fn report_readiness(planner: &mut Planner<'_>) {
+    let (seen, now) = (planner.seen, planner.now);
     let certificate = |name: String| seen.related(Kind::Certificate, &name);
     let head = certificate(objects::head_certificate_name(seen.name()));
     let worker = certificate(objects::worker_certificate_name(seen.name()));
     if ![head, worker].iter().all(|live| live.is_some_and(|live| is_ready(live))) {
-        plan.events.push(Event::normal(
+        planner.event(Event::normal(
             "MTLSCertsNotReady",
             "Reconcile",
             "Waiting for cert-manager to issue mTLS certificates",
         ));
         return;
     }
-    plan.events.push(Event::normal(
+    planner.event(Event::normal(
         "MTLSPKIReady",
         "Reconcile",
         "mTLS PKI is ready: CA, head, and worker certificates issued",
@@ -194,12 +170,11 @@ fn tell_readiness(seen: &Observed, now: Timestamp, plan: &mut Plan) {
             continue;
         };
         let warn_at = expires - SignedDuration::from_hours(24);
-        if now < warn_at {
-            plan.wake = earlier(plan.wake, warn_at);
+        if !planner.reached_or_wake_at(warn_at) {
             continue;
         }
         let hours = expires.duration_since(now).as_secs_f64() / 3600.0;
-        plan.events.push(Event::warning(
+        planner.event(Event::warning(
             "MTLSCertificateExpiringSoon",
             "Reconcile",
             format!(
@@ -210,7 +185,7 @@ fn tell_readiness(seen: &Observed, now: Timestamp, plan: &mut Plan) {
     }
 }
 
-/// Addresses of the live Pods of a type, for the certificate.
+/// Returns the addresses of the live Pods of a type, for the certificate.
 fn addresses<'a>(seen: &'a Observed, node_type: &str) -> Vec<&'a str> {
     let live = seen.pods.iter().filter(|pod| {
         pod.metadata.label(NODE_TYPE) == Some(node_type)
@@ -221,7 +196,7 @@ fn addresses<'a>(seen: &'a Observed, node_type: &str) -> Vec<&'a str> {
     live.map(|pod| pod.status.pod_ip.as_str()).collect()
 }
 
-/// Ready, and not for an earlier version of the certificate.
+/// Returns whether a certificate is ready, and not for an earlier version of itself.
 fn is_ready(certificate: &WholeView) -> bool {
     certificate.object["status"]["conditions"].as_array().into_iter().flatten().any(|condition| {
         condition["type"] == "Ready"
@@ -230,13 +205,6 @@ fn is_ready(certificate: &WholeView) -> bool {
     })
 }
 
-fn failed(step: &str) -> Event {
-    Event::warning("MTLSFailedToReconcile", "Reconcile", format!("Failed to reconcile mTLS {step}: "))
-}
-
-fn earlier(wake: Wake, at: Timestamp) -> Wake {
-    match wake {
-        Wake::At(before) => Wake::At(before.min(at)),
-        _ => Wake::At(at),
-    }
+fn failed(word: &str) -> Event {
+    Event::warning("MTLSFailedToReconcile", "Reconcile", format!("Failed to reconcile mTLS {word}: "))
 }

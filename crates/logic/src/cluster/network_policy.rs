@@ -1,114 +1,85 @@
 //! Network isolation: one policy for the head and one per worker group.
 //!
-//! A plan of its own: it runs for every RayCluster, valid or not.
+//! It acts as a controller of its own, for every RayCluster, valid or not.
 
-use super::observed::Observed;
-use super::plan::is_ours;
-use crate::action::{Accept, Action, Event, Kind, Stage, Step, create, replace};
+use super::Planner;
+use crate::action::{Event, Kind, Step};
 use crate::build;
-use crate::config::Config;
 use crate::labels::CLUSTER;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 
-/// What to do about the policies of one cluster.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Plan {
-    pub stages: Vec<Stage>,
-    pub events: Vec<Event>,
-    /// Why isolation cannot be had; tried again after a back-off.
-    pub halt: Option<String>,
-}
-
-/// Decides which policies to make, change and remove.
-pub fn plan(seen: &Observed, cfg: &Config) -> Plan {
-    let mut plan = Plan::default();
-    if !cfg.gates.ray_cluster_network_policy || seen.cluster.metadata.deletion_timestamp.is_some() || !is_ours(seen) {
-        return plan;
+/// Creates, changes and removes the policies of one cluster.
+pub(super) fn plan(planner: &mut Planner<'_>) {
+    if !planner.config.gates.ray_cluster_network_policy {
+        return;
     }
     let mut names = BTreeSet::new();
-    for policy in build::network_policies(&seen.cluster) {
+    for policy in build::network_policies(&planner.seen.cluster) {
         let name = policy.metadata.name.clone().unwrap_or_default();
         if names.insert(name.clone()) {
-            ensure(seen, &name, &policy, &mut plan);
+            ensure(planner, &name, &policy);
         }
-        if plan.halt.is_some() {
-            return plan; // the first collision ends it, and nothing stale is removed
+        if planner.is_halted() {
+            return; // the first collision ends it, and nothing stale is removed
         }
     }
-    remove_stale(seen, &names, &mut plan);
-    plan
+    remove_stale(planner, &names);
 }
 
-fn ensure(seen: &Observed, name: &str, wanted: &NetworkPolicy, plan: &mut Plan) {
-    let path = seen.path(name);
+fn ensure(planner: &mut Planner<'_>, name: &str, wanted: &NetworkPolicy) {
+    let seen = planner.seen;
+    let (key, path) = (seen.key(Kind::NetworkPolicy, name), seen.path(name));
     let Some(live) = seen.related(Kind::NetworkPolicy, name) else {
         if !seen.in_flight.is_creating(Kind::NetworkPolicy, name) {
-            plan.stages.push(vec![
-                Step::new(create(seen.key(Kind::NetworkPolicy, name), wanted), "spec.networkPolicy asks for it")
-                    .done(Event::normal("CreatedNetworkPolicy", "Create", format!("Created NetworkPolicy {path}")))
-                    .failed(Event::warning(
-                        "FailedToCreateNetworkPolicy",
-                        "Create",
-                        format!("Failed to create NetworkPolicy {path}: "),
-                    )),
-            ]);
+            planner.then(
+                Step::create(key, wanted, "spec.networkPolicy asks for it")
+                    .on_success("CreatedNetworkPolicy", format!("Created NetworkPolicy {path}"))
+                    .on_failure("FailedToCreateNetworkPolicy", format!("Failed to create NetworkPolicy {path}: ")),
+            );
         }
         return;
     };
     if !live.metadata.is_controlled_by(seen.uid()) {
-        plan.events.push(Event::warning(
+        let collision = format!("NetworkPolicy {path} already exists and is not owned by this RayCluster");
+        planner.event(Event::warning(
             "NetworkPolicyNameCollision",
             "Validate",
             format!(
-                "NetworkPolicy {path} already exists and is not owned by this RayCluster, network isolation will not be applied. Rename the existing NetworkPolicy or use a different RayCluster name to avoid the collision"
+                "{collision}, network isolation will not be applied. Rename the existing NetworkPolicy or use a different RayCluster name to avoid the collision"
             ),
         ));
-        plan.halt = Some(format!("NetworkPolicy {path} already exists and is not owned by this RayCluster"));
-        return;
+        return planner.halt(collision);
     }
     let updated = NetworkPolicy::deserialize(&live.object)
         .map(|live| build::network_policy_update(wanted, &live))
         .unwrap_or_default();
     if let Some(updated) = updated {
-        plan.stages.push(vec![
-            Step::new(replace(seen.key(Kind::NetworkPolicy, name), &updated), "the policy differs from the spec")
-                .done(Event::normal("UpdatedNetworkPolicy", "Update", format!("Updated NetworkPolicy {path}")))
-                .failed(Event::warning(
-                    "FailedToUpdateNetworkPolicy",
-                    "Update",
-                    format!("Failed to update NetworkPolicy {path}: "),
-                )),
-        ]);
+        planner.then(
+            Step::replace(key, &updated, "the policy differs from the spec")
+                .on_success("UpdatedNetworkPolicy", format!("Updated NetworkPolicy {path}"))
+                .on_failure("FailedToUpdateNetworkPolicy", format!("Failed to update NetworkPolicy {path}: ")),
+        );
     }
 }
 
-fn remove_stale(seen: &Observed, wanted: &BTreeSet<String>, plan: &mut Plan) {
+fn remove_stale(planner: &mut Planner<'_>, wanted: &BTreeSet<String>) {
+    let seen = planner.seen;
     for (kind, live) in &seen.related {
+        let meta = &live.metadata;
         let ours = *kind == Kind::NetworkPolicy
-            && live.metadata.label(CLUSTER) == Some(seen.name())
-            && live.metadata.is_controlled_by(seen.uid());
-        if !ours || wanted.contains(&live.metadata.name) || live.metadata.deletion_timestamp.is_some() {
+            && meta.label(CLUSTER) == Some(seen.name())
+            && meta.is_controlled_by(seen.uid());
+        if !ours || wanted.contains(&meta.name) || meta.deletion_timestamp.is_some() {
             continue;
         }
-        let path = seen.path(&live.metadata.name);
-        plan.stages.push(vec![
-            Step::new(
-                Action::Delete {
-                    key: seen.key(Kind::NetworkPolicy, &live.metadata.name),
-                    uid: live.metadata.uid.clone(),
-                    force: false,
-                },
-                "no group of the spec needs it any more",
-            )
-            .done(Event::normal("DeletedNetworkPolicy", "Delete", format!("Deleted NetworkPolicy {path}")))
-            .failed(Event::warning(
-                "FailedToDeleteNetworkPolicy",
-                "Delete",
-                format!("Failed to delete NetworkPolicy {path}: "),
-            ))
-            .accept(Accept::NotFound),
-        ]);
+        let path = seen.path(&meta.name);
+        let why = "no group of the spec needs it any more";
+        planner.then(
+            Step::delete(seen.key(Kind::NetworkPolicy, &meta.name), &meta.uid, why)
+                .on_success("DeletedNetworkPolicy", format!("Deleted NetworkPolicy {path}"))
+                .on_failure("FailedToDeleteNetworkPolicy", format!("Failed to delete NetworkPolicy {path}: ")),
+        );
     }
 }

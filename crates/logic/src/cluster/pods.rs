@@ -1,13 +1,10 @@
 //! The Pods of a cluster: suspended, recreated, handed to the scheduler, then head and workers.
 
-use super::observed::Observed;
-use super::plan::Draft;
-use super::{gang, head, suspend, upgrade, workers};
-use crate::config::Config;
+use super::{Planner, gang, head, suspend, upgrade, workers};
 use crate::names::Suffixes;
 use crate::validate::ValidCluster;
 use crate::view::PodView;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
 /// How long after its grace period a Pod that will not go is still waited for.
 ///
@@ -15,24 +12,18 @@ use jiff::{SignedDuration, Timestamp};
 /// KubeRay would wait for it for ever (#4078).
 const LOST_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
-pub(super) fn plan(seen: &Observed, valid: &ValidCluster<'_>, now: Timestamp, cfg: &Config, draft: &mut Draft) {
-    if !suspend::plan(seen, cfg, draft) || !upgrade::plan(seen, draft) || !gang::plan(seen, cfg, draft) {
+pub(super) fn plan(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
+    if !suspend::plan(planner) || !upgrade::plan(planner) || !gang::plan(planner) {
         return;
     }
-    let mut suffixes = Suffixes::new(seen.seed);
-    if head::plan(seen, valid, now, cfg, &mut suffixes, draft) == head::Next::Workers {
-        workers::plan(seen, valid, now, cfg, &mut suffixes, draft);
+    let mut suffixes = Suffixes::new(planner.seen.seed);
+    if head::plan(planner, valid, &mut suffixes) {
+        workers::plan(planner, valid, &mut suffixes);
     }
 }
 
-/// Whether a Pod should have been gone long ago: its node is dead or cut off.
-///
-/// If not, the plan wakes when that time comes.
-pub(super) fn is_lost(pod: &PodView, now: Timestamp, draft: &mut Draft) -> bool {
-    let Some(deleted) = pod.metadata.deletion_timestamp else { return false };
-    let lost_at = deleted + LOST_AFTER;
-    if now < lost_at {
-        draft.wake_at(lost_at);
-    }
-    now >= lost_at
+/// Returns whether a Pod should have been gone long ago, because its node is dead or cut off; if not, asks for a
+/// pass when that time comes.
+pub(super) fn lost_or_wake(planner: &mut Planner<'_>, pod: &PodView) -> bool {
+    pod.metadata.deletion_timestamp.is_some_and(|deleted| planner.reached_or_wake_at(deleted + LOST_AFTER))
 }

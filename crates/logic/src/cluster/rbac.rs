@@ -2,43 +2,42 @@
 //!
 //! Made once and never changed; nothing is removed when autoscaling is switched off.
 
-use super::observed::{LookedUp, Observed};
-use super::plan::Draft;
-use crate::action::{Accept, Action, Event, Kind, ObjectKey, Step, create};
+use super::Planner;
+use crate::action::{Accept, Event, Kind, Step};
 use crate::build::{self, cluster_facts as facts};
-use crate::config::Config;
 use crate::names::clip50;
+use crate::plan::LookedUp;
 use crate::validate::ValidCluster;
+use serde::Serialize;
 
-pub(super) fn plan(seen: &Observed, valid: &ValidCluster<'_>, _cfg: &Config, draft: &mut Draft) {
+pub(super) fn plan(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
     if !facts::is_autoscaling(&valid.spec) {
         return;
     }
     match facts::head_service_account(&valid.spec) {
-        Some(named) => check_named_account(seen, named, draft),
-        None => make(seen, draft, Kind::ServiceAccount, "service account", |key| {
-            create(key, &build::rbac::service_account(valid))
-        }),
+        Some(named) => check_named_account(planner, named),
+        None => ensure(planner, Kind::ServiceAccount, "service account", || build::rbac::service_account(valid)),
     }
-    if draft.halt.is_some() {
+    if planner.is_halted() {
         return;
     }
-    make(seen, draft, Kind::Role, "role", |key| create(key, &build::rbac::role(valid)));
-    make(seen, draft, Kind::RoleBinding, "role binding", |key| create(key, &build::rbac::role_binding(valid)));
+    ensure(planner, Kind::Role, "role", || build::rbac::role(valid));
+    ensure(planner, Kind::RoleBinding, "role binding", || build::rbac::role_binding(valid));
 }
 
 /// An account that the user named must exist: it is the user's.
-fn check_named_account(seen: &Observed, name: &str, draft: &mut Draft) {
+fn check_named_account(planner: &mut Planner<'_>, name: &str) {
+    let seen = planner.seen;
     if seen.related(Kind::ServiceAccount, name).is_some() {
         return;
     }
     let key = seen.key(Kind::ServiceAccount, name);
-    match seen.looked_up.get(&key) {
-        None => draft.look_up(key),
+    match planner.found(&key) {
+        None => planner.look_up(key),
         Some(LookedUp::Found(_)) => {}
-        Some(LookedUp::Failed(error)) => draft.halt(error.clone()),
+        Some(LookedUp::Failed(error)) => planner.halt(error),
         Some(LookedUp::Absent) => {
-            draft.events.push(Event::warning(
+            planner.event(Event::warning(
                 "AutoscalerServiceAccountNotFound",
                 "Validate",
                 format!(
@@ -46,12 +45,14 @@ fn check_named_account(seen: &Observed, name: &str, draft: &mut Draft) {
                     seen.path(seen.name())
                 ),
             ));
-            draft.halt(format!("serviceaccounts \"{name}\" not found"));
+            planner.halt(format!("serviceaccounts \"{name}\" not found"));
         }
     }
 }
 
-fn make(seen: &Observed, draft: &mut Draft, kind: Kind, word: &str, action: impl FnOnce(ObjectKey) -> Action) {
+/// Creates an object unless it is there.
+fn ensure<T: Serialize>(planner: &mut Planner<'_>, kind: Kind, word: &str, build: impl FnOnce() -> T) {
+    let seen = planner.seen;
     let name = clip50(seen.name());
     if seen.has_related(kind, &name) {
         return;
@@ -62,10 +63,10 @@ fn make(seen: &Observed, draft: &mut Draft, kind: Kind, word: &str, action: impl
         _ => ("CreatedRoleBinding", "FailedToCreateRoleBinding"),
     };
     let path = seen.path(&name);
-    draft.push(
-        Step::new(action(seen.key(kind, &name)), "the autoscaler needs it")
-            .done(Event::normal(created, "Create", format!("Created {word} {path}")))
-            .failed(Event::warning(failed, "Create", format!("Failed creating {word} {path}, ")))
+    planner.push(
+        Step::create(seen.key(kind, &name), &build(), "the autoscaler needs it")
+            .on_success(created, format!("Created {word} {path}"))
+            .on_failure(failed, format!("Failed creating {word} {path}, "))
             .accept(Accept::AlreadyExists),
     );
 }

@@ -1,24 +1,22 @@
 //! The Services of a cluster: head, hosts of multi-host groups, Serve.
 
-use super::observed::Observed;
-use super::plan::Draft;
-use crate::action::{Event, Kind, Step, create};
+use super::Planner;
+use crate::action::{Kind, Step};
 use crate::build;
-use crate::config::Config;
 use crate::labels::{self, annotation};
 use crate::names;
 use crate::validate::ValidCluster;
 use k8s_openapi::api::core::v1::Service;
 
-pub(super) fn plan(seen: &Observed, valid: &ValidCluster<'_>, cfg: &Config, draft: &mut Draft) {
-    plan_head(seen, valid, cfg, draft);
-    if draft.halt.is_none() {
-        plan_headless(seen, valid, draft);
-        plan_serve(seen, valid, draft);
+pub(super) fn plan(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
+    plan_head(planner, valid);
+    if !planner.is_halted() {
+        plan_headless(planner, valid);
+        plan_serve(planner, valid);
     }
 }
 
-/// The labels by which a cluster's head Service is found.
+/// Returns the labels by which a cluster's head Service is found.
 pub(super) fn head_selector(name: &str) -> [(&'static str, String); 3] {
     [
         (labels::CLUSTER, name.to_owned()),
@@ -27,27 +25,33 @@ pub(super) fn head_selector(name: &str) -> [(&'static str, String); 3] {
     ]
 }
 
-fn plan_head(seen: &Observed, valid: &ValidCluster<'_>, cfg: &Config, draft: &mut Draft) {
+fn plan_head(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
+    let seen = planner.seen;
     let selector = head_selector(seen.name());
     let found: Vec<&str> = seen.services_with(&selector).map(|service| service.metadata.name.as_str()).collect();
     match found.len() {
-        0 => make(seen, draft, &build::head_service(valid, cfg), Told::Yes, "every cluster has a head Service"),
+        0 => {
+            let service = build::head_service(valid, planner.config);
+            create(planner, &service, Events::Published, "every cluster has a head Service");
+        }
         1 => {}
-        count => draft.halt(format!("{count} head service found [{}]", found.join(" "))),
+        count => planner.halt(format!("{count} head service found [{}]", found.join(" "))),
     }
 }
 
-fn plan_headless(seen: &Observed, valid: &ValidCluster<'_>, draft: &mut Draft) {
+fn plan_headless(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
     if !build::needs_headless_service(&valid.spec) {
         return;
     }
-    let selector = [(labels::HEADLESS_WORKER_SERVICE, seen.name().to_owned())];
-    if seen.services_with(&selector).next().is_none() {
-        make(seen, draft, &build::headless_service(valid), Told::Yes, "a group has several hosts per replica");
+    let selector = [(labels::HEADLESS_WORKER_SERVICE, planner.seen.name().to_owned())];
+    if planner.seen.services_with(&selector).next().is_none() {
+        let why = "a group has several hosts per replica";
+        create(planner, &build::headless_service(valid), Events::Published, why);
     }
 }
 
-fn plan_serve(seen: &Observed, valid: &ValidCluster<'_>, draft: &mut Draft) {
+fn plan_serve(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
+    let seen = planner.seen;
     if seen.annotation(annotation::ENABLE_SERVE_SERVICE) != Some("true") {
         return;
     }
@@ -56,29 +60,30 @@ fn plan_serve(seen: &Observed, valid: &ValidCluster<'_>, draft: &mut Draft) {
         return;
     }
     match build::cluster_serve_service(valid) {
-        Ok(service) => make(seen, draft, &service, Told::No, "the annotation asks for a Serve Service"),
-        Err(error) => draft.halt(error.to_string()),
+        Ok(service) => create(planner, &service, Events::None, "the annotation asks for a Serve Service"),
+        Err(error) => planner.halt(error.to_string()),
     }
 }
 
-/// Whether events tell about a Service.
+/// Whether the creation of a Service is published.
 #[derive(PartialEq)]
-enum Told {
-    Yes,
-    No,
+enum Events {
+    Published,
+    None,
 }
 
-fn make(seen: &Observed, draft: &mut Draft, service: &Service, told: Told, why: &str) {
+fn create(planner: &mut Planner<'_>, service: &Service, events: Events, why: &str) {
+    let seen = planner.seen;
     let name = service.metadata.name.clone().unwrap_or_default();
     if seen.in_flight.is_creating(Kind::Service, &name) {
         return;
     }
     let path = seen.path(&name);
-    let mut step = Step::new(create(seen.key(Kind::Service, &name), service), why);
-    if told == Told::Yes {
+    let mut step = Step::create(seen.key(Kind::Service, &name), service, why);
+    if events == Events::Published {
         step = step
-            .done(Event::normal("CreatedService", "Create", format!("Created service {path}")))
-            .failed(Event::warning("FailedToCreateService", "Create", format!("Failed creating service {path}, ")));
+            .on_success("CreatedService", format!("Created service {path}"))
+            .on_failure("FailedToCreateService", format!("Failed creating service {path}, "));
     }
-    draft.push(step);
+    planner.push(step);
 }

@@ -1,43 +1,53 @@
 //! The status of a RayCluster after a pass.
 
+use super::Plan;
 use super::conditions;
 use super::counts;
 use super::observed::Observed;
-use super::plan::Plan;
 use super::services::head_selector;
-use crate::action::{Failure, Outcome};
 use crate::config::Config;
 use crate::labels::{NODE_TYPE, WORKER};
+use crate::plan::{Failure, Outcome, Reconciled};
 use crate::quantity::Quantity;
 use crate::view::{IntOrText, PodView, ServiceView};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use manta_api::{HeadInfo, RayClusterStatus};
+use manta_api::{HeadInfo, RayCluster, RayClusterStatus};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const READY: &str = "ready";
 const SUSPENDED: &str = "suspended";
 
-/// The status after a pass, or nothing while it cannot be told: the head Service must be there.
-pub fn settle(
+/// Returns the status after a pass, if it changes. Without exactly one head Service there is none.
+pub(super) fn compute(
     seen: &Observed,
     plan: &Plan,
     outcome: &Outcome,
     now: Timestamp,
     cfg: &Config,
 ) -> Option<RayClusterStatus> {
+    let is_own = |controller: &str| controller == RayCluster::CONTROLLER;
+    let halt = plan.halts.iter().find(|halt| is_own(halt.controller));
+    let halted =
+        halt.map(|halt| Failure { controller: RayCluster::CONTROLLER, reason: None, error: halt.error.clone() });
+    let failure = outcome.failure_of(RayCluster::CONTROLLER).cloned().or(halted);
+    // What was just written is not in what was seen: the watch brings the pass that shows it all.
+    if failure.is_none() && plan.stages.iter().any(|stage| is_own(stage.controller)) {
+        return None;
+    }
+    let status = after_pass(seen, failure.as_ref(), now, cfg)?;
+    needs_write(seen.cluster.status.as_ref(), &status).then_some(status)
+}
+
+fn after_pass(seen: &Observed, failure: Option<&Failure>, now: Timestamp, cfg: &Config) -> Option<RayClusterStatus> {
     let selector = head_selector(seen.name());
     let mut services = seen.services_with(&selector);
     let service = services.next()?;
     if services.next().is_some() || seen.head_pods().nth(1).is_some() {
         return None;
     }
-    let failure = outcome
-        .failure
-        .clone()
-        .or_else(|| plan.halt.as_ref().map(|halt| Failure { reason: halt.reason, error: halt.error.clone() }));
     let spec = &seen.cluster.spec;
     let before = seen.cluster.status.as_ref();
     let mut status = before.cloned().unwrap_or_default();
@@ -62,7 +72,7 @@ pub fn settle(
         status.reason = None;
     }
     if cfg.gates.ray_cluster_status_conditions {
-        status.conditions = Some(conditions::work_out(seen, failure.as_ref(), now));
+        status.conditions = Some(conditions::after_pass(seen, failure, now));
     }
     if spec.suspend == Some(true) && seen.pods.is_empty() {
         status.state = Some(SUSPENDED.to_owned());
@@ -78,11 +88,11 @@ pub fn settle(
     Some(status)
 }
 
-/// Whether a new status says more than the old one, time stamps aside.
-pub fn needs_write(before: Option<&RayClusterStatus>, after: &RayClusterStatus) -> bool {
+/// Returns whether a new status differs from the old one in more than its time stamps.
+fn needs_write(before: Option<&RayClusterStatus>, after: &RayClusterStatus) -> bool {
     let Some(before) = before else { return true };
-    // Unlike KubeRay, a new generation and new sums are news too: they must not lag behind for ever.
-    let said = |status: &RayClusterStatus| RayClusterStatus {
+    // Unlike in KubeRay, a new generation and new sums count too: they must not lag behind for ever.
+    let compared = |status: &RayClusterStatus| RayClusterStatus {
         last_update_time: None,
         state_transition_times: None,
         conditions: Some(status.conditions.clone().unwrap_or_default()),
@@ -90,10 +100,19 @@ pub fn needs_write(before: Option<&RayClusterStatus>, after: &RayClusterStatus) 
         head: Some(status.head.clone().unwrap_or_default()),
         ..status.clone()
     };
-    said(before) != said(after)
+    compared(before) != compared(after)
 }
 
-/// Whether there are Pods, and all of them run and none says that it is not ready.
+/// Fills in the parts of a status that are not pointers in Go, so that KubeRay always writes them.
+pub(crate) fn fill_go_zeroes(status: &mut RayClusterStatus) {
+    let sums = [&mut status.desired_cpu, &mut status.desired_memory, &mut status.desired_gpu, &mut status.desired_tpu];
+    for quantity in sums {
+        quantity.get_or_insert_with(|| resource::Quantity("0".to_owned()));
+    }
+    status.head.get_or_insert_with(HeadInfo::default);
+}
+
+/// Returns whether there are Pods, all of them run, and none says that it is not ready.
 pub(super) fn all_running(pods: &[Arc<PodView>]) -> bool {
     let runs = |pod: &Arc<PodView>| {
         pod.status.phase == "Running" && pod.condition("Ready").is_none_or(|ready| ready.status == "True")
@@ -101,7 +120,7 @@ pub(super) fn all_running(pods: &[Arc<PodView>]) -> bool {
     !pods.is_empty() && pods.iter().all(runs)
 }
 
-/// Ports by name, as they are reached; names are added or changed, never removed.
+/// Returns the ports by name, as they are reached; names are added or changed, never removed.
 fn endpoints(service: &ServiceView, known: Option<BTreeMap<String, String>>) -> Option<BTreeMap<String, String>> {
     let mut endpoints = known.unwrap_or_default();
     for port in &service.spec.ports {

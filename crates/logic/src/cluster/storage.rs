@@ -1,34 +1,34 @@
 //! The volume claim of the embedded (RocksDB) store.
 
-use super::observed::{LookedUp, Observed};
-use super::plan::Draft;
-use crate::action::{Accept, Action, Event, Kind, Step, create};
+use super::Planner;
+use crate::action::{Accept, Event, Kind, Step};
 use crate::build::{self, cluster_facts as facts};
-use crate::config::Config;
+use crate::plan::LookedUp;
 use crate::validate::ValidCluster;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-pub(super) fn plan(seen: &Observed, valid: &ValidCluster<'_>, _cfg: &Config, draft: &mut Draft) {
-    if !facts::is_gcs_ft_enabled(&seen.cluster) || !facts::is_gcs_storage_embedded(&valid.spec) {
+pub(super) fn plan(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
+    if !facts::is_gcs_ft_enabled(&planner.seen.cluster) || !facts::is_gcs_storage_embedded(&valid.spec) {
         return;
     }
     match facts::gcs_user_claim(&valid.spec) {
-        Some(name) => check_named_claim(seen, name, draft),
-        None => plan_own_claim(seen, valid, draft),
+        Some(name) => check_named_claim(planner, name),
+        None => plan_own_claim(planner, valid),
     }
 }
 
 /// A claim that the user named is never owned nor changed.
-fn check_named_claim(seen: &Observed, name: &str, draft: &mut Draft) {
+fn check_named_claim(planner: &mut Planner<'_>, name: &str) {
+    let seen = planner.seen;
     let key = seen.key(Kind::PersistentVolumeClaim, name);
-    match seen.looked_up.get(&key) {
-        None => draft.look_up(key),
+    match planner.found(&key) {
+        None => planner.look_up(key),
         Some(LookedUp::Found(_)) => {}
-        Some(LookedUp::Failed(error)) => draft.halt(error.clone()),
-        Some(LookedUp::Absent) => draft.events.push(Event::warning(
+        Some(LookedUp::Failed(error)) => planner.halt(error),
+        Some(LookedUp::Absent) => planner.event(Event::warning(
             "FailedToCreatePVC",
             "Validate",
             format!(
@@ -39,45 +39,43 @@ fn check_named_claim(seen: &Observed, name: &str, draft: &mut Draft) {
     }
 }
 
-fn plan_own_claim(seen: &Observed, valid: &ValidCluster<'_>, draft: &mut Draft) {
+fn plan_own_claim(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
+    let seen = planner.seen;
     let name = facts::gcs_claim_name(&seen.cluster);
     if seen.in_flight.is_creating(Kind::PersistentVolumeClaim, &name) {
         return;
     }
     if let Some(live) = seen.related(Kind::PersistentVolumeClaim, &name) {
-        return adopt(seen, valid, &live.object, draft);
+        return adopt(planner, valid, &live.object);
     }
     let key = seen.key(Kind::PersistentVolumeClaim, &name);
-    match seen.looked_up.get(&key) {
-        None => draft.look_up(key),
-        Some(LookedUp::Failed(error)) => draft.halt(error.clone()),
-        Some(LookedUp::Found(live)) => adopt(seen, valid, live, draft),
+    match planner.found(&key) {
+        None => planner.look_up(key),
+        Some(LookedUp::Failed(error)) => planner.halt(error),
+        Some(LookedUp::Found(live)) => adopt(planner, valid, live),
         Some(LookedUp::Absent) => {
             let path = seen.path(&name);
-            draft.push(
-                Step::new(create(key, &build::gcs_storage_claim(valid)), "the embedded store needs a volume")
-                    .done(Event::normal("CreatedPVC", "Create", format!("Created GCS storage PVC {path}")))
-                    .failed(Event::warning(
-                        "FailedToCreatePVC",
-                        "Create",
-                        format!("Failed to create GCS storage PVC {path}, "),
-                    ))
+            planner.push(
+                Step::create(key, &build::gcs_storage_claim(valid), "the embedded store needs a volume")
+                    .on_success("CreatedPVC", format!("Created GCS storage PVC {path}"))
+                    .on_failure("FailedToCreatePVC", format!("Failed to create GCS storage PVC {path}, "))
                     .accept(Accept::AlreadyExists),
             );
         }
     }
 }
 
-/// Uses a claim that exists: tells what cannot be changed any more, and sets who owns it.
-fn adopt(seen: &Observed, valid: &ValidCluster<'_>, live: &Value, draft: &mut Draft) {
+/// Uses a claim that exists: warns of what cannot be changed any more, and sets who owns it.
+fn adopt(planner: &mut Planner<'_>, valid: &ValidCluster<'_>, live: &Value) {
+    let seen = planner.seen;
     let path = seen.path(&facts::gcs_claim_name(&seen.cluster));
     let live = match PersistentVolumeClaim::deserialize(live) {
         Ok(live) => live,
-        Err(error) => return draft.halt(format!("cannot read PersistentVolumeClaim {path}: {error}")),
+        Err(error) => return planner.halt(format!("cannot read PersistentVolumeClaim {path}: {error}")),
     };
     let wanted = build::gcs_storage_claim(valid).spec.unwrap_or_default();
     if let Some(drift) = build::claim_drift(&wanted, &live.spec.unwrap_or_default()) {
-        draft.events.push(Event::warning(
+        planner.event(Event::warning(
             "FailedToCreatePVC",
             "Update",
             format!(
@@ -94,16 +92,12 @@ fn adopt(seen: &Observed, valid: &ValidCluster<'_>, live: &Value, draft: &mut Dr
     if retain {
         owners.retain(|owner| !is_ours(owner));
     } else if owners.iter().any(|owner| owner.controller == Some(true)) {
-        return draft.halt(format!("PersistentVolumeClaim {path} is controlled by another object"));
+        return planner.halt(format!("PersistentVolumeClaim {path} is controlled by another object"));
     } else {
         owners.push(build::owner::cluster_reference(valid));
     }
     let patch = json!({"metadata": {"ownerReferences": owners, "resourceVersion": live.metadata.resource_version}});
-    draft.push(Step::new(
-        Action::Merge {
-            key: seen.key(Kind::PersistentVolumeClaim, &facts::gcs_claim_name(&seen.cluster)),
-            patch: Box::new(patch),
-        },
-        if retain { "the volume outlives the cluster" } else { "the volume goes with the cluster" },
-    ));
+    let key = seen.key(Kind::PersistentVolumeClaim, &facts::gcs_claim_name(&seen.cluster));
+    let why = if retain { "the volume outlives the cluster" } else { "the volume goes with the cluster" };
+    planner.push(Step::merge(key, patch, why));
 }

@@ -3,18 +3,18 @@
 //! What the Pods were made from is remembered as a hash on the head Pod. A hash that another
 //! version of the operator wrote says nothing about ours, so it is taken over, not acted upon.
 
-use super::observed::Observed;
-use super::plan::Draft;
-use super::suspend::delete_all_pods;
-use crate::action::{Accept, Action, Kind, Step};
+use super::Planner;
+use super::suspend::{Because, delete_all_pods};
+use crate::action::{Accept, Kind, Step};
 use crate::config::KUBERAY_VERSION;
 use crate::hash::cluster_hash;
 use crate::labels::annotation;
 use manta_api::UpgradeType;
 use serde_json::json;
 
-/// Deletes all Pods if the spec has changed. Answers whether Pods may be made.
-pub(super) fn plan(seen: &Observed, draft: &mut Draft) -> bool {
+/// Deletes all Pods if the spec has changed. Returns whether Pods may be created.
+pub(super) fn plan(planner: &mut Planner<'_>) -> bool {
+    let seen = planner.seen;
     let strategy = seen.cluster.spec.upgrade_strategy.as_ref().and_then(|strategy| strategy.type_.as_ref());
     if strategy != Some(&UpgradeType::Recreate) {
         return true;
@@ -27,19 +27,14 @@ pub(super) fn plan(seen: &Observed, draft: &mut Draft) -> bool {
         let patch = json!({"metadata": {
             "annotations": {annotation::RECREATE_HASH: hash, annotation::KUBERAY_VERSION: KUBERAY_VERSION},
         }});
-        draft.push(
-            Step::new(
-                Action::Merge { key: seen.key(Kind::Pod, &head.metadata.name), patch: Box::new(patch) },
-                "another version of the operator made this head Pod",
-            )
-            .accept(Accept::NotFound),
-        );
+        let why = "another version of the operator made this head Pod";
+        planner.push(Step::merge(seen.key(Kind::Pod, &head.metadata.name), patch, why).accept(Accept::NotFound));
         return true;
     }
     let made_from = remembered(annotation::RECREATE_HASH);
     if made_from.is_empty() || made_from == hash {
         return true;
     }
-    delete_all_pods(seen, draft, "spec change with Recreate upgradeStrategy");
+    delete_all_pods(planner, Because::SpecChange);
     false
 }

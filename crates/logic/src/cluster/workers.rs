@@ -4,28 +4,20 @@
 //! compared. With the autoscaler on, only what it named is removed.
 
 use super::observed::Observed;
-use super::plan::Draft;
-use super::{counts, mtls, multihost, pods, replace};
-use crate::action::{Accept, Action, Event, Kind, Step, create};
+use super::{Planner, counts, mtls, multihost, pods, replace};
+use crate::action::{Event, Kind, PodsOf, Step};
 use crate::build::{self, WorkerIdentity, cluster_facts as facts};
 use crate::config::Config;
 use crate::labels::{REPLICA_INDEX, WORKER};
 use crate::names::Suffixes;
 use crate::validate::ValidCluster;
 use crate::view::PodView;
-use jiff::Timestamp;
 use manta_api::WorkerGroupSpec;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-pub(super) fn plan(
-    seen: &Observed,
-    valid: &ValidCluster<'_>,
-    now: Timestamp,
-    cfg: &Config,
-    suffixes: &mut Suffixes,
-    draft: &mut Draft,
-) {
+pub(super) fn plan(planner: &mut Planner<'_>, valid: &ValidCluster<'_>, suffixes: &mut Suffixes) {
+    let (seen, config) = (planner.seen, planner.config);
     let mut done = BTreeSet::new();
     for group in valid.cluster.spec.worker_group_specs.as_deref().unwrap_or_default() {
         // Groups of the same name share their Pods: the first one decides.
@@ -33,170 +25,147 @@ pub(super) fn plan(
             continue;
         }
         let found: Vec<_> =
-            seen.group_pods(&group.group_name).filter(|pod| !pods::is_lost(pod, now, draft)).cloned().collect();
-        let scene = Scene { seen, valid, cfg, group, pods: &found };
+            seen.group_pods(&group.group_name).filter(|pod| !pods::lost_or_wake(planner, pod)).cloned().collect();
+        let workers = WorkerGroup { seen, valid, config, spec: group, pods: &found };
         if group.suspend == Some(true) {
-            delete_suspended_group(&scene, draft);
-        } else if counts::hosts(group) > 1 && cfg.gates.ray_multi_host_indexing {
-            multihost::plan(&scene, suffixes, draft);
+            delete_suspended_group(planner, &workers);
+        } else if counts::hosts(group) > 1 && config.gates.ray_multi_host_indexing {
+            multihost::plan(planner, &workers, suffixes);
         } else {
-            plan_group(&scene, suffixes, draft);
+            plan_group(planner, &workers, suffixes);
         }
-        if draft.halt.is_some() {
+        if planner.is_halted() {
             return;
         }
     }
 }
 
 /// One group and its Pods.
-pub(super) struct Scene<'a> {
+pub(super) struct WorkerGroup<'a> {
     pub(super) seen: &'a Observed,
     pub(super) valid: &'a ValidCluster<'a>,
-    pub(super) cfg: &'a Config,
-    pub(super) group: &'a WorkerGroupSpec,
+    pub(super) config: &'a Config,
+    pub(super) spec: &'a WorkerGroupSpec,
     pub(super) pods: &'a [Arc<PodView>],
 }
 
-impl Scene<'_> {
-    /// Names that the autoscaler, or a user, wants gone.
+impl WorkerGroup<'_> {
+    /// Returns the Pods that the autoscaler, or a user, wants deleted.
     pub(super) fn workers_to_delete(&self) -> &[String] {
-        let strategy = self.group.scale_strategy.as_ref();
+        let strategy = self.spec.scale_strategy.as_ref();
         strategy.and_then(|strategy| strategy.workers_to_delete.as_deref()).unwrap_or_default()
     }
 
-    /// Whether Pods beyond the desired count may be removed by us.
+    /// Returns whether we may delete Pods beyond the desired count.
     pub(super) fn may_remove_surplus(&self) -> bool {
-        !facts::is_autoscaling(&self.valid.spec) || self.cfg.random_pod_delete
+        !facts::is_autoscaling(&self.valid.spec) || self.config.random_pod_delete
     }
 
-    /// An action that deletes one Pod, with the events of its kind of reason.
+    /// Deletes one Pod, with the notes of its events.
     pub(super) fn delete(&self, pod: &PodView, why: &str, done: String, failed: String) -> Step {
-        Step::new(
-            Action::Delete {
-                key: self.seen.key(Kind::Pod, &pod.metadata.name),
-                uid: pod.metadata.uid.clone(),
-                force: false,
-            },
-            why,
-        )
-        .done(Event::normal("DeletedWorkerPod", "Delete", done))
-        .failed(Event::warning("FailedToDeleteWorkerPod", "Delete", failed))
-        .failure_reason("FailedDeleteWorkerPod")
-        .accept(Accept::NotFound)
+        self.seen
+            .delete_pod(pod, why)
+            .on_success("DeletedWorkerPod", done)
+            .on_failure("FailedToDeleteWorkerPod", failed)
+            .failure_reason("FailedDeleteWorkerPod")
     }
 
-    /// An action that makes one Pod.
+    /// Creates one Pod.
     pub(super) fn create(&self, identity: WorkerIdentity<'_>) -> Step {
-        let pod = build::worker_pod(self.valid, self.group, self.cfg, identity);
+        let (seen, group) = (self.seen, &self.spec.group_name);
+        let pod = build::worker_pod(self.valid, self.spec, self.config, identity);
         let name = pod.metadata.name.clone().unwrap_or_default();
-        Step::new(
-            create(self.seen.key(Kind::Pod, &name), &pod),
-            format!("group {} has fewer Pods than wanted", self.group.group_name),
-        )
-        .done(Event::normal("CreatedWorkerPod", "Create", format!("Created worker Pod {}", self.seen.path(&name))))
-        .failed(Event::warning(
-            "FailedToCreateWorkerPod",
-            "Create",
-            format!("Failed to create worker Pod for the cluster {}, ", self.seen.path(self.seen.name())),
-        ))
-        .failure_reason("FailedCreateWorkerPod")
-        .in_group(&self.group.group_name)
+        let failed = format!("Failed to create worker Pod for the cluster {}, ", seen.path(seen.name()));
+        Step::create(seen.key(Kind::Pod, &name), &pod, format!("group {group} has fewer Pods than wanted"))
+            .on_success("CreatedWorkerPod", format!("Created worker Pod {}", seen.path(&name)))
+            .on_failure("FailedToCreateWorkerPod", failed)
+            .failure_reason("FailedCreateWorkerPod")
+            .counts_among(PodsOf::Group(group.clone()))
     }
 }
 
-fn delete_suspended_group(scene: &Scene<'_>, draft: &mut Draft) {
-    let (group, cluster) = (&scene.group.group_name, scene.seen.path(scene.seen.name()));
-    let mut any = false;
-    for pod in scene.pods.iter().filter(|pod| !scene.seen.is_going(pod)) {
-        any = true;
-        draft.push(
-            Step::new(
-                Action::Delete {
-                    key: scene.seen.key(Kind::Pod, &pod.metadata.name),
-                    uid: pod.metadata.uid.clone(),
-                    force: false,
-                },
-                "the group is suspended",
-            )
-            .failed(Event::warning(
-                "FailedToDeleteWorkerPodCollection",
-                "Delete",
-                format!("Failed deleting worker Pods for suspended group {group} in RayCluster {cluster}, "),
-            ))
-            .failure_reason("FailedDeleteWorkerPod")
-            .accept(Accept::NotFound),
+fn delete_suspended_group(planner: &mut Planner<'_>, group: &WorkerGroup<'_>) {
+    let (seen, name) = (group.seen, &group.spec.group_name);
+    let cluster = seen.path(seen.name());
+    let alive: Vec<_> = group.pods.iter().filter(|pod| !seen.is_going(pod)).collect();
+    for pod in &alive {
+        let failed = format!("Failed deleting worker Pods for suspended group {name} in RayCluster {cluster}, ");
+        planner.push(
+            seen.delete_pod(pod, "the group is suspended")
+                .on_failure("FailedToDeleteWorkerPodCollection", failed)
+                .failure_reason("FailedDeleteWorkerPod"),
         );
     }
-    if any {
-        draft.events.push(Event::normal(
+    if !alive.is_empty() {
+        planner.event(Event::normal(
             "DeletedWorkerPod",
             "Delete",
-            format!("Deleted all pods for suspended worker group {group} in RayCluster {cluster}"),
+            format!("Deleted all pods for suspended worker group {name} in RayCluster {cluster}"),
         ));
     }
 }
 
-fn plan_group(scene: &Scene<'_>, suffixes: &mut Suffixes, draft: &mut Draft) {
+fn plan_group(planner: &mut Planner<'_>, group: &WorkerGroup<'_>, suffixes: &mut Suffixes) {
     let ended: Vec<_> =
-        scene.pods.iter().filter(|pod| !scene.seen.is_going(pod) && replace::must_replace(pod)).collect();
+        group.pods.iter().filter(|pod| !group.seen.is_going(pod) && replace::must_replace(pod)).collect();
     if !ended.is_empty() {
         for pod in &ended {
-            let (path, state) = (scene.seen.path(&pod.metadata.name), replace::state(pod));
-            draft.push(scene.delete(
+            let (path, state) = (group.seen.path(&pod.metadata.name), replace::state(pod));
+            planner.push(group.delete(
                 pod,
                 &replace::reason(pod, WORKER),
                 format!("Deleted worker Pod {path}; {state}"),
                 format!("Failed deleting worker Pod {path}; {state}, "),
             ));
         }
-        draft.halt(format!("delete {} unhealthy worker Pods", ended.len()));
+        planner.halt(format!("delete {} unhealthy worker Pods", ended.len()));
         return;
     }
-    let named = scene.workers_to_delete();
+    let named = group.workers_to_delete();
     let (leaving, staying): (Vec<_>, Vec<_>) =
-        scene.pods.iter().partition(|pod| named.contains(&pod.metadata.name) && !scene.seen.is_going(pod));
+        group.pods.iter().partition(|pod| named.contains(&pod.metadata.name) && !group.seen.is_going(pod));
     for pod in &leaving {
-        let path = scene.seen.path(&pod.metadata.name);
-        draft.push(scene.delete(
+        let path = group.seen.path(&pod.metadata.name);
+        planner.push(group.delete(
             pod,
             "workersToDelete names it",
             format!("Deleted pod {path}"),
             format!("Failed deleting pod {path}, "),
         ));
     }
-    let desired = i64::from(counts::desired_pods(scene.group));
+    let desired = i64::from(counts::desired_pods(group.spec));
     let missing = desired - staying.len() as i64;
     if missing > 0 {
-        create_missing(scene, &staying, missing, suffixes, draft);
-    } else if missing < 0 && scene.may_remove_surplus() {
-        remove_surplus(scene, &staying, missing.unsigned_abs() as usize, draft);
+        create_missing(planner, group, &staying, missing, suffixes);
+    } else if missing < 0 && group.may_remove_surplus() {
+        remove_surplus(planner, group, &staying, missing.unsigned_abs() as usize);
     }
 }
 
 fn create_missing(
-    scene: &Scene<'_>,
+    planner: &mut Planner<'_>,
+    group: &WorkerGroup<'_>,
     staying: &[&Arc<PodView>],
     missing: i64,
     suffixes: &mut Suffixes,
-    draft: &mut Draft,
 ) {
-    if !mtls::gate(scene.seen, scene.cfg, draft) {
+    if !mtls::gate(planner) {
         return;
     }
     let mut free = free_indices(staying.iter().copied());
     for _ in 0..missing {
         let replica_index = free.next().unwrap_or_default();
         let identity = WorkerIdentity { suffix: &suffixes.draw(), replica_index, replica_name: "", host_index: 0 };
-        draft.push(scene.create(identity));
+        planner.push(group.create(identity));
     }
 }
 
-fn remove_surplus(scene: &Scene<'_>, staying: &[&Arc<PodView>], surplus: usize, draft: &mut Draft) {
-    let going = staying.iter().filter(|pod| scene.seen.is_going(pod)).count();
-    let alive = staying.iter().filter(|pod| !scene.seen.is_going(pod));
+fn remove_surplus(planner: &mut Planner<'_>, group: &WorkerGroup<'_>, staying: &[&Arc<PodView>], surplus: usize) {
+    let going = staying.iter().filter(|pod| group.seen.is_going(pod)).count();
+    let alive = staying.iter().filter(|pod| !group.seen.is_going(pod));
     for pod in alive.take(surplus.saturating_sub(going)) {
-        let path = scene.seen.path(&pod.metadata.name);
-        draft.push(scene.delete(
+        let path = group.seen.path(&pod.metadata.name);
+        planner.push(group.delete(
             pod,
             "the group has more Pods than wanted",
             format!("Deleted Pod {path}"),
@@ -205,7 +174,7 @@ fn remove_surplus(scene: &Scene<'_>, staying: &[&Arc<PodView>], surplus: usize, 
     }
 }
 
-/// Replica indices that no Pod has, from the lowest.
+/// Returns the replica indices that no Pod has, from the lowest.
 pub(super) fn free_indices<'a>(pods: impl Iterator<Item = &'a Arc<PodView>>) -> impl Iterator<Item = u32> {
     let taken: BTreeSet<u32> =
         pods.filter_map(|pod| pod.metadata.label(REPLICA_INDEX)).filter_map(|index| index.parse().ok()).collect();

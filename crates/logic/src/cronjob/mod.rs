@@ -1,6 +1,6 @@
 //! RayCronJob: RayJobs on a schedule.
 //!
-//! [`plan`] finds the run that is due ([`schedule`], [`missed`]) and makes a RayJob for it.
+//! [`plan`] finds the run that is due ([`schedule`], [`missed`]) and creates a RayJob for it.
 
 pub mod missed;
 mod observed;
@@ -8,4 +8,8 @@ mod plan;
 pub mod schedule;
 
 pub use observed::Observed;
-pub use plan::{Plan, plan, settle};
+
+/// A plan for a RayCronJob.
+pub type Plan = crate::plan::PlanOf<manta_api::RayCronJob>;
+/// What puts one together.
+pub(crate) type Planner<'a> = crate::plan::Planner<'a, manta_api::RayCronJob>;

@@ -3,80 +3,84 @@
 //! A RayJob is named after the minute that it was scheduled for, so one run can never become two RayJobs,
 //! whatever is repeated.
 
+use super::Planner;
 use super::missed::{self, Missed, due};
 use super::observed::Observed;
-use crate::action::{Accept, Action, Body, Event, Kind, ObjectKey, Outcome, Stage, Step, Wake};
+use crate::action::{Accept, Event, Kind, ObjectKey, Step};
 use crate::build::owner::controller_reference;
 use crate::config::Config;
 use crate::go_shape;
 use crate::labels::{self, annotation};
+use crate::plan::{Reconciled, StatusPlan};
 use crate::validate::ValidCronJob;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use manta_api::{API_VERSION, RayCronJob, RayCronJobStatus, RayJob};
 use serde_json::{Value, json};
+use std::convert::Infallible;
 
-/// What to do about one RayCronJob.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
-    /// Writes, in order.
-    pub stages: Vec<Stage>,
-    /// The status to write when the stages are done, if it changes.
-    pub status: Option<RayCronJobStatus>,
-    /// Events that do not depend on a write.
-    pub events: Vec<Event>,
-    pub wake: Wake,
+impl Reconciled for RayCronJob {
+    const CONTROLLER: &'static str = "raycronjob-controller";
+    type Observed = Observed;
+    type Status = RayCronJobStatus;
+    type Poll = Infallible;
+    /// The run up to which everything is settled, if that moves on.
+    type Draft<'a> = Option<Timestamp>;
+
+    fn draft<'a>(_: &'a Observed, _: &'a Config) -> Option<Timestamp> {
+        None
+    }
+
+    fn decide(planner: &mut Planner<'_>) {
+        decide(planner);
+    }
+
+    fn propose(planner: &mut Planner<'_>) -> StatusPlan<RayCronJobStatus> {
+        let status = planner.draft.map(|settled| RayCronJobStatus { last_schedule_time: Some(Time(settled)) });
+        status.map_or(StatusPlan::Keep, StatusPlan::Write)
+    }
 }
 
-/// Decides the next step for one RayCronJob: same inputs, same plan.
-pub fn plan(seen: &Observed, now: Timestamp, config: &Config) -> Plan {
-    let rest = Plan { stages: Vec::new(), status: None, events: Vec::new(), wake: Wake::OnChange };
+fn decide(planner: &mut Planner<'_>) {
+    let seen = planner.seen;
     let cron_job = &seen.cron_job;
     if cron_job.metadata.deletion_timestamp.is_some() {
-        return rest;
+        return;
     }
-    let valid = match ValidCronJob::check(cron_job, config) {
+    let valid = match ValidCronJob::check(cron_job, planner.config) {
         Ok(valid) => valid,
-        Err(invalid) => return Plan { events: vec![invalid.event(seen.namespace(), seen.name())], ..rest },
+        Err(invalid) => return planner.event(invalid.event(seen.namespace(), seen.name())),
     };
     let (schedule, zone) = (&valid.schedule, valid.zone.as_ref().unwrap_or(&seen.local_zone));
     if cron_job.spec.suspend == Some(true) {
         let note = "RayCronJob suspended, no new RayJobs will be created";
-        return Plan { events: vec![Event::normal("SuspendedRayCronJob", "Suspend", note)], ..rest };
+        return planner.event(Event::normal("SuspendedRayCronJob", "Suspend", note));
     }
     let last = cron_job.status.as_ref().and_then(|status| status.last_schedule_time.as_ref());
     let Some(base) = last.or(cron_job.metadata.creation_timestamp.as_ref()).map(|time| time.0) else {
-        return rest;
+        return;
     };
     let annotations = cron_job.metadata.annotations.as_ref();
     let missed = Missed::read(annotations.and_then(|map| map.get(missed::ANNOTATION)).map(String::as_str));
-    let due = due(schedule, base, now, zone, missed);
-    let next = schedule.next_after(due.settled.unwrap_or(base), zone);
-    Plan {
-        stages: due.run.map(|run| start(seen, run)).into_iter().collect(),
-        status: due.settled.map(|settled| RayCronJobStatus { last_schedule_time: Some(Time(settled)) }),
-        events: skipped(due.skipped, due.run).into_iter().collect(),
-        // A status that was written wakes by itself; this is for the case that it was not.
-        wake: next.map_or(Wake::OnChange, |next| Wake::At(next.max(soon(now)))),
+    let due = due(schedule, base, planner.now, zone, missed);
+    if let Some(run) = due.run {
+        planner.then(start(seen, run));
     }
+    if let Some(event) = skipped(due.skipped, due.run) {
+        planner.event(event);
+    }
+    planner.draft = due.settled;
+    // A status that was written wakes by itself; this is for the case that it was not.
+    planner.wake_at(schedule.next_after(due.settled.unwrap_or(base), zone));
 }
 
-/// The status to write after a plan has been carried out: none if the RayJob could not be made.
-pub fn settle(plan: &Plan, outcome: &Outcome) -> Option<RayCronJobStatus> {
-    plan.status.clone().filter(|_| outcome.failure.is_none())
-}
-
-fn start(seen: &Observed, run: Timestamp) -> Stage {
+fn start(seen: &Observed, run: Timestamp) -> Step {
     let name = job_name(seen.name(), run);
     let key = ObjectKey::new(Kind::RayJob, seen.namespace(), &name);
     let failed = format!("Failed to create RayJob {}/{name}: ", seen.namespace());
-    let action = Action::Create { key, body: Body::of(&body(seen, &name, run)) };
-    let why = format!("the run of {} is due", scheduled(run));
-    vec![
-        Step::new(action, why)
-            .failed(Event::warning("FailedToCreateRayJob", "Create", failed))
-            .accept(Accept::AlreadyExists),
-    ]
+    Step::create(key, &body(seen, &name, run), format!("the run of {} is due", scheduled(run)))
+        .on_failure("FailedToCreateRayJob", failed)
+        .accept(Accept::AlreadyExists)
 }
 
 fn body(seen: &Observed, name: &str, run: Timestamp) -> Value {
@@ -115,10 +119,6 @@ fn skipped(count: usize, run: Option<Timestamp>) -> Option<Event> {
         let note = format!("{count} scheduled runs were missed and skipped, {started} (see the annotation {hint})");
         Event::warning("MissedRuns", "Schedule", note)
     })
-}
-
-fn soon(now: Timestamp) -> Timestamp {
-    now.checked_add(jiff::SignedDuration::from_secs(1)).unwrap_or(now)
 }
 
 #[cfg(test)]

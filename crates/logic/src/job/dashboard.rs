@@ -1,73 +1,45 @@
-//! What a plan wants of a Ray dashboard, and what the dashboard last said.
+//! What is polled about a RayJob's Ray job, and what the dashboard last replied.
 //!
-//! Nothing here talks to anybody. A plan says which job is to be followed ([`Watch`]); a poller of
-//! the operator asks, outside of every pass, and what it hears is part of the next [`Observed`].
-//! Asking is level-based: a watch says what should hold ("known to Ray, else submit it"), so a pass
-//! that is repeated, or an operator that is restarted, asks for nothing twice.
-//!
-//! [`Observed`]: super::Observed
+//! Nothing here does I/O. A plan says which job to poll ([`JobPoll`]); a poller of the operator asks, outside of
+//! every pass, and its replies are part of the next [`Observed`](super::Observed).
 
+use crate::dashboard::{DashboardEndpoint, RayRequest, null_as_default};
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::Value;
 
-/// Which Ray job to follow, and where.
+/// Which Ray job to poll, and where.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Watch {
+pub struct JobPoll {
     pub endpoint: DashboardEndpoint,
     pub job_id: String,
-    pub ask: Ask,
-    /// Ask at once if the last answer is older than this.
+    /// Poll at once if the last reply is older than this.
     pub fresher_than: Option<Timestamp>,
 }
 
-/// A dashboard.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DashboardEndpoint {
-    pub namespace: String,
-    /// Host and port, without scheme.
-    pub address: String,
-    /// The head Service, for the way through the API server's proxy.
-    pub service: String,
-    /// The Secret with the token in its key `auth_token`, if the cluster asks for one.
-    pub token_secret: Option<String>,
-}
-
-/// What to do about the job.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Ask {
-    /// Follow it.
-    Info,
-    /// Follow it; if Ray does not know it, submit it with this body.
-    InfoOrSubmit(Value),
-    /// Stop it.
-    Stop,
-}
-
-/// What is known from the dashboard. Answers about other jobs do not belong here.
+/// What is known from the dashboard. A restart of the operator loses it, and asking again brings it back.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Dashboard {
-    /// Since when this process asks about the job.
-    pub asked_since: Option<Timestamp>,
-    /// The last answer about the job.
-    pub heard: Option<Heard>,
-    /// What came of stopping it.
-    pub stop: Option<Stop>,
+pub struct JobDashboard {
+    /// Since when this process polls the job.
+    pub polled_since: Option<Timestamp>,
+    /// The last reply about a job.
+    pub last_reply: Option<JobReply>,
+    /// The last attempt to stop it.
+    pub stop: Option<StopAttempt>,
 }
 
-/// An answer, or that there was none.
+/// A reply, or that there was none.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Heard {
+pub struct JobReply {
     /// The submission id that was asked about.
     pub job_id: String,
-    /// When the answer came.
+    /// When the reply came.
     pub at: Timestamp,
-    pub answer: Answer,
+    pub answer: JobAnswer,
 }
 
-/// What the dashboard said about a job.
+/// What the dashboard says about a job.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
+pub enum JobAnswer {
     /// Its state.
     Info(JobInfo),
     /// Ray does not know it.
@@ -94,30 +66,47 @@ pub struct JobInfo {
 
 /// What came of stopping a job.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Stop {
+pub enum StopAttempt {
     /// It is not running any more.
     Done,
-    /// Nobody could be reached, or Ray refused, since this time.
-    Failed { since: Timestamp },
+    /// Ray could not be reached, or refused, at this time.
+    Failed { at: Timestamp },
 }
 
-impl Dashboard {
-    /// The last answer about a job.
-    pub fn about(&self, job_id: &str) -> Option<&Heard> {
-        self.heard.as_ref().filter(|heard| heard.job_id == job_id)
+impl JobDashboard {
+    /// Returns the last reply about a job.
+    pub fn about(&self, job_id: &str) -> Option<&JobReply> {
+        self.last_reply.as_ref().filter(|reply| reply.job_id == job_id)
+    }
+
+    /// Takes a reply. Returns whether it says something else than the one before.
+    pub fn observe(&mut self, reply: JobReply) -> bool {
+        let changed = self.last_reply.as_ref().is_none_or(|last| last.answer != reply.answer);
+        self.last_reply = Some(reply);
+        changed
+    }
+
+    /// Takes what became of a request.
+    pub fn record(&mut self, request: &RayRequest, result: &Result<(), String>, now: Timestamp) {
+        match (request, result) {
+            // What was known before the submission is known no more.
+            (RayRequest::SubmitJob { .. }, Ok(())) => self.last_reply = None,
+            (RayRequest::SubmitJob { job_id, .. }, Err(error)) => {
+                let answer = JobAnswer::Failed(error.clone());
+                self.last_reply = Some(JobReply { job_id: job_id.clone(), at: now, answer });
+            }
+            (RayRequest::StopJob { .. }, Ok(())) => self.stop = Some(StopAttempt::Done),
+            (RayRequest::StopJob { .. }, Err(_)) => self.stop = Some(StopAttempt::Failed { at: now }),
+            (RayRequest::ConfigureServe { .. }, _) => {}
+        }
     }
 }
 
-/// A moment that Ray gives in milliseconds, to the second as Kubernetes keeps it; zero is none.
+/// Returns a time that Ray gives in milliseconds, to the second as Kubernetes keeps it; zero is none.
 pub fn moment(milliseconds: u64) -> Option<Timestamp> {
     let seconds = i64::try_from(milliseconds / 1000).ok().filter(|_| milliseconds != 0)?;
     Timestamp::from_second(seconds).ok()
 }
-
-fn null_as_default<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(inner: D) -> Result<T, D::Error> {
-    Ok(Option::deserialize(inner)?.unwrap_or_default())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

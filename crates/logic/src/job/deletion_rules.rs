@@ -5,47 +5,48 @@
 //! are due only the one with the most effect is carried out. A cluster of `clusterSelector` is never
 //! touched, but the RayJob itself may go.
 
+use super::Planner;
 use super::deadline::after;
 use super::phase::Finish;
-use super::plan::Pass;
 use super::suspend::delete_cluster;
-use crate::action::{Accept, Action, Event, Kind, ObjectKey, Step};
+use crate::action::{Kind, Step};
 use crate::scheduler;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use manta_api::{DeletionPolicyType, DeletionRule, DeletionStrategy, RayCluster};
 use serde_json::json;
 
-pub(super) fn plan(pass: &mut Pass<'_>, finish: Finish) {
-    let spec = &pass.seen.job.spec;
+pub(super) fn plan(planner: &mut Planner<'_>, finish: Finish) {
+    let spec = &planner.seen.job.spec;
     let Some(end) = finish.at else {
         // Written by somebody else: without an end nothing would ever be due.
-        pass.draft.now.end_time = Some(Time(pass.now));
+        planner.draft.now.end_time = Some(Time(planner.now));
         return;
     };
-    let strategy = spec.deletion_strategy.as_ref().filter(|_| pass.config.gates.ray_job_deletion_policy);
+    let strategy = spec.deletion_strategy.as_ref().filter(|_| planner.config.gates.ray_job_deletion_policy);
     match strategy {
-        Some(DeletionStrategy { deletion_rules: Some(rules), .. }) => by_rules(pass, end, finish.failed, rules),
-        Some(strategy) => by_outcome(pass, end, strategy),
-        None if spec.shutdown_after_job_finishes.unwrap_or(false) => shutdown(pass, end),
+        Some(DeletionStrategy { deletion_rules: Some(rules), .. }) => by_rules(planner, end, finish.failed, rules),
+        Some(strategy) => by_outcome(planner, end, strategy),
+        None if spec.shutdown_after_job_finishes.unwrap_or(false) => shutdown(planner, end),
         None => {}
     }
-    // Last, so that a scheduler that cannot be told keeps nothing from being deleted.
-    if let Some(step) = scheduler::release_job(pass.seen, pass.config) {
-        pass.then(step);
+    // Last, so that a scheduler that does not answer keeps nothing from being deleted.
+    if let Some(step) = scheduler::release_job(planner.seen, planner.config) {
+        planner.then(step);
     }
 }
 
-fn by_rules(pass: &mut Pass<'_>, end: Timestamp, failed: bool, rules: &[DeletionRule]) {
-    let matching = rules.iter().filter(|rule| matches(rule, pass.draft.job_status(), failed));
+fn by_rules(planner: &mut Planner<'_>, end: Timestamp, failed: bool, rules: &[DeletionRule]) {
+    let matching = rules.iter().filter(|rule| matches(rule, planner.draft.job_status(), failed));
     let matching: Vec<_> = matching.cloned().collect();
-    let due = |pass: &mut Pass<'_>, rule: &DeletionRule| {
-        pass.is_past(after(end, rule.condition.ttl_seconds.unwrap_or(0))) && !is_achieved(pass, &rule.policy)
+    let due = |planner: &mut Planner<'_>, rule: &DeletionRule| {
+        planner.reached_or_wake_at(after(end, rule.condition.ttl_seconds.unwrap_or(0)))
+            && !is_achieved(planner, &rule.policy)
     };
-    let overdue: Vec<_> = matching.iter().filter(|rule| due(pass, rule)).collect();
+    let overdue: Vec<_> = matching.iter().filter(|rule| due(planner, rule)).collect();
     // The first of the strongest.
     if let Some(rule) = overdue.iter().rev().max_by_key(|rule| strength(&rule.policy)) {
-        execute(pass, &rule.policy);
+        execute(planner, &rule.policy);
     }
 }
 
@@ -59,30 +60,30 @@ fn matches(rule: &DeletionRule, job_status: &str, failed: bool) -> bool {
 }
 
 /// The legacy form. Statuses other than SUCCEEDED and FAILED match neither policy.
-fn by_outcome(pass: &mut Pass<'_>, end: Timestamp, strategy: &DeletionStrategy) {
-    let policy = match pass.draft.job_status() {
+fn by_outcome(planner: &mut Planner<'_>, end: Timestamp, strategy: &DeletionStrategy) {
+    let policy = match planner.draft.job_status() {
         "SUCCEEDED" => &strategy.on_success,
         "FAILED" => &strategy.on_failure,
         _ => return,
     };
     let Some(policy) = policy.as_ref().and_then(|policy| policy.policy.clone()) else { return };
     if policy != DeletionPolicyType::DeleteNone
-        && pass.is_past(after(end, pass.seen.job.spec.ttl_seconds_after_finished.unwrap_or(0)))
-        && !is_achieved(pass, &policy)
+        && planner.reached_or_wake_at(after(end, planner.seen.job.spec.ttl_seconds_after_finished.unwrap_or(0)))
+        && !is_achieved(planner, &policy)
     {
-        execute(pass, &policy);
+        execute(planner, &policy);
     }
 }
 
-fn shutdown(pass: &mut Pass<'_>, end: Timestamp) {
-    if pass.seen.selected_cluster().is_some() {
+fn shutdown(planner: &mut Planner<'_>, end: Timestamp) {
+    if planner.seen.selected_cluster().is_some() {
         return;
     }
-    if pass.is_past(after(end, pass.seen.job.spec.ttl_seconds_after_finished.unwrap_or(0))) {
-        if pass.config.delete_rayjob_after_finish {
-            delete_self(pass);
+    if planner.reached_or_wake_at(after(end, planner.seen.job.spec.ttl_seconds_after_finished.unwrap_or(0))) {
+        if planner.config.delete_rayjob_after_finish {
+            delete_self(planner);
         } else {
-            delete_cluster(pass);
+            delete_cluster(planner);
         }
     }
 }
@@ -98,8 +99,8 @@ fn strength(policy: &DeletionPolicyType) -> u8 {
 }
 
 /// Whether nothing is left to do for a policy.
-fn is_achieved(pass: &Pass<'_>, policy: &DeletionPolicyType) -> bool {
-    let alive = pass.seen.own_cluster().filter(|cluster| cluster.metadata.deletion_timestamp.is_none());
+fn is_achieved(planner: &Planner<'_>, policy: &DeletionPolicyType) -> bool {
+    let alive = planner.seen.own_cluster().filter(|cluster| cluster.metadata.deletion_timestamp.is_none());
     match policy {
         DeletionPolicyType::DeleteSelf => false,
         DeletionPolicyType::DeleteCluster => alive.is_none(),
@@ -112,29 +113,25 @@ fn has_no_workers(cluster: &RayCluster) -> bool {
     cluster.spec.worker_group_specs.iter().flatten().all(|group| group.suspend == Some(true))
 }
 
-fn execute(pass: &mut Pass<'_>, policy: &DeletionPolicyType) {
+fn execute(planner: &mut Planner<'_>, policy: &DeletionPolicyType) {
     match policy {
-        DeletionPolicyType::DeleteSelf => delete_self(pass),
+        DeletionPolicyType::DeleteSelf => delete_self(planner),
         DeletionPolicyType::DeleteCluster => {
-            delete_cluster(pass);
+            delete_cluster(planner);
         }
-        DeletionPolicyType::DeleteWorkers => delete_workers(pass),
+        DeletionPolicyType::DeleteWorkers => delete_workers(planner),
         DeletionPolicyType::DeleteNone | DeletionPolicyType::Other(_) => {}
     }
 }
 
-fn delete_self(pass: &mut Pass<'_>) {
-    let action = Action::Delete {
-        key: ObjectKey::new(Kind::RayJob, pass.seen.namespace(), pass.seen.name()),
-        uid: pass.seen.uid().to_owned(),
-        force: false,
-    };
-    pass.then(Step::new(action, "the job has finished, and its time to live is over").accept(Accept::NotFound));
+fn delete_self(planner: &mut Planner<'_>) {
+    let key = planner.seen.key(Kind::RayJob, planner.seen.name());
+    planner.then(Step::delete(key, planner.seen.uid(), "the job has finished, and its time to live is over"));
 }
 
 /// Suspends every worker group; the head stays, with its logs and its dashboard.
-fn delete_workers(pass: &mut Pass<'_>) {
-    let Some(cluster) = pass.seen.own_cluster() else { return };
+fn delete_workers(planner: &mut Planner<'_>) {
+    let Some(cluster) = planner.seen.own_cluster() else { return };
     let mut groups = cluster.spec.worker_group_specs.clone().unwrap_or_default();
     for group in &mut groups {
         group.suspend = Some(true);
@@ -144,24 +141,16 @@ fn delete_workers(pass: &mut Pass<'_>) {
         ..cluster.spec.clone()
     });
     let name = cluster.metadata.name.as_deref().unwrap_or_default();
-    let path = pass.path(name);
+    let path = planner.seen.path(name);
     let patch = json!({
         "metadata": {"resourceVersion": cluster.metadata.resource_version},
         "spec": {"workerGroupSpecs": shaped.get("workerGroupSpecs")},
     });
-    let action =
-        Action::Merge { key: ObjectKey::new(Kind::RayCluster, pass.seen.namespace(), name), patch: Box::new(patch) };
-    pass.then(
-        Step::new(action, "the job has finished, and its workers' time to live is over")
-            .done(Event::normal(
-                "UpdatedRayCluster",
-                "Update",
-                format!("Set the `suspend` field to true for all worker groups in cluster {path}"),
-            ))
-            .failed(Event::warning(
-                "FailedToUpdateRayCluster",
-                "Update",
-                format!("Failed to suspend worker groups in cluster {path}: "),
-            )),
+    let why = "the job has finished, and its workers' time to live is over";
+    let done = format!("Set the `suspend` field to true for all worker groups in cluster {path}");
+    planner.then(
+        Step::merge(planner.seen.key(Kind::RayCluster, name), patch, why)
+            .on_success("UpdatedRayCluster", done)
+            .on_failure("FailedToUpdateRayCluster", format!("Failed to suspend worker groups in cluster {path}: ")),
     );
 }

@@ -8,15 +8,16 @@
 //! ```
 //!
 //! [`plan`] reads the phase from the status ([`phase`]) and hands over to one file per phase or
-//! behaviour: [`start`], [`initializing`], [`running`], [`suspend`], [`deletion_rules`], [`finalize`].
-//! The dashboard is asked by a poller; a plan only says what to ask ([`dashboard`]).
+//! behaviour: [`start`], [`initializing`], [`running`], [`suspend`], [`deletion_rules`], [`deletion`].
+//! A poller of the operator polls the dashboard; a plan says what to poll ([`dashboard`]).
 
 mod cluster;
 pub mod dashboard;
 mod deadline;
+mod deletion;
 mod deletion_rules;
-mod finalize;
 mod head_service;
+pub mod http_submission;
 mod initializing;
 mod mode;
 mod observed;
@@ -27,13 +28,15 @@ mod running;
 pub mod runtime_env;
 mod start;
 mod status;
-pub mod submit;
-mod submitter_state;
+mod submitter;
 mod suspend;
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub use mode::Mode;
 pub use observed::Observed;
-pub use plan::{Execution, Plan, plan};
-pub use status::settle;
+
+/// A plan for a RayJob.
+pub type Plan = crate::plan::PlanOf<manta_api::RayJob>;
+/// What puts one together.
+pub(crate) type Planner<'a> = crate::plan::Planner<'a, manta_api::RayJob>;

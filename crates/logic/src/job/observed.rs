@@ -1,6 +1,7 @@
 //! Everything that the decision about one RayJob depends on, besides time and settings.
 
-use super::dashboard::Dashboard;
+use super::dashboard::JobDashboard;
+use crate::action::{Kind, ObjectKey};
 use crate::view::{JobView, PodView, ServiceView, WholeView};
 use manta_api::{RayCluster, RayJob};
 
@@ -20,8 +21,8 @@ pub struct Observed {
     pub submitter: Option<JobView>,
     /// The head Pods of the cluster.
     pub head_pods: Vec<PodView>,
-    /// What the dashboard last said.
-    pub dashboard: Dashboard,
+    /// What the dashboard last replied.
+    pub dashboard: JobDashboard,
     /// What names are drawn from.
     pub seed: u64,
 }
@@ -39,22 +40,37 @@ impl Observed {
         self.job.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    /// The RayCluster that `clusterSelector` names, if it names one.
+    /// Returns `<namespace>/<name>` of something in the RayJob's namespace.
+    pub(super) fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.namespace())
+    }
+
+    /// Returns the key of something in the RayJob's namespace.
+    pub(super) fn key(&self, kind: Kind, name: &str) -> ObjectKey {
+        ObjectKey::new(kind, self.namespace(), name)
+    }
+
+    /// Returns the RayCluster that `clusterSelector` names, if it names one.
     pub(super) fn selected_cluster(&self) -> Option<&str> {
         let selector = self.job.spec.cluster_selector.as_ref().filter(|selector| !selector.is_empty())?;
         Some(selector.get(crate::labels::CLUSTER).map_or("", String::as_str))
+    }
+
+    /// Returns the name of the RayCluster that the job runs on, empty until it is chosen.
+    pub(super) fn cluster_name(&self) -> &str {
+        self.job.status.as_ref().and_then(|status| status.ray_cluster_name.as_deref()).unwrap_or_default()
     }
 
     pub(super) fn is_suspended(&self) -> bool {
         self.job.spec.suspend.unwrap_or(false)
     }
 
-    /// The submitter Job, if it is this RayJob's own.
+    /// Returns the submitter Job, if it is this RayJob's own.
     pub(super) fn own_submitter(&self) -> Option<&JobView> {
         self.submitter.as_ref().filter(|submitter| submitter.metadata.is_controlled_by(self.uid()))
     }
 
-    /// The RayCluster, if it was made for this RayJob.
+    /// Returns the RayCluster, if it was made for this RayJob.
     pub(super) fn own_cluster(&self) -> Option<&RayCluster> {
         self.cluster.as_ref().filter(|cluster| {
             let owners = cluster.metadata.owner_references.iter().flatten();

@@ -101,6 +101,21 @@ impl Ended {
 }
 
 impl Phase {
+    /// Returns the text of `status.jobDeploymentStatus`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::New => deployment::NEW,
+            Self::Initializing(_) => deployment::INITIALIZING,
+            Self::Waiting(_) => deployment::WAITING,
+            Self::Running(..) => deployment::RUNNING,
+            Self::Suspending => deployment::SUSPENDING,
+            Self::Suspended => deployment::SUSPENDED,
+            Self::Retrying => deployment::RETRYING,
+            Self::Finished(finish) if finish.failed => deployment::FAILED,
+            Self::Finished(_) => deployment::COMPLETE,
+        }
+    }
+
     /// Reads where a RayJob stands. Total: every status stands for a phase.
     pub fn read(job: &RayJob, mode: Mode) -> Self {
         let empty = RayJobStatus::default();

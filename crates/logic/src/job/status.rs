@@ -2,15 +2,14 @@
 //!
 //! `jobStatus` and `jobDeploymentStatus` never contradict each other: `Complete` stands with
 //! SUCCEEDED or STOPPED only, and a job that Ray calls SUCCEEDED or STOPPED is never `Failed`
-//! (see [`Draft::end`]).
+//! (see [`StatusDraft::end`]).
 
 use super::phase::{Ended, deployment};
 use super::retry;
-use crate::action::Outcome;
+use crate::cluster::fill_go_zeroes;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use manta_api::{HeadInfo, RayClusterStatus, RayJobInfo, RayJobSpec, RayJobStatus};
+use manta_api::{RayClusterStatus, RayJobInfo, RayJobSpec, RayJobStatus};
 
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,15 +48,20 @@ impl End {
 
 /// The status in the making.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Draft {
+pub struct StatusDraft {
     before: RayJobStatus,
     pub(super) now: RayJobStatus,
 }
 
-impl Draft {
+impl StatusDraft {
     pub(super) fn of(status: Option<&RayJobStatus>) -> Self {
         let before = status.cloned().unwrap_or_default();
         Self { now: before.clone(), before }
+    }
+
+    /// Leaves the status as it was.
+    pub(super) fn discard(&mut self) {
+        self.now = self.before.clone();
     }
 
     /// Moves to another phase.
@@ -69,7 +73,7 @@ impl Draft {
         self.now.job_status.as_deref().unwrap_or_default()
     }
 
-    /// How the Ray job ended, as far as the status knows.
+    /// Returns how the Ray job ended, as far as the status knows.
     pub(super) fn ended(&self) -> Option<Ended> {
         Ended::read(self.job_status())
     }
@@ -114,7 +118,7 @@ impl Draft {
         self.now.end_time = Some(Time(now));
     }
 
-    /// Takes over the cluster's status, unless only its clocks moved on.
+    /// Copies the cluster's status, unless only its time stamps changed.
     pub(super) fn mirror(&mut self, cluster: Option<&RayClusterStatus>) {
         let empty = RayClusterStatus::default();
         let cluster = cluster.unwrap_or(&empty);
@@ -123,7 +127,7 @@ impl Draft {
         }
     }
 
-    /// Whether the copy of the cluster's status is up to date, in what matters.
+    /// Returns whether the copy of the cluster's status is up to date, time stamps aside.
     pub(super) fn mirrors(&self, cluster: &RayClusterStatus) -> bool {
         let empty = RayClusterStatus::default();
         let copy = self.now.ray_cluster_status.as_ref().unwrap_or(&empty);
@@ -140,49 +144,26 @@ impl Draft {
             && copy.conditions == cluster.conditions
     }
 
-    /// The status to write, if anything changed. Unlike in KubeRay a new message alone is a change.
-    pub(super) fn finish(self) -> Option<RayJobStatus> {
-        (self.now != self.before).then(|| wire(self.now))
-    }
-
-    /// Whether this pass ends an attempt, and in which phase.
-    pub(super) fn ended_attempt(&self) -> Option<&str> {
-        let over = |status: &RayJobStatus| match status.job_deployment_status.as_deref().unwrap_or_default() {
-            deployment::COMPLETE => Some(deployment::COMPLETE),
-            deployment::FAILED => Some(deployment::FAILED),
-            deployment::RETRYING => Some(deployment::RETRYING),
-            _ => None,
-        };
-        over(&self.now).filter(|_| over(&self.before).is_none())
+    /// Returns the status to write, if anything changed. Unlike in KubeRay a new message alone is a change.
+    pub(super) fn changed(&self) -> Option<RayJobStatus> {
+        (self.now != self.before).then(|| in_go_form(self.now.clone()))
     }
 }
 
-/// The status to write after a plan has been carried out. A pass that failed leaves none, so that
-/// nothing is claimed that did not happen.
-pub fn settle(plan: &super::Plan, outcome: &Outcome) -> Option<RayJobStatus> {
-    plan.status.clone().filter(|_| outcome.failure.is_none())
-}
-
-/// The time of a status field.
+/// Returns the time of a status field.
 pub(super) fn time(field: &Option<Time>) -> Option<Timestamp> {
     field.as_ref().map(|time| time.0)
 }
 
-/// A text of the status; the empty one is absent.
+/// Returns a text of the status; the empty one is absent.
 pub(super) fn text(value: impl Into<String>) -> Option<String> {
     Some(value.into()).filter(|value| !value.is_empty())
 }
 
-/// The form that KubeRay gives to a status: parts that are not pointers in Go are always there.
-fn wire(mut status: RayJobStatus) -> RayJobStatus {
+/// Returns the status as KubeRay writes it: parts that are not pointers in Go are always there.
+fn in_go_form(mut status: RayJobStatus) -> RayJobStatus {
     status.ray_job_info.get_or_insert_with(RayJobInfo::default);
-    let cluster = status.ray_cluster_status.get_or_insert_with(RayClusterStatus::default);
-    for quantity in
-        [&mut cluster.desired_cpu, &mut cluster.desired_memory, &mut cluster.desired_gpu, &mut cluster.desired_tpu]
-    {
-        quantity.get_or_insert_with(|| Quantity("0".to_owned()));
-    }
-    cluster.head.get_or_insert_with(HeadInfo::default);
+    fill_go_zeroes(status.ray_cluster_status.get_or_insert_with(RayClusterStatus::default));
     status
 }
 
@@ -201,7 +182,7 @@ mod tests {
             job_deployment_status: text(deployment::RUNNING),
             ..RayJobStatus::default()
         };
-        let mut draft = Draft::of(Some(&before));
+        let mut draft = StatusDraft::of(Some(&before));
         draft.end(end, spec, now());
         draft.now
     }
@@ -242,18 +223,20 @@ mod tests {
 
     #[test]
     fn a_message_alone_is_written_and_nothing_is_not() {
-        let before = wire(RayJobStatus { message: text("old"), ..RayJobStatus::default() });
-        let mut draft = Draft::of(Some(&before));
-        assert_eq!(draft.clone().finish(), None);
+        let before = in_go_form(RayJobStatus { message: text("old"), ..RayJobStatus::default() });
+        let mut draft = StatusDraft::of(Some(&before));
+        assert_eq!(draft.changed(), None);
         draft.now.message = text("new");
-        assert_eq!(draft.finish().and_then(|status| status.message).as_deref(), Some("new"));
+        assert_eq!(draft.changed().and_then(|status| status.message).as_deref(), Some("new"));
     }
 
     #[test]
     fn only_clocks_of_the_cluster_are_no_change() {
         let cluster = RayClusterStatus { state: text("ready"), ..RayClusterStatus::default() };
-        let mut draft =
-            Draft::of(Some(&RayJobStatus { ray_cluster_status: Some(cluster.clone()), ..RayJobStatus::default() }));
+        let mut draft = StatusDraft::of(Some(&RayJobStatus {
+            ray_cluster_status: Some(cluster.clone()),
+            ..RayJobStatus::default()
+        }));
         let mut later = cluster.clone();
         later.last_update_time = Some(Time(now()));
         later.observed_generation = Some(7);

@@ -20,7 +20,7 @@ mod yunikorn;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use crate::action::{Event, Kind, ObjectKey, PodGroupApi, Stage, Step};
+use crate::action::{Event, Kind, ObjectKey, PodGroupApi, Step};
 use crate::build::cluster_facts::{self as facts, Creator};
 use crate::config::{BatchScheduler, Config};
 use crate::job::Mode;
@@ -36,8 +36,8 @@ const SUBMITTER_GROUP: &str = "submittergroup";
 /// What must be done before a cluster's Pods, or a RayJob's cluster, may be made.
 #[derive(Debug, Default, PartialEq)]
 pub struct Gang {
-    /// Writes, in order.
-    pub stages: Vec<Stage>,
+    /// Writes, each after the one before.
+    pub steps: Vec<Step>,
     /// Why nothing may be made yet, even if all writes succeed.
     pub blocked: Option<Blocked>,
 }
@@ -53,7 +53,7 @@ pub struct Blocked {
 impl Gang {
     /// Does one thing.
     fn doing(step: Step) -> Self {
-        Self { stages: vec![vec![step]], blocked: None }
+        Self { steps: vec![step], blocked: None }
     }
 
     /// Waits for something that ends by itself.
@@ -64,7 +64,7 @@ impl Gang {
 
     /// Waits for the user.
     fn refused(error: String, event: Event) -> Self {
-        Self { stages: Vec::new(), blocked: Some(Blocked { error, event: Some(event) }) }
+        Self { steps: Vec::new(), blocked: Some(Blocked { error, event: Some(event) }) }
     }
 }
 

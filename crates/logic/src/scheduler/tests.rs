@@ -82,7 +82,6 @@ fn seen(cluster: RayCluster) -> cluster::Observed {
         services: Vec::new(),
         cleanup_jobs: Vec::new(),
         related: Vec::new(),
-        looked_up: BTreeMap::new(),
         in_flight: InFlight::default(),
         seed: 0,
     }
@@ -123,9 +122,8 @@ fn what_every_scheduler_marks_and_makes() {
         mark_cluster(&job, &config, &mut of_job);
         let gang = gather_cluster(&seen(cluster), &config);
         let made: Vec<Value> = gang
-            .stages
+            .steps
             .iter()
-            .flatten()
             .map(|step| match &step.action {
                 Action::Create { body, .. } => body.value(),
                 other => panic!("{other:?}"),

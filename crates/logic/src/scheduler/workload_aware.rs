@@ -83,12 +83,12 @@ impl Scene<'_> {
             Some(workload) if !describes(workload, size) => return self.replace_workload(workload),
             Some(_) => {}
             None if self.seen.in_flight.is_creating(Kind::Workload, self.seen.name()) => {}
-            None => gang.stages.push(vec![self.create(Kind::Workload, self.seen.name(), self.workload_spec(size))]),
+            None => gang.steps.push(self.create(Kind::Workload, self.seen.name(), self.workload_spec(size))),
         }
         match self.pod_group {
             Some(group) if !self.owns(group) => self.collision(POD_GROUP, &self.name),
             Some(group) if self.is_going(group) => {
-                gang.stages.extend(self.unprotect(group).map(|step| vec![step]));
+                gang.steps.extend(self.unprotect(group));
                 gang.waiting(format!("PodGroup {} is being deleted, will retry", self.group_path()))
             }
             Some(group) if size_of(&group.object["spec"]) != Some(size) => {
@@ -98,7 +98,7 @@ impl Scene<'_> {
             Some(_) => gang,
             None if self.seen.in_flight.is_creating(POD_GROUP, &self.name) => gang,
             None => {
-                gang.stages.push(vec![self.create(POD_GROUP, &self.name, self.group_spec(size))]);
+                gang.steps.push(self.create(POD_GROUP, &self.name, self.group_spec(size)));
                 gang
             }
         }
@@ -109,9 +109,9 @@ impl Scene<'_> {
         let path = self.workload_path();
         match self.pod_group.filter(|group| self.owns(group)) {
             Some(group) if self.is_going(group) => {
-                let stages = self.unprotect(group).map(|step| vec![step]).into_iter().collect();
+                let steps = self.unprotect(group).into_iter().collect();
                 let why = format!("PodGroup {} is being deleted, will retry", self.group_path());
-                Gang { stages, blocked: None }.waiting(why)
+                Gang { steps, blocked: None }.waiting(why)
             }
             Some(group) => self.delete_group(group).waiting(format!(
                 "deleted PodGroup {} before replacing stale Workload, will retry after deletion completes",
@@ -127,8 +127,8 @@ impl Scene<'_> {
         let waiting = || format!("waiting for PodGroup {} to finish deleting", self.group_path());
         match (self.pod_group.filter(|group| self.owns(group)), self.workload.filter(|workload| self.owns(workload))) {
             (Some(group), _) if self.is_going(group) => {
-                let stages = self.unprotect(group).map(|step| vec![step]).into_iter().collect();
-                Gang { stages, blocked: None }.waiting(waiting())
+                let steps = self.unprotect(group).into_iter().collect();
+                Gang { steps, blocked: None }.waiting(waiting())
             }
             (Some(group), _) => self.delete_group(group).waiting(waiting()),
             (None, Some(workload)) if !self.is_going(workload) => Gang::doing(self.delete(Kind::Workload, workload)),
@@ -192,8 +192,8 @@ impl Scene<'_> {
 
     fn delete_group(&self, group: &WholeView) -> Gang {
         let mut gang = Gang::default();
-        gang.stages.extend(self.unprotect(group).map(|step| vec![step]));
-        gang.stages.push(vec![self.delete(POD_GROUP, group)]);
+        gang.steps.extend(self.unprotect(group));
+        gang.steps.push(self.delete(POD_GROUP, group));
         gang
     }
 

@@ -1,9 +1,9 @@
-//! How much of its capacity each cluster has during a gradual upgrade (`target_capacity`).
+//! How much of its capacity each cluster has during a incremental upgrade (`target_capacity`).
 //!
 //! Capacity and traffic take turns: nothing grows or shrinks before the traffic has followed the last step.
 
 use super::gateway;
-use super::plan::{Pass, Side};
+use super::{Planner, Side};
 use jiff::SignedDuration;
 use manta_api::ClusterServeStatus;
 
@@ -32,21 +32,21 @@ pub(super) enum Direction {
 }
 
 /// The next capacity of a cluster, if it is its turn to change.
-pub(super) fn goal(pass: &mut Pass<'_>, side: Side) -> Option<i32> {
-    let is_between_two = pass.active.is_some() && pass.pending.is_some();
-    if !pass.is_incremental || !pass.is_upgrading || !is_between_two || !gateway::is_open(pass) {
+pub(super) fn goal(planner: &mut Planner<'_>, side: Side) -> Option<i32> {
+    let is_between_two = planner.draft.active.is_some() && planner.draft.pending.is_some();
+    if !planner.draft.is_incremental || !planner.draft.is_upgrading || !is_between_two || !gateway::is_open(planner) {
         return None;
     }
-    let direction = if pass.is_rolling_back() { Direction::Back } else { Direction::Forwards };
-    let active = Share::of(pass.slot(Side::Active), 100);
-    let pending = Share::of(pass.slot(Side::Pending), 0);
-    let options = gateway::options(pass)?;
+    let direction = if planner.draft.is_rolling_back() { Direction::Back } else { Direction::Forwards };
+    let active = Share::of(planner.draft.slot(Side::Active), 100);
+    let pending = Share::of(planner.draft.slot(Side::Pending), 0);
+    let options = gateway::options(planner)?;
     let next = step(side, active, pending, options.max_surge_percent.unwrap_or(100), direction)?;
-    let slot = pass.slot(side);
+    let slot = planner.draft.slot(side);
     let shrinks = slot.target_capacity.is_none_or(|now| next < now);
     let moved = slot.last_traffic_migrated_time.clone().filter(|_| shrinks);
     let followed = moved.and_then(|moved| moved.0.checked_add(FOLLOWING).ok());
-    followed.is_none_or(|followed| pass.is_past(followed)).then_some(next)
+    followed.is_none_or(|followed| planner.reached_or_wake_at(followed)).then_some(next)
 }
 
 /// The next capacity of one of the two clusters.

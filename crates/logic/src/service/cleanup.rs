@@ -1,28 +1,32 @@
-//! Clusters that belong to no slot go, after a delay; and the finalizer that waits for them.
+//! Clusters in no slot are deleted after a delay; the finalizer waits for them.
 //!
-//! The moment is written on the cluster itself, so that a restart of the operator does not begin the delay anew.
+//! The time is written on the cluster itself, so that a restart of the operator does not start the delay again.
 
-use super::plan::{Pass, name_of};
+use super::Planner;
+use super::draft::name_of;
 use super::{conditions, services};
-use crate::action::{Accept, Action, Event, Kind, Step};
+use crate::action::{Accept, Kind, Step};
 use crate::build::cluster_facts as facts;
+use crate::conditions::SUSPENDING;
+use crate::finalizer;
 use crate::go::{Root, to_go_value};
+use crate::labels::CLUSTER;
 use crate::labels::annotation::DELETE_AFTER;
-use crate::labels::{CLUSTER, finalizer};
+use crate::labels::finalizer::RAY_SERVICE;
 use jiff::{SignedDuration, Timestamp};
 use manta_api::RayCluster;
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// The delay, if the spec names none.
 const DELAY: i32 = 60;
 /// How much longer a cluster may stay because requests still reach it.
 const DRAINING: SignedDuration = SignedDuration::from_secs(60);
 
-/// Lets go of the clusters that are in no slot, or of all if the RayService is being deleted.
-pub(super) fn plan(pass: &mut Pass<'_>) {
-    let seen = pass.seen;
+/// Deletes the clusters that are in no slot, or all of them if the RayService is being deleted.
+pub(super) fn plan(planner: &mut Planner<'_>) {
+    let seen = planner.seen;
     let deleting = seen.service.metadata.deletion_timestamp.is_some();
-    if !deleting && conditions::is_true(&pass.status, conditions::SUSPENDING) {
+    if !deleting && conditions::is_true(&planner.draft.status, SUSPENDING) {
         return;
     }
     let status = seen.service.status.as_ref();
@@ -37,60 +41,56 @@ pub(super) fn plan(pass: &mut Pass<'_>) {
             continue;
         }
         if deleting {
-            pass.in_the_end(delete(pass, cluster, "the RayService is being deleted", ""));
+            planner.finally(delete(planner, cluster, "the RayService is being deleted", ""));
             continue;
         }
         let moment = facts::annotation(cluster, DELETE_AFTER).and_then(|text| text.parse::<Timestamp>().ok());
         match moment {
-            None => schedule(pass, name),
-            Some(moment) if !pass.is_past(moment) => {}
-            Some(_) if is_selected(pass, name) => {
-                pass.wait_for(format!("the Services to lead to another cluster than {}", seen.path(name)));
+            None => schedule(planner, name),
+            Some(moment) if !planner.reached_or_wake_at(moment) => {}
+            Some(_) if is_selected(planner, name) => {
+                planner.wait_for(format!("the Services to lead to another cluster than {}", seen.path(name)));
             }
             Some(moment)
-                if is_reached(pass, name) && !pass.is_past(moment.saturating_add(DRAINING).unwrap_or(moment)) =>
+                if is_reached(planner, name)
+                    && !planner.reached_or_wake_at(moment.saturating_add(DRAINING).unwrap_or(moment)) =>
             {
-                pass.wait_for(format!("RayCluster {} to drain", seen.path(name)));
+                planner.wait_for(format!("RayCluster {} to drain", seen.path(name)));
             }
-            Some(_) => pass.in_the_end(delete(pass, cluster, "another cluster has taken its place", "")),
+            Some(_) => planner.finally(delete(planner, cluster, "another cluster has taken its place", "")),
         }
     }
 }
 
 /// Deletes a cluster of the RayService. `when` ends the event, e.g. ` during suspend`.
-pub(super) fn delete(pass: &Pass<'_>, cluster: &RayCluster, why: &str, when: &str) -> Step {
+pub(super) fn delete(planner: &Planner<'_>, cluster: &RayCluster, why: &str, when: &str) -> Step {
     let name = facts::name(cluster);
-    let path = pass.seen.path(name);
-    let key = pass.key(Kind::RayCluster, name);
-    let action = Action::Delete { key, uid: facts::uid(cluster).to_owned(), force: false };
-    let note = format!("Deleted the RayCluster {path}{when}");
-    let failure = format!("Failed to delete the RayCluster {path}{when}: ");
-    Step::new(action, why)
-        .done(Event::normal("DeletedRayCluster", "Delete", note))
-        .failed(Event::warning("FailedToDeleteRayCluster", "Delete", failure))
-        .accept(Accept::NotFound)
+    let path = planner.seen.path(name);
+    Step::delete(planner.seen.key(Kind::RayCluster, name), facts::uid(cluster), why)
+        .on_success("DeletedRayCluster", format!("Deleted the RayCluster {path}{when}"))
+        .on_failure("FailedToDeleteRayCluster", format!("Failed to delete the RayCluster {path}{when}: "))
 }
 
-/// Writes down when a cluster may go.
-fn schedule(pass: &mut Pass<'_>, name: &str) {
-    let delay = pass.seen.service.spec.ray_cluster_deletion_delay_seconds.unwrap_or(DELAY).max(0);
-    let moment = pass.now.saturating_add(SignedDuration::from_secs(delay.into())).unwrap_or(pass.now);
+/// Annotates a cluster with the time at which it is deleted.
+fn schedule(planner: &mut Planner<'_>, name: &str) {
+    let delay = planner.seen.service.spec.ray_cluster_deletion_delay_seconds.unwrap_or(DELAY).max(0);
+    let moment = planner.now.saturating_add(SignedDuration::from_secs(delay.into())).unwrap_or(planner.now);
     let patch = json!({"metadata": {"annotations": {DELETE_AFTER: moment.to_string()}}});
-    let action = Action::Merge { key: pass.key(Kind::RayCluster, name), patch: Box::new(patch) };
-    pass.in_the_end(Step::new(action, "the cluster is in use no more").accept(Accept::NotFound));
+    let step = Step::merge(planner.seen.key(Kind::RayCluster, name), patch, "the cluster is not in use any more");
+    planner.finally(step.accept(Accept::NotFound));
 }
 
-/// Whether a Service still leads to a cluster: then nobody has taken its place, whatever the status says.
-fn is_selected(pass: &Pass<'_>, name: &str) -> bool {
-    let seen = pass.seen;
+/// Returns whether a Service still leads to a cluster: then none has taken its place, whatever the status says.
+fn is_selected(planner: &Planner<'_>, name: &str) -> bool {
+    let seen = planner.seen;
     let own = [crate::names::owner_head_service(seen.name()), services::serve_name(&seen.service)];
     let services = own.iter().filter_map(|service| seen.service(service));
     services.into_iter().any(|service| service.spec.selector.get(CLUSTER) == Some(name))
 }
 
-/// Whether requests may still come to a cluster: a Service or the route leads there, or its Pods are endpoints.
-fn is_reached(pass: &Pass<'_>, name: &str) -> bool {
-    let seen = pass.seen;
+/// Returns whether requests may still reach a cluster: a Service or the route leads there, or its Pods are endpoints.
+fn is_reached(planner: &Planner<'_>, name: &str) -> bool {
+    let seen = planner.seen;
     let serve = services::serve_name(&seen.service);
     let mut uids =
         seen.pods.iter().filter(|pod| pod.metadata.label(CLUSTER) == Some(name)).map(|pod| &pod.metadata.uid);
@@ -108,48 +108,31 @@ fn is_reached(pass: &Pass<'_>, name: &str) -> bool {
     in_route || uids.any(is_endpoint)
 }
 
-/// Adds the finalizer. Answers whether it was missing.
-pub(super) fn add_finalizer(pass: &mut Pass<'_>) -> bool {
-    let service = &pass.seen.service;
-    let mut finalizers = service.metadata.finalizers.clone().unwrap_or_default();
-    if finalizers.iter().any(|name| name == finalizer::RAY_SERVICE) {
+/// Adds the finalizer. Returns whether it was missing.
+pub(super) fn add_finalizer(planner: &mut Planner<'_>) -> bool {
+    let service = &planner.seen.service;
+    if finalizer::has(&service.metadata, RAY_SERVICE) {
         return false;
     }
-    finalizers.push(finalizer::RAY_SERVICE.to_owned());
-    // KubeRay writes the whole object here, which leaves Go's empty structs in the spec, and drops empty texts.
-    let before = json!({"spec": service.spec});
-    let after = to_go_value(&before, Root::RayService);
-    let patch = json!({
-        "metadata": {"finalizers": finalizers, "resourceVersion": service.metadata.resource_version},
-        "spec": turning(&before["spec"], &after["spec"]),
-    });
-    let action = Action::Merge { key: pass.key(Kind::RayService, pass.seen.name()), patch: Box::new(patch) };
-    pass.then(Step::new(action, "its clusters must go before the RayService does"));
-    pass.wait_for("the finalizer to be stored");
+    let stored = json!({"spec": service.spec});
+    let written = to_go_value(&stored, Root::RayService);
+    let key = planner.seen.key(Kind::RayService, planner.seen.name());
+    let why = "its clusters must go before the RayService does";
+    planner.then(finalizer::add(key, &service.metadata, RAY_SERVICE, &stored["spec"], &written["spec"], why));
+    planner.wait_for("the finalizer to be stored");
     true
 }
 
-/// The merge patch that turns one value into the other.
-fn turning(before: &Value, after: &Value) -> Value {
-    let (Value::Object(before), Value::Object(after)) = (before, after) else { return after.clone() };
-    let gone = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key.clone(), Value::Null));
-    let kept = after.iter().map(|(key, value)| (key.clone(), turning(before.get(key).unwrap_or(&Value::Null), value)));
-    gone.chain(kept).collect()
-}
-
 /// Removes the finalizer once no cluster is left.
-pub(super) fn release(pass: &mut Pass<'_>) {
-    let service = &pass.seen.service;
-    let finalizers = service.metadata.finalizers.clone().unwrap_or_default();
-    if !finalizers.iter().any(|name| name == finalizer::RAY_SERVICE) {
+pub(super) fn release(planner: &mut Planner<'_>) {
+    let service = &planner.seen.service;
+    if !finalizer::has(&service.metadata, RAY_SERVICE) {
         return;
     }
-    if !pass.seen.clusters.is_empty() {
-        pass.wait_for("its RayClusters to be deleted");
+    if !planner.seen.clusters.is_empty() {
+        planner.wait_for("its RayClusters to be deleted");
         return;
     }
-    let left: Vec<_> = finalizers.into_iter().filter(|name| name != finalizer::RAY_SERVICE).collect();
-    let patch = json!({"metadata": {"finalizers": left, "resourceVersion": service.metadata.resource_version}});
-    let action = Action::Merge { key: pass.key(Kind::RayService, pass.seen.name()), patch: Box::new(patch) };
-    pass.then(Step::new(action, "no cluster of the RayService is left").accept(Accept::NotFound));
+    let key = planner.seen.key(Kind::RayService, planner.seen.name());
+    planner.then(finalizer::remove(key, &service.metadata, RAY_SERVICE, "no cluster of the RayService is left"));
 }

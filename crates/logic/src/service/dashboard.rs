@@ -1,49 +1,28 @@
-//! What a plan wants of the dashboards and Serve proxies of a RayService, and what they last said.
+//! What is polled about Serve on the clusters of a RayService, and what was last replied.
 //!
-//! Nothing here talks to anybody. A plan says what should hold ([`Watch`]: "this configuration is submitted"); a
-//! poller of the operator asks and submits outside of every pass, and what it hears is part of the next
-//! [`Observed`](super::Observed). A pass that is repeated, or an operator that is restarted, does no harm.
+//! Nothing here does I/O. A plan says what to poll ([`ServePoll`]); a poller of the operator asks dashboards and
+//! proxies, outside of every pass, and its replies are part of the next [`Observed`](super::Observed).
 
-use crate::job::dashboard::DashboardEndpoint;
+use crate::dashboard::{DashboardEndpoint, RayRequest, null_as_default};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The clusters of one RayService to follow.
+/// The clusters of one RayService to poll.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Watch {
-    pub clusters: Vec<ClusterWatch>,
+pub struct ServePoll {
+    pub clusters: Vec<ClusterPoll>,
 }
 
 /// What to ask of one cluster.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ClusterWatch {
+pub struct ClusterPoll {
     pub cluster: String,
     /// The dashboard, once the head is ready.
     pub dashboard: Option<DashboardEndpoint>,
-    /// The configuration that Serve should have; none leaves it alone.
-    pub put: Option<Put>,
     /// The head's Serve proxy, if its health matters.
     pub proxy: Option<Proxy>,
-}
-
-/// A configuration for Serve.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Put {
-    pub config: Config,
-    /// What is sent, or why the text cannot be.
-    pub body: Result<Value, String>,
-    /// Whether to send it again when Serve has no applications at all, as after the loss of a head.
-    pub again_when_lost: bool,
-}
-
-/// What configurations are told apart by: the text that they come from, and the capacity.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Config {
-    pub text: String,
-    /// `target_capacity`, where an upgrade sets it.
-    pub capacity: Option<i32>,
 }
 
 /// The Serve proxy of a head Pod.
@@ -51,45 +30,73 @@ pub struct Config {
 pub struct Proxy {
     pub namespace: String,
     pub pod: String,
-    /// The Pod that the answer holds for.
+    /// The Pod that the reply holds for.
     pub uid: String,
     pub ip: String,
     pub port: i32,
 }
 
+/// A configuration for Serve.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DesiredConfig {
+    pub config: ServeConfig,
+    /// What is sent, or why the text cannot be.
+    pub body: Result<Value, String>,
+    /// Whether to send it again when Serve has no applications at all, as after the loss of a head.
+    pub resend_when_lost: bool,
+}
+
+/// What tells configurations apart: the text that they come from, and the capacity.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServeConfig {
+    pub text: String,
+    /// `target_capacity`, where an upgrade sets it.
+    pub capacity: Option<i32>,
+}
+
 /// What is known of all clusters of a RayService, by their names.
-pub type Known = BTreeMap<String, ClusterKnown>;
+///
+/// A restart of the operator loses it. Polling brings the applications back, and a configuration is sent again,
+/// which changes nothing at Serve.
+pub type ServeState = BTreeMap<String, ClusterState>;
 
 /// What is known of one cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ClusterKnown {
-    /// The last answer about the applications.
-    pub heard: Option<Heard>,
+pub struct ClusterState {
+    /// The last reply about the applications, younger than the last configuration.
+    pub last_reply: Option<ServeReply>,
     /// The configuration that Serve last accepted.
-    pub submitted: Option<Config>,
-    /// What came of the last try to submit.
-    pub put: Option<Putting>,
-    /// Whether the proxy of the Pod with this UID answers.
+    pub submitted: Option<ServeConfig>,
+    /// The last attempt to submit one.
+    pub attempt: Option<ConfigAttempt>,
+    /// Whether the proxy of the Pod with this UID is healthy.
     pub proxy: Option<(String, bool)>,
     /// Since when all applications have been running.
     pub running_since: Option<Timestamp>,
 }
 
-/// An answer, or that there was none.
+/// A reply, or that there was none.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Heard {
+pub struct ServeReply {
     pub at: Timestamp,
     /// The error says what went wrong.
     pub answer: Result<Details, String>,
 }
 
-/// A try to submit a configuration.
+/// An attempt to submit a configuration.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Putting {
+pub struct ConfigAttempt {
     pub at: Timestamp,
-    /// Whether only the capacity was new.
-    pub only_capacity: bool,
     pub result: Result<(), String>,
+}
+
+/// What one round of polling a cluster brought.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClusterReply {
+    /// The dashboard's reply; nothing if the head is not ready.
+    pub serve: Option<ServeReply>,
+    /// Whether the proxy of the Pod with this UID is healthy.
+    pub proxy: Option<(String, bool)>,
 }
 
 /// Serve as its API shows it.
@@ -125,34 +132,50 @@ pub struct Deployment {
 }
 
 impl Details {
-    /// Whether there are applications and all of them run.
+    /// Returns whether there are applications and all of them run.
     pub fn is_running(&self) -> bool {
         !self.applications.is_empty() && self.applications.values().all(|app| app.status == "RUNNING")
     }
 }
 
-impl ClusterKnown {
-    /// The head is not ready: what was heard holds no more, what was submitted may.
-    pub fn lose_head(&mut self) {
-        self.heard = None;
-        self.running_since = None;
-    }
-
-    /// The applications as last heard, if the last answer was one.
+impl ClusterState {
+    /// Returns the applications, if the last reply was about them.
     pub fn details(&self) -> Option<&Details> {
-        self.heard.as_ref().and_then(|heard| heard.answer.as_ref().ok())
+        self.last_reply.as_ref().and_then(|reply| reply.answer.as_ref().ok())
+    }
+
+    /// Takes what a round of polling brought. Returns whether it says something else than the one before.
+    pub fn observe(&mut self, reply: ClusterReply) -> bool {
+        let before = (self.last_reply.take().map(|reply| reply.answer), self.running_since, self.proxy.take());
+        let running = reply.serve.as_ref().filter(|reply| reply.answer.as_ref().is_ok_and(Details::is_running));
+        self.running_since = running.map(|reply| self.running_since.unwrap_or(reply.at));
+        self.last_reply = reply.serve;
+        self.proxy = reply.proxy;
+        let answer = self.last_reply.as_ref().map(|reply| &reply.answer);
+        (before.0.as_ref(), before.1, &before.2) != (answer, self.running_since, &self.proxy)
+    }
+
+    /// Takes what became of a request.
+    pub fn record(&mut self, request: &RayRequest, result: &Result<(), String>, now: Timestamp) {
+        let RayRequest::ConfigureServe { config, .. } = request else { return };
+        self.attempt = Some(ConfigAttempt { at: now, result: result.clone() });
+        if result.is_ok() {
+            self.submitted = Some(config.clone());
+            // What was known before is known no more.
+            self.last_reply = None;
+        }
     }
 }
 
-impl Put {
-    /// Whether it has to be sent, given what is known.
-    pub fn is_due(&self, known: &ClusterKnown) -> bool {
+impl DesiredConfig {
+    /// Returns whether it has to be sent, given what is known.
+    pub fn is_due(&self, known: &ClusterState) -> bool {
         let lost = known.details().is_some_and(|details| details.applications.is_empty());
-        known.submitted.as_ref() != Some(&self.config) || (self.again_when_lost && lost)
+        known.submitted.as_ref() != Some(&self.config) || (self.resend_when_lost && lost)
     }
 }
 
-/// How a failure to read the applications is told.
+/// Returns the text for a failure to read the applications.
 pub fn read_failure(error: &str) -> String {
     format!(
         "failed to get Serve application statuses from the dashboard. If you observe this error consistently, please \
@@ -161,7 +184,7 @@ pub fn read_failure(error: &str) -> String {
     )
 }
 
-/// How a failure to submit is told.
+/// Returns the text for a failure to submit a configuration.
 pub fn submit_failure(error: &str) -> String {
     format!(
         "fail to create / update Serve applications. If you observe this error consistently, please check \"Issue 5: \
@@ -169,10 +192,6 @@ pub fn submit_failure(error: &str) -> String {
          https://docs.ray.io/en/master/cluster/kubernetes/troubleshooting/rayservice-troubleshooting.html#kuberay-\
          raysvc-troubleshoot for more details. err: {error}"
     )
-}
-
-fn null_as_default<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(inner: D) -> Result<T, D::Error> {
-    Ok(Option::deserialize(inner)?.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -184,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn edge_22_running_means_every_application_and_at_least_one() {
+    fn running_means_every_application_and_at_least_one() {
         let check = |text: &str, expect: bool| assert_eq!(details(text).is_running(), expect, "{text}");
         check("{}", false);
         check(r#"{"applications": null}"#, false);
@@ -196,13 +215,12 @@ mod tests {
     }
 
     #[test]
-    fn edge_23_what_is_submitted_when() {
-        let config = |text: &str| Config { text: text.to_owned(), capacity: None };
-        let put = Put { config: config("a"), body: Ok(Value::Null), again_when_lost: true };
+    fn a_configuration_is_due_when_it_is_new_or_lost() {
+        let config = |text: &str| ServeConfig { text: text.to_owned(), capacity: None };
+        let put = DesiredConfig { config: config("a"), body: Ok(Value::Null), resend_when_lost: true };
         let check = |submitted: Option<&str>, apps: &str, expect: bool| {
-            let heard = Heard { at: Timestamp::UNIX_EPOCH, answer: Ok(details(apps)) };
-            let known =
-                ClusterKnown { submitted: submitted.map(config), heard: Some(heard), ..ClusterKnown::default() };
+            let last_reply = Some(ServeReply { at: Timestamp::UNIX_EPOCH, answer: Ok(details(apps)) });
+            let known = ClusterState { submitted: submitted.map(config), last_reply, ..ClusterState::default() };
             assert_eq!(put.is_due(&known), expect, "{submitted:?} {apps}");
         };
         let some = r#"{"applications": {"a": {"status": "RUNNING"}}}"#;
@@ -211,8 +229,8 @@ mod tests {
         check(Some("b"), some, true);
         check(Some("a"), "{}", true);
         check(None, some, true);
-        let empty = Put { again_when_lost: false, ..put.clone() };
-        let known = ClusterKnown { submitted: Some(config("a")), ..ClusterKnown::default() };
+        let empty = DesiredConfig { resend_when_lost: false, ..put.clone() };
+        let known = ClusterState { submitted: Some(config("a")), ..ClusterState::default() };
         assert!(!empty.is_due(&known), "an empty configuration is sent once");
     }
 }

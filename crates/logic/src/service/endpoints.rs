@@ -1,7 +1,7 @@
 //! How many Pods answer requests: ready endpoints of the serve Services, each Pod once.
 
+use super::Planner;
 use super::observed::Observed;
-use super::plan::Pass;
 use super::services;
 use crate::build::cluster_facts as facts;
 use crate::labels::SERVE;
@@ -10,14 +10,15 @@ use manta_api::RayCluster;
 use std::collections::BTreeSet;
 
 /// The number for the status.
-pub(super) fn count(pass: &Pass<'_>) -> i32 {
-    let seen = pass.seen;
+pub(super) fn count(planner: &Planner<'_>) -> i32 {
+    let seen = planner.seen;
     let own = |cluster: &RayCluster| names::serve_service(facts::name(cluster));
-    let main = match pass.active.filter(|_| pass.is_incremental) {
+    let main = match planner.draft.active.filter(|_| planner.draft.is_incremental) {
         Some(active) => own(active),
         None => services::serve_name(&seen.service),
     };
-    let pending = pass.pending.filter(|_| pass.is_incremental).map(|pending| of_service(seen, &own(pending)));
+    let pending =
+        planner.draft.pending.filter(|_| planner.draft.is_incremental).map(|pending| of_service(seen, &own(pending)));
     i32::try_from(of_service(seen, &main) + pending.unwrap_or(0)).unwrap_or(i32::MAX)
 }
 

@@ -1,11 +1,11 @@
-//! The way of requests during gradual upgrades: a Service per cluster, one Gateway, one HTTPRoute with weights.
+//! The way of requests during incremental upgrades: a Service per cluster, one Gateway, one HTTPRoute with weights.
 
 use super::capacity::{Direction, Share};
-use super::plan::{Pass, Side};
 use super::serve::Ready;
 use super::services;
 use super::traffic::{Traffic, Weights, weights};
-use crate::action::{Accept, Action, Body, Event, Kind, Step, create};
+use super::{Planner, Side};
+use crate::action::{Accept, Event, Kind, Step};
 use crate::build::gateway::{self as objects, Backend};
 use crate::build::{cluster_facts as facts, upgrade_serve_service};
 use crate::names;
@@ -22,18 +22,18 @@ pub(super) struct Routed {
     pub(super) pending: Option<i32>,
 }
 
-/// Makes and keeps the objects; answers what the route says, if there is one.
-pub(super) fn plan(pass: &mut Pass<'_>, ready: Ready) -> Option<Routed> {
-    if !pass.is_incremental {
+/// Creates and updates the objects. Returns the weights in the route, if there is one.
+pub(super) fn plan(planner: &mut Planner<'_>, ready: Ready) -> Option<Routed> {
+    if !planner.draft.is_incremental {
         return None;
     }
-    let clusters: Vec<&RayCluster> = [pass.active, pass.pending].into_iter().flatten().collect();
+    let clusters: Vec<&RayCluster> = [planner.draft.active, planner.draft.pending].into_iter().flatten().collect();
     for cluster in clusters {
-        serve_service(pass, cluster);
+        serve_service(planner, cluster);
     }
-    if !pass.seen.gateway_api {
-        let path = pass.seen.path(&objects::gateway_name(pass.seen.name()));
-        pass.event(Event::warning(
+    if !planner.seen.gateway_api {
+        let path = planner.seen.path(&objects::gateway_name(planner.seen.name()));
+        planner.event(Event::warning(
             "FailedToCreateGateway",
             "Create",
             format!(
@@ -43,30 +43,30 @@ pub(super) fn plan(pass: &mut Pass<'_>, ready: Ready) -> Option<Routed> {
         ));
         return None;
     }
-    gateway(pass);
-    let active = pass.active?;
-    let routed = share_out(pass, ready)?;
+    gateway(planner);
+    let active = planner.draft.active?;
+    let routed = share_out(planner, ready)?;
     let backend = |cluster, weight| Backend { cluster, weight };
-    let pending = pass.pending.zip(routed.pending).map(|(cluster, weight)| backend(cluster, weight));
-    let route = objects::http_route(&pass.seen.service, backend(active, routed.active), pending);
-    http_route(pass, route);
+    let pending = planner.draft.pending.zip(routed.pending).map(|(cluster, weight)| backend(cluster, weight));
+    let route = objects::http_route(&planner.seen.service, backend(active, routed.active), pending);
+    http_route(planner, route);
     Some(routed)
 }
 
-/// How the upgrade is to go.
-pub(super) fn options<'a>(pass: &Pass<'a>) -> Option<&'a ClusterUpgradeOptions> {
-    pass.seen.service.spec.upgrade_strategy.as_ref()?.cluster_upgrade_options.as_ref()
+/// Returns the options of the upgrade.
+pub(super) fn options<'a>(planner: &Planner<'a>) -> Option<&'a ClusterUpgradeOptions> {
+    planner.seen.service.spec.upgrade_strategy.as_ref()?.cluster_upgrade_options.as_ref()
 }
 
-/// Whether Gateway and route are ready to shift traffic.
-pub(super) fn is_open(pass: &Pass<'_>) -> bool {
-    let gateway = objects::gateway_name(pass.seen.name());
-    pass.seen.gateway.as_ref().is_some_and(|gateway| is_gateway_ready(&gateway.object))
-        && pass
+/// Returns whether Gateway and route are ready to shift traffic.
+pub(super) fn is_open(planner: &Planner<'_>) -> bool {
+    let gateway = objects::gateway_name(planner.seen.name());
+    planner.seen.gateway.as_ref().is_some_and(|gateway| is_gateway_ready(&gateway.object))
+        && planner
             .seen
             .http_route
             .as_ref()
-            .is_some_and(|route| is_route_ready(&route.object, &gateway, pass.seen.namespace()))
+            .is_some_and(|route| is_route_ready(&route.object, &gateway, planner.seen.namespace()))
 }
 
 fn is_gateway_ready(gateway: &Value) -> bool {
@@ -92,110 +92,82 @@ fn is_true(conditions: &Value, type_: &str) -> bool {
 }
 
 /// The Service of one cluster, which goes with the cluster.
-fn serve_service(pass: &mut Pass<'_>, cluster: &RayCluster) {
+fn serve_service(planner: &mut Planner<'_>, cluster: &RayCluster) {
     let name = names::serve_service(facts::name(cluster));
-    if pass.seen.service(&name).is_some() {
+    if planner.seen.service(&name).is_some() {
         return;
     }
-    match upgrade_serve_service(&pass.seen.service, cluster) {
+    match upgrade_serve_service(&planner.seen.service, cluster) {
         Ok(service) => {
-            let action = create(pass.key(Kind::Service, &name), &service);
-            pass.then(Step::new(action, "traffic is shared among clusters").accept(Accept::AlreadyExists));
+            let key = planner.seen.key(Kind::Service, &name);
+            planner.then(Step::create(key, &service, "traffic is shared among clusters").accept(Accept::AlreadyExists));
         }
-        Err(error) => services::refuse(pass, &name, &error.to_string()),
+        Err(error) => services::report_unbuildable(planner, &name, &error.to_string()),
     }
 }
 
-fn gateway(pass: &mut Pass<'_>) {
-    let name = objects::gateway_name(pass.seen.name());
-    let Ok(wanted) = objects::gateway(&pass.seen.service) else { return };
-    let path = pass.seen.path(&name);
-    let step = match pass.seen.gateway.as_deref() {
-        None => Step::new(
-            Action::Create { key: pass.key(Kind::Gateway, &name), body: Body::of(&wanted) },
-            "gradual upgrades need a Gateway",
-        )
-        .done(Event::normal("CreatedGateway", "Create", format!("Created Gateway for RayService {path}")))
-        .failed(Event::warning(
-            "FailedToCreateGateway",
-            "Create",
-            format!("Failed to create Gateway for RayService {path}: "),
-        ))
-        .accept(Accept::AlreadyExists),
+fn gateway(planner: &mut Planner<'_>) {
+    let name = objects::gateway_name(planner.seen.name());
+    let Ok(wanted) = objects::gateway(&planner.seen.service) else { return };
+    let path = planner.seen.path(&name);
+    let key = planner.seen.key(Kind::Gateway, &name);
+    let step = match planner.seen.gateway.as_deref() {
+        None => Step::create(key, &wanted, "incremental upgrades need a Gateway")
+            .on_success("CreatedGateway", format!("Created Gateway for RayService {path}"))
+            .on_failure("FailedToCreateGateway", format!("Failed to create Gateway for RayService {path}: "))
+            .accept(Accept::AlreadyExists),
         Some(live) if objects::same_gateway_spec(&live.object["spec"], &wanted["spec"]) => return,
-        Some(live) => Step::new(
-            Action::Replace { key: pass.key(Kind::Gateway, &name), body: with_spec(live, &wanted) },
-            "the Gateway is not as it should be",
-        )
-        .done(Event::normal("UpdatedGateway", "Update", format!("Updated the Gateway {path}")))
-        .failed(Event::warning(
-            "FailedToUpdateGateway",
-            "Update",
-            format!("Failed to update the Gateway {path}: "),
-        )),
+        Some(live) => Step::replace(key, &with_spec(live, &wanted), "the Gateway differs from the spec")
+            .on_success("UpdatedGateway", format!("Updated the Gateway {path}"))
+            .on_failure("FailedToUpdateGateway", format!("Failed to update the Gateway {path}: ")),
     };
-    pass.then(step);
+    planner.then(step);
 }
 
-fn http_route(pass: &mut Pass<'_>, wanted: Value) {
-    let name = objects::http_route_name(pass.seen.name());
-    let path = pass.seen.path(&name);
-    let step = match pass.seen.http_route.as_deref() {
-        None => Step::new(
-            Action::Create { key: pass.key(Kind::HttpRoute, &name), body: Body::of(&wanted) },
-            "requests need a way to the active cluster",
-        )
-        .done(Event::normal("CreatedHTTPRoute", "Create", format!("Created HTTPRoute for RayService {path}")))
-        .failed(Event::warning(
-            "FailedToCreateHTTPRoute",
-            "Create",
-            format!("Failed to create the HTTPRoute for RayService {path}: "),
-        ))
-        .accept(Accept::AlreadyExists),
+fn http_route(planner: &mut Planner<'_>, wanted: Value) {
+    let name = objects::http_route_name(planner.seen.name());
+    let path = planner.seen.path(&name);
+    let key = planner.seen.key(Kind::HttpRoute, &name);
+    let step = match planner.seen.http_route.as_deref() {
+        None => Step::create(key, &wanted, "requests need a way to the active cluster")
+            .on_success("CreatedHTTPRoute", format!("Created HTTPRoute for RayService {path}"))
+            .on_failure("FailedToCreateHTTPRoute", format!("Failed to create the HTTPRoute for RayService {path}: "))
+            .accept(Accept::AlreadyExists),
         Some(live) if objects::same_http_route_spec(&live.object["spec"], &wanted["spec"]) => return,
-        Some(live) => Step::new(
-            Action::Replace { key: pass.key(Kind::HttpRoute, &name), body: with_spec(live, &wanted) },
-            "the shares of the traffic change",
-        )
-        .done(Event::normal("UpdatedHTTPRoute", "Update", format!("Updated the HTTPRoute {path}")))
-        .failed(Event::warning(
-            "FailedToUpdateHTTPRoute",
-            "Update",
-            format!("Failed to update the HTTPRoute {path}: "),
-        )),
+        Some(live) => Step::replace(key, &with_spec(live, &wanted), "the shares of the traffic change")
+            .on_success("UpdatedHTTPRoute", format!("Updated the HTTPRoute {path}"))
+            .on_failure("FailedToUpdateHTTPRoute", format!("Failed to update the HTTPRoute {path}: ")),
     };
-    pass.then(step);
+    planner.then(step);
 }
 
-fn with_spec(live: &WholeView, wanted: &Value) -> Body {
+fn with_spec(live: &WholeView, wanted: &Value) -> Value {
     let mut body = live.object.clone();
     body["spec"] = wanted["spec"].clone();
-    Body::of(&body)
+    body
 }
 
-/// The shares of the traffic from now on.
-fn share_out(pass: &mut Pass<'_>, ready: Ready) -> Option<Routed> {
-    let Some(pending) = pass.pending else { return Some(Routed { active: 100, pending: None }) };
-    let options = options(pass)?;
-    let from = names::serve_service(pass.active_name().unwrap_or_default());
-    let serves = ready.pending && services::can_take_over(pass, pending, &from);
-    let back = pass.is_rolling_back();
-    let last = pass.slot(if back { Side::Active } else { Side::Pending }).last_traffic_migrated_time.clone();
-    let mut active = Share::of(pass.slot(Side::Active), 100);
-    active.traffic = pass.slot(Side::Active).traffic_routed_percent.unwrap_or(100);
+/// Returns the shares of the traffic from now on.
+fn share_out(planner: &mut Planner<'_>, ready: Ready) -> Option<Routed> {
+    let Some(pending) = planner.draft.pending else { return Some(Routed { active: 100, pending: None }) };
+    let options = options(planner)?;
+    let from = names::serve_service(planner.draft.active_name().unwrap_or_default());
+    let serves = ready.pending && services::can_take_over(planner, pending, &from);
+    let back = planner.draft.is_rolling_back();
+    let last = planner.draft.slot(if back { Side::Active } else { Side::Pending }).last_traffic_migrated_time.clone();
+    let mut active = Share::of(planner.draft.slot(Side::Active), 100);
+    active.traffic = planner.draft.slot(Side::Active).traffic_routed_percent.unwrap_or(100);
     let traffic = Traffic {
         active,
-        pending: Share::of(pass.slot(Side::Pending), 0),
+        pending: Share::of(planner.draft.slot(Side::Pending), 0),
         direction: if back { Direction::Back } else { Direction::Forwards },
         last: last.map(|time| time.0),
         step: options.step_size_percent.unwrap_or(0),
         interval: SignedDuration::from_secs(options.interval_seconds.unwrap_or(0).into()),
         pending_serves: serves,
     };
-    let (Weights { active, pending }, next) = weights(traffic, pass.now);
-    if let Some(next) = next {
-        pass.is_past(next);
-    }
+    let (Weights { active, pending }, next) = weights(traffic, planner.now);
+    planner.wake_at(next);
     Some(Routed { active, pending: Some(pending) })
 }
 
@@ -209,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn edge_58_ready_gateways_and_routes() {
+    fn gateways_and_routes_are_ready_by_their_conditions() {
         let gateway = |types: &[&str]| is_gateway_ready(&json!({"status": {"conditions": conditions(types)}}));
         assert!(gateway(&["Accepted", "Programmed"]));
         assert!(!gateway(&["Accepted"]) && !gateway(&["Programmed"]) && !gateway(&[]));

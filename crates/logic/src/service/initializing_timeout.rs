@@ -3,42 +3,44 @@
 //! A service that took longer gives its clusters back and stays where it is until it is suspended and resumed, or
 //! made anew.
 
-use super::conditions::{self, INITIALIZING, INITIALIZING_TIMEOUT, READY};
-use super::plan::{Pass, Side};
+use super::conditions::{self, INITIALIZING, INITIALIZING_TIMEOUT};
+use super::{Planner, Side};
 use crate::action::Event;
+use crate::conditions::READY;
 use crate::go::duration;
 use crate::validate::service::initializing_timeout;
 
 /// Whether the time has run out in an earlier pass: then only the clean-up goes on.
-pub(super) fn is_over(pass: &Pass<'_>) -> bool {
-    conditions::reason(&pass.status, READY) == Some(INITIALIZING_TIMEOUT) && !conditions::is_true(&pass.status, READY)
+pub(super) fn is_over(planner: &Planner<'_>) -> bool {
+    conditions::reason(&planner.draft.status, READY) == Some(INITIALIZING_TIMEOUT)
+        && !conditions::is_true(&planner.draft.status, READY)
 }
 
 /// Gives up a service that has been initializing for too long.
-pub(super) fn check(pass: &mut Pass<'_>) {
-    let annotations = pass.seen.service.metadata.annotations.as_ref();
+pub(super) fn check(planner: &mut Planner<'_>) {
+    let annotations = planner.seen.service.metadata.annotations.as_ref();
     let Some(limit) = initializing_timeout(annotations).ok().flatten() else { return };
-    let Some(ready) = conditions::get(&pass.status, READY).filter(|ready| ready.reason == INITIALIZING) else {
+    let Some(ready) = conditions::get(&planner.draft.status, READY).filter(|ready| ready.reason == INITIALIZING) else {
         return;
     };
     let since = ready.last_transition_time.0;
     let Ok(deadline) = since.checked_add(limit) else { return };
-    if !pass.is_past(deadline) {
+    if !planner.reached_or_wake_at(deadline) {
         return;
     }
-    let (limit, spent) = (duration::print(limit), duration::print(pass.now.duration_since(since)));
+    let (limit, spent) = (duration::print(limit), duration::print(planner.now.duration_since(since)));
     for side in [Side::Active, Side::Pending] {
-        pass.slot(side).ray_cluster_name = None;
+        planner.draft.slot(side).ray_cluster_name = None;
     }
     let message = format!(
         "RayService failed to become ready within the configured timeout of {limit}. Time spent initializing: {spent}"
     );
-    conditions::set(pass, READY, "False", INITIALIZING_TIMEOUT, &message);
-    pass.event(Event::warning(
+    conditions::set(planner, READY, "False", INITIALIZING_TIMEOUT, &message);
+    planner.event(Event::warning(
         "RayServiceInitializingTimeout",
         "Reconcile",
         format!("RayService initializing timeout exceeded after {spent} (configured timeout: {limit})"),
     ));
     // Nothing of these clusters is of interest any more.
-    pass.watch = None;
+    planner.poll = None;
 }

@@ -6,8 +6,8 @@
 //!            └ pending slot ── RayCluster ── Serve applications ──promotion──▶ becomes the active slot
 //! ```
 //!
-//! A slot is a name in the status: first it is written, then its RayCluster is made. What is in no slot goes
-//! after a delay. Nobody waits for Ray in here: see [`dashboard`].
+//! A slot is a name in the status: first it is written, then its RayCluster is created. Clusters in no slot are
+//! deleted after a delay. A poller of the operator polls Serve: see [`dashboard`].
 
 mod applications;
 mod capacity;
@@ -15,26 +15,36 @@ mod cleanup;
 mod clusters;
 mod conditions;
 pub mod dashboard;
+mod draft;
 mod endpoints;
 mod gateway;
 mod initializing_timeout;
 mod observed;
 mod obstacle;
 mod plan;
-mod progress;
+mod promotion;
 mod rollback;
 mod serve;
 mod serve_config;
 mod serve_labels;
 mod services;
+mod stalled_upgrade;
 mod status;
 mod suspend;
 mod traffic;
 mod upgrade;
+mod watched;
+
+use draft::Side;
+use manta_api::RayService;
 
 pub use observed::Observed;
-pub use plan::{Plan, plan};
-pub use status::settle;
+pub use watched::watched_kinds;
+
+/// A plan for a RayService.
+pub type Plan = crate::plan::PlanOf<RayService>;
+/// What puts one together.
+pub(crate) type Planner<'a> = crate::plan::Planner<'a, RayService>;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,12 +1,11 @@
 //! What is known about one RayService when its next step is decided.
 
-use super::dashboard::{ClusterKnown, Known};
-use crate::action::ObjectKey;
-use crate::cluster::LookedUp;
+use super::dashboard::{ClusterState, ServeState};
+use crate::action::{Kind, ObjectKey};
 use crate::labels;
+use crate::names;
 use crate::view::{EndpointSliceView, PodView, ServiceView, WholeView};
 use manta_api::{RayCluster, RayService};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// One RayService and everything around it, as the watches and the pollers show it.
@@ -25,10 +24,8 @@ pub struct Observed {
     pub http_route: Option<Arc<WholeView>>,
     /// Whether Gateways and HTTPRoutes can be seen at all.
     pub gateway_api: bool,
-    /// What dashboards and proxies last said.
-    pub serve: Known,
-    /// Answers to what an earlier plan wanted looked up.
-    pub looked_up: BTreeMap<ObjectKey, LookedUp>,
+    /// What dashboards and proxies last replied.
+    pub serve: ServeState,
     /// Where random names come from.
     pub seed: u64,
 }
@@ -42,19 +39,29 @@ impl Observed {
         self.service.metadata.namespace.as_deref().unwrap_or_default()
     }
 
-    /// `<namespace>/<name>` of an object beside the RayService.
+    /// Returns the key of an object in the RayService's namespace.
+    pub(super) fn key(&self, kind: Kind, name: &str) -> ObjectKey {
+        ObjectKey::new(kind, self.namespace(), name)
+    }
+
+    /// Returns the cluster that the head Service leads to.
+    pub(super) fn served_cluster(&self) -> Option<&str> {
+        self.service(&names::owner_head_service(self.name()))?.spec.selector.get(labels::CLUSTER)
+    }
+
+    /// Returns `<namespace>/<name>` of an object beside the RayService.
     pub(super) fn path(&self, name: &str) -> String {
         format!("{}/{name}", self.namespace())
     }
 
-    /// One of its RayClusters that is not on its way out.
+    /// Returns one of its RayClusters that is not terminating.
     pub(super) fn cluster(&self, name: &str) -> Option<&RayCluster> {
         let named = |cluster: &&Arc<RayCluster>| cluster.metadata.name.as_deref() == Some(name);
         let cluster = self.clusters.iter().find(named)?;
         cluster.metadata.deletion_timestamp.is_none().then_some(cluster)
     }
 
-    /// Whether a RayCluster of this name is there, also one on its way out.
+    /// Returns whether a RayCluster of this name is there, also a terminating one.
     pub(super) fn has_cluster(&self, name: &str) -> bool {
         self.clusters.iter().any(|cluster| cluster.metadata.name.as_deref() == Some(name))
     }
@@ -63,21 +70,21 @@ impl Observed {
         self.services.iter().find(|service| service.metadata.name == name).map(|service| &**service)
     }
 
-    /// Pods of a cluster that are not on their way out.
+    /// Returns the Pods of a cluster that are not terminating.
     pub(super) fn pods_of<'a>(&'a self, cluster: &'a str) -> impl Iterator<Item = &'a PodView> {
         let of =
             move |pod: &&Arc<PodView>| pod.metadata.label(labels::CLUSTER) == Some(cluster) && !pod.is_terminating();
         self.pods.iter().filter(of).map(|pod| &**pod)
     }
 
-    /// The head Pod of a cluster, if there is exactly one.
+    /// Returns the head Pod of a cluster, if there is exactly one.
     pub(super) fn head_of<'a>(&'a self, cluster: &'a str) -> Option<&'a PodView> {
         let mut heads = self.pods_of(cluster).filter(|pod| pod.metadata.label(labels::NODE_TYPE) == Some(labels::HEAD));
         heads.next().filter(|_| heads.next().is_none())
     }
 
-    /// What is known of Serve on a cluster.
-    pub(super) fn known(&self, cluster: &str) -> Option<&ClusterKnown> {
+    /// Returns what is known of Serve on a cluster.
+    pub(super) fn serve_of(&self, cluster: &str) -> Option<&ClusterState> {
         self.serve.get(cluster)
     }
 }

@@ -1,7 +1,7 @@
 //! What an upgrade is waiting for, and whether that can come about by itself.
 
-use super::plan::Pass;
-use super::{endpoints, gateway, serve};
+use super::Planner;
+use super::{Side, endpoints, gateway, serve};
 use crate::build::cluster_facts as facts;
 use crate::view::PodView;
 
@@ -24,49 +24,50 @@ fn fails(text: impl Into<String>) -> Option<Obstacle> {
     Some(Obstacle { fails: true, text: text.into() })
 }
 
-/// What the upgrade is waiting for; nothing if nobody has been asked yet.
-pub(super) fn find(pass: &Pass<'_>) -> Option<Obstacle> {
-    let pending = pass.pending?;
+/// Returns what the upgrade is waiting for; nothing if no dashboard has replied yet.
+pub(super) fn find(planner: &Planner<'_>) -> Option<Obstacle> {
+    let pending = planner.draft.pending?;
     let name = facts::name(pending);
-    if !serve::is_head_ready(pass, pending) {
-        let pod = pass.seen.pods_of(name).find_map(|pod| Some((pod, why_failing(pod)?)));
+    if !serve::is_head_ready(planner, pending) {
+        let pod = planner.seen.pods_of(name).find_map(|pod| Some((pod, why_failing(pod)?)));
         return match pod {
             Some((pod, why)) => fails(format!("Pod {} cannot start: {why}", pod.metadata.name)),
             None => waits(format!("the head of RayCluster {name} is not ready")),
         };
     }
-    let known = pass.seen.known(name)?;
-    if let Some(error) = known.put.as_ref().and_then(|put| put.result.as_ref().err()) {
+    let known = planner.seen.serve_of(name)?;
+    if let Some(error) = serve::config_error(planner, Side::Pending, pending) {
         return fails(format!("the Serve configuration is refused by RayCluster {name}: {error}"));
     }
-    let Some(details) = known.heard.as_ref()?.answer.as_ref().ok() else {
+    let Some(details) = known.last_reply.as_ref()?.answer.as_ref().ok() else {
         return waits(format!("the dashboard of RayCluster {name} does not answer"));
     };
     if !details.is_running() {
         let waiting = details.applications.iter().filter(|(_, app)| app.status != "RUNNING");
-        let said: Vec<String> = waiting.clone().map(|(app, details)| format!("{app} is {}", details.status)).collect();
+        let states: Vec<String> =
+            waiting.clone().map(|(app, details)| format!("{app} is {}", details.status)).collect();
         let is_ill = |status: &str| ["DEPLOY_FAILED", "UNHEALTHY"].contains(&status);
-        return match said.is_empty() {
+        return match states.is_empty() {
             true => waits(format!("RayCluster {name} has no Serve application")),
             false if waiting.clone().any(|(_, app)| is_ill(&app.status)) => {
-                fails(format!("Serve application {}", said.join(", ")))
+                fails(format!("Serve application {}", states.join(", ")))
             }
-            false => waits(format!("Serve application {}", said.join(", "))),
+            false => waits(format!("Serve application {}", states.join(", "))),
         };
     }
-    if pass.is_incremental && !pass.seen.gateway_api {
+    if planner.draft.is_incremental && !planner.seen.gateway_api {
         return fails("the API server does not serve gateway.networking.k8s.io/v1; install the Gateway API");
     }
-    if pass.is_incremental && !gateway::is_open(pass) {
+    if planner.draft.is_incremental && !gateway::is_open(planner) {
         return waits("the Gateway or the HTTPRoute is not ready");
     }
-    if endpoints::of_cluster(pass.seen, name) == 0 {
+    if endpoints::of_cluster(planner.seen, name) == 0 {
         return waits(format!("no Serve proxy of RayCluster {name} answers"));
     }
     waits("the steps of the upgrade do not advance; see clusterUpgradeOptions")
 }
 
-/// Why a Pod cannot start whatever room there is, if so.
+/// Returns why a Pod cannot start on any node, if so.
 fn why_failing(pod: &PodView) -> Option<String> {
     let statuses = pod.status.init_container_statuses.iter().chain(&pod.status.container_statuses);
     statuses.into_iter().filter(|_| !pod.is_running_and_ready()).find_map(|status| {

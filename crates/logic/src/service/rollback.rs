@@ -1,68 +1,69 @@
-//! Whether a gradual upgrade goes forwards or back, and when going back is done.
+//! Whether a incremental upgrade goes forwards or back, and when going back is done.
 
-use super::conditions::{self, ROLLBACK_IN_PROGRESS};
-use super::plan::{Pass, Side};
-use super::progress;
+use super::conditions;
 use super::serve;
+use super::stalled_upgrade;
 use super::upgrade::{Match, compare};
+use super::{Planner, Side};
 use crate::action::Event;
+use crate::conditions::ROLLBACK_IN_PROGRESS;
 
 const REASON: &str = "DesiredClusterSpecChanged";
 
-/// Turns an upgrade around when the spec is not that of the pending cluster any more, and back again.
-pub(super) fn decide(pass: &mut Pass<'_>) {
-    if !pass.is_incremental {
+/// Rolls an upgrade back when the spec is not that of the pending cluster any more, and resumes it when it is again.
+pub(super) fn decide(planner: &mut Planner<'_>) {
+    if !planner.draft.is_incremental {
         // The strategy was changed on the way: there are no weights to bring back.
-        if pass.is_rolling_back() {
-            conditions::remove(pass, ROLLBACK_IN_PROGRESS);
+        if planner.draft.is_rolling_back() {
+            conditions::remove(planner, ROLLBACK_IN_PROGRESS);
         }
         return;
     }
-    if !pass.is_upgrading {
+    if !planner.draft.is_upgrading {
         return;
     }
-    let Some(active) = pass.active else {
-        pass.event(Event::warning(
+    let Some(active) = planner.draft.active else {
+        planner.event(Event::warning(
             "RollbackImpossible",
             "Reconcile",
             "Active cluster not found, rollback cannot be initiated",
         ));
-        conditions::remove(pass, ROLLBACK_IN_PROGRESS);
+        conditions::remove(planner, ROLLBACK_IN_PROGRESS);
         return;
     };
-    let Some(pending) = pass.pending else { return };
-    if compare(pass, active) == Match::Same {
-        start(pass, "Goal state reverted to original cluster, rolling back.");
-    } else if compare(pass, pending) != Match::Other {
-        if pass.is_rolling_back() && !progress::is_giving_up(pass) {
-            conditions::remove(pass, ROLLBACK_IN_PROGRESS);
+    let Some(pending) = planner.draft.pending else { return };
+    if compare(planner, active) == Match::Same {
+        start(planner, "Goal state reverted to original cluster, rolling back.");
+    } else if compare(planner, pending) != Match::Other {
+        if planner.draft.is_rolling_back() && !stalled_upgrade::is_giving_up(planner) {
+            conditions::remove(planner, ROLLBACK_IN_PROGRESS);
         }
     } else {
-        start(pass, "Goal state changed mid-upgrade, rolling back to original cluster.");
+        start(planner, "Goal state changed mid-upgrade, rolling back to original cluster.");
     }
 }
 
-fn start(pass: &mut Pass<'_>, message: &str) {
-    if !pass.is_rolling_back() {
-        conditions::set(pass, ROLLBACK_IN_PROGRESS, "True", REASON, message);
+fn start(planner: &mut Planner<'_>, message: &str) {
+    if !planner.draft.is_rolling_back() {
+        conditions::set(planner, ROLLBACK_IN_PROGRESS, "True", REASON, message);
     }
 }
 
 /// Ends a rollback once the active cluster has everything back.
-pub(super) fn complete(pass: &mut Pass<'_>) {
-    if !pass.is_incremental || !pass.is_rolling_back() {
+pub(super) fn complete(planner: &mut Planner<'_>) {
+    if !planner.draft.is_incremental || !planner.draft.is_rolling_back() {
         return;
     }
     let share = |slot: &manta_api::ClusterServeStatus| (slot.target_capacity, slot.traffic_routed_percent);
     // What no route says has never been shared.
-    let (capacity, traffic) = share(pass.slot(Side::Active));
+    let (capacity, traffic) = share(planner.draft.slot(Side::Active));
     let is_whole = capacity.unwrap_or(100) == 100 && traffic.unwrap_or(100) == 100;
-    let pending = share(pass.slot(Side::Pending));
-    let is_lost = pass.pending.is_none_or(|pending| !serve::is_head_ready(pass, pending));
+    let pending = share(planner.draft.slot(Side::Pending));
+    let is_lost = planner.draft.pending.is_none_or(|pending| !serve::is_head_ready(planner, pending));
     let is_drained = pending.0.unwrap_or(0) == 0 && pending.1.unwrap_or(0) == 0;
     if is_whole && (is_lost || is_drained) {
-        progress::remember(pass);
-        pass.drop_pending();
-        conditions::remove(pass, ROLLBACK_IN_PROGRESS);
+        stalled_upgrade::remember(planner);
+        planner.draft.drop_pending();
+        conditions::remove(planner, ROLLBACK_IN_PROGRESS);
     }
 }

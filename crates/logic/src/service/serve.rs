@@ -3,19 +3,20 @@
 //! A configuration belongs to the revision of the cluster that it came with. Only a cluster that is what the spec
 //! asks for gets the spec's configuration; the other one keeps its own, also after a restart of the operator.
 
-use super::dashboard::{ClusterKnown, ClusterWatch, Put, Watch};
-use super::plan::{Pass, Side};
+use super::dashboard::{ClusterPoll, ClusterState, DesiredConfig, ServePoll};
 use super::upgrade::{Match, compare, is_zero_downtime};
+use super::{Planner, Side};
 use super::{applications, capacity, serve_config, serve_labels};
-use crate::action::Event;
+use crate::action::{Action, Event, Kind, Step};
 use crate::build::cluster_facts as facts;
-use crate::job::dashboard::DashboardEndpoint;
+use crate::conditions::{self, HEAD_POD_READY};
+use crate::dashboard::{DashboardEndpoint, RayRequest};
 use crate::names;
 use jiff::SignedDuration;
 use manta_api::RayCluster;
 
-/// For how long what came of a submission is news.
-const NEWS: SignedDuration = SignedDuration::from_secs(60);
+/// How long after an attempt to submit a configuration the next one is made.
+const SUBMIT_AGAIN: SignedDuration = SignedDuration::from_secs(2);
 
 /// Which clusters run all of their applications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,73 +25,74 @@ pub(super) struct Ready {
     pub(super) pending: bool,
 }
 
-/// Says what to follow, and takes over what was heard.
-pub(super) fn plan(pass: &mut Pass<'_>) -> Ready {
-    let mut watch = Watch::default();
-    let pending = follow(pass, Side::Pending, &mut watch);
-    let active = follow(pass, Side::Active, &mut watch);
-    pass.watch = Some(watch).filter(|watch| !watch.clusters.is_empty());
+/// Says what to poll, submits configurations, and copies the replies into the status.
+pub(super) fn plan(planner: &mut Planner<'_>) -> Ready {
+    let mut poll = ServePoll::default();
+    let pending = plan_side(planner, Side::Pending, &mut poll);
+    let active = plan_side(planner, Side::Active, &mut poll);
+    planner.poll = Some(poll).filter(|poll| !poll.clusters.is_empty());
     Ready { active, pending }
 }
 
-/// Whether a cluster's head is ready.
-pub(super) fn is_head_ready(pass: &Pass<'_>, cluster: &RayCluster) -> bool {
-    if !pass.config.gates.ray_cluster_status_conditions {
-        return pass.seen.head_of(facts::name(cluster)).is_some_and(|head| head.is_running_and_ready());
+/// Returns whether a cluster's head is ready.
+pub(super) fn is_head_ready(planner: &Planner<'_>, cluster: &RayCluster) -> bool {
+    if !planner.config.gates.ray_cluster_status_conditions {
+        return planner.seen.head_of(facts::name(cluster)).is_some_and(|head| head.is_running_and_ready());
     }
-    let conditions = cluster.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.into_iter().flatten().any(|condition| condition.type_ == "HeadPodReady" && condition.status == "True")
+    conditions::is_true(conditions::of_cluster(cluster), HEAD_POD_READY)
 }
 
-fn follow(pass: &mut Pass<'_>, side: Side, watch: &mut Watch) -> bool {
-    let Some(cluster) = pass.cluster(side) else {
-        pass.slot(side).application_statuses = None;
+fn plan_side(planner: &mut Planner<'_>, side: Side, poll: &mut ServePoll) -> bool {
+    let Some(cluster) = planner.draft.cluster(side) else {
+        planner.draft.slot(side).application_statuses = None;
         return false;
     };
     let name = facts::name(cluster);
-    let mut wanted = ClusterWatch {
-        cluster: name.to_owned(),
-        dashboard: None,
-        put: None,
-        proxy: serve_labels::proxy(pass, cluster),
-    };
-    if !is_head_ready(pass, cluster) {
-        pass.slot(side).application_statuses = None;
-        pass.wait_for(format!("the head of RayCluster {}", pass.seen.path(name)));
-        // Also if there is nobody to ask: what it was given is not forgotten because its head starts again.
-        watch.clusters.push(wanted);
+    let proxy = serve_labels::proxy(planner, cluster);
+    if !is_head_ready(planner, cluster) {
+        planner.draft.slot(side).application_statuses = None;
+        planner.wait_for(format!("the head of RayCluster {}", planner.seen.path(name)));
+        // Also without a dashboard to ask: a head that restarts does not make us forget what Serve was given.
+        poll.clusters.push(ClusterPoll { cluster: name.to_owned(), dashboard: None, proxy });
         return false;
     }
-    let nothing = ClusterKnown::default();
-    let known = pass.seen.known(name).unwrap_or(&nothing);
-    wanted.dashboard = Some(dashboard(pass, cluster));
-    wanted.put = configuration(pass, side, cluster, known);
-    tell(pass, name, known);
-    if let Some(details) = known.details() {
-        pass.slot(side).application_statuses = applications::statuses(details);
+    let nothing = ClusterState::default();
+    let known = planner.seen.serve_of(name).unwrap_or(&nothing);
+    let endpoint = dashboard(planner, cluster);
+    let config = configuration(planner, side, cluster, known);
+    let is_submitted = config.as_ref().is_none_or(|config| !config.is_due(known));
+    if let Some(config) = config.filter(|_| !is_submitted) {
+        submit(planner, name, &endpoint, config, known);
     }
-    let is_submitted = wanted.put.as_ref().is_none_or(|put| !put.is_due(known));
-    watch.clusters.push(wanted);
+    if let Some(details) = known.details() {
+        planner.draft.slot(side).application_statuses = applications::statuses(details);
+    }
+    poll.clusters.push(ClusterPoll { cluster: name.to_owned(), dashboard: Some(endpoint), proxy });
     is_submitted && known.details().is_some_and(|details| details.is_running())
 }
 
-/// The configuration that a cluster should have; none if it is to be left alone.
-fn configuration(pass: &mut Pass<'_>, side: Side, cluster: &RayCluster, known: &ClusterKnown) -> Option<Put> {
-    let capacity = pass.slot(side).target_capacity.filter(|_| pass.is_incremental);
-    let text = if takes_spec(pass, side, cluster) {
-        Some(pass.seen.service.spec.serve_config_v2.clone().unwrap_or_default())
+/// Returns the configuration that a cluster should have; none if it is to be left alone.
+fn configuration(
+    planner: &mut Planner<'_>,
+    side: Side,
+    cluster: &RayCluster,
+    known: &ClusterState,
+) -> Option<DesiredConfig> {
+    let capacity = planner.draft.slot(side).target_capacity.filter(|_| planner.draft.is_incremental);
+    let text = if takes_spec(planner, side, cluster) {
+        Some(planner.seen.service.spec.serve_config_v2.clone().unwrap_or_default())
     } else {
         known.submitted.as_ref().map(|submitted| submitted.text.clone())
     };
     let with_capacity = |capacity: Option<i32>| match &text {
-        Some(text) => Some(serve_config::put(text, capacity)),
-        None => serve_config::put_deployed(known.details()?, capacity?),
+        Some(text) => Some(serve_config::desired(text, capacity)),
+        None => serve_config::deployed(known.details()?, capacity?),
     };
     let now = text.is_some().then(|| with_capacity(capacity)).flatten();
-    let Some(goal) = capacity::goal(pass, side) else { return now };
+    let Some(goal) = capacity::goal(planner, side) else { return now };
     let Some(next) = with_capacity(Some(goal)) else { return now };
     if known.submitted.as_ref() == Some(&next.config) {
-        pass.slot(side).target_capacity = Some(goal);
+        planner.draft.slot(side).target_capacity = Some(goal);
         return Some(next);
     }
     // One step at a time: first what it should have by now.
@@ -100,55 +102,84 @@ fn configuration(pass: &mut Pass<'_>, side: Side, cluster: &RayCluster, known: &
     }
 }
 
-/// Whether a cluster gets the configuration of the spec.
-fn takes_spec(pass: &Pass<'_>, side: Side, cluster: &RayCluster) -> bool {
-    let spec = &pass.seen.service.spec;
-    let is_wanted = compare(pass, cluster);
+/// Returns why Serve on a cluster cannot have the configuration that it should, if it was refused.
+pub(super) fn config_error(planner: &Planner<'_>, side: Side, cluster: &RayCluster) -> Option<String> {
+    let text = planner.seen.service.spec.serve_config_v2.as_deref().unwrap_or_default();
+    let unreadable = || serve_config::desired(text, None).body.err().filter(|_| takes_spec(planner, side, cluster));
+    let attempt = planner.seen.serve_of(facts::name(cluster)).and_then(|known| known.attempt.as_ref());
+    attempt.and_then(|attempt| attempt.result.clone().err()).or_else(unreadable)
+}
+
+/// Returns whether a cluster gets the configuration of the spec.
+fn takes_spec(planner: &Planner<'_>, side: Side, cluster: &RayCluster) -> bool {
+    let spec = &planner.seen.service.spec;
+    let is_wanted = compare(planner, cluster);
     match side {
         // Where a change builds no new cluster, the one that is being built is the one that serves.
-        Side::Pending => (is_wanted != Match::Other || !is_zero_downtime(spec, pass.config)) && !pass.is_rolling_back(),
-        Side::Active if pass.has_pending_name() => is_wanted == Match::Same && pass.is_rolling_back(),
-        Side::Active => is_wanted != Match::Other || !is_zero_downtime(spec, pass.config),
+        Side::Pending => {
+            (is_wanted != Match::Other || !is_zero_downtime(spec, planner.config)) && !planner.draft.is_rolling_back()
+        }
+        Side::Active if planner.draft.has_pending_name() => is_wanted == Match::Same && planner.draft.is_rolling_back(),
+        Side::Active => is_wanted != Match::Other || !is_zero_downtime(spec, planner.config),
     }
 }
 
-/// Tells what came of the last submission.
-fn tell(pass: &mut Pass<'_>, name: &str, known: &ClusterKnown) {
-    let Some(put) = known.put.as_ref().filter(|put| pass.now.duration_since(put.at) < NEWS) else { return };
-    let path = pass.seen.path(name);
-    let event = match (&put.result, put.only_capacity) {
-        (Ok(()), false) => Event::normal(
-            "UpdatedServeApplications",
-            "Update",
-            format!("Updated serve applications to the RayCluster {path}"),
-        ),
-        (Err(error), false) => Event::warning(
-            "FailedToUpdateServeApplications",
-            "Update",
-            format!("Failed to update serve applications to the RayCluster {path}: {error}"),
-        ),
-        (Ok(()), true) => Event::normal(
-            "UpdatedServeTargetCapacity",
-            "Update",
-            format!("Updated target_capacity of serve applications to to the RayCluster {path}"),
-        ),
-        (Err(error), true) => Event::warning(
-            "FailedToUpdateTargetCapacity",
-            "Update",
-            format!("Failed to update target_capacity of serve applications to the RayCluster {path}: {error}"),
-        ),
+/// Submits a configuration, once the dashboard replies.
+fn submit(
+    planner: &mut Planner<'_>,
+    name: &str,
+    endpoint: &DashboardEndpoint,
+    desired: DesiredConfig,
+    known: &ClusterState,
+) {
+    let path = planner.seen.path(name);
+    let DesiredConfig { config, body, .. } = desired;
+    let body = match body {
+        Ok(body) => body,
+        Err(error) => {
+            let note = format!("Failed to update serve applications to the RayCluster {path}: {error}");
+            return planner.event(Event::warning("FailedToUpdateServeApplications", "Update", note));
+        }
     };
-    pass.event(event);
+    let again = known.attempt.as_ref().and_then(|attempt| attempt.at.checked_add(SUBMIT_AGAIN).ok());
+    if known.details().is_none() || again.is_some_and(|again| !planner.reached_or_wake_at(again)) {
+        return;
+    }
+    let only_capacity = known.submitted.as_ref().is_some_and(|before| before.text == config.text)
+        && known.submitted.as_ref().is_some_and(|before| before.capacity != config.capacity);
+    let action = Action::Ray {
+        key: planner.seen.key(Kind::RayCluster, name),
+        endpoint: endpoint.clone(),
+        request: RayRequest::ConfigureServe { config, body },
+    };
+    let step = Step::new(action, "Serve has another configuration than it should");
+    planner.finally(match only_capacity {
+        false => step
+            .on_success("UpdatedServeApplications", format!("Updated serve applications to the RayCluster {path}"))
+            .on_failure(
+                "FailedToUpdateServeApplications",
+                format!("Failed to update serve applications to the RayCluster {path}: "),
+            ),
+        true => step
+            .on_success(
+                "UpdatedServeTargetCapacity",
+                format!("Updated target_capacity of serve applications to to the RayCluster {path}"),
+            )
+            .on_failure(
+                "FailedToUpdateTargetCapacity",
+                format!("Failed to update target_capacity of serve applications to the RayCluster {path}: "),
+            ),
+    });
 }
 
-fn dashboard(pass: &Pass<'_>, cluster: &RayCluster) -> DashboardEndpoint {
+fn dashboard(planner: &Planner<'_>, cluster: &RayCluster) -> DashboardEndpoint {
     let service = names::head_service(facts::name(cluster), &cluster.spec);
-    let live = pass.seen.service(&service);
+    let live = planner.seen.service(&service);
     let port = live.and_then(|live| live.spec.ports.iter().find(|port| port.name == "dashboard"));
     let port = port.map_or_else(|| facts::dashboard_port(&cluster.spec), |port| port.port);
-    let host = names::fqdn(&service, pass.seen.namespace(), &pass.config.cluster_domain);
+    let host = names::fqdn(&service, planner.seen.namespace(), &planner.config.cluster_domain);
     DashboardEndpoint {
-        namespace: pass.seen.namespace().to_owned(),
+        namespace: planner.seen.namespace().to_owned(),
         address: format!("{host}:{port}"),
         service,
         token_secret: facts::is_token_auth(&cluster.spec).then(|| facts::auth_secret_name(cluster)),

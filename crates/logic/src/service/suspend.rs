@@ -5,65 +5,57 @@
 //! ```
 //! Once begun, suspending ends in `Suspended`, whatever the spec says meanwhile.
 
+use super::Planner;
 use super::cleanup;
-use super::conditions::{
-    self, INITIALIZING, READY, ROLLBACK_IN_PROGRESS, SUSPENDED, SUSPENDING, UPGRADE_IN_PROGRESS, UPGRADE_STALLED,
-};
-use super::plan::Pass;
-use crate::action::{Accept, Action, Event, Kind, Step};
+use super::conditions::{self, INITIALIZING};
+use crate::action::{Kind, Step};
 use crate::build::gateway::{gateway_name, http_route_name};
+use crate::conditions::{READY, ROLLBACK_IN_PROGRESS, SUSPENDED, SUSPENDING, UPGRADE_IN_PROGRESS, UPGRADE_STALLED};
 use crate::labels::{ORIGINATED_FROM_CR_NAME, ORIGINATED_FROM_CRD};
 use crate::view::MetaView;
 
-/// Whether the pass goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Then {
-    GoOn,
-    Stop,
-}
-
-/// The next step of suspending or resuming.
-pub(super) fn plan(pass: &mut Pass<'_>) -> Then {
-    let wanted = pass.seen.service.spec.suspend == Some(true);
-    let suspending = conditions::is_true(&pass.status, SUSPENDING);
-    let suspended = conditions::is_true(&pass.status, SUSPENDED);
+/// Takes the next step of suspending or resuming. Returns whether the pass goes on.
+pub(super) fn plan(planner: &mut Planner<'_>) -> bool {
+    let wanted = planner.seen.service.spec.suspend == Some(true);
+    let suspending = conditions::is_true(&planner.draft.status, SUSPENDING);
+    let suspended = conditions::is_true(&planner.draft.status, SUSPENDED);
     match (suspending, suspended, wanted) {
-        (true, _, _) => tear_down(pass),
+        (true, _, _) => tear_down(planner),
         (false, true, true) => {}
         (false, true, false) => {
-            resume(pass);
-            return Then::GoOn;
+            resume(planner);
+            return true;
         }
-        (false, false, true) => begin(pass),
-        (false, false, false) => return Then::GoOn,
+        (false, false, true) => begin(planner),
+        (false, false, false) => return true,
     }
-    Then::Stop
+    false
 }
 
-fn begin(pass: &mut Pass<'_>) {
-    pass.status.observed_generation = pass.seen.service.metadata.generation;
+fn begin(planner: &mut Planner<'_>) {
+    planner.draft.status.observed_generation = planner.seen.service.metadata.generation;
     conditions::set(
-        pass,
+        planner,
         SUSPENDING,
         "True",
         "SuspendRequested",
         "Spec.Suspend is true; will delete all Kubernetes resources owned by this RayService.",
     );
-    rest(pass, "SuspendInProgress", "RayService is suspending.");
-    pass.status.active_service_status = None;
-    pass.status.pending_service_status = None;
-    pass.status.num_serve_endpoints = None;
-    pass.status.service_status = None;
+    rest(planner, "SuspendInProgress", "RayService is suspending.");
+    planner.draft.status.active_service_status = None;
+    planner.draft.status.pending_service_status = None;
+    planner.draft.status.num_serve_endpoints = None;
+    planner.draft.status.service_status = None;
 }
 
-fn tear_down(pass: &mut Pass<'_>) {
+fn tear_down(planner: &mut Planner<'_>) {
     let mut is_empty = true;
-    let seen = pass.seen;
-    let mut stage = Vec::new();
+    let seen = planner.seen;
+    let mut steps = Vec::new();
     for cluster in &seen.clusters {
         is_empty = false;
         if cluster.metadata.deletion_timestamp.is_none() {
-            stage.push(cleanup::delete(pass, cluster, "the RayService is being suspended", " during suspend"));
+            steps.push(cleanup::delete(planner, cluster, "the RayService is being suspended", " during suspend"));
         }
     }
     for service in &seen.services {
@@ -72,50 +64,50 @@ fn tear_down(pass: &mut Pass<'_>) {
             && meta.label(ORIGINATED_FROM_CRD) == Some("RayService");
         if ours {
             is_empty = false;
-            stage.extend(delete(pass, Kind::Service, meta));
+            steps.extend(delete(planner, Kind::Service, meta));
         }
     }
-    if pass.is_incremental {
+    if planner.draft.is_incremental {
         let gateway = (Kind::Gateway, &seen.gateway, gateway_name(seen.name()));
         let route = (Kind::HttpRoute, &seen.http_route, http_route_name(seen.name()));
         for (kind, object, name) in [gateway, route] {
             if let Some(object) = object.as_ref().filter(|object| object.metadata.name == name) {
                 is_empty = false;
-                stage.extend(delete(pass, kind, &object.metadata));
+                steps.extend(delete(planner, kind, &object.metadata));
             }
         }
     }
-    pass.then_all(stage);
+    planner.then_all(steps);
     if !is_empty {
         let message = "Waiting for all Kubernetes resources owned by this RayService to be deleted.";
-        conditions::set(pass, SUSPENDING, "True", "SuspendInProgress", message);
+        conditions::set(planner, SUSPENDING, "True", "SuspendInProgress", message);
         return;
     }
     const DONE: &str = "All owned resources have been deleted.";
-    conditions::set(pass, SUSPENDING, "False", "SuspendComplete", DONE);
-    conditions::set(pass, SUSPENDED, "True", "SuspendComplete", DONE);
-    rest(pass, "SuspendComplete", "RayService is suspended.");
+    conditions::set(planner, SUSPENDING, "False", "SuspendComplete", DONE);
+    conditions::set(planner, SUSPENDED, "True", "SuspendComplete", DONE);
+    rest(planner, "SuspendComplete", "RayService is suspended.");
 }
 
-fn resume(pass: &mut Pass<'_>) {
-    pass.status.observed_generation = pass.seen.service.metadata.generation;
-    conditions::set(pass, SUSPENDED, "False", "RayServiceResumed", "Spec.Suspend is false; RayService has resumed.");
+fn resume(planner: &mut Planner<'_>) {
+    planner.draft.status.observed_generation = planner.seen.service.metadata.generation;
+    conditions::set(planner, SUSPENDED, "False", "RayServiceResumed", "Spec.Suspend is false; RayService has resumed.");
     for type_ in [READY, UPGRADE_IN_PROGRESS] {
         // Anew, so that the time to become ready begins now.
-        conditions::remove(pass, type_);
+        conditions::remove(planner, type_);
         let message = "RayService is initializing after resuming from suspend.";
-        conditions::set(pass, type_, "False", INITIALIZING, message);
+        conditions::set(planner, type_, "False", INITIALIZING, message);
     }
 }
 
-fn rest(pass: &mut Pass<'_>, reason: &str, ready: &str) {
-    conditions::set(pass, READY, "False", reason, ready);
-    conditions::set(pass, UPGRADE_IN_PROGRESS, "False", reason, "No upgrade in progress.");
-    conditions::set(pass, ROLLBACK_IN_PROGRESS, "False", reason, "No rollback in progress.");
-    conditions::remove(pass, UPGRADE_STALLED);
+fn rest(planner: &mut Planner<'_>, reason: &str, ready: &str) {
+    conditions::set(planner, READY, "False", reason, ready);
+    conditions::set(planner, UPGRADE_IN_PROGRESS, "False", reason, "No upgrade in progress.");
+    conditions::set(planner, ROLLBACK_IN_PROGRESS, "False", reason, "No rollback in progress.");
+    conditions::remove(planner, UPGRADE_STALLED);
 }
 
-fn delete(pass: &Pass<'_>, kind: Kind, meta: &MetaView) -> Option<Step> {
+fn delete(planner: &Planner<'_>, kind: Kind, meta: &MetaView) -> Option<Step> {
     if meta.deletion_timestamp.is_some() {
         return None;
     }
@@ -124,11 +116,9 @@ fn delete(pass: &Pass<'_>, kind: Kind, meta: &MetaView) -> Option<Step> {
         Kind::HttpRoute => ("HTTPRoute", "DeletedHTTPRoute", "FailedToDeleteHTTPRoute"),
         _ => ("Service", "DeletedService", "FailedToDeleteService"),
     };
-    let path = pass.seen.path(&meta.name);
-    let action = Action::Delete { key: pass.key(kind, &meta.name), uid: meta.uid.clone(), force: false };
-    let step = Step::new(action, "the RayService is being suspended")
-        .done(Event::normal(done, "Delete", format!("Deleted the {word} {path} during suspend")))
-        .failed(Event::warning(failed, "Delete", format!("Failed to delete the {word} {path} during suspend: ")))
-        .accept(Accept::NotFound);
+    let path = planner.seen.path(&meta.name);
+    let step = Step::delete(planner.seen.key(kind, &meta.name), &meta.uid, "the RayService is being suspended")
+        .on_success(done, format!("Deleted the {word} {path} during suspend"))
+        .on_failure(failed, format!("Failed to delete the {word} {path} during suspend: "));
     Some(step)
 }

@@ -1,4 +1,4 @@
-//! How the traffic is shared during a gradual upgrade. The two weights always sum to 100.
+//! How the traffic is shared during a incremental upgrade. The two weights always sum to 100.
 
 use super::capacity::{Direction, Share};
 use jiff::{SignedDuration, Timestamp};

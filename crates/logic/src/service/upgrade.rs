@@ -1,6 +1,6 @@
 //! What a change of the spec asks for: nothing, more groups in place, or a new cluster.
 
-use super::plan::Pass;
+use super::Planner;
 use crate::build::cluster_facts as facts;
 use crate::config::Config;
 use crate::hash::service_hash_of_groups;
@@ -17,10 +17,10 @@ pub(super) enum Match {
 }
 
 /// Compares a cluster with what is wanted now, by what was written down when it was made.
-pub(super) fn compare(pass: &Pass<'_>, cluster: &RayCluster) -> Match {
-    let spec = &pass.seen.service.spec.ray_cluster_config;
+pub(super) fn compare(planner: &Planner<'_>, cluster: &RayCluster) -> Match {
+    let spec = &planner.seen.service.spec.ray_cluster_config;
     let stored = facts::annotation(cluster, SERVICE_HASH).unwrap_or_default();
-    if stored == pass.goal {
+    if stored == planner.draft.goal {
         return Match::Same;
     }
     match facts::annotation(cluster, NUM_WORKER_GROUPS).and_then(|count| count.parse().ok()) {
@@ -44,26 +44,26 @@ pub(super) fn is_zero_downtime(spec: &RayServiceSpec, config: &Config) -> bool {
 /// Whether this pass asks for a new pending cluster.
 ///
 /// A name that is reserved counts as the cluster: its object is made from the spec of that moment.
-pub(super) fn needs_new_cluster(pass: &Pass<'_>) -> bool {
-    let spec = &pass.seen.service.spec;
-    if pass.is_rolling_back() || (pass.pending.is_none() && pass.has_pending_name()) {
+pub(super) fn needs_new_cluster(planner: &Planner<'_>) -> bool {
+    let spec = &planner.seen.service.spec;
+    if planner.draft.is_rolling_back() || (planner.draft.pending.is_none() && planner.draft.has_pending_name()) {
         return false;
     }
-    let Some(current) = pass.pending.or(pass.active) else { return true };
-    compare(pass, current) == Match::Other
-        && is_zero_downtime(spec, pass.config)
-        && !super::progress::was_given_up(pass)
+    let Some(current) = planner.draft.pending.or(planner.draft.active) else { return true };
+    compare(planner, current) == Match::Other
+        && is_zero_downtime(spec, planner.config)
+        && !super::stalled_upgrade::was_given_up(planner)
 }
 
 /// Whether an upgrade that changes no traffic yet has lost its reason: the spec is that of the active cluster again.
 ///
 /// KubeRay compares the pending cluster only, and builds a third one.
-pub(super) fn is_reverted(pass: &Pass<'_>) -> bool {
-    let is_wanted = |cluster| compare(pass, cluster) != Match::Other;
-    !pass.is_incremental
-        && pass.has_pending_name()
-        && pass.active.is_some_and(is_wanted)
-        && pass.served_cluster() != pass.pending_name()
+pub(super) fn is_reverted(planner: &Planner<'_>) -> bool {
+    let is_wanted = |cluster| compare(planner, cluster) != Match::Other;
+    !planner.draft.is_incremental
+        && planner.draft.has_pending_name()
+        && planner.draft.active.is_some_and(is_wanted)
+        && planner.seen.served_cluster() != planner.draft.pending_name()
 }
 
 #[cfg(test)]

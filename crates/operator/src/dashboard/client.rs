@@ -1,14 +1,14 @@
 //! One request to a dashboard: the way there, the token, and the time it may take.
 
 use crate::clock::Clock;
+use crate::lock::lock;
 use crate::metrics::Metrics;
-use crate::stores::lock;
 use http::Method;
 use http_body_util::BodyExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use manta_logic::job::dashboard::DashboardEndpoint;
+use manta_logic::dashboard::DashboardEndpoint;
 use manta_logic::service::dashboard::Proxy;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use serde_json::Value;
@@ -237,7 +237,7 @@ impl Client {
         let found = found.map_err(|error| NoAnswer::Secret {
             namespace: namespace.clone(),
             secret: secret.clone(),
-            error: crate::act::text(&error),
+            error: crate::api_request::error_text(&error),
         })?;
         let token = found.data.and_then(|mut data| data.remove(TOKEN_KEY));
         let token = token.and_then(|bytes| String::from_utf8(bytes.0).ok());

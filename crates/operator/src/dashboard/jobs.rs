@@ -4,10 +4,11 @@
 //! JSON object for a job without status and wipes what it knew.
 
 use super::client::{Answered, Client, NoAnswer};
-use super::poller::{Round, Subject};
+use super::poller::{Poll, Round};
 use http::Method;
 use jiff::Timestamp;
-use manta_logic::job::dashboard::{Answer, Ask, Dashboard, DashboardEndpoint, Heard, JobInfo, Stop, Watch};
+use manta_logic::dashboard::DashboardEndpoint;
+use manta_logic::job::dashboard::{JobAnswer, JobDashboard, JobInfo, JobPoll, JobReply};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -33,7 +34,7 @@ pub enum JobError {
     Refused(String),
 }
 
-/// How a job stands.
+/// Returns the state of a job.
 pub async fn info(client: &Client, endpoint: &DashboardEndpoint, id: &str) -> Result<JobInfo, JobError> {
     let answered = client.send(endpoint, Method::GET, &path(id, ""), None).await?;
     if is_unknown_job(&answered) {
@@ -48,7 +49,7 @@ pub async fn info(client: &Client, endpoint: &DashboardEndpoint, id: &str) -> Re
     }
 }
 
-/// Hands a job to Ray; answers its id.
+/// Submits a job. Returns its id.
 pub async fn submit(client: &Client, endpoint: &DashboardEndpoint, body: &Value) -> Result<String, JobError> {
     #[derive(Deserialize)]
     struct Submitted {
@@ -65,7 +66,7 @@ pub async fn submit(client: &Client, endpoint: &DashboardEndpoint, body: &Value)
     submitted.map(|submitted| submitted.job_id).map_err(|_| JobError::Submit(answered.body))
 }
 
-/// Stops a job; one that has ended, or that nobody knows, counts as stopped.
+/// Stops a job; one that has ended, or that Ray does not know, counts as stopped.
 pub async fn stop(client: &Client, endpoint: &DashboardEndpoint, id: &str) -> Result<(), JobError> {
     #[derive(Deserialize)]
     struct Stopped {
@@ -86,7 +87,7 @@ pub async fn stop(client: &Client, endpoint: &DashboardEndpoint, id: &str) -> Re
     }
 }
 
-/// Removes a job that has ended from Ray's list; one that nobody knows is removed.
+/// Removes a job that has ended from Ray's list; one that Ray does not know counts as removed.
 pub async fn delete(client: &Client, endpoint: &DashboardEndpoint, id: &str) -> Result<(), JobError> {
     let answered = client.send(endpoint, Method::DELETE, &path(id, ""), None).await?;
     if is_success(answered.status) || is_unknown_job(&answered) {
@@ -95,7 +96,7 @@ pub async fn delete(client: &Client, endpoint: &DashboardEndpoint, id: &str) -> 
     Err(JobError::Refused(format!("cannot delete job {id}: {}", with_status(&answered))))
 }
 
-/// What a job has printed so far; nothing if nobody knows it.
+/// Returns what a job has printed so far; nothing if Ray does not know it.
 pub async fn logs(client: &Client, endpoint: &DashboardEndpoint, id: &str) -> Result<String, JobError> {
     #[derive(Deserialize)]
     struct Logs {
@@ -111,69 +112,45 @@ pub async fn logs(client: &Client, endpoint: &DashboardEndpoint, id: &str) -> Re
         .ok_or_else(|| JobError::Refused(format!("cannot read the log of job {id}: {}", with_status(&answered))))
 }
 
-impl Subject for Watch {
-    type Known = Dashboard;
+impl Poll for JobPoll {
+    type State = JobDashboard;
+    type Reply = JobReply;
 
     fn is_about_the_same(&self, other: &Self) -> bool {
         self.job_id == other.job_id && self.endpoint == other.endpoint
     }
 
-    fn is_urgent(&self, other: &Self) -> bool {
-        matches!(self.ask, Ask::Stop) != matches!(other.ask, Ask::Stop)
+    fn is_urgent(&self, _: &Self) -> bool {
+        false
     }
 
     fn fresher_than(&self) -> Option<Timestamp> {
         self.fresher_than
     }
 
-    fn start(now: Timestamp) -> Dashboard {
-        Dashboard { asked_since: Some(now), ..Dashboard::default() }
+    fn start(now: Timestamp) -> JobDashboard {
+        JobDashboard { polled_since: Some(now), ..JobDashboard::default() }
     }
 
-    async fn ask(&self, client: &Client, known: Dashboard) -> Round<Dashboard> {
-        match &self.ask {
-            Ask::Stop => try_to_stop(self, client, known).await,
-            Ask::Info => follow(self, client, known, None).await,
-            Ask::InfoOrSubmit(body) => follow(self, client, known, Some(body)).await,
-        }
-    }
-}
-
-async fn follow(watch: &Watch, client: &Client, mut known: Dashboard, submission: Option<&Value>) -> Round<Dashboard> {
-    let mut found = info(client, &watch.endpoint, &watch.job_id).await;
-    if let (Err(JobError::NotFound(_)), Some(body)) = (&found, submission) {
-        found = match submit(client, &watch.endpoint, body).await {
-            // Somebody was faster, or the answer to an earlier try was lost.
-            Ok(_) | Err(JobError::IdTaken(_)) => info(client, &watch.endpoint, &watch.job_id).await,
-            Err(error) => Err(error),
+    async fn ask(&self, client: &Client) -> JobReply {
+        let answer = match info(client, &self.endpoint, &self.job_id).await {
+            Ok(info) => JobAnswer::Info(info),
+            Err(JobError::NotFound(_)) => JobAnswer::NotFound,
+            Err(error) => JobAnswer::Failed(error.to_string()),
         };
+        JobReply { job_id: self.job_id.clone(), at: client.now(), answer }
     }
-    let answer = match found {
-        Ok(info) => Answer::Info(info),
-        Err(JobError::NotFound(_)) => Answer::NotFound,
-        Err(error) => Answer::Failed(error.to_string()),
-    };
-    let reached = !matches!(answer, Answer::Failed(_));
-    let news = known.heard.as_ref().is_none_or(|heard| heard.answer != answer);
-    if let (Answer::Failed(error), true) = (&answer, news) {
-        tracing::info!(job = watch.job_id, address = watch.endpoint.address, error, "a dashboard gave no answer");
-    }
-    known.heard = Some(Heard { job_id: watch.job_id.clone(), at: client.now(), answer });
-    Round { known, reached, news, over: false }
-}
 
-async fn try_to_stop(watch: &Watch, client: &Client, mut known: Dashboard) -> Round<Dashboard> {
-    match stop(client, &watch.endpoint, &watch.job_id).await {
-        Ok(()) => {
-            known.stop = Some(Stop::Done);
-            Round { known, reached: true, news: true, over: true }
+    fn observe(&self, state: &mut JobDashboard, reply: JobReply) -> Round {
+        let failure = match &reply.answer {
+            JobAnswer::Failed(error) => Some(error.clone()),
+            _ => None,
+        };
+        let changed = state.observe(reply);
+        if let (Some(error), true) = (&failure, changed) {
+            tracing::info!(job = self.job_id, address = self.endpoint.address, error, "dashboard did not reply");
         }
-        Err(error) => {
-            tracing::info!(job = watch.job_id, error = %error, "a Ray job could not be stopped");
-            let news = known.stop.is_none();
-            known.stop.get_or_insert(Stop::Failed { since: client.now() });
-            Round { known, reached: false, news, over: false }
-        }
+        Round { reached: failure.is_none(), changed }
     }
 }
 

@@ -1,14 +1,14 @@
-//! Ray's dashboards, asked outside of every pass.
+//! Ray's dashboards.
 //!
 //! ```text
-//!   plan ──what to follow──▶ Pollers ──one light task per object──▶ Client ──▶ dashboard
-//!    ▲                          │                                     direct, or through the
-//!    └──── observe ◀── what is known, since when ──▶ queue.wake       API server's proxy
+//!   plan ──what to poll──▶ Pollers ──one light task per object──▶ Client ──▶ dashboard
+//!    ▲                        │                                     directly, or through the
+//!    └──── observe ◀── state, last reply ──▶ queue.wake             API server's proxy
 //! ```
 //!
-//! A pass never waits for a dashboard: it says what it wants to know ([`poller`]), and reads what is known
-//! by now. Dashboards that do not answer are asked less and less often, and share a few slots among
-//! themselves, so a thousand of them delay nobody else.
+//! No pass waits for a reply about a state: it says what to poll ([`poller`]), and reads what is known by now.
+//! Dashboards that do not reply are polled less and less often, and share a few slots among themselves, so a thousand of
+//! them delay no other. Requests that change something are steps of a plan ([`crate::execute`]).
 
 pub mod client;
 pub mod jobs;

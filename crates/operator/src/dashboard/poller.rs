@@ -1,12 +1,12 @@
-//! One light task per object that follows something at a dashboard.
+//! One light task per object that polls a dashboard.
 //!
-//! The pace follows what is heard: quick after news, slower while nothing changes, and much slower while
-//! nobody answers. After a few failures in a row the circuit is open: then a task also needs one of a few
-//! slots that all such tasks share, so that dead dashboards crowd out nobody.
+//! The pace follows the replies: quick after a change, slower while nothing changes, and much slower while the
+//! dashboard does not reply. After a few failures in a row the circuit is open: then a task also needs one of a few
+//! slots that all such tasks share, so that dead dashboards starve no other.
 
 use super::client::Client;
-use crate::queue::Queue;
-use crate::stores::lock;
+use crate::lock::lock;
+use crate::queue::{Queue, WakeReason};
 use jiff::Timestamp;
 use manta_logic::action::ObjectKey;
 use std::collections::HashMap;
@@ -18,51 +18,53 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// The wait after news, and the longest while all goes well.
+/// The wait after a change, and the longest while all goes well.
 const QUICK: Duration = Duration::from_secs(1);
 const STEADY: Duration = Duration::from_secs(5);
-/// The longest wait while nobody answers.
+/// The longest wait while the dashboard does not reply.
 const TIRED: Duration = Duration::from_secs(30);
 /// Failures in a row that open the circuit.
 const OPEN_AFTER: u32 = 3;
 /// Requests to silent dashboards that may be under way at once.
 const SLOTS: usize = 32;
 
-/// Something to follow at a dashboard, and how to ask about it.
-pub(crate) trait Subject: Clone + Send + Sync + 'static {
+/// Something to poll at a dashboard.
+pub(crate) trait Poll: Clone + PartialEq + Send + Sync + 'static {
     /// What is known about it.
-    type Known: Clone + Send + 'static;
+    type State: Clone + Send + 'static;
+    /// What one round brings.
+    type Reply: Send + 'static;
 
-    /// Whether what is known about the other holds for this one.
+    /// Returns whether the state of the other poll holds for this one.
     fn is_about_the_same(&self, other: &Self) -> bool;
 
-    /// Whether the change from the other cannot wait for the next round.
+    /// Returns whether the change from the other poll cannot wait for the next round.
     fn is_urgent(&self, other: &Self) -> bool;
 
-    /// Ask at once if the last answer is older than this.
+    /// Returns the time that the next reply must be younger than.
     fn fresher_than(&self) -> Option<Timestamp>;
 
-    /// What is known before the first answer.
-    fn start(now: Timestamp) -> Self::Known;
+    /// Returns what is known before the first reply.
+    fn start(now: Timestamp) -> Self::State;
 
     /// Asks once.
-    fn ask(&self, client: &Client, known: Self::Known) -> impl Future<Output = Round<Self::Known>> + Send;
+    fn ask(&self, client: &Client) -> impl Future<Output = Self::Reply> + Send;
+
+    /// Takes a reply.
+    fn observe(&self, state: &mut Self::State, reply: Self::Reply) -> Round;
 }
 
 /// What came of asking once.
-pub(crate) struct Round<K> {
-    pub(crate) known: K,
-    /// Whether the dashboard gave a usable answer.
+pub(crate) struct Round {
+    /// Whether the dashboard gave a usable reply.
     pub(crate) reached: bool,
-    /// Whether it said something else than before.
-    pub(crate) news: bool,
-    /// Whether there is nothing more to ask.
-    pub(crate) over: bool,
+    /// Whether it says something else than before.
+    pub(crate) changed: bool,
 }
 
-/// All tasks that follow one sort of subject.
-pub(crate) struct Pollers<S: Subject> {
-    entries: Arc<Mutex<HashMap<ObjectKey, Entry<S>>>>,
+/// All tasks that poll one sort of thing.
+pub(crate) struct Pollers<P: Poll> {
+    entries: Arc<Mutex<HashMap<ObjectKey, Entry<P>>>>,
     client: Client,
     queue: Arc<Queue>,
     slots: Arc<Semaphore>,
@@ -70,42 +72,54 @@ pub(crate) struct Pollers<S: Subject> {
     stop: CancellationToken,
 }
 
-struct Entry<S: Subject> {
-    subject: S,
-    known: S::Known,
-    /// When the last answer came.
-    heard: Option<Timestamp>,
+struct Entry<P: Poll> {
+    poll: P,
+    state: P::State,
+    /// When the last reply came.
+    replied: Option<Timestamp>,
     /// Something changed that cannot wait for the next round.
     urgent: bool,
+    /// How many requests have changed the state; replies from before the last one say nothing.
+    requests: u64,
     changed: Arc<Notify>,
     cancel: CancellationToken,
 }
 
-impl<S: Subject> Pollers<S> {
+impl<P: Poll> Pollers<P> {
     pub(crate) fn new(client: Client, queue: Arc<Queue>, tasks: TaskTracker, stop: CancellationToken) -> Self {
         Self { entries: Arc::default(), client, queue, slots: Arc::new(Semaphore::new(SLOTS)), tasks, stop }
     }
 
-    /// What is known for an object.
-    pub(crate) fn known(&self, owner: &ObjectKey) -> Option<S::Known> {
-        lock(&self.entries).get(owner).map(|entry| entry.known.clone())
+    /// Returns what is known for an object.
+    pub(crate) fn state(&self, owner: &ObjectKey) -> Option<P::State> {
+        lock(&self.entries).get(owner).map(|entry| entry.state.clone())
     }
 
-    /// Follows this subject for an object from now on, or nothing.
-    pub(crate) fn follow(&self, owner: &ObjectKey, subject: Option<S>) {
+    /// Records what became of a request, and asks at once what it has changed.
+    pub(crate) fn record(&self, owner: &ObjectKey, change: impl FnOnce(&mut P::State)) {
+        if let Some(entry) = lock(&self.entries).get_mut(owner) {
+            change(&mut entry.state);
+            entry.requests += 1;
+            entry.urgent = true;
+            entry.changed.notify_one();
+        }
+    }
+
+    /// Polls this for an object from now on, or nothing.
+    pub(crate) fn follow(&self, owner: &ObjectKey, poll: Option<P>) {
         let mut entries = lock(&self.entries);
-        let Some(subject) = subject else {
+        let Some(poll) = poll else {
             if let Some(entry) = entries.remove(owner) {
                 entry.cancel.cancel();
             }
             return;
         };
         if let Some(entry) = entries.get_mut(owner)
-            && entry.subject.is_about_the_same(&subject)
+            && entry.poll.is_about_the_same(&poll)
         {
-            entry.urgent |= subject.is_urgent(&entry.subject);
-            let changed = entry.urgent || subject.fresher_than() != entry.subject.fresher_than();
-            entry.subject = subject;
+            entry.urgent |= poll.is_urgent(&entry.poll);
+            let changed = entry.urgent || poll.fresher_than() != entry.poll.fresher_than();
+            entry.poll = poll;
             if changed {
                 entry.changed.notify_one();
             }
@@ -114,10 +128,11 @@ impl<S: Subject> Pollers<S> {
         let cancel = self.stop.child_token();
         let changed = Arc::new(Notify::new());
         let entry = Entry {
-            subject,
-            known: S::start(self.client.now()),
-            heard: None,
+            poll,
+            state: P::start(self.client.now()),
+            replied: None,
             urgent: false,
+            requests: 0,
             changed: Arc::clone(&changed),
             cancel: cancel.clone(),
         };
@@ -140,40 +155,36 @@ impl<S: Subject> Pollers<S> {
         });
     }
 
-    /// How many objects are followed.
+    /// Returns how many objects are polled.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         lock(&self.entries).len()
     }
 }
 
-struct Task<S: Subject> {
+struct Task<P: Poll> {
     owner: ObjectKey,
-    entries: Arc<Mutex<HashMap<ObjectKey, Entry<S>>>>,
+    entries: Arc<Mutex<HashMap<ObjectKey, Entry<P>>>>,
     client: Client,
     queue: Arc<Queue>,
     slots: Arc<Semaphore>,
     cancel: CancellationToken,
 }
 
-impl<S: Subject> Task<S> {
+impl<P: Poll> Task<P> {
     async fn run(&self, changed: &Notify) {
         let mut pace = Pace::new(&self.owner);
         loop {
-            let Some((subject, known)) = self.current() else { return };
-            let round = {
+            let Some((poll, requests)) = self.current() else { return };
+            let reply = {
                 let _slot = match pace.is_open() {
                     true => Some(self.slots.acquire().await),
                     false => None,
                 };
-                subject.ask(&self.client, known).await
+                poll.ask(&self.client).await
             };
-            pace.heard(round.reached, round.news);
-            let over = round.over;
-            self.note(round);
-            if over {
-                self.moment_to_ask(changed).await;
-                continue;
+            if let Some(round) = self.take(&poll, requests, reply) {
+                pace.replied(&round);
             }
             tokio::select! {
                 () = tokio::time::sleep(pace.wait()) => {}
@@ -182,28 +193,34 @@ impl<S: Subject> Task<S> {
         }
     }
 
-    fn current(&self) -> Option<(S, S::Known)> {
+    fn current(&self) -> Option<(P, u64)> {
         let mut entries = lock(&self.entries);
         let entry = entries.get_mut(&self.owner).filter(|_| !self.cancel.is_cancelled())?;
         entry.urgent = false;
-        Some((entry.subject.clone(), entry.known.clone()))
+        Some((entry.poll.clone(), entry.requests))
     }
 
-    /// Keeps what was heard, unless the object follows something else by now, and tells the object if it is
-    /// news or if a fresh answer was wanted.
-    fn note(&self, round: Round<S::Known>) {
-        let mut tell = round.news;
-        if let Some(entry) = lock(&self.entries).get_mut(&self.owner).filter(|_| !self.cancel.is_cancelled()) {
-            let before = entry.heard.replace(self.client.now());
-            tell |= entry.subject.fresher_than().is_some_and(|limit| before.is_none_or(|before| before < limit));
-            entry.known = round.known;
+    /// Takes a reply, unless the object polls something else by now or a request has overtaken it. Wakes the object if
+    /// the reply says something new, or if a fresh one was wanted.
+    fn take(&self, poll: &P, requests: u64, reply: P::Reply) -> Option<Round> {
+        let (round, wanted) = {
+            let mut entries = lock(&self.entries);
+            let entry = entries.get_mut(&self.owner).filter(|_| !self.cancel.is_cancelled())?;
+            if entry.requests != requests {
+                return None;
+            }
+            let before = entry.replied.replace(self.client.now());
+            let limit = entry.poll.fresher_than();
+            let wanted = limit.is_some_and(|limit| before.is_none_or(|before| before < limit));
+            (poll.observe(&mut entry.state, reply), wanted)
+        };
+        if round.changed || wanted {
+            self.queue.wake(&self.owner, || WakeReason::RayReplied);
         }
-        if tell {
-            self.queue.wake(&self.owner);
-        }
+        Some(round)
     }
 
-    /// Waits for a change that cannot wait, or for the moment that the next answer has to be younger than.
+    /// Waits for a change that cannot wait, or for the moment that the next reply has to be younger than.
     async fn moment_to_ask(&self, changed: &Notify) {
         loop {
             match self.time_to_ask() {
@@ -217,15 +234,15 @@ impl<S: Subject> Task<S> {
         }
     }
 
-    /// How long until somebody needs a fresh answer, if anybody does.
+    /// Returns how long until a fresh reply is needed, if one is.
     fn time_to_ask(&self) -> Option<Duration> {
         let entries = lock(&self.entries);
         let entry = entries.get(&self.owner)?;
         if entry.urgent {
             return Some(Duration::ZERO);
         }
-        let limit = entry.subject.fresher_than()?;
-        let needed = entry.heard.is_none_or(|heard| heard < limit);
+        let limit = entry.poll.fresher_than()?;
+        let needed = entry.replied.is_none_or(|replied| replied < limit);
         needed.then(|| Duration::try_from(limit.duration_since(self.client.now())).unwrap_or_default())
     }
 }
@@ -233,32 +250,32 @@ impl<S: Subject> Task<S> {
 /// How long to wait until the next round.
 struct Pace {
     failures: u32,
-    since_news: Instant,
-    /// Differs from object to object, so that they do not ask in step.
+    since_change: Instant,
+    /// Differs from object to object, so that they do not poll in step.
     spread: f64,
 }
 
 impl Pace {
     fn new(owner: &ObjectKey) -> Self {
         let sum = owner.name.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
-        Self { failures: 0, since_news: Instant::now(), spread: 0.9 + f64::from(sum % 21) / 100.0 }
+        Self { failures: 0, since_change: Instant::now(), spread: 0.9 + f64::from(sum % 21) / 100.0 }
     }
 
-    fn heard(&mut self, reached: bool, news: bool) {
-        self.failures = if reached { 0 } else { self.failures.saturating_add(1) };
-        if news {
-            self.since_news = Instant::now();
+    fn replied(&mut self, round: &Round) {
+        self.failures = if round.reached { 0 } else { self.failures.saturating_add(1) };
+        if round.changed {
+            self.since_change = Instant::now();
         }
     }
 
-    /// Whether the dashboard is taken for dead.
+    /// Returns whether the dashboard is taken for dead.
     fn is_open(&self) -> bool {
         self.failures >= OPEN_AFTER
     }
 
     fn wait(&self) -> Duration {
         let wait = match self.failures {
-            0 => (self.since_news.elapsed() / 10).clamp(QUICK, STEADY),
+            0 => (self.since_change.elapsed() / 10).clamp(QUICK, STEADY),
             failures => (QUICK * 2u32.saturating_pow(failures.min(6) - 1)).min(TIRED),
         };
         wait.mul_f64(self.spread)

@@ -1,17 +1,16 @@
 //! Ray Serve: applications and configuration at the dashboard, and the health of the proxies that take requests.
 //!
-//! One task follows all clusters of a RayService. Each round asks them side by side; a configuration that is due is
-//! submitted right after the answer that shows it, and the answer after that is the one that counts.
+//! One task polls all clusters of a RayService, side by side.
 
 use super::client::{Client, NoAnswer};
 use super::jobs::{is_success, with_status};
-use super::poller::{Round, Subject};
+use super::poller::{Poll, Round};
 use futures::future::join_all;
 use http::Method;
 use jiff::Timestamp;
-use manta_logic::job::dashboard::DashboardEndpoint;
+use manta_logic::dashboard::DashboardEndpoint;
 use manta_logic::service::dashboard::{
-    ClusterKnown, ClusterWatch, Details, Heard, Known, Put, Putting, Watch, read_failure, submit_failure,
+    ClusterPoll, ClusterReply, Details, ServePoll, ServeReply, ServeState, read_failure,
 };
 use serde_json::Value;
 
@@ -32,7 +31,7 @@ pub enum ServeError {
     Refused(String),
 }
 
-/// The applications and how they are.
+/// Returns the applications and their states.
 pub async fn details(client: &Client, endpoint: &DashboardEndpoint) -> Result<Details, ServeError> {
     let path = format!("{APPLICATIONS}?api_type=declarative");
     let answered = client.send(endpoint, Method::GET, &path, None).await.map_err(ServeError::Unread)?;
@@ -42,16 +41,17 @@ pub async fn details(client: &Client, endpoint: &DashboardEndpoint) -> Result<De
     serde_json::from_str(&answered.body).map_err(|_| ServeError::NoDetails(answered.body))
 }
 
-/// Hands a configuration to Serve.
+/// Gives Serve a configuration.
 pub async fn submit(client: &Client, endpoint: &DashboardEndpoint, body: &Value) -> Result<(), ServeError> {
     let answered = client.send(endpoint, Method::PUT, APPLICATIONS, Some(body)).await?;
     if is_success(answered.status) { Ok(()) } else { Err(ServeError::Refused(with_status(&answered))) }
 }
 
-impl Subject for Watch {
-    type Known = Known;
+impl Poll for ServePoll {
+    type State = ServeState;
+    type Reply = Vec<ClusterReply>;
 
-    /// What is known is kept by cluster, so that none of it is ever wrong.
+    /// The state is by cluster, so that none of it is ever wrong.
     fn is_about_the_same(&self, _: &Self) -> bool {
         true
     }
@@ -64,101 +64,45 @@ impl Subject for Watch {
         None
     }
 
-    fn start(_: Timestamp) -> Known {
-        Known::new()
+    fn start(_: Timestamp) -> ServeState {
+        ServeState::new()
     }
 
-    async fn ask(&self, client: &Client, mut known: Known) -> Round<Known> {
-        let asked = self.clusters.iter().map(|cluster| {
-            let known = known.remove(&cluster.cluster).unwrap_or_default();
-            async move {
-                let before = known.clone();
-                let after = ask_cluster(client, cluster, known).await;
-                (cluster.cluster.clone(), before, after)
+    async fn ask(&self, client: &Client) -> Vec<ClusterReply> {
+        join_all(self.clusters.iter().map(|cluster| ask_cluster(client, cluster))).await
+    }
+
+    fn observe(&self, state: &mut ServeState, replies: Vec<ClusterReply>) -> Round {
+        state.retain(|name, _| self.clusters.iter().any(|poll| poll.cluster == *name));
+        let mut round = Round { reached: self.clusters.iter().all(|poll| poll.dashboard.is_none()), changed: false };
+        for (poll, reply) in self.clusters.iter().zip(replies) {
+            let known = state.entry(poll.cluster.clone()).or_default();
+            let failed_before = known.last_reply.as_ref().is_some_and(|reply| reply.answer.is_err());
+            round.changed |= known.observe(reply);
+            match known.last_reply.as_ref().map(|reply| &reply.answer) {
+                Some(Ok(_)) => round.reached = true,
+                Some(Err(error)) if !failed_before => {
+                    tracing::info!(cluster = poll.cluster, error, "dashboard did not reply");
+                }
+                _ => {}
             }
-        });
-        let (mut reached, mut news) = (self.clusters.iter().all(|cluster| cluster.dashboard.is_none()), false);
-        let asked: Vec<(String, ClusterKnown, ClusterKnown)> = join_all(asked).await;
-        let known = asked.into_iter().map(|(name, before, after)| {
-            reached |= after.details().is_some();
-            news |= says(&before) != says(&after);
-            (name, after)
-        });
-        let known = known.collect();
-        Round { known, reached, news, over: false }
+        }
+        round
     }
 }
 
-/// What is known, without the times at which it was heard and tried.
-fn says(known: &ClusterKnown) -> ClusterKnown {
-    let mut known = known.clone();
-    if let Some(heard) = &mut known.heard {
-        heard.at = Timestamp::UNIX_EPOCH;
-    }
-    if let Some(put) = &mut known.put {
-        put.at = Timestamp::UNIX_EPOCH;
-    }
-    known
-}
-
-async fn ask_cluster(client: &Client, watch: &ClusterWatch, mut known: ClusterKnown) -> ClusterKnown {
-    let health = async {
-        let proxy = watch.proxy.as_ref()?;
-        let answered = client.probe(proxy).await;
-        Some((proxy.uid.clone(), answered.is_ok_and(|status| status == 200)))
+async fn ask_cluster(client: &Client, poll: &ClusterPoll) -> ClusterReply {
+    let proxy = async {
+        let proxy = poll.proxy.as_ref()?;
+        let status = client.probe(proxy).await;
+        Some((proxy.uid.clone(), status.is_ok_and(|status| status == 200)))
     };
     let serve = async {
-        let Some(dashboard) = &watch.dashboard else {
-            known.lose_head();
-            return;
-        };
-        hear(client, dashboard, &mut known, &watch.cluster).await;
-        let due = |put: &&Put| known.details().is_some() && put.is_due(&known) && !is_known_to_be_bad(put, &known);
-        if let Some(put) = watch.put.as_ref().filter(due) {
-            send(client, dashboard, put, &mut known, &watch.cluster).await;
-            hear(client, dashboard, &mut known, &watch.cluster).await;
-        }
+        let answer = details(client, poll.dashboard.as_ref()?).await.map_err(|error| read_failure(&error.to_string()));
+        Some(ServeReply { at: client.now(), answer })
     };
-    let (health, ()) = futures::join!(health, serve);
-    known.proxy = health;
-    known
-}
-
-/// Whether a text that cannot be sent has been told already.
-fn is_known_to_be_bad(put: &Put, known: &ClusterKnown) -> bool {
-    let told = known.put.as_ref().and_then(|put| put.result.as_ref().err());
-    put.body.as_ref().err().is_some_and(|error| told == Some(error))
-}
-
-async fn hear(client: &Client, dashboard: &DashboardEndpoint, known: &mut ClusterKnown, cluster: &str) {
-    let now = client.now();
-    let answer = details(client, dashboard).await.map_err(|error| read_failure(&error.to_string()));
-    let failed_before = known.heard.as_ref().is_some_and(|heard| heard.answer.is_err());
-    if let (Err(error), false) = (&answer, failed_before) {
-        tracing::info!(cluster, address = dashboard.address, error, "a dashboard gave no answer");
-    }
-    let running = answer.as_ref().is_ok_and(Details::is_running);
-    known.running_since = running.then(|| known.running_since.unwrap_or(now));
-    known.heard = Some(Heard { at: now, answer });
-}
-
-async fn send(client: &Client, dashboard: &DashboardEndpoint, put: &Put, known: &mut ClusterKnown, cluster: &str) {
-    let only_capacity = known
-        .submitted
-        .as_ref()
-        .is_some_and(|before| before.text == put.config.text && before.capacity != put.config.capacity);
-    let result = match &put.body {
-        Ok(body) => submit(client, dashboard, body).await.map_err(|error| submit_failure(&error.to_string())),
-        Err(error) => Err(error.clone()),
-    };
-    match &result {
-        Ok(()) => {
-            tracing::info!(cluster, capacity = put.config.capacity, "submitted a Serve configuration");
-            known.submitted = Some(put.config.clone());
-        }
-        Err(error) => tracing::warn!(cluster, error, "a Serve configuration could not be submitted"),
-    }
-    known.put = Some(Putting { at: client.now(), only_capacity, result });
+    let (proxy, serve) = futures::join!(proxy, serve);
+    ClusterReply { serve, proxy }
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! The metrics of objects, read from the caches on each scrape.
 
 use super::{CONTROLLERS, Metrics, Telemetry, controller};
-use crate::kept::Kept;
-use crate::stores::{Table, lock};
+use crate::lock::lock;
+use crate::raw_object::RawObject;
+use crate::stores::Table;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use manta_api::{RayClusterStatus, RayJob, RayJobStatus, RayServiceStatus};
@@ -228,7 +229,7 @@ struct Said<S> {
 }
 
 /// Every object of a kind of ours.
-fn all<K: 'static, S: DeserializeOwned>(table: &Table<Kept<K>>, kind: Kind) -> Vec<Said<S>> {
+fn all<K: 'static, S: DeserializeOwned>(table: &Table<RawObject<K>>, kind: Kind) -> Vec<Said<S>> {
     let keys = table.owners().into_iter().filter(|key| key.kind == kind);
     keys.filter_map(|key| table.get(&key, &key.name)?.read_as()).collect()
 }

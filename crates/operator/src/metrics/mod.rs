@@ -8,8 +8,9 @@ mod kuberay;
 mod process;
 mod webhook;
 
-use crate::queue::{Next, Queue};
-use crate::stores::{Stores, lock};
+use crate::lock::lock;
+use crate::queue::{Queue, Requeue};
+use crate::stores::Stores;
 use manta_logic::action::{Kind, ObjectKey};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -188,16 +189,16 @@ impl Metrics {
         lock(&self.lags).insert(key.clone(), waited);
     }
 
-    pub(crate) fn pass_ends(&self, key: &ObjectKey, next: Next, took: Duration) {
+    pub(crate) fn pass_ends(&self, key: &ObjectKey, requeue: &Requeue, took: Duration) {
         let controller = controller(key.kind);
-        let result = match next {
-            Next::Rest => "success",
-            Next::After(_) => "requeue_after",
-            Next::BackOff => "error",
+        let result = match requeue {
+            Requeue::OnChange => "success",
+            Requeue::After(..) => "requeue_after",
+            Requeue::BackOff => "error",
         };
         self.passes.get_or_create(&PassEnd { controller, result }).inc();
         let queue = QueueOf { name: controller, controller };
-        if next == Next::BackOff {
+        if *requeue == Requeue::BackOff {
             self.pass_errors.get_or_create(&Controller { controller }).inc();
             self.retries.get_or_create(&queue).inc();
         }

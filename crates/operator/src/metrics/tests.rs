@@ -1,14 +1,14 @@
 //! Every name, label and help text of KubeRay's metrics.
 
 use super::*;
-use crate::kept::Kept;
+use crate::raw_object::RawObject;
 use crate::stores::Table;
 use jiff::Timestamp;
 use manta_api::{RayCluster, RayJob, RayService};
 use serde_json::json;
 
-fn put<K: serde::Serialize + 'static>(table: &Table<Kept<K>>, kind: Kind, object: &K) {
-    let kept: Kept<K> = serde_json::from_str(&serde_json::to_string(object).unwrap()).unwrap();
+fn put<K: serde::Serialize + 'static>(table: &Table<RawObject<K>>, kind: Kind, object: &K) {
+    let kept: RawObject<K> = serde_json::from_str(&serde_json::to_string(object).unwrap()).unwrap();
     let owners = kept.owners(kind);
     table.put(0, Arc::new(kept), owners);
 }
@@ -52,7 +52,7 @@ fn telemetry() -> Telemetry {
     let gone = ObjectKey::new(Kind::RayCluster, "ns", "gone");
     for key in [&key, &gone] {
         telemetry.metrics.pass_begins(key, Duration::from_millis(20));
-        telemetry.metrics.pass_ends(key, Next::BackOff, Duration::from_millis(30));
+        telemetry.metrics.pass_ends(key, &crate::queue::Requeue::BackOff, Duration::from_millis(30));
     }
     telemetry.metrics.request(&http::Method::GET, "host:6443", "200", Duration::from_millis(2));
     telemetry.metrics.dashboard(Some(200));

@@ -1,7 +1,7 @@
 //! A listener that speaks TLS with whatever certificate is current.
 
 use super::WebhookError;
-use crate::stores::lock;
+use crate::lock::lock;
 use rustls::ServerConfig;
 use rustls::crypto::ring::{default_provider, sign};
 use rustls::pki_types::pem::PemObject;

@@ -1,6 +1,7 @@
 use super::world::{World, cluster};
-use crate::action::{Kind, ObjectKey, Wake};
+use crate::action::{Kind, ObjectKey};
 use crate::labels::{annotation, finalizer};
+use crate::plan::Wake;
 use serde_json::json;
 
 fn with_redis() -> World {
@@ -11,7 +12,7 @@ fn with_redis() -> World {
 
 fn job_condition(world: &mut World, condition: serde_json::Value) {
     let key = ObjectKey::new(Kind::Job, "ns", "demo-redis-cleanup");
-    world.objects.get_mut(&key).unwrap()["status"] = json!({"conditions": [condition]});
+    world.api.objects.get_mut(&key).unwrap()["status"] = json!({"conditions": [condition]});
 }
 
 #[test]
@@ -55,16 +56,16 @@ fn edge_case_30_the_embedded_store_needs_no_finalizer() {
 fn edge_case_31_pods_go_then_redis_is_cleaned_then_the_cluster_goes() {
     let mut world = with_redis();
     world.settle_ready();
-    world.slow_deletion = true;
+    world.api.slow_deletion = vec![Kind::Pod];
     world.delete_cluster();
     world.pass();
     world.pass();
-    assert!(world.names(Kind::Job).is_empty(), "not while a head Pod is there");
+    assert!(world.api.names(Kind::Job).is_empty(), "not while a head Pod is there");
     world.end_pods();
     world.pass();
-    assert_eq!(world.names(Kind::Job), ["demo-redis-cleanup"]);
-    assert_eq!(world.notes("CreatedRedisCleanupJob"), ["Created Redis cleanup Job ns/demo-redis-cleanup"]);
-    let job = &world.objects[&ObjectKey::new(Kind::Job, "ns", "demo-redis-cleanup")];
+    assert_eq!(world.api.names(Kind::Job), ["demo-redis-cleanup"]);
+    assert_eq!(world.api.notes("CreatedRedisCleanupJob"), ["Created Redis cleanup Job ns/demo-redis-cleanup"]);
+    let job = &world.api.objects[&ObjectKey::new(Kind::Job, "ns", "demo-redis-cleanup")];
     assert_eq!(job["spec"]["activeDeadlineSeconds"], 300);
     assert_eq!(job["spec"]["template"]["spec"]["containers"][0]["command"], json!(["/bin/bash", "-c", "--"]));
     let plan = world.pass();
@@ -100,11 +101,11 @@ fn edge_case_32_a_job_that_cannot_be_made_is_told() {
     let mut world = with_redis();
     world.settle_ready();
     world.delete_cluster();
-    world.refuse = Box::new(|step| (step.action.key().kind == Kind::Job).then(|| "quota exceeded".to_owned()));
+    world.api.refuse = Box::new(|step| (step.action.key().kind == Kind::Job).then(|| "quota exceeded".to_owned()));
     world.pass();
     world.pass();
     assert_eq!(
-        world.notes("FailedToCreateRedisCleanupJob"),
+        world.api.notes("FailedToCreateRedisCleanupJob"),
         ["Failed to create Redis cleanup Job ns/demo-redis-cleanup, quota exceeded"]
     );
     assert_eq!(world.finalizers().len(), 1);
@@ -116,7 +117,7 @@ fn edge_case_33_deletion_ends_at_the_deadline_whatever_happens() {
         let mut world = with_redis();
         world.annotate(annotation::GCS_FT_DELETION_TIMEOUT, timeout.unwrap_or("not-a-number"));
         world.settle_ready();
-        world.slow_deletion = true; // the head Pod never goes
+        world.api.slow_deletion = vec![Kind::Pod]; // the head Pod never goes
         world.delete_cluster();
         world.advance(seconds - 1);
         world.pass();
@@ -124,7 +125,7 @@ fn edge_case_33_deletion_ends_at_the_deadline_whatever_happens() {
         world.advance(1);
         world.pass();
         assert!(world.finalizers().is_empty(), "{timeout:?}");
-        assert!(world.notes("ForceDeletedStuckCluster")[0].starts_with("Force-removed GCS FT finalizer after "));
+        assert!(world.api.notes("ForceDeletedStuckCluster")[0].starts_with("Force-removed GCS FT finalizer after "));
     };
     check(None, 300);
     check(Some("0"), 300);
@@ -142,7 +143,7 @@ fn deletion_ends_where_no_clean_up_is_possible_any_more() {
         world.delete_cluster();
         world.pass();
         assert!(world.finalizers().is_empty(), "{name}");
-        assert_eq!(world.notes("SkippedRedisCleanup").len(), 1, "{name}: a warning names what is left behind");
+        assert_eq!(world.api.notes("SkippedRedisCleanup").len(), 1, "{name}: a warning names what is left behind");
     };
     check("fault tolerance was removed", |world| {
         world.edit(|spec| {
@@ -163,7 +164,7 @@ fn an_invalid_spec_is_cleaned_up_like_any_other() {
     world.delete_cluster();
     world.pass();
     world.pass();
-    assert_eq!(world.names(Kind::Job), ["demo-redis-cleanup"]);
+    assert_eq!(world.api.names(Kind::Job), ["demo-redis-cleanup"]);
 }
 
 #[test]

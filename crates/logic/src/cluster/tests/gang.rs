@@ -92,9 +92,9 @@ fn volcano_leaves_the_cluster_of_a_rayjob_and_other_peoples_groups_alone() {
     world.label(labels::ORIGINATED_FROM_CRD, "RayJob");
     world.label(labels::ORIGINATED_FROM_CR_NAME, "train");
     world.settle();
-    assert!(world.names(VOLCANO).is_empty());
+    assert!(world.api.names(VOLCANO).is_empty());
     assert_eq!(world.pods().len(), 2);
-    for pod in world.names(Kind::Pod) {
+    for pod in world.api.names(Kind::Pod) {
         let annotations = &world.object(Kind::Pod, &pod).unwrap()["metadata"]["annotations"];
         assert_eq!(annotations["scheduling.k8s.io/group-name"], "ray-train-pg");
     }
@@ -106,7 +106,7 @@ fn volcano_leaves_the_cluster_of_a_rayjob_and_other_peoples_groups_alone() {
         ]},
         "spec": {"minMember": 9},
     });
-    world.objects.insert(ObjectKey::new(VOLCANO, "ns", "ray-demo-pg"), foreign.clone());
+    world.api.objects.insert(ObjectKey::new(VOLCANO, "ns", "ray-demo-pg"), foreign.clone());
     world.settle();
     assert_eq!(world.object(VOLCANO, "ray-demo-pg"), Some(&foreign));
     assert_eq!(world.pods().len(), 2);
@@ -120,8 +120,11 @@ fn a_gang_that_cannot_be_told_has_no_pods() {
     let plan = world.pass();
     let error = "failed to convert volcano.sh/network-topology-highest-tier-allowed label to int: strconv.Atoi: parsing \
                  \"two\": invalid syntax for podgroup ray-demo-pg in namespace ns";
-    assert_eq!(plan.halt.unwrap().error, error);
-    assert_eq!(world.notes("FailedToCreatePodGroup"), [format!("Failed to create PodGroup ns/ray-demo-pg: {error}")]);
+    assert_eq!(plan.halts[0].error, error);
+    assert_eq!(
+        world.api.notes("FailedToCreatePodGroup"),
+        [format!("Failed to create PodGroup ns/ray-demo-pg: {error}")]
+    );
     assert!(world.pods().is_empty());
     world.label("volcano.sh/network-topology-highest-tier-allowed", "2");
     world.settle();
@@ -130,9 +133,9 @@ fn a_gang_that_cannot_be_told_has_no_pods() {
     assert_eq!(*topology, json!({"mode": "hard", "highestTierAllowed": 2}));
 
     let mut world = with(BatchScheduler::Volcano, 1);
-    world.refuse = Box::new(|step| (step.action.key().kind == VOLCANO).then(|| "no such kind".to_owned()));
+    world.api.refuse = Box::new(|step| (step.action.key().kind == VOLCANO).then(|| "no such kind".to_owned()));
     world.pass();
-    assert_eq!(world.notes("FailedToCreatePodGroup"), ["Failed to create PodGroup ns/ray-demo-pg: no such kind"]);
+    assert_eq!(world.api.notes("FailedToCreatePodGroup"), ["Failed to create PodGroup ns/ray-demo-pg: no such kind"]);
     assert!(world.pods().is_empty());
 }
 
@@ -140,7 +143,7 @@ fn a_gang_that_cannot_be_told_has_no_pods() {
 fn scheduler_plugins_makes_a_group_once_and_only_shrinks_it() {
     let mut world = with(BatchScheduler::SchedulerPlugins, 2);
     world.settle();
-    assert!(world.names(COSCHEDULING).is_empty(), "nobody asked for a gang");
+    assert!(world.api.names(COSCHEDULING).is_empty(), "nobody asked for a gang");
 
     let mut world = with(BatchScheduler::SchedulerPlugins, 2);
     world.label(labels::GANG_SCHEDULING, "");
@@ -160,7 +163,7 @@ fn scheduler_plugins_makes_a_group_once_and_only_shrinks_it() {
     let mut world = with(BatchScheduler::SchedulerPlugins, 2);
     world.label(labels::GANG_SCHEDULING, "true");
     let foreign = json!({"metadata": {"name": "demo", "namespace": "ns"}, "spec": {"minMember": 9}});
-    world.objects.insert(ObjectKey::new(COSCHEDULING, "ns", "demo"), foreign.clone());
+    world.api.objects.insert(ObjectKey::new(COSCHEDULING, "ns", "demo"), foreign.clone());
     world.settle();
     assert_eq!(world.object(COSCHEDULING, "demo"), Some(&foreign), "a group that the user made is used as it is");
 }
@@ -182,7 +185,7 @@ fn counts(world: &World) -> (Option<i64>, Option<i64>) {
 
 /// What holds a PodGroup while it has Pods.
 fn protect(world: &mut World) {
-    let group = world.objects.get_mut(&ObjectKey::new(POD_GROUP, "ns", "demo-cluster")).unwrap();
+    let group = world.api.objects.get_mut(&ObjectKey::new(POD_GROUP, "ns", "demo-cluster")).unwrap();
     group["metadata"]["finalizers"] = json!(["scheduling.k8s.io/podgroup-protection"]);
 }
 
@@ -198,7 +201,7 @@ fn kubernetes_replaces_a_gang_of_another_size() {
     let steps: Vec<(String, _)> = (0..3)
         .map(|_| {
             let plan = world.pass();
-            (plan.halt.map(|halt| halt.error).unwrap_or_default(), counts(&world))
+            (plan.halts.first().map(|halt| halt.error.clone()).unwrap_or_default(), counts(&world))
         })
         .collect();
     let expect = [
@@ -223,11 +226,11 @@ fn kubernetes_replaces_a_stale_group_alone() {
     let mut world = gang_of_kubernetes(2);
     world.settle_ready();
     protect(&mut world);
-    let group = world.objects.get_mut(&ObjectKey::new(POD_GROUP, "ns", "demo-cluster")).unwrap();
+    let group = world.api.objects.get_mut(&ObjectKey::new(POD_GROUP, "ns", "demo-cluster")).unwrap();
     group["spec"]["schedulingPolicy"]["gang"]["minCount"] = json!(9);
     let plan = world.pass();
     let error = "deleted stale PodGroup ns/demo-cluster, will retry after deletion completes";
-    assert_eq!(plan.halt.unwrap().error, error);
+    assert_eq!(plan.halts[0].error, error);
     world.settle();
     assert_eq!(counts(&world), (Some(3), Some(3)));
 }
@@ -237,19 +240,19 @@ fn kubernetes_waits_for_what_is_going() {
     let mut world = gang_of_kubernetes(1);
     world.settle();
     let going = |world: &mut World, kind: Kind, name: &str| {
-        world.objects.get_mut(&ObjectKey::new(kind, "ns", name)).unwrap()["metadata"]["deletionTimestamp"] =
+        world.api.objects.get_mut(&ObjectKey::new(kind, "ns", name)).unwrap()["metadata"]["deletionTimestamp"] =
             json!("2026-01-01T00:00:00Z");
     };
     protect(&mut world);
     going(&mut world, POD_GROUP, "demo-cluster");
     let plan = world.pass();
-    assert_eq!(plan.halt.unwrap().error, "PodGroup ns/demo-cluster is being deleted, will retry");
+    assert_eq!(plan.halts[0].error, "PodGroup ns/demo-cluster is being deleted, will retry");
     assert_eq!(world.object(POD_GROUP, "demo-cluster"), None, "the finalizer was taken off");
     world.settle();
 
     going(&mut world, Kind::Workload, "demo");
     let plan = world.pass();
-    assert_eq!(plan.halt.unwrap().error, "Workload ns/demo is being deleted, will retry");
+    assert_eq!(plan.halts[0].error, "Workload ns/demo is being deleted, will retry");
     assert!(plan.stages.is_empty());
 }
 
@@ -266,7 +269,7 @@ fn kubernetes_removes_a_gang_that_is_no_longer_wanted() {
         protect(&mut world);
         change(&mut world);
         let plan = world.pass();
-        assert_eq!(plan.halt.unwrap().error, "waiting for PodGroup ns/demo-cluster to finish deleting");
+        assert_eq!(plan.halts[0].error, "waiting for PodGroup ns/demo-cluster to finish deleting");
         assert_eq!(counts(&world), (Some(2), None));
         world.settle();
         assert_eq!(counts(&world), (None, None));
@@ -280,14 +283,14 @@ fn kubernetes_takes_nothing_that_belongs_to_others() {
     for (kind, name, reason, word) in [workload, pod_group] {
         let mut world = gang_of_kubernetes(1);
         let foreign = json!({"metadata": {"name": name, "namespace": "ns", "uid": "other"}});
-        world.objects.insert(ObjectKey::new(kind, "ns", name), foreign.clone());
+        world.api.objects.insert(ObjectKey::new(kind, "ns", name), foreign.clone());
         let plan = world.pass();
         let error = format!(
             "{word} ns/{name} already exists and is not owned by this RayCluster; rename it or use a different \
              RayCluster name to avoid the collision"
         );
-        assert_eq!(plan.halt.unwrap().error, error);
-        assert_eq!(world.notes(reason), [format!("Failed to create {word} ns/{name}: {error}")]);
+        assert_eq!(plan.halts[0].error, error);
+        assert_eq!(world.api.notes(reason), [format!("Failed to create {word} ns/{name}: {error}")]);
         assert!(world.pods().is_empty());
 
         world.label(labels::GANG_SCHEDULING, "false");

@@ -1,4 +1,5 @@
 use super::world::{World, cluster};
+use crate::action::PodsOf;
 use crate::labels::{HEAD_GROUP, annotation};
 use serde_json::json;
 
@@ -36,13 +37,10 @@ fn an_ended_head_is_told_with_its_state() {
     world.end_pod(&head, "Failed", 3);
     let plan = world.pass();
     assert!(
-        plan.halt
-            .unwrap()
-            .error
-            .starts_with(&format!("The head Pod {head} status is Failed which is a terminal state."))
+        plan.halts[0].error.starts_with(&format!("The head Pod {head} status is Failed which is a terminal state."))
     );
     assert_eq!(
-        world.notes("DeletedHeadPod"),
+        world.api.notes("DeletedHeadPod"),
         [format!(
             "Deleted head Pod ns/{head}; Pod status: Failed; Pod restart policy: ; Ray container terminated status: &ContainerStateTerminated{{ExitCode:3,Signal:0,Reason:Error,Message:,StartedAt:0001-01-01 00:00:00 +0000 UTC,FinishedAt:0001-01-01 00:00:00 +0000 UTC,ContainerID:,}}"
         )]
@@ -54,12 +52,12 @@ fn two_heads_are_for_the_user_to_sort_out() {
     let mut world = cluster(1);
     world.settle_ready();
     let head = world.pod_names(HEAD_GROUP)[0].clone();
-    let mut twin = world.objects[&crate::action::ObjectKey::new(crate::action::Kind::Pod, "ns", &head)].clone();
+    let mut twin = world.api.objects[&crate::action::ObjectKey::new(crate::action::Kind::Pod, "ns", &head)].clone();
     twin["metadata"]["name"] = json!("twin");
-    world.objects.insert(crate::action::ObjectKey::new(crate::action::Kind::Pod, "ns", "twin"), twin);
+    world.api.objects.insert(crate::action::ObjectKey::new(crate::action::Kind::Pod, "ns", "twin"), twin);
     let plan = world.pass();
     assert!(plan.stages.is_empty());
-    assert_eq!(plan.halt.unwrap().error, format!("2 head pods found [{head} twin]. Please delete extra head pods"));
+    assert_eq!(plan.halts[0].error, format!("2 head pods found [{head} twin]. Please delete extra head pods"));
 }
 
 #[test]
@@ -80,7 +78,7 @@ fn a_head_in_flight_is_not_made_twice() {
     world
         .in_flight
         .creating
-        .push((crate::action::ObjectKey::new(crate::action::Kind::Pod, "ns", "demo-head-x"), Some(String::new())));
+        .push((crate::action::ObjectKey::new(crate::action::Kind::Pod, "ns", "demo-head-x"), Some(PodsOf::Head)));
     world.pass();
     assert!(world.pod_names(HEAD_GROUP).is_empty());
     assert_eq!(world.pod_names("small").len(), 1, "other groups do not wait");
@@ -98,5 +96,5 @@ fn a_head_that_its_node_does_not_end_is_given_up() {
     world.advance(61);
     world.settle_ready();
     assert_ne!(world.pod_names(HEAD_GROUP), [head]);
-    assert_eq!(world.notes("ForceDeletedHeadPod").len(), 1);
+    assert_eq!(world.api.notes("ForceDeletedHeadPod").len(), 1);
 }

@@ -2,7 +2,7 @@
 //!
 //! Numbers name the edge cases of the specification's list.
 
-mod world;
+pub(crate) mod world;
 
 mod deletion;
 mod gang;

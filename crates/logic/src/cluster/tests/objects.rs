@@ -1,22 +1,23 @@
 use super::world::cluster;
-use crate::action::{Kind, ObjectKey, Wake};
+use crate::action::{Kind, ObjectKey};
 use crate::labels::annotation;
+use crate::plan::Wake;
 use serde_json::json;
 
 #[test]
 fn edge_case_25_services_are_made_once() {
     let mut world = cluster(1);
     world.settle_ready();
-    assert_eq!(world.names(Kind::Service), ["demo-head-svc"]);
+    assert_eq!(world.api.names(Kind::Service), ["demo-head-svc"]);
     let first = ObjectKey::new(Kind::Service, "ns", "demo-head-svc");
-    let twin = world.objects[&first].clone();
-    world.objects.insert(ObjectKey::new(Kind::Service, "ns", "twin"), {
+    let twin = world.api.objects[&first].clone();
+    world.api.objects.insert(ObjectKey::new(Kind::Service, "ns", "twin"), {
         let mut twin = twin;
         twin["metadata"]["name"] = json!("twin");
         twin
     });
     let plan = world.pass();
-    assert_eq!(plan.halt.unwrap().error, "2 head service found [demo-head-svc twin]");
+    assert_eq!(plan.halts[0].error, "2 head service found [demo-head-svc twin]");
 }
 
 #[test]
@@ -25,9 +26,9 @@ fn edge_case_26_the_autoscaler_gets_its_rights() {
     world.edit(|spec| spec["enableInTreeAutoscaling"] = json!(true));
     world.settle_ready();
     for kind in [Kind::ServiceAccount, Kind::Role, Kind::RoleBinding] {
-        assert_eq!(world.names(kind), ["demo"]);
+        assert_eq!(world.api.names(kind), ["demo"]);
     }
-    assert_eq!(world.notes("CreatedRoleBinding"), ["Created role binding ns/demo"]);
+    assert_eq!(world.api.notes("CreatedRoleBinding"), ["Created role binding ns/demo"]);
 }
 
 #[test]
@@ -39,12 +40,12 @@ fn edge_case_26_an_account_that_the_user_names_must_exist() {
     });
     let plan = world.pass();
     assert_eq!(plan.wake, Wake::BackOff);
-    assert!(world.notes("AutoscalerServiceAccountNotFound")[0].contains("ServiceAccount mine is not found"));
+    assert!(world.api.notes("AutoscalerServiceAccountNotFound")[0].contains("ServiceAccount mine is not found"));
     assert!(world.pods().is_empty());
-    world.objects.insert(ObjectKey::new(Kind::ServiceAccount, "ns", "mine"), json!({"metadata": {"name": "mine"}}));
+    world.api.objects.insert(ObjectKey::new(Kind::ServiceAccount, "ns", "mine"), json!({"metadata": {"name": "mine"}}));
     world.settle_ready();
     assert_eq!(world.pods().len(), 2);
-    assert_eq!(world.names(Kind::ServiceAccount), ["mine"], "none is made beside it");
+    assert_eq!(world.api.names(Kind::ServiceAccount), ["mine"], "none is made beside it");
 }
 
 #[test]
@@ -53,25 +54,25 @@ fn edge_cases_27_and_28_the_ingress_is_kept_as_the_spec_says() {
     world.edit(|spec| spec["headGroupSpec"]["enableIngress"] = json!(true));
     world.settle_ready();
     let key = ObjectKey::new(Kind::Ingress, "ns", "demo-head-ingress");
-    assert_eq!(world.names(Kind::Ingress), ["demo-head-ingress"]);
+    assert_eq!(world.api.names(Kind::Ingress), ["demo-head-ingress"]);
 
-    world.objects.get_mut(&key).unwrap()["spec"]["ingressClassName"] = json!("defaulted");
+    world.api.objects.get_mut(&key).unwrap()["spec"]["ingressClassName"] = json!("defaulted");
     world.settle();
-    assert!(world.notes("UpdatedIngress").is_empty(), "a class that admission filled in is kept");
+    assert!(world.api.notes("UpdatedIngress").is_empty(), "a class that admission filled in is kept");
 
-    world.objects.get_mut(&key).unwrap()["spec"]["rules"][0]["http"]["paths"][0]["path"] = json!("/other");
+    world.api.objects.get_mut(&key).unwrap()["spec"]["rules"][0]["http"]["paths"][0]["path"] = json!("/other");
     world.settle();
-    assert_eq!(world.notes("UpdatedIngress"), ["Updated ingress ns/demo-head-ingress"]);
-    assert_eq!(world.objects[&key]["spec"]["rules"][0]["http"]["paths"][0]["path"], "/");
+    assert_eq!(world.api.notes("UpdatedIngress"), ["Updated ingress ns/demo-head-ingress"]);
+    assert_eq!(world.api.objects[&key]["spec"]["rules"][0]["http"]["paths"][0]["path"], "/");
 
-    world.objects.get_mut(&key).unwrap()["metadata"]["labels"] = json!({});
+    world.api.objects.get_mut(&key).unwrap()["metadata"]["labels"] = json!({});
     world.settle();
-    assert_eq!(world.names(Kind::Ingress).len(), 1, "found by its name without labels");
+    assert_eq!(world.api.names(Kind::Ingress).len(), 1, "found by its name without labels");
 
-    world.objects.get_mut(&key).unwrap()["metadata"]["ownerReferences"] = json!([]);
-    world.objects.get_mut(&key).unwrap()["metadata"]["labels"] = json!({});
+    world.api.objects.get_mut(&key).unwrap()["metadata"]["ownerReferences"] = json!([]);
+    world.api.objects.get_mut(&key).unwrap()["metadata"]["labels"] = json!({});
     world.settle();
-    assert!(world.notes("FailedToCreateIngress")[0].contains("not owned by this RayCluster"));
+    assert!(world.api.notes("FailedToCreateIngress")[0].contains("not owned by this RayCluster"));
 }
 
 #[test]
@@ -79,7 +80,7 @@ fn a_token_is_drawn_when_it_is_written() {
     let mut world = cluster(0);
     world.edit(|spec| spec["authOptions"] = json!({"mode": "token"}));
     world.settle_ready();
-    let secret = &world.objects[&ObjectKey::new(Kind::Secret, "ns", "demo")];
+    let secret = &world.api.objects[&ObjectKey::new(Kind::Secret, "ns", "demo")];
     assert_eq!(secret["stringData"]["auth_token"], crate::action::DRAWN_WHEN_WRITTEN);
     for (options, made) in [
         (json!({"mode": "token", "secretName": "mine"}), false),
@@ -89,7 +90,7 @@ fn a_token_is_drawn_when_it_is_written() {
         let mut world = cluster(0);
         world.edit(|spec| spec["authOptions"] = options.clone());
         world.settle_ready();
-        assert_eq!(world.names(Kind::Secret).len(), usize::from(made), "{options}");
+        assert_eq!(world.api.names(Kind::Secret).len(), usize::from(made), "{options}");
     }
 }
 
@@ -108,26 +109,26 @@ fn edge_case_35_the_claim_of_the_embedded_store() {
     let key = ObjectKey::new(Kind::PersistentVolumeClaim, "ns", "demo-gcs-pvc");
     let mut world = rocksdb(json!(null));
     world.settle_ready();
-    assert_eq!(world.objects[&key]["metadata"]["ownerReferences"][0]["name"], "demo");
+    assert_eq!(world.api.objects[&key]["metadata"]["ownerReferences"][0]["name"], "demo");
 
     world.edit(|spec| spec["gcsFaultToleranceOptions"]["storage"] = json!({"size": "5Gi"}));
     world.settle();
     assert!(
-        world.notes("FailedToCreatePVC")[0]
+        world.api.notes("FailedToCreatePVC")[0]
             .contains("cannot be reconfigured in place (requested size 5Gi != current 1Gi)")
     );
 
     world.edit(|spec| spec["gcsFaultToleranceOptions"]["storage"] = json!({"deletionPolicy": "Retain"}));
     world.settle();
-    assert_eq!(world.objects[&key]["metadata"]["ownerReferences"], json!([]));
+    assert_eq!(world.api.objects[&key]["metadata"]["ownerReferences"], json!([]));
     world.edit(|spec| spec["gcsFaultToleranceOptions"]["storage"] = json!({}));
     world.settle();
-    assert_eq!(world.objects[&key]["metadata"]["ownerReferences"][0]["uid"], "u-1", "adopted again");
+    assert_eq!(world.api.objects[&key]["metadata"]["ownerReferences"][0]["uid"], "u-1", "adopted again");
 
     let mut world = rocksdb(json!({"claimName": "mine"}));
     world.settle_ready();
-    assert!(world.names(Kind::PersistentVolumeClaim).is_empty());
-    assert!(world.notes("FailedToCreatePVC")[0].contains("\"mine\" not found in namespace ns"));
+    assert!(world.api.names(Kind::PersistentVolumeClaim).is_empty());
+    assert!(world.api.notes("FailedToCreatePVC")[0].contains("\"mine\" not found in namespace ns"));
 }
 
 #[test]
@@ -139,7 +140,7 @@ fn the_serve_service_needs_a_port_and_holds_pods_back_without() {
             json!([{"name": "dashboard", "containerPort": 8265}]);
     });
     let plan = world.pass();
-    assert!(plan.halt.unwrap().error.starts_with("Please specify a port named 'serve'"));
+    assert!(plan.halts[0].error.starts_with("Please specify a port named 'serve'"));
     assert!(world.pods().is_empty());
 }
 
@@ -165,7 +166,7 @@ fn an_invalid_spec_gives_one_warning_and_nothing_else() {
     assert!(plan.stages.is_empty());
     assert_eq!(plan.wake, Wake::OnChange, "no retry: only a change can help");
     assert_eq!(
-        world.notes("InvalidRayClusterSpec"),
+        world.api.notes("InvalidRayClusterSpec"),
         ["The RayCluster spec is invalid ns/demo: worker group small has negative minReplicas -1"]
     );
     assert!(world.cluster.status.is_none());

@@ -1,9 +1,12 @@
 //! What holds for every cluster, whatever has happened to it.
 
 use super::world::{World, group};
-use crate::action::{Action, Kind, Wake};
+use crate::action::{Action, Kind};
 use crate::labels::{CLUSTER, GANG_SCHEDULING, HEAD, NODE_TYPE};
+use crate::plan::Wake;
+use crate::plan::{LookUps, plan};
 use crate::scheduler::tests::any_scheduler;
+use manta_api::RayCluster;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -99,7 +102,7 @@ fn happen(world: &mut World, happening: &Happening) {
         Happening::TimePasses(seconds) => world.advance(*seconds),
         Happening::Refuse(refuse) => {
             let refuse = *refuse;
-            world.refuse = Box::new(move |step| {
+            world.api.refuse = Box::new(move |step| {
                 (refuse && matches!(step.action, Action::Create { .. })).then(|| "exceeded quota".to_owned())
             });
         }
@@ -124,7 +127,7 @@ proptest! {
         let mut world = World::new(spec);
         world.config.batch_scheduler = scheduler;
         world.label(GANG_SCHEDULING, "true");
-        world.slow_deletion = slow;
+        world.api.slow_deletion = if slow { vec![Kind::Pod] } else { Vec::new() };
         for happening in &happenings {
             happen(&mut world, happening);
             let suspended = world.condition_status("RayClusterSuspending") == "True"
@@ -145,8 +148,8 @@ proptest! {
             }
         }
         // Left alone, every cluster comes to rest, and rest means no writes.
-        world.refuse = Box::new(|_| None);
-        world.slow_deletion = false;
+        world.api.refuse = Box::new(|_| None);
+        world.api.slow_deletion.clear();
         world.end_pods();
         world.edit(|spec| {
             let autoscaling = spec["enableInTreeAutoscaling"] == json!(true);
@@ -169,12 +172,13 @@ proptest! {
         let mut world = World::new(spec);
         world.settle_ready();
         world.edit(|spec| spec["workerGroupSpecs"][0]["replicas"] = json!(9));
-        let seen = world.observed(Default::default());
+        let seen = world.observed();
         let mut shuffled = seen.clone();
         let count = shuffled.pods.len().max(1);
         shuffled.pods.rotate_left(seed as usize % count);
         let writes = |seen: &crate::cluster::Observed| {
-            crate::cluster::plan(seen, world.now, &world.config).stages.iter().map(Vec::len).collect::<Vec<_>>()
+            let plan = plan::<RayCluster>(seen, &LookUps::new(), world.now, &world.config);
+            plan.stages.iter().map(|stage| stage.steps.len()).collect::<Vec<_>>()
         };
         prop_assert_eq!(writes(&seen), writes(&shuffled));
     }

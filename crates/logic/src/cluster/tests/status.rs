@@ -44,15 +44,15 @@ fn edge_case_38_ready_is_kept_through_failures() {
     let mut world = cluster(1);
     let failing =
         |step: &crate::action::Step| (step.failure_reason == Some("FailedCreateWorkerPod")).then(|| "no".to_owned());
-    world.refuse = Box::new(failing);
+    world.api.refuse = Box::new(failing);
     world.pass();
     world.pass();
     assert_eq!(world.state(), "");
-    world.refuse = Box::new(|_| None);
+    world.api.refuse = Box::new(|_| None);
     world.settle_ready();
     assert_eq!(world.state(), "ready");
     let since = world.cluster.status.as_ref().unwrap().state_transition_times.clone();
-    world.refuse = Box::new(failing);
+    world.api.refuse = Box::new(failing);
     world.advance(10);
     world.edit(|spec| spec["workerGroupSpecs"][0]["replicas"] = json!(3));
     world.pass();
@@ -125,7 +125,7 @@ fn edge_case_44_endpoints_come_from_the_service() {
     let mut world = cluster(0);
     world.pass();
     let key = crate::action::ObjectKey::new(crate::action::Kind::Service, "ns", "demo-head-svc");
-    for port in world.objects.get_mut(&key).unwrap()["spec"]["ports"].as_array_mut().unwrap() {
+    for port in world.api.objects.get_mut(&key).unwrap()["spec"]["ports"].as_array_mut().unwrap() {
         port["targetPort"] = port["port"].clone(); // as the API server does
     }
     world.settle();

@@ -1,4 +1,5 @@
 use super::world::cluster;
+use crate::action::Kind;
 use serde_json::json;
 
 fn suspended(world: &super::world::World) -> (&str, &str) {
@@ -18,7 +19,7 @@ fn edge_case_48_suspend_and_resume() {
     assert_eq!(world.condition_status("RayClusterProvisioned"), "False");
     assert_eq!(world.condition("RayClusterProvisioned").unwrap().message, "RayCluster has been suspended");
     assert_eq!(world.cluster.status.as_ref().unwrap().head.as_ref().unwrap().pod_name, None);
-    assert_eq!(world.notes("DeletedPod")[0], "Deleted Pods for RayCluster ns/demo due to suspension");
+    assert_eq!(world.api.notes("DeletedPod")[0], "Deleted Pods for RayCluster ns/demo due to suspension");
 
     world.edit(|spec| spec["suspend"] = json!(false));
     world.settle();
@@ -50,7 +51,7 @@ fn edge_case_49_a_suspension_that_has_begun_is_finished() {
     let mut world = cluster(1);
     world.settle_ready();
     let before = world.pod_names("small");
-    world.slow_deletion = true;
+    world.api.slow_deletion = vec![Kind::Pod];
     world.edit(|spec| spec["suspend"] = json!(true));
     world.settle();
     assert_eq!(suspended(&world), ("True", "False"));
@@ -59,7 +60,7 @@ fn edge_case_49_a_suspension_that_has_begun_is_finished() {
     assert_eq!(suspended(&world), ("True", "False"), "still suspending while Pods are there");
     assert_eq!(world.pods().len(), 2);
     world.end_pods();
-    world.slow_deletion = false;
+    world.api.slow_deletion.clear();
     world.settle_ready();
     assert_eq!(world.state(), "ready");
     assert_ne!(world.pod_names("small"), before, "new Pods have new names");
@@ -81,5 +82,5 @@ fn other_objects_are_made_while_suspended() {
     let mut world = cluster(1);
     world.edit(|spec| spec["suspend"] = json!(true));
     world.settle();
-    assert_eq!(world.names(crate::action::Kind::Service), ["demo-head-svc"]);
+    assert_eq!(world.api.names(crate::action::Kind::Service), ["demo-head-svc"]);
 }

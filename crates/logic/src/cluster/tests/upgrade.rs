@@ -26,7 +26,7 @@ fn recreate_replaces_all_pods_when_the_spec_changes() {
     assert_eq!(after.len(), before.len());
     assert!(before.iter().all(|old| after.iter().all(|new| new.metadata.name != old.metadata.name)));
     assert_eq!(
-        world.notes("DeletedPod")[0],
+        world.api.notes("DeletedPod")[0],
         "Deleted all Pods for RayCluster ns/demo due to spec change with Recreate upgradeStrategy"
     );
 }

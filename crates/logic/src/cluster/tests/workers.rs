@@ -82,12 +82,12 @@ fn edge_case_7_ended_workers_are_replaced() {
         let doomed = world.pod_names("small")[0].clone();
         world.end_pod(&doomed, phase, code);
         let plan = world.pass();
-        assert_eq!(plan.halt.as_ref().unwrap().error, "delete 1 unhealthy worker Pods");
+        assert_eq!(plan.halts[0].error, "delete 1 unhealthy worker Pods");
         assert_eq!(world.pod_names("small").len(), 2);
         world.settle_ready();
         let left = world.pod_names("small");
         assert!(left.len() == 3 && !left.contains(&doomed));
-        assert!(world.notes("DeletedWorkerPod")[0].contains(&format!("Pod status: {phase}; Pod restart policy: ")));
+        assert!(world.api.notes("DeletedWorkerPod")[0].contains(&format!("Pod status: {phase}; Pod restart policy: ")));
     }
 }
 
@@ -138,7 +138,7 @@ fn edge_case_13_hosts_of_a_replica_have_names_and_numbers() {
     assert_eq!(indices, BTreeSet::from(["0".into(), "1".into(), "2".into()]));
     let status = world.cluster.status.as_ref().unwrap();
     assert_eq!((status.desired_worker_replicas, status.max_worker_replicas), (Some(12), Some(40)));
-    assert_eq!(world.names(crate::action::Kind::Service), ["demo-head-svc", "demo-headless"]);
+    assert_eq!(world.api.names(crate::action::Kind::Service), ["demo-head-svc", "demo-headless"]);
 }
 
 #[test]
@@ -160,13 +160,13 @@ fn edge_case_14_a_replica_goes_and_comes_whole() {
     let lost = world.pod_names("small")[0].clone();
     world.remove_pod(&lost);
     let plan = world.pass();
-    assert!(plan.halt.unwrap().error.starts_with("cleaned up incomplete replica group "));
+    assert!(plan.halts[0].error.starts_with("cleaned up incomplete replica group "));
     world.settle_ready();
     let after = replicas(&world);
     assert_eq!(after.len(), 4);
     assert_eq!(after.keys().filter(|name| before.contains_key(*name)).count(), 3, "one replica was replaced");
     assert!(
-        world.notes("DeletedWorkerPod").iter().any(|note| note.ends_with("cleanup of incomplete multi-host group"))
+        world.api.notes("DeletedWorkerPod").iter().any(|note| note.ends_with("cleanup of incomplete multi-host group"))
     );
 }
 
@@ -203,12 +203,12 @@ fn edge_case_18_a_refused_pod_is_told_and_shows_in_the_status() {
     let mut world = cluster(2);
     world.settle_ready();
     world.edit(|spec| spec["workerGroupSpecs"][0]["replicas"] = json!(4));
-    world.refuse = Box::new(|step| {
+    world.api.refuse = Box::new(|step| {
         (step.failure_reason == Some("FailedCreateWorkerPod")).then(|| "exceeded quota: pods".to_owned())
     });
     world.pass();
     assert_eq!(
-        world.notes("FailedToCreateWorkerPod")[0],
+        world.api.notes("FailedToCreateWorkerPod")[0],
         "Failed to create worker Pod for the cluster ns/demo, exceeded quota: pods"
     );
     let failure = world.condition("ReplicaFailure").unwrap();
@@ -216,7 +216,7 @@ fn edge_case_18_a_refused_pod_is_told_and_shows_in_the_status() {
         (failure.reason.as_str(), failure.message.as_str()),
         ("FailedCreateWorkerPod", "FailedCreateWorkerPod\nexceeded quota: pods")
     );
-    world.refuse = Box::new(|_| None);
+    world.api.refuse = Box::new(|_| None);
     world.settle_ready();
     assert_eq!(world.condition_status("ReplicaFailure"), "", "the condition goes with its cause");
 }
@@ -230,7 +230,7 @@ fn edge_case_50_a_suspended_group_loses_its_workers_only() {
     world.settle_ready();
     assert_eq!((world.pod_names("small").len(), world.pod_names("big").len()), (0, 1));
     assert_eq!(
-        world.notes("DeletedWorkerPod"),
+        world.api.notes("DeletedWorkerPod"),
         ["Deleted all pods for suspended worker group small in RayCluster ns/demo"]
     );
 
@@ -269,7 +269,7 @@ fn a_pod_that_its_node_does_not_end_is_replaced_in_the_end() {
     world.change_pod(&stuck, |pod| pod["metadata"]["deletionTimestamp"] = json!(now));
     let plan = world.pass();
     assert!(plan.stages.is_empty(), "its node may still end it");
-    assert!(matches!(plan.wake, crate::action::Wake::At(at) if at > world.now), "the plan asks to be woken");
+    assert!(matches!(plan.wake, crate::plan::Wake::At(at) if at > world.now), "the plan asks to be woken");
     world.advance(61);
     world.pass();
     assert_eq!(world.pod_names("small").len(), 3, "the lost one and its successor");

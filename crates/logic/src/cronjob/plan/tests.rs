@@ -1,7 +1,10 @@
 //! RayCronJobs at given times. Numbers are those of the specification's list of edge cases.
 
 use super::*;
-use crate::action::{EventKind, Failure};
+use crate::action::{Action, EventKind};
+use crate::cronjob::Plan;
+use crate::fake_api::FakeApi;
+use crate::plan::{LookUps, StatusPlan, Wake, plan};
 use jiff::tz::TimeZone;
 
 fn time(text: &str) -> Timestamp {
@@ -28,18 +31,26 @@ fn cron(schedule: &str) -> Observed {
 }
 
 fn decide(seen: &Observed, now: &str) -> Plan {
-    plan(seen, time(now), &Config::default())
+    plan::<RayCronJob>(seen, &LookUps::new(), time(now), &Config::default())
+}
+
+/// The run up to which a plan settles everything.
+fn settled(plan: &Plan) -> Option<Timestamp> {
+    match &plan.status {
+        StatusPlan::Write(status) => status.last_schedule_time.as_ref().map(|time| time.0),
+        _ => None,
+    }
 }
 
 /// The RayJob that a plan starts.
 fn started(plan: &Plan) -> Option<&str> {
-    plan.stages.first().map(|stage| stage[0].action.key().name.as_str())
+    plan.stages.first().map(|stage| stage.steps[0].action.key().name.as_str())
 }
 
 #[test]
 fn edge_71_a_schedule_that_nobody_can_read_is_told() {
     let plan = decide(&cron("invalid cron string"), "2024-01-01T00:05:30Z");
-    assert_eq!((plan.stages.len(), &plan.status, plan.wake), (0, &None, Wake::OnChange));
+    assert_eq!((plan.stages.len(), settled(&plan), plan.wake), (0, None, Wake::OnChange));
     let [event] = &plan.events[..] else { panic!("{:?}", plan.events) };
     assert_eq!((event.kind, event.reason), (EventKind::Warning, "InvalidRayCronJobSpec"));
     let note = "default/test-cronjob: invalid cron schedule: expected exactly 5 fields, found 3: [invalid cron string]";
@@ -52,7 +63,7 @@ fn edge_72_a_due_run_is_started_under_the_name_of_its_minute() {
     for _ in 0..2 {
         let plan = decide(&seen, "2024-01-01T00:05:30Z");
         assert_eq!(started(&plan), Some("test-cronjob-28401125"));
-        assert_eq!(plan.status.unwrap().last_schedule_time, Some(Time(time("2024-01-01T00:05:00Z"))));
+        assert_eq!(settled(&plan), Some(time("2024-01-01T00:05:00Z")));
         assert_eq!(plan.wake, Wake::At(time("2024-01-01T00:10:00Z")));
         assert!(plan.events.is_empty());
         seen.cron_job.status = Some(RayCronJobStatus { last_schedule_time: Some(Time(time("2024-01-01T00:00:00Z"))) });
@@ -62,7 +73,7 @@ fn edge_72_a_due_run_is_started_under_the_name_of_its_minute() {
 #[test]
 fn the_started_job() {
     let plan = decide(&cron("*/5 * * * *"), "2024-01-01T00:05:30Z");
-    let Action::Create { body, .. } = &plan.stages[0][0].action else { panic!("no creation") };
+    let Action::Create { body, .. } = &plan.stages[0].steps[0].action else { panic!("no creation") };
     insta::assert_yaml_snapshot!(body.value());
 }
 
@@ -71,7 +82,7 @@ fn edge_73_suspended_starts_nothing() {
     let mut seen = cron("*/5 * * * *");
     seen.cron_job.spec.suspend = Some(true);
     let plan = decide(&seen, "2024-01-01T09:05:30Z");
-    assert_eq!((plan.stages.len(), plan.status, plan.wake), (0, None, Wake::OnChange));
+    assert_eq!((plan.stages.len(), settled(&plan), plan.wake), (0, None, Wake::OnChange));
     assert_eq!(plan.events[0].reason, "SuspendedRayCronJob");
     assert_eq!(plan.events[0].note, "RayCronJob suspended, no new RayJobs will be created");
 }
@@ -82,7 +93,7 @@ fn edge_74_75_and_78_one_run_never_becomes_two_jobs() {
     let first = decide(&seen, "2024-01-01T00:01:00Z");
     let again = decide(&seen, "2024-01-01T00:01:59Z");
     assert_eq!(started(&first), started(&again), "a status that is late changes nothing");
-    assert_eq!(first.stages[0][0].accept, Accept::AlreadyExists);
+    assert_eq!(first.stages[0].steps[0].accept, Accept::AlreadyExists);
     let next = decide(&seen, "2024-01-01T00:02:00Z");
     assert_ne!(started(&first), started(&next));
 }
@@ -95,7 +106,7 @@ fn edge_76_time_zones() {
         let plan = decide(&seen, now);
         match expect {
             Ok(run) => {
-                let settled = plan.status.and_then(|status| status.last_schedule_time).map(|time| time.0);
+                let settled = settled(&plan);
                 assert_eq!(settled, run.map(time), "{zone}");
             }
             Err(error) => assert!(plan.events[0].note.ends_with(error), "{:?}", plan.events),
@@ -135,28 +146,34 @@ fn the_annotation_asks_for_every_missed_run_or_none() {
     annotate(&mut hourly, "none");
     let plan = decide(&hourly, "2024-01-01T05:02:00Z");
     assert_eq!(started(&plan), None);
-    assert_eq!(plan.status.unwrap().last_schedule_time, Some(Time(time("2024-01-01T05:00:00Z"))));
+    assert_eq!(settled(&plan), Some(time("2024-01-01T05:00:00Z")));
 }
 
 #[test]
 fn nothing_is_due_before_its_time() {
     let plan = decide(&cron("0 3 * * *"), "2024-01-01T00:05:30Z");
-    assert_eq!((plan.stages.len(), plan.status.is_none()), (0, true));
+    assert_eq!((plan.stages.len(), settled(&plan)), (0, None));
     assert_eq!(plan.wake, Wake::At(time("2024-01-01T03:00:00Z")));
 }
 
 #[test]
 fn dates_that_never_come_start_nothing() {
     let plan = decide(&cron("0 0 30 2 *"), "2024-06-01T00:00:00Z");
-    assert_eq!((plan.stages.len(), plan.status.is_none(), plan.wake), (0, true, Wake::OnChange));
+    assert_eq!((plan.stages.len(), settled(&plan), plan.wake), (0, None, Wake::OnChange));
 }
 
 #[test]
 fn a_run_that_could_not_be_started_is_not_settled() {
-    let plan = decide(&cron("*/5 * * * *"), "2024-01-01T00:05:30Z");
-    let failed = Outcome { failure: Some(Failure { reason: None, error: "no".into() }), ..Outcome::default() };
-    assert_eq!(settle(&plan, &failed), None);
-    assert!(settle(&plan, &Outcome::default()).is_some());
+    let (seen, mut api) = (cron("*/5 * * * *"), FakeApi::default());
+    let pass = |api: &mut FakeApi| {
+        let now = time("2024-01-01T00:05:30Z");
+        api.run::<RayCronJob>(&seen, now, &Config::default(), |key, _| panic!("asks the Ray of {key:?}"))
+    };
+    api.refuse = Box::new(|_| Some("no".to_owned()));
+    let ran = pass(&mut api);
+    assert_eq!((ran.status, ran.wake), (None, Wake::BackOff));
+    api.refuse = Box::new(|_| None);
+    assert!(pass(&mut api).status.is_some());
 }
 
 #[test]

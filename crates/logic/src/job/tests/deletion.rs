@@ -1,9 +1,8 @@
 //! What is deleted when a job has finished, and what happens when the RayJob itself is deleted.
 
 use super::fixture::{World, at, moment};
-use crate::action::Wake;
 use crate::job::Mode;
-use crate::job::dashboard::Ask;
+use crate::plan::Wake;
 use manta_api::DeletionStrategy;
 use serde_json::{Value, json};
 
@@ -26,7 +25,7 @@ fn finished(strategy: Option<DeletionStrategy>, says: &str) -> World {
 }
 
 fn gone(world: &World) -> Vec<&str> {
-    world.deleted.iter().map(|path| path.split(' ').next().unwrap()).collect()
+    world.api.deleted.iter().map(|path| path.split(' ').next().unwrap()).collect()
 }
 
 fn workers_suspended(world: &World) -> bool {
@@ -44,9 +43,9 @@ fn edge_30_shutdown_deletes_the_cluster_after_its_time_to_live() {
         .run();
     world.says("SUCCEEDED");
     world.submitter_is("Complete");
-    assert_eq!(world.last.as_ref().unwrap().wake, Wake::At(moment(50)));
+    assert_eq!(world.last.as_ref().unwrap().plan.wake, Wake::At(moment(50)));
     world.wait(39);
-    assert!(world.deleted.is_empty());
+    assert!(world.api.deleted.is_empty());
     world.wait(1);
     assert_eq!(gone(&world), ["RayCluster"]);
     assert!(world.seen.submitter.is_some(), "kept for its log");
@@ -101,8 +100,8 @@ fn edge_61_of_several_rules_the_strongest_is_carried_out() {
         };
         assert_eq!(gone(&finished(Some(all([0, 0, 0])), outcome)), ["RayJob"]);
         let mut world = finished(Some(all([0, 5, 10])), outcome);
-        assert!(workers_suspended(&world) && world.deleted.is_empty());
-        assert_eq!(world.last.as_ref().unwrap().wake, Wake::At(moment(15)));
+        assert!(workers_suspended(&world) && world.api.deleted.is_empty());
+        assert_eq!(world.last.as_ref().unwrap().plan.wake, Wake::At(moment(15)));
         world.wait(5);
         assert_eq!(gone(&world), ["RayCluster"]);
         world.wait(5);
@@ -114,13 +113,13 @@ fn edge_61_of_several_rules_the_strongest_is_carried_out() {
 fn edge_62_a_rule_waits_for_its_time_and_none_keeps_everything() {
     let mut world = finished(Some(rules(&[("DeleteCluster", "jobStatus", "SUCCEEDED", 10)])), "SUCCEEDED");
     world.wait(8);
-    assert!(world.deleted.is_empty());
+    assert!(world.api.deleted.is_empty());
     world.wait(2);
     assert_eq!(gone(&world), ["RayCluster"]);
     let mut world = finished(Some(rules(&[("DeleteNone", "jobStatus", "SUCCEEDED", 1)])), "SUCCEEDED");
     world.wait(100);
-    assert!(world.deleted.is_empty());
-    assert_eq!(world.last.as_ref().unwrap().wake, Wake::OnChange);
+    assert!(world.api.deleted.is_empty());
+    assert_eq!(world.last.as_ref().unwrap().plan.wake, Wake::OnChange);
 }
 
 #[test]
@@ -135,13 +134,13 @@ fn edge_63_the_legacy_form_counts_the_jobs_time_to_live() {
         .run();
     world.says("SUCCEEDED");
     world.wait(9);
-    assert!(world.deleted.is_empty());
+    assert!(world.api.deleted.is_empty());
     world.wait(1);
     assert_eq!(gone(&world), ["RayCluster"]);
     // STOPPED is neither success nor failure to the legacy form.
     let mut world = finished(Some(strategy(legacy)), "STOPPED");
     world.wait(1000);
-    assert!(world.deleted.is_empty());
+    assert!(world.api.deleted.is_empty());
 }
 
 #[test]
@@ -159,7 +158,7 @@ fn edge_64_rules_on_the_deployment_status_cover_deadlines() {
         world.wait(50);
         world.says("RUNNING");
         assert_eq!(world.summary(), "Failed/RUNNING/DeadlineExceeded");
-        assert!(world.deleted.is_empty());
+        assert!(world.api.deleted.is_empty());
         world.wait(5);
         assert_eq!(gone(&world), expect);
         assert_eq!(workers_suspended(&world), policy == "DeleteWorkers");
@@ -174,7 +173,7 @@ fn the_gate_turns_strategies_off() {
         .run();
     world.config.gates.ray_job_deletion_policy = false;
     world.says("SUCCEEDED");
-    assert!(world.deleted.is_empty());
+    assert!(world.api.deleted.is_empty());
 }
 
 #[test]
@@ -200,10 +199,9 @@ fn deleted(mut world: World) -> World {
 fn edge_36_deletion_stops_the_ray_job_first() {
     let mut world = World::running(Mode::K8sJob);
     world.says("RUNNING");
-    let mut world = deleted(world);
-    assert!(!world.job_is_gone);
-    assert_eq!(world.last.as_ref().unwrap().dashboard.as_ref().unwrap().ask, Ask::Stop);
-    world.poll(Ok(None));
+    let id = world.status().job_id.unwrap();
+    let world = deleted(world);
+    assert_eq!(world.stopped, [id]);
     assert!(world.job_is_gone);
 }
 
@@ -224,15 +222,16 @@ fn deletion_asks_nobody_if_there_is_nothing_to_stop() {
 
 #[test]
 fn a_dashboard_that_cannot_stop_does_not_block_deletion() {
-    let mut world = deleted(World::running(Mode::K8sJob));
+    let mut world = World::running(Mode::K8sJob);
     world.is_silent();
-    assert!(world.job_is_gone, "its cluster goes with it");
+    assert!(deleted(world).job_is_gone, "its cluster goes with it");
 
     let mut world = World::new(Mode::Http)
         .spec(|spec| spec.cluster_selector = Some([("ray.io/cluster".to_owned(), "shared".to_owned())].into()));
     world.seen.cluster = Some(super::fixture::cluster("shared"));
-    let mut world = deleted(world.run());
+    let mut world = world.run();
     world.is_silent();
+    let mut world = deleted(world);
     assert!(!world.job_is_gone, "a shared cluster would go on running the job");
     world.wait(29);
     assert!(!world.job_is_gone);

@@ -2,7 +2,7 @@
 
 use super::fixture::{World, at, moment};
 use crate::job::Mode;
-use crate::job::dashboard::{Answer, Heard, JobInfo};
+use crate::job::dashboard::{JobAnswer, JobInfo, JobReply};
 
 #[test]
 fn edge_54_a_silent_dashboard_fails_the_job_after_the_timeout() {
@@ -107,7 +107,7 @@ fn an_operator_that_stopped_between_submission_and_status_submits_once() {
     let mut world = World::new(Mode::K8sJob).spec(|spec| spec.pre_running_deadline_seconds = Some(30));
     world.settle();
     world.make_ready();
-    let before = world.clone();
+    let before = world.fork();
     world.settle();
     assert_eq!(world.phase(), "Running");
     // The Job was made, but the status write was lost; the operator comes back after the deadline.
@@ -117,7 +117,7 @@ fn an_operator_that_stopped_between_submission_and_status_submits_once() {
     world.now = moment(500);
     world.settle();
     assert_eq!(world.phase(), "Running");
-    assert_eq!(world.created.iter().filter(|path| path.starts_with("Job ")).count(), 0);
+    assert_eq!(world.api.created.iter().filter(|path| path.starts_with("Job ")).count(), 0);
     world.says("SUCCEEDED");
     world.submitter_is("Complete");
     assert_eq!(world.summary(), "Complete/SUCCEEDED/");
@@ -237,12 +237,12 @@ fn a_silent_dashboard_after_the_submitter_is_no_proof_of_failure() {
 #[test]
 fn answers_about_another_job_are_ignored() {
     let mut world = World::running(Mode::Http);
-    let other = Heard {
+    let other = JobReply {
         job_id: "another".into(),
         at: world.now,
-        answer: Answer::Info(super::fixture::info("FAILED", world.now)),
+        answer: JobAnswer::Info(super::fixture::info("FAILED", world.now)),
     };
-    world.seen.dashboard.heard = Some(other);
+    world.seen.dashboard.last_reply = Some(other);
     world.settle();
     assert_eq!(world.summary(), "Running//");
 }
@@ -256,7 +256,7 @@ fn a_foreign_job_with_the_rayjobs_name_is_told_and_left_alone() {
     foreign.metadata.name = "train".into();
     foreign.metadata.uid = "foreign".into();
     world.seen.submitter = Some(foreign);
-    world.broken = vec![crate::action::Kind::Job];
+    world.refuse(&[crate::action::Kind::Job]);
     world.pass();
     assert_eq!(world.phase(), "Initializing");
     let event = world.events.last().unwrap();
@@ -286,7 +286,7 @@ fn a_head_service_without_dashboard_port_is_waited_for() {
     let service = world.seen.cluster_head_service.take();
     world.settle();
     assert_eq!(world.phase(), "Initializing");
-    assert!(world.last.as_ref().unwrap().waiting.as_ref().unwrap().contains("dashboard port is not found"));
+    assert!(world.last.as_ref().unwrap().plan.waiting_for.as_ref().unwrap().contains("dashboard port is not found"));
     world.seen.cluster_head_service = service;
     world.settle();
     assert_eq!(world.phase(), "Running");

@@ -1,14 +1,19 @@
-//! RayJobs, clusters, and a world of plain values in which a plan's writes take effect.
+//! RayJobs, clusters, and a world of plain values in which whole passes take effect.
 
-use crate::action::{Accept, Action, Event, EventKind, Kind, ObjectKey, Outcome, Wake, merge};
+use crate::action::{EventKind, Kind, ObjectKey};
 use crate::config::Config;
-use crate::job::dashboard::{Answer, Ask, Heard, JobInfo, Stop};
-use crate::job::{Mode, Observed, Plan, plan, settle};
-use crate::view::{ContainerStatusView, JobConditionView, JobView, PodView, ServiceView, TerminatedView, WholeView};
+use crate::dashboard::RayRequest;
+use crate::fake_api::{FakeApi, Ran, view};
+use crate::job::dashboard::{JobAnswer, JobInfo, JobReply};
+use crate::job::{Mode, Observed, Plan};
+use crate::names;
+use crate::view::{ContainerStatusView, JobConditionView, MetaView, PodView, TerminatedView};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use manta_api::{RayCluster, RayClusterStatus, RayJob, RayJobStatus};
 use serde_json::{Value, json};
+
+const POD_GROUP: Kind = Kind::PodGroup(crate::action::PodGroupApi::Volcano);
 
 /// The moment some seconds after the tests' beginning of time.
 pub(crate) fn moment(seconds: i64) -> Timestamp {
@@ -57,24 +62,20 @@ fn cluster_spec() -> Value {
 }
 
 /// A RayJob, everything around it, and the time.
-#[derive(Clone)]
 pub(crate) struct World {
     pub(crate) seen: Observed,
+    pub(crate) api: FakeApi,
     pub(crate) config: Config,
     pub(crate) now: Timestamp,
     /// Events so far, as `type reason: note`.
     pub(crate) events: Vec<String>,
     /// The bodies that were posted to Ray.
     pub(crate) submissions: Vec<Value>,
-    /// Every creation, as `kind name`.
-    pub(crate) created: Vec<String>,
-    /// Every deletion, as `kind name`.
-    pub(crate) deleted: Vec<String>,
-    /// The kinds whose writes fail.
-    pub(crate) broken: Vec<Kind>,
-    /// Whether a deleted cluster stays, held by somebody's finalizer.
-    pub(crate) held: bool,
-    pub(crate) last: Option<Plan>,
+    /// The jobs that Ray was asked to stop.
+    pub(crate) stopped: Vec<String>,
+    /// Whether the dashboard does not answer.
+    pub(crate) silent: bool,
+    pub(crate) last: Option<Ran<RayJob>>,
     pub(crate) job_is_gone: bool,
 }
 
@@ -88,17 +89,28 @@ impl World {
     pub(crate) fn of(job: RayJob) -> Self {
         Self {
             seen: Observed { job, seed: 7, ..Observed::default() },
+            api: FakeApi::default(),
             config: Config::default(),
             now: moment(0),
             events: Vec::new(),
             submissions: Vec::new(),
-            created: Vec::new(),
-            deleted: Vec::new(),
-            broken: Vec::new(),
-            held: false,
+            stopped: Vec::new(),
+            silent: false,
             last: None,
             job_is_gone: false,
         }
+    }
+
+    /// The same objects at the same time, without their history.
+    pub(crate) fn fork(&self) -> Self {
+        Self { seen: self.seen.clone(), config: self.config.clone(), now: self.now, ..Self::of(self.seen.job.clone()) }
+    }
+
+    /// The API server refuses to write these kinds.
+    pub(crate) fn refuse(&mut self, kinds: &[Kind]) {
+        let kinds = kinds.to_vec();
+        self.api.refuse =
+            Box::new(move |step| kinds.contains(&step.action.key().kind).then(|| "out of order".to_owned()));
     }
 
     /// With a changed spec.
@@ -147,50 +159,109 @@ impl World {
         format!("{}/{}/{}", self.phase(), self.job_status(), self.reason())
     }
 
-    /// Plans once and carries it out. False if nothing was written.
+    /// One pass, as the operator makes it. False if nothing was written.
     pub(crate) fn pass(&mut self) -> bool {
-        let plan = plan(&self.seen, self.now, &self.config);
-        assert_eq!(plan, crate::job::plan(&self.seen, self.now, &self.config), "same inputs, same plan");
-        if let Wake::At(moment) = plan.wake {
-            assert!(moment > self.now, "wakes in the past");
+        self.publish_objects();
+        let before = self.api.objects.clone();
+        let mut requests = Vec::new();
+        let result = if self.silent { Err("connection refused".to_owned()) } else { Ok(()) };
+        let ran = self.api.run::<RayJob>(&self.seen, self.now, &self.config, |_, request| {
+            requests.push(request.clone());
+            result.clone()
+        });
+        for event in std::mem::take(&mut self.api.events) {
+            let kind = if event.kind == EventKind::Normal { "Normal" } else { "Warning" };
+            self.events.push(format!("{kind} {}: {}", event.reason, event.note));
         }
-        for event in &plan.events {
-            self.note(event, "");
+        self.observe_objects(&before);
+        if let Some(status) = &ran.status {
+            self.seen.job.status = Some(status.clone());
         }
-        let mut outcome = Outcome::default();
-        let mut wrote = false;
-        'stages: for stage in &plan.stages {
-            for step in stage {
-                wrote = true;
-                let key = step.action.key().clone();
-                if self.broken.contains(&key.kind) {
-                    if let Some(event) = &step.failed {
-                        self.note(event, "out of order");
-                    }
-                    let error = "out of order".to_owned();
-                    outcome.failure = Some(crate::action::Failure { reason: None, error });
-                    break 'stages;
-                }
-                let done = self.carry_out(&step.action, &key, step.accept);
-                if let (Some(event), true) = (&step.done, done) {
-                    self.note(event, "");
-                }
+        self.follow(&ran.plan);
+        for request in requests {
+            match &request {
+                RayRequest::SubmitJob { body, .. } if result.is_ok() => self.submissions.push(body.clone()),
+                RayRequest::StopJob { job_id } if result.is_ok() => self.stopped.push(job_id.clone()),
+                _ => {}
             }
+            self.seen.dashboard.record(&request, &result, self.now);
         }
-        if let Some(status) = settle(&plan, &outcome) {
-            self.seen.job.status = Some(status);
-            wrote = true;
-        }
-        // As the operator does: another job, another answer.
-        match &plan.dashboard {
-            None => self.seen.dashboard = Default::default(),
-            Some(watch) => {
-                self.seen.dashboard.heard = self.seen.dashboard.about(&watch.job_id).cloned();
-                self.seen.dashboard.asked_since.get_or_insert(self.now);
-            }
-        }
-        self.last = Some(plan);
+        let wrote = !ran.plan.stages.is_empty() || ran.status.is_some();
+        self.last = Some(ran);
         wrote
+    }
+
+    /// As the pollers do: another job, another reply.
+    fn follow(&mut self, plan: &Plan) {
+        match &plan.poll {
+            None => self.seen.dashboard = Default::default(),
+            Some(poll) => {
+                self.seen.dashboard.last_reply = self.seen.dashboard.about(&poll.job_id).cloned();
+                self.seen.dashboard.polled_since.get_or_insert(self.now);
+            }
+        }
+    }
+
+    /// Puts what is seen onto the fake API server.
+    fn publish_objects(&mut self) {
+        let seen = &self.seen;
+        let meta = |meta: &MetaView| {
+            let owners = meta.owner_references.iter().map(|owner| json!({"uid": owner.uid, "controller": true}));
+            json!({
+                "name": meta.name, "uid": meta.uid, "resourceVersion": meta.resource_version,
+                "ownerReferences": owners.collect::<Vec<_>>(),
+            })
+        };
+        let service = seen.head_service.as_ref().map(|service| json!({"metadata": meta(&service.metadata)}));
+        let submitter = seen.submitter.as_ref().map(|submitter| json!({"metadata": meta(&submitter.metadata)}));
+        let objects = [
+            (self.key(Kind::RayJob), Some(json!(seen.job))),
+            (self.key(Kind::RayCluster), seen.cluster.as_ref().map(|cluster| json!(cluster))),
+            (self.key(Kind::Service), service),
+            (self.key(Kind::Job), submitter),
+            (self.key(POD_GROUP), seen.pod_group.as_ref().map(|group| group.object.clone())),
+        ];
+        self.api.objects = objects.into_iter().filter_map(|(key, object)| Some((key, object?))).collect();
+    }
+
+    /// Sees what a pass has changed.
+    fn observe_objects(&mut self, before: &std::collections::BTreeMap<ObjectKey, Value>) {
+        let changed = |api: &FakeApi, key: ObjectKey| {
+            let now = api.objects.get(&key).cloned();
+            (before.get(&key) != now.as_ref()).then_some(now)
+        };
+        match changed(&self.api, self.key(Kind::RayJob)) {
+            Some(Some(job)) => self.seen.job = view(job),
+            Some(None) => self.job_is_gone = true,
+            None => {}
+        }
+        let created =
+            self.api.names(Kind::RayCluster).first().map(|name| ObjectKey::new(Kind::RayCluster, "default", name));
+        if let Some(cluster) = changed(&self.api, created.unwrap_or_else(|| self.key(Kind::RayCluster))) {
+            self.seen.cluster = cluster.map(view);
+        }
+        if let Some(service) = changed(&self.api, self.key(Kind::Service)) {
+            self.seen.head_service = service.map(view);
+        }
+        if let Some(submitter) = changed(&self.api, self.key(Kind::Job)) {
+            self.seen.submitter = submitter.map(view);
+        }
+        if let Some(group) = changed(&self.api, self.key(POD_GROUP)) {
+            self.seen.pod_group = group.map(view);
+        }
+    }
+
+    /// The key of the one object of a kind.
+    fn key(&self, kind: Kind) -> ObjectKey {
+        let name = self.seen.job.metadata.name.clone().unwrap_or_default();
+        let cluster = self.seen.cluster.as_ref().and_then(|cluster| cluster.metadata.name.clone());
+        let name = match kind {
+            Kind::RayCluster => cluster.unwrap_or_default(),
+            Kind::Service => names::owner_head_service(&name),
+            Kind::PodGroup(_) => format!("ray-{name}-pg"),
+            _ => name,
+        };
+        ObjectKey::new(kind, "default", &name)
     }
 
     /// Plans until nothing is written any more.
@@ -200,7 +271,7 @@ impl World {
                 return;
             }
         }
-        panic!("no rest in {}: {:?}", self.summary(), self.last);
+        panic!("no rest in {}: {:?}", self.summary(), self.last.as_ref().map(|ran| &ran.plan));
     }
 
     /// Time passes, plan by plan.
@@ -222,27 +293,22 @@ impl World {
 
     /// What the poller would do now, if Ray knew `known` about the job.
     pub(crate) fn poll(&mut self, known: Result<Option<JobInfo>, &str>) {
-        let Some(watch) = self.last.as_ref().and_then(|plan| plan.dashboard.clone()) else { return };
-        let answer = match (&watch.ask, known) {
-            (Ask::Stop, Ok(_)) => {
-                self.seen.dashboard.stop = Some(Stop::Done);
-                self.settle();
-                return;
-            }
-            (Ask::Stop, Err(_)) => {
-                self.seen.dashboard.stop.get_or_insert(Stop::Failed { since: self.now });
-                self.settle();
-                return;
-            }
-            (Ask::InfoOrSubmit(body), Ok(None)) => {
-                self.submissions.push(body.clone());
-                Answer::Info(JobInfo { status: "PENDING".into(), ..JobInfo::default() })
-            }
-            (_, Ok(Some(info))) => Answer::Info(info),
-            (_, Ok(None)) => Answer::NotFound,
-            (_, Err(error)) => Answer::Failed(error.to_owned()),
+        self.silent = known.is_err();
+        let answer = match known {
+            Ok(Some(info)) => JobAnswer::Info(info),
+            Ok(None) => JobAnswer::NotFound,
+            Err(error) => JobAnswer::Failed(error.to_owned()),
         };
-        self.seen.dashboard.heard = Some(Heard { job_id: watch.job_id, at: self.now, answer });
+        let before = self.submissions.len();
+        self.reply(answer);
+        if self.submissions.len() > before {
+            self.reply(JobAnswer::Info(JobInfo { status: "PENDING".into(), ..JobInfo::default() }));
+        }
+    }
+
+    fn reply(&mut self, answer: JobAnswer) {
+        let Some(poll) = self.last.as_ref().and_then(|ran| ran.plan.poll.clone()) else { return };
+        self.seen.dashboard.observe(JobReply { job_id: poll.job_id, at: self.now, answer });
         self.settle();
     }
 
@@ -293,73 +359,6 @@ impl World {
         pod.status.container_statuses = vec![status];
         self.settle();
     }
-
-    fn note(&mut self, event: &Event, error: &str) {
-        let kind = if event.kind == EventKind::Normal { "Normal" } else { "Warning" };
-        self.events.push(format!("{kind} {}: {}{error}", event.reason, event.note));
-    }
-
-    fn carry_out(&mut self, action: &Action, key: &ObjectKey, accept: Accept) -> bool {
-        let resource = key.kind.resource();
-        let path = format!("{} {}", resource.kind, key.name);
-        match action {
-            Action::Create { body, .. } => {
-                let mut body = body.value();
-                body["metadata"]["uid"] = json!(format!("uid-of-{}", key.name));
-                let exists = match key.kind {
-                    Kind::RayCluster => self.seen.cluster.is_some(),
-                    Kind::Service => self.seen.head_service.is_some(),
-                    Kind::Job => self.seen.submitter.is_some(),
-                    Kind::PodGroup(_) => self.seen.pod_group.is_some(),
-                    kind => panic!("creates a {kind:?}"),
-                };
-                if exists {
-                    assert_eq!(accept, Accept::AlreadyExists, "creates {path} twice");
-                    return false;
-                }
-                self.created.push(path);
-                match key.kind {
-                    Kind::RayCluster => self.seen.cluster = Some(serde_json::from_value(body).unwrap()),
-                    Kind::Service => self.seen.head_service = Some(read::<ServiceView>(body)),
-                    Kind::PodGroup(_) => self.seen.pod_group = Some(read::<WholeView>(body)),
-                    _ => self.seen.submitter = Some(read::<JobView>(body)),
-                }
-            }
-            Action::Merge { patch, .. } => match key.kind {
-                Kind::RayJob => {
-                    merge_into(&mut self.seen.job, patch);
-                    let held = self.seen.job.metadata.finalizers.iter().flatten().count() > 0;
-                    self.job_is_gone = self.seen.job.metadata.deletion_timestamp.is_some() && !held;
-                }
-                Kind::RayCluster => merge_into(self.seen.cluster.as_mut().expect("a cluster"), patch),
-                Kind::Service => {
-                    let service = self.seen.head_service.as_mut().expect("a Service");
-                    service.spec = read(patch["spec"].clone());
-                }
-                Kind::PodGroup(_) => {
-                    let group = self.seen.pod_group.as_mut().expect("a PodGroup");
-                    merge(&mut group.object, patch);
-                }
-                kind => panic!("patches a {kind:?}"),
-            },
-            Action::Delete { uid, .. } => {
-                assert_eq!(*uid, format!("uid-of-{}", key.name), "deletes what it saw");
-                self.deleted.push(path);
-                match key.kind {
-                    Kind::RayCluster if self.held => {
-                        let cluster = self.seen.cluster.as_mut().expect("a cluster");
-                        cluster.metadata.deletion_timestamp = Some(Time(self.now));
-                    }
-                    Kind::RayCluster => self.seen.cluster = None,
-                    Kind::Job => self.seen.submitter = None,
-                    Kind::RayJob => self.seen.job.metadata.deletion_timestamp = Some(Time(self.now)),
-                    kind => panic!("deletes a {kind:?}"),
-                }
-            }
-            Action::Replace { .. } => panic!("replaces {path}"),
-        }
-        true
-    }
 }
 
 /// A job info with times as Ray gives them.
@@ -372,14 +371,4 @@ pub(crate) fn info(status: &str, now: Timestamp) -> JobInfo {
         start_time: if status == "PENDING" { 0 } else { milliseconds },
         end_time: if ended { milliseconds } else { 0 },
     }
-}
-
-fn read<T: serde::de::DeserializeOwned>(body: Value) -> T {
-    serde_json::from_value(body).unwrap()
-}
-
-fn merge_into<T: serde::Serialize + serde::de::DeserializeOwned>(object: &mut T, patch: &Value) {
-    let mut value = serde_json::to_value(&*object).unwrap();
-    merge(&mut value, patch);
-    *object = serde_json::from_value(value).unwrap();
 }

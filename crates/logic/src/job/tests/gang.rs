@@ -4,7 +4,7 @@ use super::fixture::{World, cluster, info};
 use crate::action::{Kind, PodGroupApi};
 use crate::config::BatchScheduler;
 use crate::job::Mode;
-use crate::job::dashboard::{Answer, Heard};
+use crate::job::dashboard::{JobAnswer, JobReply};
 use manta_api::RayJobSpec;
 use serde_json::{Value, json};
 
@@ -53,8 +53,8 @@ fn cleaned_up(world: &World) -> usize {
 /// Ray answers, and some passes follow: with something broken there is no rest.
 fn hears(world: &mut World, status: &str) {
     let job_id = world.status().job_id.unwrap();
-    let answer = Answer::Info(info(status, world.now));
-    world.seen.dashboard.heard = Some(Heard { job_id, at: world.now, answer });
+    let answer = JobAnswer::Info(info(status, world.now));
+    world.seen.dashboard.last_reply = Some(JobReply { job_id, at: world.now, answer });
     for _ in 0..6 {
         world.pass();
     }
@@ -70,8 +70,8 @@ fn no_scheduler_keeps_a_job_from_starting() {
             world.settle();
             let expect = if mode == Mode::Interactive { "Waiting" } else { "Running" };
             assert_eq!(world.phase(), expect, "{scheduler:?} {mode:?}");
-            let made = world.created.iter().filter(|made| made.starts_with("PodGroup")).count();
-            assert_eq!(made, usize::from(scheduler == BatchScheduler::Volcano), "{:?}", world.created);
+            let made = world.api.created.iter().filter(|made| made.starts_with("PodGroup")).count();
+            assert_eq!(made, usize::from(scheduler == BatchScheduler::Volcano), "{:?}", world.api.created);
         }
         // On a cluster of somebody else, which KubeRay refuses with Volcano and breaks on with YuniKorn.
         let mut world = with(scheduler, Mode::K8sJob).spec(|spec| {
@@ -82,7 +82,7 @@ fn no_scheduler_keeps_a_job_from_starting() {
         world.make_ready();
         world.settle();
         assert_eq!(world.phase(), "Running", "{scheduler:?}");
-        assert_eq!(world.created, ["Job train"], "{scheduler:?}");
+        assert_eq!(world.api.created, ["Job train"], "{scheduler:?}");
         world.submitter_is("Complete");
         world.says("SUCCEEDED");
         assert_eq!(world.phase(), "Complete", "{scheduler:?}");
@@ -103,7 +103,7 @@ fn volcano_counts_the_submitter_as_resources_only() {
         let mut world = world;
         world.settle();
         assert_eq!(asked(&world), (json!(2), expect));
-        assert_eq!(world.created[0], "PodGroup ray-train-pg", "before the cluster");
+        assert_eq!(world.api.created[0], "PodGroup ray-train-pg", "before the cluster");
     };
     let volcano = |mode| with(BatchScheduler::Volcano, mode);
     check(volcano(Mode::K8sJob), json!({"cpu": "3500m", "memory": "200Mi"}));
@@ -118,7 +118,7 @@ fn edge_53_volcano_is_told_when_a_job_is_suspended() {
     let mut world = with(BatchScheduler::Volcano, Mode::K8sJob).run();
     world.seen.job.spec.shutdown_after_job_finishes = Some(true);
     world.seen.job.spec.suspend = Some(true);
-    world.broken = vec![POD_GROUP];
+    world.refuse(&[POD_GROUP]);
     for _ in 0..6 {
         world.pass();
     }
@@ -129,7 +129,7 @@ fn edge_53_volcano_is_told_when_a_job_is_suspended() {
     assert!(world.events.iter().any(|told| told == event), "{:?}", world.events);
     assert_eq!(cleaned_up(&world), 0);
 
-    world.broken.clear();
+    world.refuse(&[]);
     world.settle();
     assert_eq!(world.phase(), "Suspended");
     assert_eq!(asked(&world), (json!(0), json!({})));
@@ -143,10 +143,10 @@ fn edge_53_volcano_is_told_when_a_job_is_suspended() {
 #[test]
 fn edge_53_volcano_is_told_when_a_job_is_tried_again() {
     let mut world = with(BatchScheduler::Volcano, Mode::Http).spec(|spec| spec.backoff_limit = Some(1)).run();
-    world.broken = vec![POD_GROUP];
+    world.refuse(&[POD_GROUP]);
     hears(&mut world, "FAILED");
     assert_eq!(world.phase(), "Retrying", "an error keeps the state");
-    world.broken.clear();
+    world.refuse(&[]);
     world.seen.seed = 8;
     world.settle();
     assert_eq!((world.phase().as_str(), cleaned_up(&world)), ("Initializing", 1));
@@ -162,10 +162,10 @@ fn edge_53_a_finished_job_gives_back_what_it_does_not_use() {
         })
         .run();
     world.submitter_is("Complete");
-    world.broken = vec![POD_GROUP];
+    world.refuse(&[POD_GROUP]);
     hears(&mut world, "SUCCEEDED");
     assert_eq!(world.phase(), "Complete", "the error is only told");
-    world.broken.clear();
+    world.refuse(&[]);
     world.settle();
     assert_eq!(asked(&world), (json!(2), json!({"cpu": "3"})), "the submitter has ended");
     assert_eq!(cleaned_up(&world), 1);
@@ -181,7 +181,7 @@ fn edge_53_a_finished_job_gives_back_what_it_does_not_use() {
 fn a_scheduler_that_cannot_be_told_keeps_nothing_from_being_deleted() {
     let mut world =
         with(BatchScheduler::Volcano, Mode::Http).spec(|spec| spec.shutdown_after_job_finishes = Some(true)).run();
-    world.broken = vec![POD_GROUP];
+    world.refuse(&[POD_GROUP]);
     hears(&mut world, "SUCCEEDED");
     assert!(world.seen.cluster.is_none());
 }
@@ -194,7 +194,7 @@ fn a_gang_that_cannot_be_told_waits_for_the_user_and_the_deadline() {
     labels.insert("volcano.sh/network-topology-mode".into(), "hard".into());
     labels.insert("volcano.sh/network-topology-highest-tier-allowed".into(), "9999999999999999999".into());
     world.settle();
-    assert_eq!((world.phase().as_str(), world.created.len()), ("Initializing", 0));
+    assert_eq!((world.phase().as_str(), world.api.created.len()), ("Initializing", 0));
     let told = world.events.last().unwrap();
     assert!(told.ends_with("value out of range for podgroup ray-train-pg in namespace default"), "{told}");
     world.wait(61);

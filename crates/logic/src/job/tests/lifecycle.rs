@@ -1,9 +1,9 @@
 //! From New to the end, mode by mode. Numbers are those of the specification's list of edge cases.
 
 use super::fixture::{World, at, info, moment};
-use crate::action::{Kind, Wake};
+use crate::action::Kind;
 use crate::job::Mode;
-use crate::job::dashboard::Ask;
+use crate::plan::Wake;
 use manta_api::RayClusterStatus;
 use serde_json::json;
 
@@ -19,10 +19,10 @@ fn edge_28_k8s_job_mode_waits_for_the_submitter() {
     assert!(status.job_id.unwrap().starts_with("train-"));
     assert!(status.ray_cluster_name.as_ref().unwrap().starts_with("train-"));
     assert_eq!(status.start_time, Some(at(0)));
-    assert!(world.created.is_empty(), "names are stored before anything is made");
+    assert!(world.api.created.is_empty(), "names are stored before anything is made");
 
     world.settle();
-    assert_eq!(world.created.len(), 1, "only the cluster: {:?}", world.created);
+    assert_eq!(world.api.created.len(), 1, "only the cluster: {:?}", world.api.created);
     world.make_ready();
     world.settle();
     let url = world.status().dashboard_url.unwrap();
@@ -89,8 +89,8 @@ fn edge_31_the_active_deadline_is_final() {
             spec.backoff_limit = Some(2);
         });
         world.settle();
-        assert_eq!(world.last.as_ref().unwrap().wake, Wake::At(moment(120)));
-        let mut starting = world.clone();
+        assert_eq!(world.last.as_ref().unwrap().plan.wake, Wake::At(moment(120)));
+        let mut starting = world.fork();
         starting.wait(120);
         assert_eq!(starting.summary(), "Failed//DeadlineExceeded");
         assert_eq!(starting.status().failed, Some(1));
@@ -100,7 +100,7 @@ fn edge_31_the_active_deadline_is_final() {
         world.now = moment(120);
         world.pass();
         assert_eq!(world.phase(), "Running", "a last look at the dashboard first");
-        assert_eq!(world.last.as_ref().unwrap().dashboard.as_ref().unwrap().fresher_than, Some(moment(120)));
+        assert_eq!(world.last.as_ref().unwrap().plan.poll.as_ref().unwrap().fresher_than, Some(moment(120)));
         world.says("RUNNING");
         assert_eq!(world.summary(), "Failed/RUNNING/DeadlineExceeded");
         assert_eq!(
@@ -148,10 +148,9 @@ fn edge_33_a_retry_starts_from_scratch() {
     world.pass();
     assert_eq!(world.summary(), "Retrying/FAILED/AppFailed");
     assert_eq!(world.status().end_time, None);
-    assert_eq!(world.last.as_ref().unwrap().execution.as_ref().unwrap().retry_count, 0);
     world.seen.seed = 8;
     world.settle();
-    assert_eq!(world.deleted.len(), 2, "{:?}", world.deleted);
+    assert_eq!(world.api.deleted.len(), 2, "{:?}", world.api.deleted);
     let second = world.status();
     assert_eq!(world.phase(), "Initializing");
     assert_ne!(second.ray_cluster_name, first.ray_cluster_name);
@@ -232,7 +231,7 @@ fn edge_39_a_submitter_that_finishes_before_the_job_fails_it_after_a_grace() {
     world.wait(3);
     world.says("RUNNING");
     assert_eq!(world.phase(), "Running");
-    assert_eq!(world.last.as_ref().unwrap().wake, Wake::At(moment(40)));
+    assert_eq!(world.last.as_ref().unwrap().plan.wake, Wake::At(moment(40)));
     world.wait(27);
     assert_eq!(world.phase(), "Running", "a last look first");
     world.says("RUNNING");
@@ -260,7 +259,7 @@ fn a_submitter_that_outlives_its_job_ends_with_the_transition_grace() {
     for (says, expect) in [("FAILED", "Failed"), ("SUCCEEDED", "Complete"), ("STOPPED", "Complete")] {
         let mut world = World::running(Mode::K8sJob);
         world.says(says);
-        assert_eq!(world.last.as_ref().unwrap().wake, Wake::At(moment(310)));
+        assert_eq!(world.last.as_ref().unwrap().plan.wake, Wake::At(moment(310)));
         world.wait(300);
         assert_eq!(world.summary(), format!("{expect}/{says}/JobDeploymentStatusTransitionGracePeriodExceeded"));
         assert_eq!(world.message(), message);
@@ -372,14 +371,13 @@ fn edge_43_http_mode_posts_once_and_makes_no_job() {
     world.says("RUNNING");
     world.says("SUCCEEDED");
     assert_eq!(world.summary(), "Complete/SUCCEEDED/");
-    assert!(world.created.iter().all(|path| !path.starts_with("Job ")), "{:?}", world.created);
-    assert_eq!(world.last.as_ref().unwrap().dashboard, None, "nobody is asked any more");
+    assert!(world.api.created.iter().all(|path| !path.starts_with("Job ")), "{:?}", world.api.created);
+    assert_eq!(world.last.as_ref().unwrap().plan.poll, None, "nobody is asked any more");
 }
 
 #[test]
 fn http_mode_with_resources_that_nobody_can_read_fails_at_once() {
     let mut world = World::new(Mode::Http).spec(|spec| spec.entrypoint_resources = Some("{\"r\": \"x\"}".into())).run();
-    assert_eq!(world.last.as_ref().unwrap().dashboard.as_ref().unwrap().ask, Ask::Info);
     world.says_unknown();
     assert_eq!(world.summary(), "Failed//SubmissionFailed");
     assert!(world.message().contains("json: cannot unmarshal string"), "{}", world.message());
@@ -426,17 +424,17 @@ fn edge_46_a_selected_cluster_is_used_and_never_touched() {
     let missing = "Warning RayClusterNotFound: RayCluster default/shared set in the clusterSelector is not found. \
                    It must be created manually";
     assert!(world.events.iter().any(|event| event == missing), "{:?}", world.events);
-    assert!(world.created.is_empty());
+    assert!(world.api.created.is_empty());
     world.seen.cluster = Some(super::fixture::cluster("shared"));
     let mut world = world.run();
     assert_eq!(world.status().dashboard_url.as_deref(), Some("shared-head-svc.default.svc.cluster.local:8265"));
-    assert_eq!(world.created, ["Job train"], "no head Service of its own");
+    assert_eq!(world.api.created, ["Job train"], "no head Service of its own");
     world.says("SUCCEEDED");
     world.submitter_is("Complete");
     world.seen.job.spec.shutdown_after_job_finishes = Some(true);
     world.wait(1000);
     assert_eq!(world.summary(), "Complete/SUCCEEDED/");
-    assert!(world.deleted.is_empty());
+    assert!(world.api.deleted.is_empty());
 }
 
 #[test]
@@ -451,7 +449,7 @@ fn edge_47_the_clusters_status_is_mirrored_while_running() {
     world.settle();
     let copied = |world: &World| world.status().ray_cluster_status.unwrap().max_worker_replicas;
     assert_eq!(copied(&world), None, "not with an answer that is older than the change");
-    let watch = world.last.as_ref().unwrap().dashboard.clone().unwrap();
+    let watch = world.last.as_ref().unwrap().plan.poll.clone().unwrap();
     assert_eq!(watch.fresher_than, Some(moment(13)));
     world.now = moment(13);
     world.says("RUNNING");
@@ -473,7 +471,7 @@ fn edge_27_failed_writes_are_told_and_change_no_state() {
     let mut world = World::new(Mode::K8sJob);
     world.pass();
     world.pass();
-    world.broken = vec![Kind::RayCluster];
+    world.refuse(&[Kind::RayCluster]);
     world.pass();
     let event = world.events.last().unwrap();
     assert!(
@@ -481,38 +479,18 @@ fn edge_27_failed_writes_are_told_and_change_no_state() {
         "{event}"
     );
     assert!(event.ends_with(": out of order"), "{event}");
-    world.broken.clear();
+    world.refuse(&[]);
     world.settle();
     world.make_ready();
-    world.broken = vec![Kind::Job];
+    world.refuse(&[Kind::Job]);
     world.pass();
     let expect =
         "Warning FailedToCreateRayJobSubmitter: Failed to create new Kubernetes Job default/train: out of order";
     assert_eq!(world.events.last().unwrap(), expect);
     assert_eq!(world.phase(), "Initializing", "edge 23");
-    world.broken.clear();
+    world.refuse(&[]);
     world.settle();
     assert_eq!(world.phase(), "Running");
-}
-
-#[test]
-fn edge_68_the_duration_of_an_attempt_is_measured_when_it_ends() {
-    let mut world = World::running(Mode::Http);
-    world.says("RUNNING");
-    assert_eq!(world.last.as_ref().unwrap().execution, None);
-    world.now = moment(60);
-    let watch = world.last.as_ref().unwrap().dashboard.clone().unwrap();
-    world.seen.dashboard.heard = Some(crate::job::dashboard::Heard {
-        job_id: watch.job_id,
-        at: world.now,
-        answer: crate::job::dashboard::Answer::Info(info("FAILED", world.now)),
-    });
-    world.seen.job.spec.backoff_limit = Some(9);
-    world.seen.job.status.as_mut().unwrap().failed = Some(2);
-    world.pass();
-    let execution = world.last.as_ref().unwrap().execution.clone().unwrap();
-    assert_eq!(execution.job_deployment_status, "Retrying");
-    assert_eq!((execution.retry_count, execution.seconds), (2, 60.0));
 }
 
 #[test]
@@ -555,7 +533,7 @@ fn edge_3_an_invalid_spec_is_told_and_can_be_corrected_in_every_phase() {
         assert!(world.message().starts_with("failed to unmarshal RuntimeEnvYAML: invalid_yaml_string: "));
         let event = world.events.last().unwrap();
         assert!(event.starts_with("Warning InvalidRayJobSpec: default/train: failed to unmarshal"), "{event}");
-        assert!(world.deleted.is_empty());
+        assert!(world.api.deleted.is_empty());
         valid(&mut world);
         world.settle();
         assert_eq!(

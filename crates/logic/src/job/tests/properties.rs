@@ -1,13 +1,13 @@
 //! What holds for every RayJob, whatever happens to it.
 
 use super::fixture::{World, at, info};
-use crate::action::Wake;
 use crate::job::phase::{Ended, Phase};
-use crate::job::{Mode, Observed, plan};
+use crate::job::{Mode, Observed};
+use crate::plan::{LookUps, Wake, plan};
 use crate::properties::tries;
 use crate::scheduler::tests::any_scheduler;
 use jiff::SignedDuration;
-use manta_api::RayJobStatus;
+use manta_api::{RayJob, RayJobStatus};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
@@ -84,8 +84,8 @@ fn check_invariants(world: &World) {
 
 /// Whether something other than a change by the user will end the phase.
 fn is_driven(world: &World) -> bool {
-    let plan = world.last.as_ref().expect("a plan");
-    plan.dashboard.is_some() || matches!(plan.wake, Wake::At(_) | Wake::BackOff) || plan.waiting.is_some()
+    let plan = &world.last.as_ref().expect("a plan").plan;
+    plan.poll.is_some() || matches!(plan.wake, Wake::At(_) | Wake::BackOff) || plan.waiting_for.is_some()
 }
 
 proptest! {
@@ -169,8 +169,8 @@ proptest! {
         });
         let seen = Observed { job: job.clone(), ..Observed::default() };
         let config = crate::config::Config::default();
-        let first = plan(&seen, super::fixture::moment(0), &config);
-        prop_assert_eq!(&first, &plan(&seen, super::fixture::moment(0), &config));
+        let plan = || plan::<RayJob>(&seen, &LookUps::new(), super::fixture::moment(0), &config);
+        prop_assert_eq!(plan(), plan());
         if let Ok(mode) = Mode::of(&job.spec) {
             let _ = Phase::read(&job, mode);
         }

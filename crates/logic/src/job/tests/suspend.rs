@@ -1,8 +1,9 @@
 //! Suspending and resuming.
 
 use super::fixture::{World, at};
-use crate::action::{Kind, Wake};
+use crate::action::Kind;
 use crate::job::Mode;
+use crate::plan::Wake;
 
 fn suspendable(mode: Mode) -> World {
     World::new(mode).spec(|spec| spec.shutdown_after_job_finishes = Some(true))
@@ -14,10 +15,10 @@ fn edge_49_created_suspended_makes_nothing_until_resumed() {
     world.settle();
     assert_eq!(world.phase(), "Suspended");
     assert_eq!(world.status().ray_cluster_name, None);
-    assert!(world.created.is_empty());
+    assert!(world.api.created.is_empty());
     world.seen.job.spec.suspend = Some(false);
     world.settle();
-    assert_eq!(world.created.len(), 1, "the submitter comes after the cluster is ready: {:?}", world.created);
+    assert_eq!(world.api.created.len(), 1, "the submitter comes after the cluster is ready: {:?}", world.api.created);
     let world = world.run();
     assert!(world.status().dashboard_url.unwrap().starts_with("train-"));
 }
@@ -52,7 +53,7 @@ fn edge_50_a_running_job_is_torn_down_and_comes_back() {
 #[test]
 fn edge_51_suspending_is_finished_whatever_the_user_wants_meanwhile() {
     let mut world = suspendable(Mode::K8sJob).run();
-    world.held = true;
+    world.api.slow_deletion = vec![Kind::RayCluster];
     world.seen.job.spec.suspend = Some(true);
     world.settle();
     assert_eq!(world.phase(), "Suspending");
@@ -72,7 +73,7 @@ fn edge_52_suspended_rests_until_it_is_resumed() {
     let mut world = suspendable(Mode::Http).spec(|spec| spec.suspend = Some(true));
     world.settle();
     assert!(!world.pass());
-    assert_eq!(world.last.as_ref().unwrap().wake, Wake::OnChange);
+    assert_eq!(world.last.as_ref().unwrap().plan.wake, Wake::OnChange);
     world.seen.job.spec.suspend = Some(false);
     world.pass();
     assert_eq!(world.phase(), "");
@@ -104,17 +105,17 @@ fn edge_53_a_deletion_that_fails_keeps_the_state() {
     let mut world = suspendable(Mode::K8sJob).run();
     world.seen.job.spec.suspend = Some(true);
     world.pass();
-    world.broken = vec![Kind::RayCluster, Kind::Job];
+    world.refuse(&[Kind::RayCluster, Kind::Job]);
     world.pass();
     assert_eq!(world.phase(), "Suspending");
     let event = world.events.last().unwrap();
     assert!(event.starts_with("Warning FailedToDeleteRayCluster: Failed to delete cluster default/train-"), "{event}");
-    world.broken = vec![Kind::Job];
+    world.refuse(&[Kind::Job]);
     world.pass();
     let expect =
         "Warning FailedToDeleteRayJobSubmitter: Failed to delete submitter K8s Job default/train: out of order";
     assert_eq!(world.events.last().unwrap(), expect);
-    world.broken.clear();
+    world.refuse(&[]);
     world.settle();
     assert_eq!(world.phase(), "Suspended");
 }
@@ -128,7 +129,7 @@ fn what_belongs_to_others_is_not_deleted() {
     world.seen.job.spec.suspend = Some(true);
     world.settle();
     assert_eq!(world.phase(), "Suspended");
-    assert!(world.deleted.is_empty(), "{:?}", world.deleted);
+    assert!(world.api.deleted.is_empty(), "{:?}", world.api.deleted);
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! The worked examples of the specification, stage by stage: objects, requests to Ray, and the whole status.
 
-use super::gradual::{migration, migration_from};
+use super::incremental::{migration, migration_from};
 use super::world::{World, key};
 use crate::action::Kind;
 use serde_json::{Value, json};
 
 const SAMPLE: &str = "rayservice-sample";
-const GRADUAL: &str = "rayservice-incremental-upgrade";
+const INCREMENTAL: &str = "rayservice-incremental-upgrade";
 
 /// A service with two applications, as its manifest says it.
 fn sample() -> World {
@@ -50,7 +50,7 @@ applications:
 "#;
 
 /// A service that is upgraded in steps of 10 %, every 30 s.
-fn gradual() -> World {
+fn incremental() -> World {
     let port = |name: &str, number: i32| json!({"name": name, "containerPort": number, "protocol": "TCP"});
     let ports = json!([port("gcs-server", 6379), port("dashboard", 8265), port("client", 10001), port("serve", 8000)]);
     let resources = |limits: (&str, &str), requests: (&str, &str)| {
@@ -79,7 +79,7 @@ fn gradual() -> World {
         "headGroupSpec": {"rayStartParams": {"num-cpus": "0"}, "template": template(head)},
     });
     World::named(
-        GRADUAL,
+        INCREMENTAL,
         json!({
             "rayClusterConfig": cluster, "serveConfigV2": super::world::CONFIG,
             "upgradeStrategy": {"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": options},
@@ -167,9 +167,9 @@ fn example_8_1_first_start() {
     assert_eq!((status(&world), world.status_writes), (waiting.clone(), 1), "a cluster's own status is no news");
     assert!(world.puts.is_empty());
 
-    // Pass 5: the head is ready, the configuration is sent.
+    // Pass 5: the head is ready, its dashboard replies, and the configuration is sent.
     world.headless.clear();
-    world.step();
+    world.steps(2);
     assert_eq!((status(&world), world.status_writes), (waiting, 1));
     check_config(&world, &c1);
 
@@ -185,7 +185,7 @@ fn example_8_1_first_start() {
             "conditions": initial, "observedGeneration": 2,
         })
     );
-    assert_eq!(world.names(Kind::Service), Vec::<String>::new());
+    assert_eq!(world.api.names(Kind::Service), Vec::<String>::new());
 
     // Pass 7: they run. Services, and promotion.
     world.set_apps(&c1, "RUNNING");
@@ -224,9 +224,9 @@ fn example_8_1_first_start() {
             "observedGeneration": 2, "serviceStatus": "Running",
         })
     );
-    let before = (world.status_writes, world.puts.len(), world.writes);
+    let before = (world.status_writes, world.puts.len(), world.api.writes);
     world.steps(30);
-    assert_eq!((world.status_writes, world.puts.len(), world.writes), before, "at rest");
+    assert_eq!((world.status_writes, world.puts.len(), world.api.writes), before, "at rest");
 }
 
 fn head_label(world: &mut World, cluster: &str) -> String {
@@ -343,12 +343,12 @@ fn example_8_2_upgrade() {
     world.outcomes.insert(c2.clone(), "DEPLOYING".to_owned());
     world.headless.insert(c2.clone());
     world.steps(3);
-    assert_eq!(world.names(Kind::RayCluster).len(), 2);
+    assert_eq!(world.api.names(Kind::RayCluster).len(), 2);
     assert_eq!(status(&world), during(json!({"rayClusterName": c2})));
     assert_eq!(world.puts.len(), sent);
     // U3: its head is ready, and it alone gets the configuration.
     world.headless.clear();
-    world.steps(2);
+    world.steps(3);
     assert_eq!(world.puts[sent..].iter().map(|(to, _)| to).collect::<Vec<_>>(), [&c2]);
     let deploying = json!({"rayClusterName": c2, "applicationStatuses": apps("DEPLOYING")});
     assert_eq!(status(&world), during(deploying));
@@ -375,23 +375,23 @@ fn example_8_2_upgrade() {
     let at = world.object(Kind::RayCluster, &c1)["metadata"]["annotations"]["ray.io/delete-after"].clone();
     let at: jiff::Timestamp = at.as_str().unwrap().parse().unwrap();
     assert_eq!(at.duration_since(promoted).as_secs(), 2 + 60);
-    world.until("gone", |world| world.names(Kind::RayCluster) == [c2.clone()]);
+    world.until("gone", |world| world.api.names(Kind::RayCluster) == [c2.clone()]);
     assert!((0..=2).contains(&world.now.duration_since(at).as_secs()), "{at} {}", world.now);
     assert_eq!(world.notes("DeletedRayCluster"), [format!("Deleted the RayCluster ns/{c1}")]);
 }
 
 #[test]
 fn example_8_3_start() {
-    let mut world = gradual();
+    let mut world = incremental();
     // Pass 2: Gateway and name, with all of the capacity.
     world.steps(2);
     let gateway = world.object(Kind::Gateway, "rayservice-incremental-upgrade-gateway").clone();
     let listeners = json!([{"name": "http", "protocol": "HTTP", "port": 80}]);
     assert_eq!(gateway["spec"], json!({"gatewayClassName": "istio", "listeners": listeners}));
-    assert_eq!(gateway["metadata"]["ownerReferences"][0]["name"], GRADUAL);
+    assert_eq!(gateway["metadata"]["ownerReferences"][0]["name"], INCREMENTAL);
     let c1 = world.pending();
     assert_eq!(world.shares()[1], (Some(100), None));
-    assert!(world.names(Kind::HttpRoute).is_empty());
+    assert!(world.api.names(Kind::HttpRoute).is_empty());
     // Pass 3: the cluster; then its own Service.
     world.step();
     let cluster = world.object(Kind::RayCluster, &c1).clone();
@@ -402,29 +402,30 @@ fn example_8_3_start() {
     assert_eq!(cluster["spec"]["workerGroupSpecs"][0]["replicas"], 0, "as the spec has it");
     world.step();
     let own = format!("{c1}-serve-svc");
-    assert_eq!(world.names(Kind::Service), std::slice::from_ref(&own));
-    assert_eq!(world.object(Kind::Service, &own)["metadata"]["ownerReferences"][0]["kind"], "RayCluster", "edge 60");
+    assert_eq!(world.api.names(Kind::Service), std::slice::from_ref(&own));
+    assert_eq!(world.object(Kind::Service, &own)["metadata"]["ownerReferences"][0]["kind"], "RayCluster");
+    world.step();
     assert_eq!(world.capacities(&c1), [100]);
     // The applications run: head Service and promotion.
     world.until("promoted", |world| world.active() == c1);
-    assert_eq!(world.names(Kind::Service), [format!("{GRADUAL}-head-svc"), own], "none for all clusters");
+    assert_eq!(world.api.names(Kind::Service), [own, format!("{INCREMENTAL}-head-svc")], "none for all clusters");
     let head = world.object(Kind::Service, "rayservice-incremental-upgrade-head-svc").clone();
     let ports: Vec<_> = head["spec"]["ports"].as_array().unwrap().iter().map(|port| &port["name"]).collect();
     assert_eq!(ports, ["client", "dashboard", "gcs-server", "metrics", "serve"]);
-    assert!(world.names(Kind::HttpRoute).is_empty());
+    assert!(world.api.names(Kind::HttpRoute).is_empty());
     // The next pass: the route.
     world.step();
     assert_eq!((world.weights(), world.shares()[0]), (vec![100], (Some(100), Some(100))));
     world.until("the head", |world| world.endpoints() == 1);
     world.steps(3);
-    let writes = (world.status_writes, world.writes);
+    let writes = (world.status_writes, world.api.writes);
     world.steps(5);
-    assert_eq!((world.status_writes, world.writes), writes, "at rest, unlike KubeRay");
+    assert_eq!((world.status_writes, world.api.writes), writes, "at rest, unlike KubeRay");
 }
 
 /// The service of 8.3 at step 0 of its table.
 fn steady() -> World {
-    let mut world = gradual();
+    let mut world = incremental();
     world.until("route", |world| world.weights() == [100] && world.condition("Ready").0 == "True");
     world.steps(3);
     world
@@ -443,7 +444,7 @@ fn example_8_3_migration() {
     let group = world.object(Kind::RayCluster, &c2)["spec"]["workerGroupSpecs"][0].clone();
     assert_eq!(group["replicas"], Value::Null, "step 2: the autoscaler grows it");
     world.until("step 2", |world| world.weights() == [100, 0]);
-    assert!(world.names(Kind::Service).contains(&format!("{c2}-serve-svc")));
+    assert!(world.api.names(Kind::Service).contains(&format!("{c2}-serve-svc")));
     let t0 = world.now;
 
     world.until("step 4", |world| world.weights() == [90, 10]);
@@ -486,7 +487,10 @@ fn example_8_3_migration() {
         "step 32"
     );
     world.until("clean", |world| world.clusters() == 1);
-    assert!(!world.objects.contains_key(&key(Kind::Service, &format!("{c1}-serve-svc"))), "it went with its cluster");
+    assert!(
+        !world.api.objects.contains_key(&key(Kind::Service, &format!("{c1}-serve-svc"))),
+        "it went with its cluster"
+    );
 }
 
 #[test]
@@ -526,5 +530,5 @@ fn example_8_3_rollback() {
     assert_eq!(lines, expect);
     assert_eq!((world.active(), world.condition("RollbackInProgress")), (c1.clone(), ("", "")));
     assert_eq!(world.condition("UpgradeInProgress"), ("False", "NoPendingCluster"));
-    world.until("clean", |world| world.names(Kind::RayCluster) == [c1.clone()]);
+    world.until("clean", |world| world.api.names(Kind::RayCluster) == [c1.clone()]);
 }

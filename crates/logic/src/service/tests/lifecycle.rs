@@ -28,12 +28,12 @@ fn edge_41_the_delay_is_that_of_the_spec_and_survives_a_restart() {
         world.edit(|spec| spec["rayClusterDeletionDelaySeconds"] = json!(delay));
         world.set_version("2.54.0");
         world.until("scheduled", |world| {
-            let cluster = world.objects.get(&key(Kind::RayCluster, &c1));
+            let cluster = world.api.objects.get(&key(Kind::RayCluster, &c1));
             cluster.is_some_and(|cluster| !cluster["metadata"]["annotations"][DELETE_AFTER].is_null())
         });
         let scheduled = world.now;
         world.restart_operator();
-        world.until("gone", |world| !world.names(Kind::RayCluster).contains(&c1));
+        world.until("gone", |world| !world.api.names(Kind::RayCluster).contains(&c1));
         let took = world.now.duration_since(scheduled).as_secs();
         assert!((seconds..=seconds + 4).contains(&took), "{delay:?}: {took}");
     };
@@ -61,8 +61,8 @@ fn the_old_cluster_drains_before_it_goes() {
         stale(&mut world);
         world.pass();
     }
-    assert!(world.names(Kind::RayCluster).contains(&c1));
-    world.until("gone", |world| !world.names(Kind::RayCluster).contains(&c1));
+    assert!(world.api.names(Kind::RayCluster).contains(&c1));
+    world.until("gone", |world| !world.api.names(Kind::RayCluster).contains(&c1));
 }
 
 #[test]
@@ -212,8 +212,8 @@ fn edge_1_the_longest_name_is_used_whole() {
     let mut world = service();
     let name = "s".repeat(47);
     world.service.metadata.name = Some(name.clone());
-    world.until("Services", |world| world.names(Kind::Service).len() == 2);
-    assert_eq!(world.names(Kind::Service), [format!("{name}-head-svc"), format!("{name}-serve-svc")]);
+    world.until("Services", |world| world.api.names(Kind::Service).len() == 2);
+    assert_eq!(world.api.names(Kind::Service), [format!("{name}-head-svc"), format!("{name}-serve-svc")]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Edge 28: requests under load. Whatever is upgraded, grown or restarted, each one finds somebody who answers.
 
-use super::world::{World, gradual, group, service};
+use super::world::{World, group, incremental, service};
 use crate::action::Kind;
 use serde_json::json;
 
@@ -16,7 +16,7 @@ fn under_load(world: &mut World, steps: usize) {
 
 #[test]
 fn edge_28_an_upgrade_fails_no_request() {
-    for mut world in [service(), gradual(50, 4, 50)] {
+    for mut world in [service(), incremental(50, 4, 50)] {
         world.until_ready();
         world.until("served", |world| world.requests().0 > 0);
         under_load(&mut world, 5);
@@ -32,7 +32,7 @@ fn edge_28_an_upgrade_fails_no_request() {
         world.deaf.clear();
         under_load(&mut world, 60);
         assert_eq!(world.active(), c2);
-        world.until("clean", |world| !world.names(Kind::RayCluster).contains(&c1));
+        world.until("clean", |world| !world.api.names(Kind::RayCluster).contains(&c1));
         under_load(&mut world, 5);
     }
 }
@@ -51,7 +51,7 @@ fn edge_28_a_burst_grows_the_workers_and_they_go_again() {
     assert_eq!((world.endpoints(), world.clusters(), world.pending()), (6, 1, String::new()));
     scale(&mut world, 1);
     for worker in 2..=5 {
-        world.objects.remove(&super::world::key(Kind::Pod, &format!("{c1}-worker-{worker}")));
+        world.api.objects.remove(&super::world::key(Kind::Pod, &format!("{c1}-worker-{worker}")));
     }
     under_load(&mut world, 10);
     assert_eq!((world.endpoints(), world.active()), (2, c1));

@@ -1,5 +1,5 @@
 mod examples;
-mod gradual;
+mod incremental;
 mod lifecycle;
 mod load;
 mod objects;
@@ -8,4 +8,4 @@ mod rollback;
 mod serve;
 mod spec_changes;
 mod suspend;
-mod world;
+pub(crate) mod world;

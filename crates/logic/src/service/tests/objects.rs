@@ -1,9 +1,12 @@
 //! Services, endpoints, conditions.
 
 use super::world::{group, key, service};
-use crate::action::{Kind, Wake};
-use crate::service::{Observed, plan};
+use crate::action::Kind;
+use crate::plan::Wake;
+use crate::plan::{LookUps, StatusPlan, plan};
+use crate::service::Observed;
 use crate::view::EndpointSliceView;
+use manta_api::RayService;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -49,7 +52,7 @@ fn edge_35_endpoints_are_counted_by_the_users_name() {
         spec["serveService"] = json!({"metadata": {"name": "mine", "namespace": "elsewhere"}, "spec": {"ports": []}});
     });
     world.until_ready();
-    assert_eq!(world.names(Kind::Service), ["mine", "web-head-svc"]);
+    assert_eq!(world.api.names(Kind::Service), ["mine", "web-head-svc"]);
     assert_eq!(world.endpoints(), 2);
 }
 
@@ -64,9 +67,12 @@ fn edge_37_pods_are_counted_once_and_only_when_ready() {
             let slice = json!({"metadata": {"name": "s", "labels": labels}, "endpoints": endpoints});
             Arc::new(serde_json::from_value::<EndpointSliceView>(slice).unwrap())
         });
-        let seen = Observed { slices: slices.collect(), ..world.observed(Default::default()) };
-        let plan = plan(&seen, world.now, &world.config);
-        let status = plan.status.unwrap_or_else(|| world.status());
+        let seen = Observed { slices: slices.collect(), ..world.observed() };
+        let plan = plan::<RayService>(&seen, &LookUps::new(), world.now, &world.config);
+        let status = match plan.status {
+            StatusPlan::Write(status) => status,
+            _ => world.status(),
+        };
         assert_eq!(status.num_serve_endpoints, expect);
     };
     let endpoint = |ready: Value, uid: &str| json!({"conditions": {"ready": ready}, "targetRef": {"uid": uid}});
@@ -116,19 +122,19 @@ fn edge_40_only_news_is_written() {
 fn writes_that_fail_leave_the_status_as_it_is() {
     let mut world = service();
     world.until("reserved", |world| !world.pending().is_empty());
-    world.refuse = Box::new(|step| (step.action.key().kind == Kind::RayCluster).then(|| "quota".to_owned()));
+    world.api.refuse = Box::new(|step| (step.action.key().kind == Kind::RayCluster).then(|| "quota".to_owned()));
     let before = world.status();
     world.steps(3);
     assert_eq!((world.status(), world.clusters()), (before, 0));
     let c1 = world.pending();
     assert_eq!(world.notes("FailedToCreateRayCluster"), [format!("Failed to create the RayCluster ns/{c1}: quota")]);
-    world.refuse = Box::new(|step| (step.action.key().kind == Kind::Service).then(|| "quota".to_owned()));
+    world.api.refuse = Box::new(|step| (step.action.key().kind == Kind::Service).then(|| "quota".to_owned()));
     world.steps(8);
     assert_eq!(world.active(), "", "no promotion without Services");
     assert!(
         world.notes("FailedToCreateService").contains(&"Failed to create the service ns/web-head-svc, quota".into())
     );
-    world.refuse = Box::new(|_| None);
+    world.api.refuse = Box::new(|_| None);
     world.until_ready();
 }
 
@@ -137,7 +143,7 @@ fn services_that_cannot_be_read_keep_leading_to_the_cluster_that_serves() {
     let mut world = service();
     world.until_ready();
     let c1 = world.active();
-    world.unreadable = true;
+    world.api.unreadable = true;
     world.set_version("2.54.0");
     world.until("told", |world| !world.notes("FailedToUpdateService").is_empty());
     let plan = world.pass();
@@ -149,7 +155,7 @@ fn services_that_cannot_be_read_keep_leading_to_the_cluster_that_serves() {
         world.notes("FailedToUpdateService")[0],
         "Failed to update the service ns/web-head-svc, forbidden".to_owned()
     );
-    world.unreadable = false;
+    world.api.unreadable = false;
     world.until("promoted", |world| world.active() != c1 && world.clusters() == 1);
     world.until_ready();
 }
@@ -163,10 +169,10 @@ fn a_cluster_that_a_service_leads_to_stays() {
     world.until("promoted", |world| world.active() != c1);
     // Somebody turns it back, and the operator cannot turn it again.
     world.object(Kind::Service, "web-serve-svc")["spec"]["selector"]["ray.io/cluster"] = json!(c1);
-    world.unreadable = true;
+    world.api.unreadable = true;
     world.steps(200);
     assert_eq!(world.clusters(), 2, "requests still go to the old one");
-    world.unreadable = false;
+    world.api.unreadable = false;
     world.until("gone", |world| world.clusters() == 1);
 }
 
@@ -184,7 +190,7 @@ fn workers_that_are_lost_and_come_back() {
     world.until("lost", |world| world.condition("Ready") == ("False", "ZeroServeEndpoints"));
     world.stuck.remove(&active);
     world.until_ready();
-    assert!(world.objects.contains_key(&key(Kind::Service, "web-serve-svc")));
+    assert!(world.api.objects.contains_key(&key(Kind::Service, "web-serve-svc")));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What holds in every world.
 
-use super::world::{World, gradual, group, service};
+use super::world::{World, group, incremental, service};
 use crate::action::Kind;
 use crate::properties::tries;
 use proptest::prelude::*;
@@ -49,7 +49,7 @@ fn happening() -> impl Strategy<Value = Happening> {
 }
 
 fn happen(world: &mut World, happening: Happening) {
-    let clusters = world.names(Kind::RayCluster);
+    let clusters = world.api.names(Kind::RayCluster);
     let some = |which: u8| clusters.get(usize::from(which)).cloned();
     match happening {
         Happening::Version(version) => world.set_version(&format!("2.5{version}.0")),
@@ -73,8 +73,8 @@ fn happen(world: &mut World, happening: Happening) {
                 world.remove(&super::world::key(Kind::RayCluster, &name));
             }
         }
-        Happening::LoseService => world.objects.retain(|key, _| key.kind != Kind::Service),
-        Happening::LoseRoute => world.objects.retain(|key, _| key.kind != Kind::HttpRoute),
+        Happening::LoseService => world.api.objects.retain(|key, _| key.kind != Kind::Service),
+        Happening::LoseRoute => world.api.objects.retain(|key, _| key.kind != Kind::HttpRoute),
         Happening::Apps(status) => {
             let status = ["RUNNING", "DEPLOYING", "DEPLOY_FAILED"][usize::from(status)];
             world.outcome = status.to_owned();
@@ -95,7 +95,7 @@ fn happen(world: &mut World, happening: Happening) {
         Happening::Silence(silent) => {
             world.silent = if silent { clusters.into_iter().collect() } else { Default::default() };
         }
-        Happening::Unreadable(unreadable) => world.unreadable = unreadable,
+        Happening::Unreadable(unreadable) => world.api.unreadable = unreadable,
         Happening::Restart => world.restart_operator(),
         Happening::Time(seconds) => world.advance(seconds.into()),
         Happening::Steps(steps) => world.steps(steps.into()),
@@ -105,7 +105,7 @@ fn happen(world: &mut World, happening: Happening) {
 /// All is well from now on.
 fn heal(world: &mut World) {
     world.silent.clear();
-    world.unreadable = false;
+    world.api.unreadable = false;
     world.deaf.clear();
     world.stuck.clear();
     world.outcomes.clear();
@@ -116,7 +116,7 @@ fn heal(world: &mut World) {
         // What was given up before is not tried again; something new is.
         spec["rayClusterConfig"]["rayVersion"] = json!("2.59.0");
     });
-    for name in world.names(Kind::RayCluster) {
+    for name in world.api.names(Kind::RayCluster) {
         world.set_apps(&name, "RUNNING");
     }
 }
@@ -128,14 +128,14 @@ proptest! {
     fn every_world_comes_to_serve_from_one_cluster(
         happenings in prop::collection::vec(happening(), 1..14), in_steps: bool,
     ) {
-        let mut world = if in_steps { gradual(50, 4, 50) } else { service() };
+        let mut world = if in_steps { incremental(50, 4, 50) } else { service() };
         for happening in happenings {
             happen(&mut world, happening);
             world.step();
         }
         heal(&mut world);
         world.until("serving from one cluster", |world| {
-            let clusters = world.all(Kind::RayCluster);
+            let clusters = world.api.all(Kind::RayCluster);
             let is_wanted = clusters.len() == 1 && clusters[0]["spec"]["rayVersion"] == "2.59.0";
             let is_kept = world.service.spec.upgrade_strategy.as_ref().is_some_and(|of| of.type_.as_deref() == Some("None"));
             let ready = world.condition("Ready").0 == "True" && world.pending().is_empty();
@@ -143,9 +143,9 @@ proptest! {
         });
         world.steps(5);
         world.steps(5);
-        let before = (world.status_writes, world.writes, world.puts.len());
+        let before = (world.status_writes, world.api.writes, world.puts.len());
         world.steps(5);
-        prop_assert_eq!((world.status_writes, world.writes, world.puts.len()), before, "at rest nothing is written");
+        prop_assert_eq!((world.status_writes, world.api.writes, world.puts.len()), before, "at rest nothing is written");
     }
 
     #[test]
@@ -159,7 +159,7 @@ proptest! {
         ),
         in_steps: bool, endpoints: Option<i32>,
     ) {
-        let mut world = if in_steps { gradual(50, 4, 50) } else { service() };
+        let mut world = if in_steps { incremental(50, 4, 50) } else { service() };
         world.until_ready();
         let mut status = serde_json::to_value(world.status()).unwrap();
         for (place, slot) in ["activeServiceStatus", "pendingServiceStatus"].into_iter().enumerate() {
@@ -180,7 +180,7 @@ proptest! {
             world.advance(2);
             world.play();
             let plan = world.pass();
-            world.poll(plan.dashboard.as_ref());
+            world.poll(plan.poll.as_ref());
         }
     }
 
@@ -189,7 +189,7 @@ proptest! {
         workers in 1i32..5, deaf: bool, late in 0usize..12, in_steps: bool, restart: Option<u8>, turn: Option<u8>,
         third: bool,
     ) {
-        let mut world = if in_steps { gradual(50, 4, 50) } else { service() };
+        let mut world = if in_steps { incremental(50, 4, 50) } else { service() };
         world.edit(|spec| {
             spec["rayClusterConfig"]["workerGroupSpecs"] = json!([group("small", workers)]);
             spec["rayClusterConfig"]["workerGroupSpecs"][0]["minReplicas"] = json!(workers);
@@ -208,7 +208,7 @@ proptest! {
         for step in 0..120 {
             if step == late {
                 world.outcome = "RUNNING".to_owned();
-                for name in world.names(Kind::RayCluster) {
+                for name in world.api.names(Kind::RayCluster) {
                     world.set_apps(&name, "RUNNING");
                 }
             }

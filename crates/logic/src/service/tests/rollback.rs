@@ -1,12 +1,12 @@
-//! Gradual upgrades that turn around.
+//! Incremental upgrades that turn around.
 
-use super::world::{World, gradual};
+use super::world::{World, incremental};
 use crate::action::Kind;
 use serde_json::json;
 
 /// An upgrade from A to B that has come this far.
 fn on_the_way(pending_traffic: i64) -> (World, String, String) {
-    let mut world = gradual(10, 5, 10);
+    let mut world = incremental(10, 5, 10);
     world.until("route", |world| world.weights() == [100] && world.condition("Ready").0 == "True");
     world.steps(2);
     let a = world.active();
@@ -39,7 +39,7 @@ fn edge_65_back_from_everywhere() {
         assert_eq!(world.condition("UpgradeInProgress"), ("False", "NoPendingCluster"));
         assert_eq!(world.shares()[0], (Some(100), Some(100)));
         world.until("one backend", |world| world.weights() == [100]);
-        world.until("clean", |world| world.names(Kind::RayCluster) == [a.clone()]);
+        world.until("clean", |world| world.api.names(Kind::RayCluster) == [a.clone()]);
         assert!(world.capacities(&b).last().is_none_or(|last| *last == 0));
     }
 }
@@ -64,7 +64,7 @@ fn edge_61_and_65_forwards_again() {
     world.step();
     assert_eq!(world.condition("RollbackInProgress"), ("", ""));
     world.until("promoted", |world| world.active() == b && world.pending().is_empty());
-    world.until("clean", |world| !world.names(Kind::RayCluster).contains(&a));
+    world.until("clean", |world| !world.api.names(Kind::RayCluster).contains(&a));
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn an_upgrade_that_runs_out_of_time_goes_back_step_by_step() {
     assert_eq!(world.full_condition("UpgradeStalled"), None);
     world.until("back", |world| world.pending().is_empty());
     assert_eq!((world.active(), world.condition("UpgradeInProgress")), (a.clone(), ("False", "UpgradeGivenUp")));
-    world.until("clean", |world| world.names(Kind::RayCluster) == [a.clone()]);
+    world.until("clean", |world| world.api.names(Kind::RayCluster) == [a.clone()]);
     world.steps(50);
     assert_eq!((world.clusters(), world.weights()), (1, vec![100]));
     world.set_version("2.55.0");

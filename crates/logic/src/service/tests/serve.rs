@@ -14,7 +14,7 @@ fn edge_24_all_applications_must_run() {
     let c1 = world.pending();
     world.apps.get_mut(&c1).unwrap().get_mut("a").unwrap()["status"] = json!("RUNNING");
     world.steps(4);
-    assert_eq!((world.active().as_str(), world.names(Kind::Service).len()), ("", 0));
+    assert_eq!((world.active().as_str(), world.api.names(Kind::Service).len()), ("", 0));
     world.set_apps(&c1, "RUNNING");
     world.until("promoted", |world| world.active() == c1);
 }
@@ -37,7 +37,7 @@ fn edge_27_what_a_head_forgets_is_sent_again() {
     let sent = world.puts.len();
     world.apps.remove(&active);
     let head = format!("{active}-head-0");
-    world.objects.remove(&key(Kind::Pod, &head));
+    world.api.objects.remove(&key(Kind::Pod, &head));
     world.steps(5);
     assert_eq!(world.puts.len(), sent + 1);
     assert_eq!(world.object(Kind::Pod, &head)["metadata"]["labels"][SERVE], "true");
@@ -217,7 +217,7 @@ fn clusters_with_token_are_asked_with_it() {
     });
     world.steps(4);
     let plan = world.step();
-    let watch = &plan.dashboard.unwrap().clusters[0];
+    let watch = &plan.poll.unwrap().clusters[0];
     let c1 = watch.cluster.clone();
     let dashboard = watch.dashboard.clone().unwrap();
     assert_eq!(dashboard.token_secret, Some(c1.clone()), "edge 26");

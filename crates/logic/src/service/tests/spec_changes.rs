@@ -91,7 +91,7 @@ fn edge_15_a_reserved_name_is_used_and_made_from_the_latest_spec() {
     let name = world.pending();
     world.set_version("2.99.0");
     world.step();
-    assert_eq!(world.names(Kind::RayCluster), std::slice::from_ref(&name));
+    assert_eq!(world.api.names(Kind::RayCluster), std::slice::from_ref(&name));
     assert_eq!(world.object(Kind::RayCluster, &name)["spec"]["rayVersion"], "2.99.0");
     assert_eq!((world.active(), world.pending()), (String::new(), name));
 }
@@ -113,10 +113,10 @@ fn edge_16_clusters_of_other_versions_and_added_groups_are_updated_in_place() {
     let cluster = world.object(Kind::RayCluster, &active).clone();
     assert_eq!(cluster["metadata"]["annotations"][NUM_WORKER_GROUPS], "2");
     assert_eq!(world.pending(), "");
-    let (writes, uid) = (world.writes, cluster["metadata"]["uid"].clone());
+    let (writes, uid) = (world.api.writes, cluster["metadata"]["uid"].clone());
     world.steps(3);
     assert_eq!(world.object(Kind::RayCluster, &active)["metadata"]["uid"], uid);
-    assert_eq!(world.writes, writes, "once");
+    assert_eq!(world.api.writes, writes, "once");
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn a_revert_goes_back_to_the_running_cluster() {
         world.step();
         assert_eq!((world.active(), world.pending()), (active.clone(), String::new()), "after {steps} steps");
         assert_eq!(world.condition("UpgradeInProgress"), ("False", "NoPendingCluster"));
-        world.until("clean", |world| world.names(Kind::RayCluster) == [active.clone()]);
+        world.until("clean", |world| world.api.names(Kind::RayCluster) == [active.clone()]);
         let again = world.puts[made..].iter().filter(|(to, _)| *to == active).count();
         assert_eq!((again, world.condition("Ready").0), (0, "True"));
     }
@@ -270,7 +270,7 @@ fn upgrades_that_cannot_finish_say_so_and_end() {
     assert_eq!((world.active(), world.pending()), (active.clone(), String::new()));
     assert_eq!(world.condition("UpgradeInProgress"), ("False", "UpgradeGivenUp"));
     assert_eq!(world.full_condition("UpgradeStalled"), None);
-    world.until("clean", |world| world.names(Kind::RayCluster) == [active.clone()]);
+    world.until("clean", |world| world.api.names(Kind::RayCluster) == [active.clone()]);
     let sent = world.puts.len();
     world.steps(100);
     assert_eq!((world.clusters(), world.puts.len()), (1, sent), "it is not tried again, and the active one is kept");

@@ -1,6 +1,6 @@
 //! Suspending and resuming.
 
-use super::world::{gradual, key, service};
+use super::world::{incremental, key, service};
 use crate::action::Kind;
 use serde_json::json;
 
@@ -23,7 +23,7 @@ fn edge_47_everything_goes_and_comes_back() {
     for type_ in REST {
         assert_eq!(world.condition(type_), ("False", "SuspendComplete"), "{type_}");
     }
-    assert_eq!((world.clusters(), world.names(Kind::Service).len()), (0, 0));
+    assert_eq!((world.clusters(), world.api.names(Kind::Service).len()), (0, 0));
     let status = world.status();
     assert_eq!((world.active(), status.num_serve_endpoints, status.service_status), (String::new(), None, None));
     assert_eq!(world.notes("DeletedRayCluster"), [format!("Deleted the RayCluster ns/{c1} during suspend")]);
@@ -78,21 +78,21 @@ fn edge_49_created_suspended() {
     world.edit(|spec| spec["suspend"] = json!(true));
     world.steps(6);
     assert_eq!(world.condition("Suspended").0, "True");
-    assert!(world.notes("CreatedRayCluster").is_empty() && world.names(Kind::Service).is_empty());
+    assert!(world.notes("CreatedRayCluster").is_empty() && world.api.names(Kind::Service).is_empty());
     world.edit(|spec| spec["suspend"] = json!(false));
     world.until_ready();
 }
 
 #[test]
 fn edge_50_suspended_in_the_middle_of_an_upgrade() {
-    let mut world = gradual(50, 30, 50);
+    let mut world = incremental(50, 30, 50);
     world.until("route", |world| world.weights() == [100]);
     world.set_version("2.54.0");
     world.until("half way", |world| world.weights() == [50, 50]);
     world.edit(|spec| spec["suspend"] = json!(true));
     world.until("suspended", |world| world.condition("Suspended").0 == "True");
     for kind in [Kind::RayCluster, Kind::Service, Kind::Gateway, Kind::HttpRoute] {
-        assert_eq!(world.names(kind), Vec::<String>::new(), "{kind:?}");
+        assert_eq!(world.api.names(kind), Vec::<String>::new(), "{kind:?}");
     }
     assert_eq!(world.notes("DeletedGateway"), ["Deleted the Gateway ns/web-gateway during suspend"]);
     assert_eq!(world.notes("DeletedHTTPRoute"), ["Deleted the HTTPRoute ns/web-httproute during suspend"]);

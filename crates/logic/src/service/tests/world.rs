@@ -3,13 +3,14 @@
 //! A [`World::step`] takes two seconds: clusters get their Pods, endpoints follow labels and readiness, the plan is
 //! carried out and seen at once, and the poller asks once.
 
-use crate::action::{Accept, Action, Event, Failure, Kind, ObjectKey, Outcome, Step, merge};
-use crate::cluster::LookedUp;
+use crate::action::{Kind, ObjectKey};
 use crate::config::Config;
+use crate::dashboard::RayRequest;
+use crate::fake_api::{FakeApi, view};
 use crate::labels::annotation::DELETE_AFTER;
 use crate::labels::{CLUSTER, HEAD, NODE_TYPE, SERVE, WORKER};
-use crate::service::dashboard::{ClusterKnown, Details, Heard, Known, Putting, Watch};
-use crate::service::{Observed, Plan, plan, settle};
+use crate::service::dashboard::{ClusterReply, Details, ServePoll, ServeReply, ServeState};
+use crate::service::{Observed, Plan};
 use crate::view::{EndpointSliceView, PodView, ServiceView, WholeView};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -18,54 +19,46 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub(super) const CONFIG: &str = "applications:\n- name: app\n  import_path: app:deployment\n  route_prefix: /\n";
+pub(crate) const CONFIG: &str = "applications:\n- name: app\n  import_path: app:deployment\n  route_prefix: /\n";
 
-/// Answers what the API server says to a write, if that is no.
-type Refusal = Box<dyn Fn(&Step) -> Option<String>>;
-
-pub(super) struct World {
-    pub(super) service: RayService,
-    pub(super) objects: BTreeMap<ObjectKey, Value>,
-    pub(super) events: Vec<Event>,
-    pub(super) config: Config,
-    pub(super) now: Timestamp,
-    pub(super) refuse: Refusal,
-    /// Whether reading single objects is refused.
-    pub(super) unreadable: bool,
-    pub(super) gateway_api: bool,
+pub(crate) struct World {
+    pub(crate) service: RayService,
+    pub(crate) api: FakeApi,
+    pub(crate) config: Config,
+    pub(crate) now: Timestamp,
+    pub(crate) gateway_api: bool,
     /// What the poller knows; lost when the operator restarts.
-    pub(super) known: Known,
+    pub(crate) known: ServeState,
     /// The applications of each cluster, as Ray tells them.
-    pub(super) apps: BTreeMap<String, BTreeMap<String, Value>>,
+    pub(crate) apps: BTreeMap<String, BTreeMap<String, Value>>,
     /// The status of applications that are submitted to these clusters, or to any other.
-    pub(super) outcome: String,
-    pub(super) outcomes: BTreeMap<String, String>,
+    pub(crate) outcome: String,
+    pub(crate) outcomes: BTreeMap<String, String>,
     /// What Ray was sent: cluster and body.
-    pub(super) puts: Vec<(String, Value)>,
+    pub(crate) puts: Vec<(String, Value)>,
     /// Clusters whose dashboards do not answer.
-    pub(super) silent: BTreeSet<String>,
+    pub(crate) silent: BTreeSet<String>,
     /// What Ray says to submissions, if that is no.
-    pub(super) refused: Option<String>,
+    pub(crate) refused: Option<String>,
     /// Clusters whose proxies do not answer.
-    pub(super) deaf: BTreeSet<String>,
+    pub(crate) deaf: BTreeSet<String>,
     /// Clusters whose Pods never become ready.
-    pub(super) stuck: BTreeSet<String>,
+    pub(crate) stuck: BTreeSet<String>,
     /// Clusters whose heads alone are not ready.
-    pub(super) headless: BTreeSet<String>,
+    pub(crate) headless: BTreeSet<String>,
     /// For how many steps a cluster has been in no slot without a time at which it goes.
     left: BTreeMap<String, usize>,
-    pub(super) status_writes: usize,
-    pub(super) writes: usize,
+    pub(crate) status_writes: usize,
     counter: u64,
 }
 
 /// A RayService with one worker, as the API server stores it.
-pub(super) fn service() -> World {
+pub(crate) fn service() -> World {
     World::new(json!({"rayClusterConfig": cluster_config(), "serveConfigV2": CONFIG}))
 }
 
-/// The same with gradual upgrades.
-pub(super) fn gradual(step: i32, interval: i32, surge: i32) -> World {
+/// The same with incremental upgrades.
+pub(crate) fn incremental(step: i32, interval: i32, surge: i32) -> World {
     let mut config = cluster_config();
     config["enableInTreeAutoscaling"] = json!(true);
     let options = json!({
@@ -86,7 +79,7 @@ fn cluster_config() -> Value {
     })
 }
 
-pub(super) fn group(name: &str, replicas: i32) -> Value {
+pub(crate) fn group(name: &str, replicas: i32) -> Value {
     json!({
         "groupName": name, "replicas": replicas, "minReplicas": 1, "maxReplicas": 10, "numOfHosts": 1, "priority": 0,
         "rayStartParams": {},
@@ -95,23 +88,20 @@ pub(super) fn group(name: &str, replicas: i32) -> Value {
 }
 
 impl World {
-    pub(super) fn new(spec: Value) -> Self {
+    pub(crate) fn new(spec: Value) -> Self {
         Self::named("web", spec)
     }
 
-    pub(super) fn named(name: &str, spec: Value) -> Self {
+    pub(crate) fn named(name: &str, spec: Value) -> Self {
         let uid = format!("u-{name}");
         let metadata = json!({"name": name, "namespace": "ns", "uid": uid, "generation": 1, "resourceVersion": "1"});
         Self {
             service: serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap(),
-            objects: BTreeMap::new(),
-            events: Vec::new(),
+            api: FakeApi::default(),
             config: Config::default(),
             now: "2026-01-01T00:00:00Z".parse().unwrap(),
-            refuse: Box::new(|_| None),
-            unreadable: false,
             gateway_api: true,
-            known: Known::new(),
+            known: ServeState::new(),
             apps: BTreeMap::new(),
             outcome: "RUNNING".to_owned(),
             outcomes: BTreeMap::new(),
@@ -123,13 +113,12 @@ impl World {
             headless: BTreeSet::new(),
             left: BTreeMap::new(),
             status_writes: 0,
-            writes: 0,
             counter: 0,
         }
     }
 
     /// Changes the spec, as a user would.
-    pub(super) fn edit(&mut self, change: impl FnOnce(&mut Value)) {
+    pub(crate) fn edit(&mut self, change: impl FnOnce(&mut Value)) {
         let mut spec = serde_json::to_value(&self.service.spec).unwrap();
         change(&mut spec);
         self.service.spec = serde_json::from_value(spec).unwrap();
@@ -137,35 +126,35 @@ impl World {
     }
 
     /// Asks for another cluster by another version of Ray.
-    pub(super) fn set_version(&mut self, version: &str) {
+    pub(crate) fn set_version(&mut self, version: &str) {
         self.edit(|spec| spec["rayClusterConfig"]["rayVersion"] = json!(version));
     }
 
-    pub(super) fn annotate(&mut self, key: &str, value: &str) {
+    pub(crate) fn annotate(&mut self, key: &str, value: &str) {
         self.service.metadata.annotations.get_or_insert_default().insert(key.into(), value.into());
     }
 
     /// The operator forgets what is not in the API.
-    pub(super) fn restart_operator(&mut self) {
+    pub(crate) fn restart_operator(&mut self) {
         self.known.clear();
     }
 
-    pub(super) fn advance(&mut self, seconds: i64) {
+    pub(crate) fn advance(&mut self, seconds: i64) {
         self.now += SignedDuration::from_secs(seconds);
     }
 
     /// Two seconds, with one pass and one round of the poller.
-    pub(super) fn step(&mut self) -> Plan {
+    pub(crate) fn step(&mut self) -> Plan {
         self.advance(2);
         self.play();
         let plan = self.pass();
-        self.poll(plan.dashboard.as_ref());
+        self.poll(plan.poll.as_ref());
         self.play();
         self.check_invariants();
         plan
     }
 
-    pub(super) fn steps(&mut self, count: usize) {
+    pub(crate) fn steps(&mut self, count: usize) {
         for _ in 0..count {
             self.step();
         }
@@ -173,59 +162,85 @@ impl World {
 
     /// Steps until something holds; panics when it takes too long.
     #[track_caller]
-    pub(super) fn until(&mut self, what: &str, holds: impl Fn(&World) -> bool) {
+    pub(crate) fn until(&mut self, what: &str, holds: impl Fn(&World) -> bool) {
         for _ in 0..600 {
             if holds(self) {
                 return;
             }
             self.step();
         }
-        panic!("never: {what}; {:#?}\n{:#?}", self.service.status, self.objects.keys());
+        panic!("never: {what}; {:#?}\n{:#?}", self.service.status, self.api.objects.keys());
     }
 
     /// Steps until the service serves.
     #[track_caller]
-    pub(super) fn until_ready(&mut self) {
+    pub(crate) fn until_ready(&mut self) {
         self.until("ready", |world| world.condition("Ready") == ("True", "NonZeroServeEndpoints"));
         self.steps(3);
     }
 
-    pub(super) fn pass(&mut self) -> Plan {
-        let mut looked_up = BTreeMap::new();
-        let plan = loop {
-            let seen = self.observed(looked_up.clone());
-            let plan = plan(&seen, self.now, &self.config);
-            if plan.look_up.is_empty() {
-                break plan;
+    fn key(&self) -> ObjectKey {
+        key(Kind::RayService, self.name())
+    }
+
+    /// One pass, as the operator makes it.
+    pub(crate) fn pass(&mut self) -> Plan {
+        let key = self.key();
+        self.api.objects.insert(key.clone(), json!(self.service));
+        let seen = self.observed();
+        let clusters: Vec<ObjectKey> = self
+            .api
+            .names(Kind::RayCluster)
+            .iter()
+            .map(|name| crate::service::tests::world::key(Kind::RayCluster, name))
+            .collect();
+        let mut requests = Vec::new();
+        let refused = self.refused.clone();
+        let silent = self.silent.clone();
+        let ran = self.api.run::<RayService>(&seen, self.now, &self.config, |key, request| {
+            let refusal = refused.clone().or_else(|| silent.contains(&key.name).then(|| "connection refused".into()));
+            let result = refusal.map_or(Ok(()), Err);
+            requests.push((key.name.clone(), request.clone(), result.clone()));
+            result
+        });
+        match self.api.objects.remove(&key) {
+            Some(service) => self.service = view(service),
+            None => self.service.metadata.finalizers = Some(Vec::new()),
+        }
+        for cluster in clusters {
+            if !self.api.objects.contains_key(&cluster) {
+                self.remove(&cluster);
             }
-            for key in &plan.look_up {
-                let found = match self.objects.get(key).cloned().map(Arc::new) {
-                    _ if self.unreadable => LookedUp::Failed("forbidden".to_owned()),
-                    None => LookedUp::Absent,
-                    Some(found) => LookedUp::Found(found),
-                };
-                looked_up.insert(key.clone(), found);
-            }
-        };
-        self.events.extend(plan.events.clone());
-        let outcome = self.carry_out(&plan);
-        if let Some(status) = settle(&plan, &outcome) {
+        }
+        if let Some(status) = ran.status {
             self.service.status = Some(status);
             self.status_writes += 1;
         }
-        plan
+        self.follow(ran.plan.poll.as_ref());
+        for (cluster, request, result) in requests {
+            self.known.entry(cluster.clone()).or_default().record(&request, &result, self.now);
+            if let (RayRequest::ConfigureServe { body, .. }, Ok(())) = (request, result) {
+                self.accept(&cluster, body);
+            }
+        }
+        ran.plan
     }
 
-    pub(super) fn observed(&self, looked_up: BTreeMap<ObjectKey, LookedUp>) -> Observed {
+    /// As the pollers do: what is not polled is not known.
+    fn follow(&mut self, poll: Option<&ServePoll>) {
+        let wanted = poll.map(|poll| poll.clusters.as_slice()).unwrap_or_default();
+        self.known.retain(|name, _| wanted.iter().any(|cluster| cluster.cluster == *name));
+    }
+
+    pub(crate) fn observed(&self) -> Observed {
         let mut seen = Observed {
             service: Arc::new(self.service.clone()),
             gateway_api: self.gateway_api,
             serve: self.known.clone(),
-            looked_up,
-            seed: self.counter,
+            seed: self.api.version(),
             ..Observed::default()
         };
-        for (key, object) in &self.objects {
+        for (key, object) in &self.api.objects {
             let object = object.clone();
             match key.kind {
                 Kind::RayCluster => seen.clusters.push(Arc::new(view::<RayCluster>(object))),
@@ -240,80 +255,12 @@ impl World {
         seen
     }
 
-    fn carry_out(&mut self, plan: &Plan) -> Outcome {
-        let mut outcome = Outcome::default();
-        for stage in &plan.stages {
-            for step in stage {
-                if let Some(error) = (self.refuse)(step) {
-                    if let Some(mut event) = step.failed.clone() {
-                        event.note.push_str(&error);
-                        self.events.push(event);
-                    }
-                    outcome.failure.get_or_insert(Failure { reason: None, error });
-                } else if self.write(step) {
-                    self.events.extend(step.done.clone());
-                }
-            }
-            if outcome.failure.is_some() {
-                break;
-            }
-        }
-        outcome
-    }
-
-    fn write(&mut self, step: &Step) -> bool {
-        self.writes += 1;
-        match &step.action {
-            Action::Create { key, body } => {
-                if self.objects.contains_key(key) {
-                    assert_eq!(step.accept, Accept::AlreadyExists, "{key:?} exists");
-                    return false;
-                }
-                self.counter += 1;
-                let mut body = body.value();
-                body["metadata"]["uid"] = json!(format!("uid-{}", self.counter));
-                body["metadata"]["resourceVersion"] = json!(self.counter.to_string());
-                body["metadata"]["creationTimestamp"] = json!(self.now.to_string());
-                if key.kind == Kind::Service && body["spec"]["clusterIP"].is_null() {
-                    body["spec"]["clusterIP"] = json!(format!("10.0.0.{}", self.counter));
-                }
-                self.objects.insert(key.clone(), body);
-            }
-            Action::Replace { key, body } => {
-                assert!(self.objects.insert(key.clone(), body.value()).is_some(), "{key:?} is absent");
-            }
-            Action::Merge { key, patch } if key.kind == Kind::RayService => {
-                let mut object = json!({"metadata": self.service.metadata, "spec": self.service.spec});
-                merge(&mut object, patch);
-                self.service.metadata = serde_json::from_value(object["metadata"].clone()).unwrap();
-                if patch.get("spec").is_some() {
-                    self.service.spec = serde_json::from_value(object["spec"].clone()).unwrap();
-                    *self.service.metadata.generation.get_or_insert_default() += 1;
-                }
-            }
-            Action::Merge { key, patch } => merge(self.objects.get_mut(key).unwrap(), patch),
-            Action::Delete { key, uid, .. } => {
-                let Some(object) = self.objects.get_mut(key) else {
-                    assert_eq!(step.accept, Accept::NotFound, "{key:?} is absent");
-                    return false;
-                };
-                assert_eq!(object["metadata"]["uid"], json!(uid), "the wrong {key:?}");
-                if object["metadata"].get("finalizers").is_some() {
-                    object["metadata"]["deletionTimestamp"] = json!(self.now.to_string());
-                } else {
-                    self.remove(key);
-                }
-            }
-        }
-        true
-    }
-
     /// Removes an object and, if it is a cluster, what belongs to it.
-    pub(super) fn remove(&mut self, key: &ObjectKey) {
-        self.objects.remove(key);
+    pub(crate) fn remove(&mut self, key: &ObjectKey) {
+        self.api.objects.remove(key);
         if key.kind == Kind::RayCluster {
             let name = key.name.clone();
-            self.objects.retain(|other, object| match other.kind {
+            self.api.objects.retain(|other, object| match other.kind {
                 Kind::Pod => object["metadata"]["labels"][CLUSTER] != json!(name),
                 Kind::Service => object["metadata"]["ownerReferences"][0]["name"] != json!(name),
                 _ => true,
@@ -323,13 +270,13 @@ impl World {
     }
 
     /// What everybody else does: Pods, their readiness, cluster statuses, endpoints, Gateways.
-    pub(super) fn play(&mut self) {
-        for name in self.names(Kind::RayCluster) {
+    pub(crate) fn play(&mut self) {
+        for name in self.api.names(Kind::RayCluster) {
             self.play_cluster(&name);
         }
-        let pods: Vec<PodView> = self.all(Kind::Pod).into_iter().map(view).collect();
-        self.objects.retain(|key, _| key.kind != Kind::EndpointSlice);
-        for service in self.all(Kind::Service) {
+        let pods: Vec<PodView> = self.api.all(Kind::Pod).into_iter().map(view).collect();
+        self.api.objects.retain(|key, _| key.kind != Kind::EndpointSlice);
+        for service in self.api.all(Kind::Service) {
             let service: ServiceView = view(service);
             let selects = |pod: &&PodView| {
                 let selector = &service.spec.selector;
@@ -343,12 +290,12 @@ impl World {
                 "metadata": {"name": name, "namespace": "ns", "labels": {"kubernetes.io/service-name": name}},
                 "endpoints": endpoints.collect::<Value>(),
             });
-            self.objects.insert(key(Kind::EndpointSlice, name), slice);
+            self.api.objects.insert(key(Kind::EndpointSlice, name), slice);
         }
         for (kind, status) in
             [(Kind::Gateway, gateway_status()), (Kind::HttpRoute, route_status(&format!("{}-gateway", self.name())))]
         {
-            for name in self.names(kind) {
+            for name in self.api.names(kind) {
                 self.object(kind, &name)["status"] = status.clone();
             }
         }
@@ -365,7 +312,7 @@ impl World {
         for number in 0..=workers {
             let (node_type, serve) = if number == 0 { (HEAD, "false") } else { (WORKER, "true") };
             let pod = key(Kind::Pod, &format!("{name}-{node_type}-{number}"));
-            if self.objects.contains_key(&pod) {
+            if self.api.objects.contains_key(&pod) {
                 continue;
             }
             self.counter += 1;
@@ -373,9 +320,9 @@ impl World {
             let metadata = json!({
                 "name": pod.name, "namespace": "ns", "uid": format!("pod-{}", self.counter), "labels": labels,
             });
-            self.objects.insert(pod, json!({"metadata": metadata, "spec": {"containers": []}}));
+            self.api.objects.insert(pod, json!({"metadata": metadata, "spec": {"containers": []}}));
         }
-        for pod in self.names(Kind::Pod) {
+        for pod in self.api.names(Kind::Pod) {
             let object = self.object(Kind::Pod, &pod);
             if object["metadata"]["labels"][CLUSTER] == json!(name) {
                 let is_head = object["metadata"]["labels"][NODE_TYPE] == json!(HEAD);
@@ -396,70 +343,45 @@ impl World {
         });
     }
 
-    /// One round of the poller.
-    pub(super) fn poll(&mut self, watch: Option<&Watch>) {
-        let wanted = watch.map(|watch| watch.clusters.as_slice()).unwrap_or_default();
-        self.known.retain(|name, _| wanted.iter().any(|cluster| cluster.cluster == *name));
-        for cluster in wanted {
+    /// One round of the poller. Returns whether anything changed.
+    pub(crate) fn poll(&mut self, poll: Option<&ServePoll>) -> bool {
+        let mut changed = false;
+        for cluster in poll.map(|poll| poll.clusters.as_slice()).unwrap_or_default() {
             let name = &cluster.cluster;
-            let mut known = self.known.remove(name).unwrap_or_default();
-            known.proxy = cluster.proxy.as_ref().map(|proxy| {
+            let proxy = cluster.proxy.as_ref().map(|proxy| {
                 let healthy = self.apps.get(name).is_some_and(|apps| !apps.is_empty()) && !self.deaf.contains(name);
                 (proxy.uid.clone(), healthy)
             });
-            if cluster.dashboard.is_none() {
-                known.lose_head();
-            } else {
-                self.hear(name, &mut known);
-                if let Some(put) = cluster.put.as_ref().filter(|put| put.is_due(&known) && known.details().is_some()) {
-                    let before = known.submitted.as_ref();
-                    let only_capacity = before.is_some_and(|before| before.text == put.config.text)
-                        && before.is_some_and(|before| before.capacity != put.config.capacity);
-                    let result = match (&put.body, &self.refused) {
-                        (Err(error), _) => Err(error.clone()),
-                        (_, Some(error)) => Err(error.clone()),
-                        (Ok(body), None) => {
-                            self.accept(name, body.clone());
-                            known.submitted = Some(put.config.clone());
-                            Ok(())
-                        }
-                    };
-                    known.put = Some(Putting { at: self.now, only_capacity, result });
-                    self.hear(name, &mut known);
-                }
-            }
-            self.known.insert(name.clone(), known);
+            let serve = cluster.dashboard.as_ref().map(|_| ServeReply { at: self.now, answer: self.details(name) });
+            changed |= self.known.entry(name.clone()).or_default().observe(ClusterReply { serve, proxy });
         }
+        changed
     }
 
-    fn hear(&self, name: &str, known: &mut ClusterKnown) {
+    fn details(&self, name: &str) -> Result<Details, String> {
         let apps = self.apps.get(name).cloned().unwrap_or_default();
-        let answer = match self.silent.contains(name) {
+        match self.silent.contains(name) {
             true => Err("connection refused".to_owned()),
-            false => Ok(serde_json::from_value::<Details>(json!({"applications": apps})).unwrap()),
-        };
-        let running = answer.as_ref().is_ok_and(Details::is_running);
-        known.running_since = running.then(|| known.running_since.unwrap_or(self.now));
-        known.heard = Some(Heard { at: self.now, answer });
+            false => Ok(view(json!({"applications": apps}))),
+        }
     }
 
     /// Ray takes a configuration: applications that it does not know begin to deploy.
     fn accept(&mut self, name: &str, body: Value) {
         let outcome = self.outcomes.get(name).unwrap_or(&self.outcome);
         let apps = body["applications"].as_array().cloned().unwrap_or_default();
-        let told = apps.into_iter().map(|app| {
+        let running = apps.into_iter().map(|app| {
             (
                 app["name"].as_str().unwrap_or_default().to_owned(),
                 json!({"status": outcome, "deployed_app_config": app}),
             )
         });
-        let told = told.collect();
-        self.apps.insert(name.to_owned(), told);
+        self.apps.insert(name.to_owned(), running.collect());
         self.puts.push((name.to_owned(), body));
     }
 
     /// Sets the status of all applications of a cluster.
-    pub(super) fn set_apps(&mut self, cluster: &str, status: &str) {
+    pub(crate) fn set_apps(&mut self, cluster: &str, status: &str) {
         for app in self.apps.get_mut(cluster).into_iter().flatten() {
             app.1["status"] = json!(status);
         }
@@ -483,6 +405,7 @@ impl World {
     /// At most two clusters are in use; all others have a time at which they go.
     fn check_clusters(&mut self, slots: &[Option<String>; 2]) {
         let left: Vec<String> = self
+            .api
             .all(Kind::RayCluster)
             .iter()
             .filter(|cluster| cluster["metadata"]["deletionTimestamp"].is_null())
@@ -499,17 +422,17 @@ impl World {
     }
 
     /// Sends a request to everybody who may get one: how many answer, and who does not.
-    pub(super) fn requests(&self) -> (usize, Vec<String>) {
+    pub(crate) fn requests(&self) -> (usize, Vec<String>) {
         let mut services = vec![format!("{}-serve-svc", self.name())];
-        if let Some(route) = self.objects.get(&key(Kind::HttpRoute, &format!("{}-httproute", self.name()))) {
+        if let Some(route) = self.api.objects.get(&key(Kind::HttpRoute, &format!("{}-httproute", self.name()))) {
             let backends = route["spec"]["rules"][0]["backendRefs"].as_array().cloned().unwrap_or_default();
             let used = backends.iter().filter(|backend| backend["weight"] != 0);
             services = used.map(|backend| backend["name"].as_str().unwrap_or_default().to_owned()).collect();
         }
-        let slices = services.iter().filter_map(|name| self.objects.get(&key(Kind::EndpointSlice, name)));
+        let slices = services.iter().filter_map(|name| self.api.objects.get(&key(Kind::EndpointSlice, name)));
         let endpoints = slices.flat_map(|slice| slice["endpoints"].as_array().cloned().unwrap_or_default());
         let ready = endpoints.filter(|endpoint| endpoint["conditions"]["ready"] == true);
-        let pods = self.all(Kind::Pod);
+        let pods = self.api.all(Kind::Pod);
         let (mut answered, mut failed) = (0, Vec::new());
         for endpoint in ready {
             let uid = &endpoint["targetRef"]["uid"];
@@ -530,42 +453,34 @@ impl World {
         running && !deaf && self.capacities(cluster).last() != Some(&0)
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.service.metadata.name.as_deref().unwrap_or_default()
     }
 
-    pub(super) fn object(&mut self, kind: Kind, name: &str) -> &mut Value {
-        self.objects.get_mut(&key(kind, name)).unwrap_or_else(|| panic!("no {kind:?} {name}"))
+    pub(crate) fn object(&mut self, kind: Kind, name: &str) -> &mut Value {
+        self.api.objects.get_mut(&key(kind, name)).unwrap_or_else(|| panic!("no {kind:?} {name}"))
     }
 
-    pub(super) fn all(&self, kind: Kind) -> Vec<Value> {
-        self.objects.iter().filter(|(key, _)| key.kind == kind).map(|(_, object)| object.clone()).collect()
+    pub(crate) fn clusters(&self) -> usize {
+        self.api.names(Kind::RayCluster).len()
     }
 
-    pub(super) fn names(&self, kind: Kind) -> Vec<String> {
-        self.objects.keys().filter(|key| key.kind == kind).map(|key| key.name.clone()).collect()
-    }
-
-    pub(super) fn clusters(&self) -> usize {
-        self.names(Kind::RayCluster).len()
-    }
-
-    pub(super) fn status(&self) -> RayServiceStatus {
+    pub(crate) fn status(&self) -> RayServiceStatus {
         self.service.status.clone().unwrap_or_default()
     }
 
-    pub(super) fn active(&self) -> String {
+    pub(crate) fn active(&self) -> String {
         let slot = self.status().active_service_status.unwrap_or_default();
         slot.ray_cluster_name.unwrap_or_default()
     }
 
-    pub(super) fn pending(&self) -> String {
+    pub(crate) fn pending(&self) -> String {
         let slot = self.status().pending_service_status.unwrap_or_default();
         slot.ray_cluster_name.unwrap_or_default()
     }
 
     /// Capacity and traffic of the active and of the pending cluster.
-    pub(super) fn shares(&self) -> [(Option<i32>, Option<i32>); 2] {
+    pub(crate) fn shares(&self) -> [(Option<i32>, Option<i32>); 2] {
         let status = self.status();
         [status.active_service_status, status.pending_service_status].map(|slot| {
             let slot = slot.unwrap_or_default();
@@ -574,55 +489,55 @@ impl World {
     }
 
     /// The weights in the route.
-    pub(super) fn weights(&self) -> Vec<i64> {
-        let Some(route) = self.objects.get(&key(Kind::HttpRoute, &format!("{}-httproute", self.name()))) else {
+    pub(crate) fn weights(&self) -> Vec<i64> {
+        let Some(route) = self.api.objects.get(&key(Kind::HttpRoute, &format!("{}-httproute", self.name()))) else {
             return Vec::new();
         };
         let backends = route["spec"]["rules"][0]["backendRefs"].as_array().cloned().unwrap_or_default();
         backends.iter().map(|backend| backend["weight"].as_i64().unwrap_or(1)).collect()
     }
 
-    pub(super) fn endpoints(&self) -> i32 {
+    pub(crate) fn endpoints(&self) -> i32 {
         self.status().num_serve_endpoints.unwrap_or(0)
     }
 
-    pub(super) fn full_condition(&self, type_: &str) -> Option<Condition> {
+    pub(crate) fn full_condition(&self, type_: &str) -> Option<Condition> {
         self.status().conditions.unwrap_or_default().into_iter().find(|condition| condition.type_ == type_)
     }
 
     /// Status and reason of a condition.
-    pub(super) fn condition(&self, type_: &str) -> (&str, &str) {
+    pub(crate) fn condition(&self, type_: &str) -> (&str, &str) {
         let list = self.service.status.as_ref().and_then(|status| status.conditions.as_ref());
         let condition = list.into_iter().flatten().find(|condition| condition.type_ == type_);
         condition.map_or(("", ""), |condition| (condition.status.as_str(), condition.reason.as_str()))
     }
 
     /// Notes of the events with this reason, without repetitions.
-    pub(super) fn notes(&self, reason: &str) -> Vec<String> {
+    pub(crate) fn notes(&self, reason: &str) -> Vec<String> {
         let mut notes: Vec<String> =
-            self.events.iter().filter(|event| event.reason == reason).map(|event| event.note.clone()).collect();
+            self.api.events.iter().filter(|event| event.reason == reason).map(|event| event.note.clone()).collect();
         notes.dedup();
         notes
     }
 
     /// The cluster that a Service leads to.
-    pub(super) fn leads_to(&self, service: &str) -> String {
-        let found = self.objects.get(&key(Kind::Service, service));
+    pub(crate) fn leads_to(&self, service: &str) -> String {
+        let found = self.api.objects.get(&key(Kind::Service, service));
         found.and_then(|service| service["spec"]["selector"][CLUSTER].as_str()).unwrap_or_default().to_owned()
     }
 
     /// The capacities that a cluster was sent, in order.
-    pub(super) fn capacities(&self, cluster: &str) -> Vec<i64> {
+    pub(crate) fn capacities(&self, cluster: &str) -> Vec<i64> {
         let sent = self.puts.iter().filter(|(to, _)| to == cluster);
         sent.filter_map(|(_, body)| body["target_capacity"].as_i64()).collect()
     }
 
-    pub(super) fn delete_service(&mut self) {
+    pub(crate) fn delete_service(&mut self) {
         self.service.metadata.deletion_timestamp = Some(Time(self.now));
     }
 }
 
-pub(super) fn key(kind: Kind, name: &str) -> ObjectKey {
+pub(crate) fn key(kind: Kind, name: &str) -> ObjectKey {
     ObjectKey::new(kind, "ns", name)
 }
 
@@ -633,8 +548,4 @@ fn gateway_status() -> Value {
 fn route_status(gateway: &str) -> Value {
     let conditions = json!([{"type": "Accepted", "status": "True"}, {"type": "ResolvedRefs", "status": "True"}]);
     json!({"parents": [{"parentRef": {"name": gateway}, "conditions": conditions}]})
-}
-
-fn view<V: serde::de::DeserializeOwned>(object: Value) -> V {
-    serde_json::from_value(object).unwrap()
 }

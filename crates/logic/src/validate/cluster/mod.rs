@@ -63,6 +63,12 @@ impl<'a> ValidCluster<'a> {
         Ok(())
     }
 
+    /// Returns a cluster whose spec need not be valid, for the clean-up after it: all that needs is a head container.
+    pub fn for_cleanup(cluster: &'a RayCluster) -> Option<Self> {
+        let head = cluster.spec.head_group_spec.template.spec.as_ref()?;
+        (!head.containers.is_empty()).then_some(Self { cluster })
+    }
+
     /// The warning about worker Pods that restart under the feet of the first autoscaler.
     pub fn restart_policy_warning(&self) -> Option<Event> {
         let spec = &self.cluster.spec;

@@ -74,7 +74,7 @@ async fn a_job_from_submission_to_deletion() {
 }
 
 #[tokio::test]
-async fn edge_57_what_is_no_job_info_is_an_error() {
+async fn replies_that_are_no_job_info_are_errors() {
     let (dashboard, client, endpoint) = dashboard().await;
     dashboard.set_job("train", &json!({"status": "RUNNING"}));
     let wrong = [
@@ -107,7 +107,7 @@ async fn submissions_that_are_refused_say_why() {
 }
 
 #[tokio::test]
-async fn edge_58_stopping() {
+async fn a_job_that_has_ended_counts_as_stopped() {
     let (dashboard, client, endpoint) = dashboard().await;
     stop(&client, &endpoint, "unknown").await.unwrap();
     dashboard.set_mode(Mode::RefusesWrites(200, "{\"stopped\": false}".to_owned()));

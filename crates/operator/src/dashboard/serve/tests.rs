@@ -3,11 +3,11 @@
 use super::*;
 use crate::dashboard::client::Route;
 use crate::dashboard::jobs::tests::{client, endpoint};
-use manta_logic::service::dashboard::{Config, Proxy};
+use manta_logic::service::dashboard::Proxy;
 use manta_testkit::{DashboardMode as Mode, FakeDashboard};
 use serde_json::json;
 
-fn watch(dashboard: &FakeDashboard, put: Option<Put>) -> Watch {
+fn poll(dashboard: &FakeDashboard) -> ServePoll {
     let address = dashboard.address();
     let proxy = Proxy {
         namespace: "ns".into(),
@@ -16,24 +16,19 @@ fn watch(dashboard: &FakeDashboard, put: Option<Put>) -> Watch {
         ip: address.ip().to_string(),
         port: address.port().into(),
     };
-    let cluster = ClusterWatch { cluster: "c1".into(), dashboard: Some(endpoint(dashboard)), put, proxy: Some(proxy) };
-    Watch { clusters: vec![cluster] }
+    let cluster = ClusterPoll { cluster: "c1".into(), dashboard: Some(endpoint(dashboard)), proxy: Some(proxy) };
+    ServePoll { clusters: vec![cluster] }
 }
 
-fn put(text: &str, capacity: Option<i32>) -> Put {
-    let body = json!({"applications": [{"name": text}], "target_capacity": capacity});
-    Put { config: Config { text: text.into(), capacity }, body: Ok(body), again_when_lost: true }
-}
-
-/// One round, from what is known so far.
-async fn round(watch: &Watch, known: &mut Known) -> (bool, bool) {
-    let round = watch.ask(&client(Route::Direct), known.clone()).await;
-    *known = round.known;
-    (round.reached, round.news)
+/// One round, from what is known so far: whether the dashboard replied, and whether anything changed.
+async fn round(poll: &ServePoll, state: &mut ServeState) -> (bool, bool) {
+    let reply = poll.ask(&client(Route::Direct)).await;
+    let round = poll.observe(state, reply);
+    (round.reached, round.changed)
 }
 
 #[tokio::test]
-async fn edge_25_what_cannot_be_read() {
+async fn replies_that_cannot_be_read_say_why() {
     let dashboard = FakeDashboard::start().await.unwrap();
     let (client, endpoint) = (client(Route::Direct), endpoint(&dashboard));
     let check = async |status: u16, body: &str, expect: &str| {
@@ -52,7 +47,7 @@ async fn edge_25_what_cannot_be_read() {
     let asked = dashboard.asked();
     assert!(asked.iter().all(|asked| asked.path.contains("api_type=declarative")), "{asked:?}");
 
-    let nowhere = manta_logic::job::dashboard::DashboardEndpoint { address: "://x".to_owned(), ..endpoint.clone() };
+    let nowhere = manta_logic::dashboard::DashboardEndpoint { address: "://x".to_owned(), ..endpoint.clone() };
     let error = details(&client, &nowhere).await.unwrap_err().to_string();
     assert!(error.starts_with("failed to get serve details: failed to parse dashboard URL: "), "{error}");
     dashboard.set_mode(Mode::Slow(std::time::Duration::from_secs(60)));
@@ -62,7 +57,7 @@ async fn edge_25_what_cannot_be_read() {
 }
 
 #[tokio::test]
-async fn edge_26_tokens_go_along() {
+async fn requests_carry_the_token() {
     let dashboard = FakeDashboard::start().await.unwrap();
     dashboard.require_token("secret");
     let endpoint = endpoint(&dashboard);
@@ -78,66 +73,37 @@ async fn edge_26_tokens_go_along() {
 }
 
 #[tokio::test]
-async fn a_configuration_is_submitted_once_and_again_when_it_is_lost() {
-    let dashboard = FakeDashboard::start().await.unwrap();
-    let mut known = Known::new();
-    let wanted = watch(&dashboard, Some(put("a", None)));
-    assert_eq!(round(&wanted, &mut known).await, (true, true));
-    let cluster = &known["c1"];
-    assert_eq!(cluster.submitted, Some(Config { text: "a".into(), capacity: None }));
-    assert_eq!(cluster.details().unwrap().applications.len(), 1, "what counts is the answer after it");
-    assert_eq!(cluster.put.as_ref().map(|put| (put.only_capacity, put.result.is_ok())), Some((false, true)));
-    assert_eq!(cluster.proxy, Some(("u".into(), true)));
-    assert_eq!(round(&wanted, &mut known).await, (true, false));
-    assert_eq!(dashboard.writes().len(), 1);
-
-    let wanted = watch(&dashboard, Some(put("a", Some(50))));
-    round(&wanted, &mut known).await;
-    assert!(known["c1"].put.as_ref().is_some_and(|put| put.only_capacity));
-    assert_eq!(dashboard.serve_config().unwrap()["target_capacity"], 50);
-
-    let empty = json!({"applications": []});
-    submit(&client(Route::Direct), &endpoint(&dashboard), &empty).await.unwrap();
-    round(&wanted, &mut known).await;
-    assert_eq!(dashboard.serve_config().unwrap()["applications"][0]["name"], "a");
-    assert!(known["c1"].put.as_ref().is_some_and(|put| !put.only_capacity));
-}
-
-#[tokio::test]
-async fn refusals_and_silence_are_known() {
+async fn applications_proxies_and_silence_are_observed() {
     let mut dashboard = FakeDashboard::start().await.unwrap();
-    let bad = Put { body: Err("no YAML".into()), ..put("a", None) };
-    let wanted = watch(&dashboard, Some(bad));
-    let mut known = Known::new();
-    assert_eq!(round(&wanted, &mut known).await, (true, true));
-    assert_eq!(known["c1"].put.as_ref().unwrap().result, Err("no YAML".into()));
-    assert_eq!(round(&wanted, &mut known).await, (true, false), "told once");
+    let (poll, mut state) = (poll(&dashboard), ServeState::new());
+    let config = json!({"applications": [{"name": "a"}], "target_capacity": 50});
+    submit(&client(Route::Direct), &endpoint(&dashboard), &config).await.unwrap();
+    assert_eq!(round(&poll, &mut state).await, (true, true));
+    assert_eq!(state["c1"].details().unwrap().applications.len(), 1);
+    assert_eq!(state["c1"].proxy, Some(("u".into(), true)));
+    assert_eq!(round(&poll, &mut state).await, (true, false), "nothing has changed");
 
     dashboard.set_proxy_healthy(false);
-    round(&wanted, &mut known).await;
-    assert_eq!(known["c1"].proxy, Some(("u".into(), false)));
+    assert_eq!(round(&poll, &mut state).await, (true, true));
+    assert_eq!(state["c1"].proxy, Some(("u".into(), false)));
 
     dashboard.set_mode(Mode::Answers(500, "out of order".into()));
     let error = submit(&client(Route::Direct), &endpoint(&dashboard), &json!({})).await.unwrap_err();
     assert_eq!(error.to_string(), "UpdateDeployments fail: 500 Internal Server Error out of order");
-
-    let wanted_again = watch(&dashboard, Some(put("a", None)));
-    dashboard.set_mode(Mode::Answers(200, "{}".into()));
-    assert!(round(&wanted_again, &mut known).await.1, "submitted, and lost at once");
-    assert_eq!(round(&wanted_again, &mut known).await, (true, false), "trying again is no news");
+    assert_eq!(dashboard.serve_config().unwrap()["target_capacity"], 50, "nothing was lost");
 
     dashboard.kill().await;
-    assert_eq!(round(&wanted, &mut known).await, (false, true));
-    let heard = known["c1"].heard.as_ref().unwrap().answer.as_ref().unwrap_err();
-    assert!(heard.starts_with("failed to get Serve application statuses from the dashboard."), "{heard}");
+    assert_eq!(round(&poll, &mut state).await, (false, true));
+    let error = state["c1"].last_reply.as_ref().unwrap().answer.as_ref().unwrap_err();
+    assert!(error.starts_with("failed to get Serve application statuses from the dashboard."), "{error}");
 }
 
 #[tokio::test]
-async fn clusters_that_are_followed_no_more_are_forgotten() {
+async fn clusters_that_are_not_polled_any_more_are_forgotten() {
     let dashboard = FakeDashboard::start().await.unwrap();
-    let mut known = Known::new();
-    round(&watch(&dashboard, None), &mut known).await;
-    assert!(known.contains_key("c1"));
-    round(&Watch::default(), &mut known).await;
-    assert!(known.is_empty());
+    let mut state = ServeState::new();
+    round(&poll(&dashboard), &mut state).await;
+    assert!(state.contains_key("c1"));
+    round(&ServePoll::default(), &mut state).await;
+    assert!(state.is_empty());
 }

@@ -1,12 +1,15 @@
-//! Whether the submitter has finished, and whether it failed.
+//! The submitter: the Kubernetes Job that runs `ray job submit`, or the sidecar that does, and how it ended.
 
+use super::Planner;
 use super::mode::Mode;
 use super::observed::Observed;
-use super::phase::{Ended, reason};
+use super::phase::{Attempt, Ended, reason};
 use super::status::End;
-use crate::build::submitter::{BACKOFF_LIMIT, CONTAINER};
+use crate::action::{Accept, Event, Kind, Step};
+use crate::build::submitter::{BACKOFF_LIMIT, CONTAINER, Submitter};
 use crate::view::{ContainerStatusView, JobView, PodView};
 use jiff::Timestamp;
+use manta_api::RayCluster;
 
 /// What is known about the submitter.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,19 +38,19 @@ impl SubmitterState {
         }
     }
 
-    /// Whether a Ray job that has ended has nobody to wait for.
+    /// Returns whether a Ray job that has ended waits for no submitter.
     pub(super) fn is_over(&self, mode: Mode) -> bool {
         !mode.has_submitter() || self.finished.is_some() || self.failure.is_some() || self.gone
     }
 }
 
-/// Whether the sidecar has ended, well or not.
+/// Returns whether the sidecar has ended, well or not.
 pub(super) fn sidecar_ended(seen: &Observed) -> bool {
     let status = head_pod(seen).and_then(sidecar);
     status.is_some_and(|status| status.state.terminated.is_some())
 }
 
-/// The end that a failed submitter means: the job's own failure, if Ray has told of one.
+/// Returns how the RayJob ends with a failed submitter: with the job's own failure, if Ray reported one.
 pub(super) fn end_of(failure: &End, ended: Option<Ended>) -> End {
     match ended {
         Some(Ended::Failed) => End::failed(reason::APP_FAILED),
@@ -96,7 +99,7 @@ fn of_sidecar(pod: &PodView, restarts: bool) -> SubmitterState {
     }
 }
 
-/// The head Pod; of several the one that is not on its way out.
+/// Returns the head Pod; of several the one that is not terminating.
 fn head_pod(seen: &Observed) -> Option<&PodView> {
     let alive = |pod: &&PodView| !pod.is_terminating();
     seen.head_pods.iter().find(alive).or(seen.head_pods.first())
@@ -104,4 +107,58 @@ fn head_pod(seen: &Observed) -> Option<&PodView> {
 
 fn sidecar(pod: &PodView) -> Option<&ContainerStatusView> {
     pod.status.container_statuses.iter().find(|status| status.name == CONTAINER)
+}
+
+/// Creates the submitter Job. Returns whether it can be built.
+pub(super) fn create(
+    planner: &mut Planner<'_>,
+    ray_cluster: &RayCluster,
+    attempt: &Attempt,
+    url: &str,
+    accept: Accept,
+) -> bool {
+    let seen = planner.seen;
+    let path = seen.path(seen.name());
+    let failed = |error: &str| format!("Failed to create new Kubernetes Job {path}: {error}");
+    let built = Submitter {
+        job: &seen.job,
+        mode: Mode::K8sJob,
+        cluster: ray_cluster,
+        job_id: &attempt.job_id,
+        dashboard_url: url,
+        config: planner.config,
+    }
+    .job();
+    match built {
+        Ok(job) => planner.then(
+            Step::create(seen.key(Kind::Job, seen.name()), &job, "the job must be handed to Ray")
+                .on_success("CreatedRayJobSubmitter", format!("Created Kubernetes Job {path}"))
+                .on_failure("FailedToCreateRayJobSubmitter", failed(""))
+                .accept(accept),
+        ),
+        Err(error) => {
+            let note = failed(&error.to_string());
+            planner.event(Event::warning("FailedToCreateRayJobSubmitter", "Create", note));
+            planner.back_off();
+            return false;
+        }
+    }
+    true
+}
+
+/// Deletes the submitter Job. Returns whether there is none any more.
+pub(super) fn delete(planner: &mut Planner<'_>) -> bool {
+    let Some(submitter) = planner.seen.own_submitter() else { return true };
+    let meta = &submitter.metadata;
+    if meta.deletion_timestamp.is_some() {
+        return false;
+    }
+    let path = planner.seen.path(&meta.name);
+    let why = "the job does not need its submitter any more";
+    planner.then(
+        Step::delete(planner.seen.key(Kind::Job, &meta.name), &meta.uid, why)
+            .on_success("DeletedRayJobSubmitter", format!("Deleted submitter K8s Job {path}"))
+            .on_failure("FailedToDeleteRayJobSubmitter", format!("Failed to delete submitter K8s Job {path}: ")),
+    );
+    false
 }

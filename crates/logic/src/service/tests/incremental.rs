@@ -1,12 +1,12 @@
-//! Gradual upgrades, step by step.
+//! Incremental upgrades, step by step.
 
-use super::world::{World, gradual, key, service};
+use super::world::{World, incremental, key, service};
 use crate::action::Kind;
 use serde_json::{Value, json};
 
-/// A gradual service that serves, with its route.
+/// A incremental service that serves, with its route.
 fn steady(step: i32, interval: i32, surge: i32) -> World {
-    let mut world = gradual(step, interval, surge);
+    let mut world = incremental(step, interval, surge);
     world.until("route", |world| world.weights() == [100] && world.condition("Ready").0 == "True");
     world.steps(2);
     world
@@ -137,7 +137,7 @@ fn edge_54_and_57_traffic_waits_for_applications_proxies_and_gateways() {
 
 #[test]
 fn a_service_without_the_gateway_api_says_so_and_starts() {
-    let mut world = gradual(10, 30, 10);
+    let mut world = incremental(10, 30, 10);
     world.gateway_api = false;
     world.until_ready();
     let notes = world.notes("FailedToCreateGateway");
@@ -157,7 +157,7 @@ fn a_service_without_the_gateway_api_says_so_and_starts() {
     world.advance(3000);
     world.until("given up", |world| world.pending().is_empty());
     assert_eq!(world.condition("UpgradeInProgress"), ("False", "UpgradeGivenUp"));
-    world.until("clean", |world| world.names(Kind::RayCluster) == [c1.clone()]);
+    world.until("clean", |world| world.api.names(Kind::RayCluster) == [c1.clone()]);
 }
 
 #[test]
@@ -178,11 +178,11 @@ fn edge_53_a_gateway_is_kept_as_it_should_be() {
 
 #[test]
 fn edge_52_without_the_gate_the_strategy_does_nothing() {
-    let mut world = gradual(10, 30, 10);
+    let mut world = incremental(10, 30, 10);
     world.config.gates.ray_service_incremental_upgrade = false;
     world.until_ready();
-    assert!(world.names(Kind::Gateway).is_empty());
-    assert_eq!(world.names(Kind::Service), ["web-head-svc", "web-serve-svc"]);
+    assert!(world.api.names(Kind::Gateway).is_empty());
+    assert_eq!(world.api.names(Kind::Service), ["web-head-svc", "web-serve-svc"]);
     let c1 = world.active();
     world.set_version("2.54.0");
     world.steps(5);
@@ -257,7 +257,7 @@ fn the_only_cluster_lost_is_replaced_with_all_of_its_workers() {
 }
 
 #[test]
-fn switching_to_gradual_upgrades_and_back_keeps_serving() {
+fn switching_to_incremental_upgrades_and_back_keeps_serving() {
     let mut world = service();
     world.edit(|spec| spec["rayClusterConfig"]["enableInTreeAutoscaling"] = json!(true));
     world.until_ready();

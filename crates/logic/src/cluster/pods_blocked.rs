@@ -1,19 +1,16 @@
-//! Why a cluster is not running, in one line.
+//! The condition `RayClusterPodsBlocked`: which Pods cannot start, and why.
 //!
 //! KubeRay leaves users to search Pods and events (#4178, #4272). Here a condition names the Pods
 //! that cannot start and the reason that the scheduler or the kubelet gave. It is gone as soon as
-//! they can. Pods that the API server refuses to make are told by `ReplicaFailure`.
+//! they can. Pods that the API server refuses show in `ReplicaFailure`.
 
 use super::observed::Observed;
 use crate::view::{ContainerStatusView, PodView};
 
-/// True while Pods cannot start; absent otherwise.
-pub(super) const CONDITION: &str = "RayClusterPodsBlocked";
-
 /// How many Pods the message names.
 const NAMED: usize = 3;
 
-/// Reason and message, if something keeps Pods from starting.
+/// Returns reason and message, if something keeps Pods from starting.
 pub(super) fn explain(seen: &Observed) -> Option<(String, String)> {
     let blocked: Vec<(&PodView, &str, String)> = seen
         .pods
@@ -23,8 +20,8 @@ pub(super) fn explain(seen: &Observed) -> Option<(String, String)> {
         .collect();
     let (_, reason, _) = blocked.first()?;
     let mut message = format!("{} of {} Pods cannot start: ", blocked.len(), seen.pods.len());
-    for (place, (pod, reason, text)) in blocked.iter().take(NAMED).enumerate() {
-        if place > 0 {
+    for (index, (pod, reason, text)) in blocked.iter().take(NAMED).enumerate() {
+        if index > 0 {
             message.push_str("; ");
         }
         message.push_str(&format!("{}: {reason}", pod.metadata.name));
@@ -48,7 +45,7 @@ fn why_blocked(pod: &PodView) -> Option<(&str, String)> {
     statuses.into_iter().find_map(why_waiting)
 }
 
-/// What a container waits for, unless that is the ordinary course of things.
+/// Returns what a container waits for, unless that is part of a normal start.
 fn why_waiting(status: &ContainerStatusView) -> Option<(&str, String)> {
     let waiting = status.state.waiting.as_ref()?;
     match waiting.reason.as_str() {

@@ -1,4 +1,4 @@
-//! How a watched object comes off the wire: decoded into its view, with nothing kept beside it.
+//! An object as a watch delivers it: decoded into its view, with nothing stored beside it.
 //!
 //! `managedFields` and every field that no plan reads are skipped while decoding. An object that
 //! cannot be read is carried as such: one odd object never stops a watch.
@@ -37,18 +37,18 @@ projected!(PodView, ServiceView, EndpointSliceView, JobView, WholeView);
 
 /// An object as a watch delivers it.
 #[derive(Debug)]
-pub(crate) struct Wire<V> {
+pub(crate) struct Watched<V> {
     meta: ObjectMeta,
     pub(crate) view: Result<Arc<V>, String>,
 }
 
-impl<V> Clone for Wire<V> {
+impl<V> Clone for Watched<V> {
     fn clone(&self) -> Self {
         Self { meta: self.meta.clone(), view: self.view.clone() }
     }
 }
 
-impl<'de, V: View> Deserialize<'de> for Wire<V> {
+impl<'de, V: View> Deserialize<'de> for Watched<V> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = <&RawValue>::deserialize(deserializer)?;
         match serde_json::from_str::<V>(raw.get()) {
@@ -89,7 +89,7 @@ struct Identity {
     resource_version: String,
 }
 
-impl<V: View> kube::Resource for Wire<V> {
+impl<V: View> kube::Resource for Watched<V> {
     type DynamicType = ApiResource;
     type Scope = DynamicResourceScope;
 

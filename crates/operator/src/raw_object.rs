@@ -1,10 +1,9 @@
-//! Our own objects as the caches keep them: as text.
+//! Our own objects as the caches hold them: as text, not parsed.
 //!
 //! A pod template is a struct of kilobytes even where it says next to nothing, so a RayCluster that has been parsed
 //! takes some twenty times as much memory as its text. A pass parses what it looks at and drops it in the end.
 
-use crate::stores::ray_kind;
-use crate::wire::View;
+use crate::watched_object::View;
 use manta_logic::action::{Kind, ObjectKey};
 use manta_logic::view::OwnerView;
 use serde::de::{DeserializeOwned, Error};
@@ -21,12 +20,12 @@ use tracing::warn;
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// An object of kind `K`, as text.
-pub struct Kept<K> {
+pub struct RawObject<K> {
     namespace: Box<str>,
     name: Box<str>,
     uid: Box<str>,
     version: Box<str>,
-    leaving: bool,
+    terminating: bool,
     /// The object of ours that made this one.
     controller: Option<Box<ObjectKey>>,
     /// Metadata (without what only the API server needs), spec and status.
@@ -34,7 +33,7 @@ pub struct Kept<K> {
     kind: PhantomData<fn() -> K>,
 }
 
-impl<K> Kept<K> {
+impl<K> RawObject<K> {
     /// The object's UID.
     pub(crate) fn uid(&self) -> &str {
         &self.uid
@@ -46,8 +45,8 @@ impl<K> Kept<K> {
     }
 
     /// Whether the object is on its way out.
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.leaving
+    pub(crate) fn is_terminating(&self) -> bool {
+        self.terminating
     }
 
     /// Reads some of the object; what cannot be read is told and left alone.
@@ -68,20 +67,20 @@ impl<K> Kept<K> {
     }
 }
 
-impl<K: DeserializeOwned> Kept<K> {
+impl<K: DeserializeOwned> RawObject<K> {
     /// Reads the whole object.
     pub fn read(&self) -> Option<K> {
         self.read_as()
     }
 }
 
-impl<K> fmt::Debug for Kept<K> {
+impl<K> fmt::Debug for RawObject<K> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}/{}@{}", self.namespace, self.name, self.version)
     }
 }
 
-impl<K: 'static> View for Kept<K> {
+impl<K: 'static> View for RawObject<K> {
     fn key(&self) -> (&str, &str) {
         (&self.namespace, &self.name)
     }
@@ -104,13 +103,13 @@ struct Pieces<'a> {
     status: Option<&'a RawValue>,
 }
 
-impl<'de, K> Deserialize<'de> for Kept<K> {
+impl<'de, K> Deserialize<'de> for RawObject<K> {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
         Self::put_together(Pieces::deserialize(input)?).map_err(D::Error::custom)
     }
 }
 
-impl<K> Kept<K> {
+impl<K> RawObject<K> {
     fn put_together(whole: Pieces<'_>) -> Result<Self, serde_json::Error> {
         let annotations = match whole.metadata.get("annotations") {
             Some(annotations) if annotations.get().contains(LAST_APPLIED) => {
@@ -140,14 +139,14 @@ impl<K> Kept<K> {
         };
         let controller = owners.iter().find(|owner| owner.controller);
         let controller =
-            controller.and_then(|owner| Some(ObjectKey::new(ray_kind(&owner.kind)?, &namespace, &owner.name)));
+            controller.and_then(|owner| Some(ObjectKey::new(Kind::of_ray(&owner.kind)?, &namespace, &owner.name)));
         Ok(Self {
             controller: controller.map(Box::new),
             namespace,
             name,
             uid: text("uid")?,
             version: text("resourceVersion")?,
-            leaving: object.metadata.get("deletionTimestamp").is_some_and(|time| time.get() != "null"),
+            terminating: object.metadata.get("deletionTimestamp").is_some_and(|time| time.get() != "null"),
             text: serde_json::to_string(&object)?.into(),
             kind: PhantomData,
         })
@@ -160,7 +159,7 @@ mod tests {
     use manta_api::RayCluster;
     use serde_json::{Value, json};
 
-    fn keep(object: &Value) -> Kept<RayCluster> {
+    fn raw(object: &Value) -> RawObject<RayCluster> {
         serde_json::from_str(&object.to_string()).unwrap()
     }
 
@@ -183,17 +182,17 @@ mod tests {
     }
 
     #[test]
-    fn all_but_the_bookkeeping_is_kept() {
-        let kept = keep(&sample());
-        assert_eq!(View::key(&kept), ("ns", "demo"));
-        assert_eq!((kept.uid(), kept.version(), kept.is_leaving()), ("u", "7", false));
+    fn all_but_the_bookkeeping_is_held() {
+        let object = raw(&sample());
+        assert_eq!(View::key(&object), ("ns", "demo"));
+        assert_eq!((object.uid(), object.version(), object.is_terminating()), ("u", "7", false));
         let mut expect = sample();
         let metadata = expect["metadata"].as_object_mut().unwrap();
         metadata.remove("managedFields");
         metadata["annotations"].as_object_mut().unwrap().remove(LAST_APPLIED);
-        assert_eq!(serde_json::to_value(kept.read().unwrap()).unwrap()["metadata"], expect["metadata"]);
-        assert_eq!(kept.read().unwrap(), serde_json::from_value::<RayCluster>(expect).unwrap());
-        assert!(!kept.text.contains("kubectl"));
+        assert_eq!(serde_json::to_value(object.read().unwrap()).unwrap()["metadata"], expect["metadata"]);
+        assert_eq!(object.read().unwrap(), serde_json::from_value::<RayCluster>(expect).unwrap());
+        assert!(!object.text.contains("kubectl"));
     }
 
     #[test]
@@ -201,9 +200,9 @@ mod tests {
         let mut object = sample();
         let itself = ObjectKey::new(Kind::RayCluster, "ns", "demo");
         let service = ObjectKey::new(Kind::RayService, "ns", "web");
-        assert_eq!(keep(&object).owners(Kind::RayCluster), [itself.clone(), service]);
+        assert_eq!(raw(&object).owners(Kind::RayCluster), [itself.clone(), service]);
         object["metadata"]["ownerReferences"] = json!(null);
-        assert_eq!(keep(&object).owners(Kind::RayCluster), [itself]);
+        assert_eq!(raw(&object).owners(Kind::RayCluster), [itself]);
     }
 
     #[test]
@@ -211,8 +210,8 @@ mod tests {
         let mut object = sample();
         object["spec"]["rayVersion"] = json!([]);
         object["metadata"]["deletionTimestamp"] = json!("2026-03-01T08:00:00Z");
-        let kept = keep(&object);
-        assert!(kept.read().is_none() && kept.is_leaving());
-        assert!(serde_json::from_str::<Kept<RayCluster>>(r#"{"metadata": {}}"#).is_err(), "nameless");
+        let object = raw(&object);
+        assert!(object.read().is_none() && object.is_terminating());
+        assert!(serde_json::from_str::<RawObject<RayCluster>>(r#"{"metadata": {}}"#).is_err(), "nameless");
     }
 }

@@ -5,6 +5,8 @@
 //! itself 10 s after the start of its last renewal; others may take over 15 s after they saw that
 //! renewal, by their own clocks. On exit the Lease is given back, so that a successor need not wait.
 
+pub(crate) mod fence;
+
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;

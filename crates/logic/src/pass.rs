@@ -1,0 +1,211 @@
+//! One pass over one object: what happens between a wake-up and the last write.
+//!
+//! ```text
+//! observed ─▶ plan ─▶ look up ─┐ ─▶ poll ─▶ events ─▶ stage, stage, … ─▶ events ─▶ status ─▶ wake
+//!               ▲──────────────┘
+//! ```
+//!
+//! A [`Pass`] is a pure state machine. It says what it needs next; whoever drives it does that and
+//! reports what came of it. The operator drives it against an API server, tests against a map.
+
+use crate::action::{Event, ObjectKey, Stage};
+use crate::config::Config;
+use crate::plan::{Failure, LookUps, LookedUp, Outcome, PlanOf, Reconciled, StatusPlan, Wake, plan};
+use jiff::{SignedDuration, Timestamp};
+
+/// How often a plan may ask for more objects. More than that is a bug of the planner.
+const LOOK_UP_ROUNDS: usize = 4;
+/// When to look again after writes, for those that no watch shows.
+const AFTER_WRITES: SignedDuration = SignedDuration::from_secs(2);
+
+/// What a pass needs next.
+#[derive(Debug)]
+pub enum Need<'p, K: Reconciled> {
+    /// Look these objects up and report with [`Pass::looked_up`].
+    LookUp(&'p [ObjectKey]),
+    /// Poll this at Ray's dashboards from now on, or nothing.
+    Poll(Option<&'p K::Poll>),
+    /// Publish these events.
+    Publish(Vec<Event>),
+    /// Carry the steps of this stage out, side by side, and report with [`Pass::executed`].
+    Execute(&'p Stage),
+    /// Replace the status and report with [`Pass::wrote_status`].
+    WriteStatus(&'p K::Status),
+    /// Nothing: the pass is over.
+    Done(Wake),
+}
+
+/// What became of one step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StepResult {
+    Done,
+    /// The object was already as it should be.
+    Unchanged,
+    /// The error's text.
+    Failed(String),
+    /// Not tried, because another step of the stage failed before.
+    Skipped,
+}
+
+/// What became of a status write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusWrite {
+    Done,
+    /// Somebody else changed or removed the object; the watch brings the next pass.
+    Conflict,
+    Failed,
+}
+
+/// One pass over one object.
+pub struct Pass<'a, K: Reconciled> {
+    seen: &'a K::Observed,
+    now: Timestamp,
+    config: &'a Config,
+    found: LookUps,
+    rounds: usize,
+    plan: PlanOf<K>,
+    state: State,
+    /// The stage that is carried out next.
+    stage: usize,
+    outcome: Outcome,
+    /// Events of the steps so far.
+    events: Vec<Event>,
+    status: Option<K::Status>,
+    status_failed: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    LookingUp,
+    Planned,
+    Polling,
+    Executing,
+    Reporting,
+    Settling,
+    Done,
+}
+
+impl<'a, K: Reconciled> Pass<'a, K> {
+    /// Begins a pass with what was seen and what is known of unwatched objects.
+    pub fn begin(seen: &'a K::Observed, found: LookUps, now: Timestamp, config: &'a Config) -> Self {
+        Self {
+            plan: plan::<K>(seen, &found, now, config),
+            seen,
+            now,
+            config,
+            found,
+            rounds: 0,
+            state: State::LookingUp,
+            stage: 0,
+            outcome: Outcome::default(),
+            events: Vec::new(),
+            status: None,
+            status_failed: false,
+        }
+    }
+
+    /// Returns the plan that is carried out.
+    pub fn plan(&self) -> &PlanOf<K> {
+        &self.plan
+    }
+
+    /// Returns what is needed next.
+    pub fn next(&mut self) -> Need<'_, K> {
+        loop {
+            match self.state {
+                State::LookingUp if self.plan.lookups.is_empty() => self.state = State::Planned,
+                State::LookingUp if self.rounds == LOOK_UP_ROUNDS => self.state = State::Done,
+                State::LookingUp => return Need::LookUp(&self.plan.lookups),
+                State::Planned => {
+                    self.state = State::Polling;
+                    return Need::Poll(self.plan.poll.as_ref());
+                }
+                State::Polling => {
+                    self.state = State::Executing;
+                    if !self.plan.events.is_empty() {
+                        return Need::Publish(self.plan.events.clone());
+                    }
+                }
+                State::Executing => match self.next_stage() {
+                    Some(stage) => return Need::Execute(&self.plan.stages[stage]),
+                    None => self.state = State::Reporting,
+                },
+                State::Reporting => {
+                    self.state = State::Settling;
+                    self.status = self.settle();
+                    if !self.events.is_empty() {
+                        return Need::Publish(std::mem::take(&mut self.events));
+                    }
+                }
+                State::Settling => {
+                    self.state = State::Done;
+                    if self.status.is_some() {
+                        return self.status.as_ref().map_or(Need::Done(Wake::BackOff), Need::WriteStatus);
+                    }
+                }
+                State::Done => return Need::Done(self.wake()),
+            }
+        }
+    }
+
+    /// Takes what the look-ups found, in the order in which they were asked for, and plans again.
+    pub fn looked_up(&mut self, found: Vec<LookedUp>) {
+        self.found.extend(std::mem::take(&mut self.plan.lookups).into_iter().zip(found));
+        self.rounds += 1;
+        self.plan = plan::<K>(self.seen, &self.found, self.now, self.config);
+    }
+
+    /// Takes what became of the steps of the stage, in their order.
+    pub fn executed(&mut self, results: Vec<StepResult>) {
+        let stage = &self.plan.stages[self.stage];
+        for (step, result) in stage.into_iter().zip(results) {
+            match result {
+                StepResult::Done => self.events.extend(step.done.clone()),
+                StepResult::Unchanged | StepResult::Skipped => {}
+                StepResult::Failed(error) => {
+                    if let Some(mut event) = step.failed.clone() {
+                        event.note.push_str(&error);
+                        self.events.push(event);
+                    }
+                    // What Ray refuses is part of the next observation, and the pass goes on.
+                    if !step.action.is_ray() && self.outcome.failure_of(stage.controller).is_none() {
+                        let (controller, reason) = (stage.controller, step.failure_reason);
+                        self.outcome.failures.push(Failure { controller, reason, error });
+                    }
+                }
+            }
+        }
+        self.stage += 1;
+    }
+
+    /// Takes what became of the status write.
+    pub fn wrote_status(&mut self, result: StatusWrite) {
+        self.status_failed = result == StatusWrite::Failed;
+    }
+
+    /// Returns the next stage of a controller that has not failed.
+    fn next_stage(&mut self) -> Option<usize> {
+        let goes_on = |stage: &Stage| self.outcome.failure_of(stage.controller).is_none();
+        self.stage += self.plan.stages.get(self.stage..)?.iter().position(goes_on)?;
+        Some(self.stage)
+    }
+
+    /// Returns the status to write after the stages, if it changes. A pass that failed claims nothing that did not
+    /// happen.
+    fn settle(&self) -> Option<K::Status> {
+        match &self.plan.status {
+            StatusPlan::Keep => None,
+            StatusPlan::Write(status) => Some(status.clone()).filter(|_| self.outcome.failures.is_empty()),
+            StatusPlan::Compute => K::compute_status(self.seen, &self.plan, &self.outcome, self.now, self.config),
+        }
+    }
+
+    fn wake(&self) -> Wake {
+        let gave_up = !self.plan.lookups.is_empty();
+        if gave_up || self.status_failed || !self.outcome.failures.is_empty() {
+            return Wake::BackOff;
+        }
+        let after_writes = self.now.checked_add(AFTER_WRITES).ok().filter(|_| !self.plan.stages.is_empty());
+        self.plan.wake.or_at(after_writes)
+    }
+}

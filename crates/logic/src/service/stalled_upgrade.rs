@@ -1,0 +1,144 @@
+//! Upgrades that make no progress: they say so, and those that cannot come through are rolled back.
+//!
+//! KubeRay waits for ever, with two clusters, and says nothing. Here the condition `UpgradeStalled` says after ten
+//! minutes what the upgrade waits for. What is only slow (nodes, images, models that load) is waited for as long as it
+//! takes. What fails by itself is rolled back after an hour, if there is an active cluster that serves. The annotation
+//! `ray.io/upgrade-timeout` sets another limit, for both, or with `0` none. What was given up is not tried again until
+//! the spec changes.
+
+use super::Planner;
+use super::conditions;
+use super::obstacle::{self, Obstacle};
+use super::{endpoints, services};
+use crate::action::Event;
+use crate::build::cluster_facts as facts;
+use crate::conditions::{PROVISIONED, ROLLBACK_IN_PROGRESS, UPGRADE_IN_PROGRESS, UPGRADE_STALLED};
+use crate::names;
+use crate::validate::service::{UpgradeTimeout, upgrade_timeout};
+use jiff::{SignedDuration, Timestamp};
+
+/// After this time without progress the upgrade says so.
+const STALLED_AFTER: SignedDuration = SignedDuration::from_mins(10);
+/// How much longer an upgrade may fail by itself before it is given up.
+const FAILING: SignedDuration = SignedDuration::from_mins(50);
+
+/// The reason in the conditions of an upgrade that was given up.
+const GIVEN_UP: &str = "UpgradeGivenUp";
+
+/// Reports an upgrade that makes no progress, and gives up one that has run out of time.
+pub(super) fn plan(planner: &mut Planner<'_>) {
+    let Some(since) = last_progress(planner) else { return };
+    // After a restart no dashboard has replied yet.
+    let Some(obstacle) = obstacle::find(planner) else { return };
+    planner.draft.status.observed_generation = planner.seen.service.metadata.generation;
+    let Ok(stalled_at) = since.checked_add(STALLED_AFTER) else { return };
+    let stalled = planner.reached_or_wake_at(stalled_at).then(|| stall(planner, &obstacle));
+    if stalled.is_none() {
+        conditions::remove(planner, UPGRADE_STALLED);
+    }
+    let deadline = match upgrade_timeout(planner.seen.service.metadata.annotations.as_ref()) {
+        Ok(UpgradeTimeout::After(limit)) => {
+            // A change of the spec begins the time anew.
+            let tried = stalled.and_then(|stalled| stalled.checked_sub(STALLED_AFTER).ok());
+            tried.map_or(since, |tried| tried.max(since)).checked_add(limit).ok()
+        }
+        Ok(UpgradeTimeout::Default) if obstacle.fails => stalled.and_then(|since| since.checked_add(FAILING).ok()),
+        _ => None,
+    };
+    if stalled.is_some() {
+        report(planner, since, &obstacle, deadline);
+    }
+    if deadline.is_some_and(|deadline| planner.reached_or_wake_at(deadline)) && is_serving(planner) {
+        give_up(planner, since, &obstacle);
+    }
+}
+
+/// Whether what is wanted now was given up before.
+pub(super) fn was_given_up(planner: &Planner<'_>) -> bool {
+    given_up_by(planner, UPGRADE_IN_PROGRESS) || is_giving_up(planner)
+}
+
+/// Whether the rollback that runs is that of what is wanted now, which must not be resumed.
+pub(super) fn is_giving_up(planner: &Planner<'_>) -> bool {
+    given_up_by(planner, ROLLBACK_IN_PROGRESS)
+}
+
+/// Carries the memory of a rollback that ends into the condition that stays.
+pub(super) fn remember(planner: &mut Planner<'_>) {
+    if let Some(condition) = conditions::get(&planner.draft.status, ROLLBACK_IN_PROGRESS).cloned()
+        && is_giving_up(planner)
+    {
+        conditions::set(planner, UPGRADE_IN_PROGRESS, "False", GIVEN_UP, &condition.message);
+    }
+}
+
+fn given_up_by(planner: &Planner<'_>, type_: &str) -> bool {
+    let condition = conditions::get(&planner.draft.status, type_).filter(|condition| condition.reason == GIVEN_UP);
+    condition.is_some_and(|condition| condition.observed_generation == planner.seen.service.metadata.generation)
+}
+
+/// When the upgrade came further for the last time, if one runs.
+fn last_progress(planner: &Planner<'_>) -> Option<Timestamp> {
+    let (Some(_), Some(pending)) = (planner.draft.active, planner.draft.pending) else { return None };
+    if !planner.draft.is_upgrading || planner.draft.is_rolling_back() {
+        return None;
+    }
+    let made = pending.metadata.creation_timestamp.as_ref()?.0;
+    let provisioned = crate::conditions::find(crate::conditions::of_cluster(pending), PROVISIONED);
+    let provisioned = provisioned.filter(|condition| condition.status == "True");
+    let provisioned = provisioned.map(|condition| condition.last_transition_time.0);
+    let slots = [&planner.draft.status.active_service_status, &planner.draft.status.pending_service_status];
+    let moved = slots.into_iter().flatten().filter_map(|slot| slot.last_traffic_migrated_time.as_ref());
+    let moved = moved.map(|time| time.0).filter(|_| planner.draft.is_incremental);
+    provisioned.into_iter().chain(moved).chain([made]).max()
+}
+
+/// Since when the upgrade has been standing still for this kind of reason, and with this spec.
+fn stall(planner: &mut Planner<'_>, obstacle: &Obstacle) -> Timestamp {
+    let generation = planner.seen.service.metadata.generation;
+    let known = conditions::get(&planner.draft.status, UPGRADE_STALLED);
+    let since = known
+        .filter(|known| known.reason == reason(obstacle) && known.observed_generation == generation)
+        .map(|known| known.last_transition_time.0);
+    if since.is_none() {
+        conditions::remove(planner, UPGRADE_STALLED);
+    }
+    since.unwrap_or(planner.now)
+}
+
+fn reason(obstacle: &Obstacle) -> &'static str {
+    if obstacle.fails { "Failing" } else { "Waiting" }
+}
+
+fn report(planner: &mut Planner<'_>, since: Timestamp, obstacle: &Obstacle, deadline: Option<Timestamp>) {
+    let mut message = format!("No progress since {since}: {}.", obstacle.text);
+    if let Some(deadline) = deadline {
+        message.push_str(&format!(" The upgrade is rolled back at {deadline}."));
+    }
+    conditions::set(planner, UPGRADE_STALLED, "True", reason(obstacle), &message);
+    planner.event(Event::warning(UPGRADE_STALLED, "Reconcile", message));
+}
+
+fn give_up(planner: &mut Planner<'_>, since: Timestamp, obstacle: &Obstacle) {
+    let message = format!(
+        "The upgrade made no progress since {since} and is rolled back: {}. Change the spec to try again.",
+        obstacle.text
+    );
+    planner.event(Event::warning(GIVEN_UP, "Reconcile", message.clone()));
+    conditions::remove(planner, UPGRADE_STALLED);
+    if planner.draft.is_incremental {
+        conditions::set(planner, ROLLBACK_IN_PROGRESS, "True", GIVEN_UP, &message);
+    } else {
+        conditions::set(planner, UPGRADE_IN_PROGRESS, "False", GIVEN_UP, &message);
+        planner.draft.drop_pending();
+    }
+}
+
+/// Whether the active cluster answers requests.
+fn is_serving(planner: &Planner<'_>) -> bool {
+    let service = match planner.draft.active.filter(|_| planner.draft.is_incremental) {
+        Some(active) => names::serve_service(facts::name(active)),
+        None => services::serve_name(&planner.seen.service),
+    };
+    endpoints::of_service(planner.seen, &service) > 0
+}

@@ -1,0 +1,146 @@
+//! The controllers: one pass over one object, driven against the API server and Ray.
+//!
+//! The order of a pass is in [`manta_logic::pass`]; what it knows is in [`crate::observe`]. Only the executors, the
+//! look-ups and the status write wait for anybody.
+
+use crate::api_request::look_up;
+use crate::concurrency_limit::Permit;
+use crate::context::Context;
+use crate::observe::{Observation, Observe};
+use crate::queue::{Requeue, WakeReason};
+use futures::future::join_all;
+use jiff::Timestamp;
+use kube::Resource;
+use manta_api::{RayCluster, RayCronJob, RayJob, RayService};
+use manta_logic::action::{Kind, ObjectKey};
+use manta_logic::pass::{Need, Pass, StatusWrite};
+use manta_logic::plan::{LookedUp, Reconciled};
+use serde::Serialize;
+use std::time::Duration;
+use tracing::{debug, error};
+
+/// When to look again for writes that the caches do not show yet. Most of them wake the object by themselves.
+const IN_FLIGHT: Duration = Duration::from_secs(1);
+
+/// A kind that is reconciled.
+trait Controller: Observe<Status: Serialize> + Resource<DynamicType = ()> {
+    /// Polls this at Ray's dashboards from now on, or nothing.
+    fn poll(_context: &Context, _key: &ObjectKey, _poll: Option<&Self::Poll>) {}
+
+    /// Takes note of a status that was written.
+    fn wrote_status(_context: &Context, _seen: &Self::Observed, _status: &Self::Status, _now: Timestamp) {}
+}
+
+impl Controller for RayCluster {}
+
+impl Controller for RayCronJob {}
+
+impl Controller for RayJob {
+    fn poll(context: &Context, key: &ObjectKey, poll: Option<&Self::Poll>) {
+        context.jobs.follow(key, poll.cloned());
+    }
+
+    fn wrote_status(context: &Context, seen: &Self::Observed, status: &Self::Status, now: Timestamp) {
+        context.metrics.job_status(&seen.job, status, now);
+    }
+}
+
+impl Controller for RayService {
+    fn poll(context: &Context, key: &ObjectKey, poll: Option<&Self::Poll>) {
+        context.serve.follow(key, poll.cloned());
+    }
+}
+
+/// Makes one pass over an object.
+pub(crate) async fn reconcile(context: &Context, key: &ObjectKey, reason: &WakeReason, permit: &Permit) -> Requeue {
+    match key.kind {
+        Kind::RayCluster => pass::<RayCluster>(context, key, reason, permit).await,
+        Kind::RayJob => pass::<RayJob>(context, key, reason, permit).await,
+        Kind::RayService => pass::<RayService>(context, key, reason, permit).await,
+        Kind::RayCronJob => pass::<RayCronJob>(context, key, reason, permit).await,
+        _ => Requeue::OnChange,
+    }
+}
+
+async fn pass<K: Controller>(context: &Context, key: &ObjectKey, reason: &WakeReason, permit: &Permit) -> Requeue {
+    let now = context.clock.now();
+    let seen = match K::observe(&context.sources(now), key) {
+        Observation::Ready { seen, not_synced } => {
+            not_synced.into_iter().for_each(|kind| context.watches.ensure(kind));
+            seen
+        }
+        Observation::NotSynced(kinds) => return wait_for_watches(context, key, &kinds),
+        Observation::Unreadable => return Requeue::OnChange,
+        Observation::InFlight => return Requeue::After(IN_FLIGHT, None),
+        Observation::Gone => {
+            context.in_flight.forget(key);
+            context.existence.forget(key);
+            K::poll(context, key, None);
+            return Requeue::OnChange;
+        }
+    };
+    drive::<K>(context, key, &seen, now, reason, permit).await
+}
+
+/// Starts the watches that are missing; they wake the object when they have listed everything.
+fn wait_for_watches(context: &Context, key: &ObjectKey, kinds: &[Kind]) -> Requeue {
+    let mut synced = true;
+    for kind in kinds {
+        context.watches.ensure(*kind);
+        synced &= context.stores.wait_until_synced(*kind, key);
+    }
+    if synced { Requeue::After(Duration::ZERO, None) } else { Requeue::OnChange }
+}
+
+async fn drive<K: Controller>(
+    context: &Context,
+    key: &ObjectKey,
+    seen: &K::Observed,
+    now: Timestamp,
+    reason: &WakeReason,
+    permit: &Permit,
+) -> Requeue {
+    let object = K::object(seen);
+    let woken_by = reason.to_string();
+    let mut pass = Pass::<K>::begin(seen, context.existence.of(key), now, &context.config);
+    loop {
+        match pass.next() {
+            Need::LookUp(keys) => {
+                let found = join_all(keys.iter().map(|key| look_up(&context.client, key))).await;
+                for (looked_up, _) in keys.iter().zip(&found).filter(|(_, found)| matches!(found, LookedUp::Found(_))) {
+                    context.existence.remember(key, looked_up);
+                }
+                pass.looked_up(found);
+            }
+            Need::Poll(poll) => K::poll(context, key, poll),
+            Need::Publish(events) => context.publisher.publish(&object.object_ref(&()), events),
+            Need::Execute(stage) => {
+                let results = context.executor.execute(key, stage, &woken_by, permit).await;
+                pass.executed(results);
+            }
+            Need::WriteStatus(status) => {
+                let version = object.meta().resource_version.as_deref();
+                let result = context.status.write(key, version, status).await;
+                if result == StatusWrite::Done {
+                    K::wrote_status(context, seen, status, now);
+                }
+                pass.wrote_status(result);
+            }
+            Need::Done(wake) => {
+                report_end::<K>(key, &pass, &woken_by);
+                return Requeue::by(wake, now, pass.plan().waiting_for.as_deref());
+            }
+        }
+    }
+}
+
+fn report_end<K: Reconciled>(key: &ObjectKey, pass: &Pass<'_, K>, woken_by: &str) {
+    let plan = pass.plan();
+    let (kind, namespace, name) = (key.kind.resource().kind, &key.namespace, &key.name);
+    if !plan.lookups.is_empty() {
+        error!(kind, %namespace, %name, "the plan keeps asking for look-ups; this is a bug");
+    }
+    let halts: Vec<&str> = plan.halts.iter().map(|halt| halt.error.as_str()).collect();
+    let (waiting_for, halts) = (plan.waiting_for.as_deref(), halts.join("; "));
+    debug!(kind, %namespace, %name, woken_by, writes = plan.stages.len(), waiting_for, halts, "reconciled");
+}

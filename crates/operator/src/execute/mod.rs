@@ -1,0 +1,76 @@
+//! Carries out the stages of plans: one executor for the API server, one beside it for Ray.
+
+mod kubernetes;
+mod ray;
+
+use crate::concurrency_limit::{ConcurrencyLimit, Permit};
+use crate::dashboard::Client as Dashboards;
+use crate::dashboard::poller::Pollers;
+use crate::existence_cache::ExistenceCache;
+use crate::in_flight::InFlightWrites;
+use futures::future::{join, join_all};
+use kube::Client;
+use kubernetes::KubernetesExecutor;
+use manta_logic::action::{ObjectKey, Stage, Step};
+use manta_logic::job::dashboard::JobPoll;
+use manta_logic::pass::StepResult;
+use manta_logic::service::dashboard::ServePoll;
+use ray::RayExecutor;
+use std::sync::Arc;
+
+/// Writes that may be under way at once, over all objects. Each takes a connection, which costs memory.
+const WRITES: usize = 32;
+/// Requests to Ray that may be under way at once, slow ones not counted.
+const RAY_REQUESTS: usize = 64;
+
+/// Returns the limit that all writes share.
+pub(crate) fn write_limit() -> Arc<ConcurrencyLimit> {
+    Arc::new(ConcurrencyLimit::new(WRITES))
+}
+
+/// Carries out stages.
+pub(crate) struct Executor {
+    kubernetes: KubernetesExecutor,
+    ray: RayExecutor,
+}
+
+impl Executor {
+    pub(crate) fn new(
+        client: Client,
+        limit: Arc<ConcurrencyLimit>,
+        in_flight: Arc<InFlightWrites>,
+        existence: Arc<ExistenceCache>,
+        dashboards: Dashboards,
+        jobs: Arc<Pollers<JobPoll>>,
+        serve: Arc<Pollers<ServePoll>>,
+    ) -> Self {
+        let ray = RayExecutor { dashboards, limit: ConcurrencyLimit::new(RAY_REQUESTS), jobs, serve };
+        Self { kubernetes: KubernetesExecutor { client, limit, in_flight, existence }, ray }
+    }
+
+    /// Carries out a stage for an object. Returns the results of its steps, in order.
+    ///
+    /// The pass gives its permit back while it waits for Ray: dashboards that hang hold up no other object.
+    pub(crate) async fn execute(
+        &self,
+        owner: &ObjectKey,
+        stage: &Stage,
+        woken_by: &str,
+        permit: &Permit,
+    ) -> Vec<StepResult> {
+        let (for_ray, for_kubernetes): (Vec<&Step>, Vec<&Step>) =
+            stage.into_iter().partition(|step| step.action.is_ray());
+        let writes = self.kubernetes.execute(owner, &for_kubernetes, woken_by);
+        if for_ray.is_empty() {
+            return writes.await;
+        }
+        let requests = join_all(for_ray.iter().map(|step| self.ray.execute(owner, step, woken_by)));
+        let (writes, requests) = permit.released(join(writes, requests)).await;
+        let (mut writes, mut requests) = (writes.into_iter(), requests.into_iter());
+        let result = |step: &Step| if step.action.is_ray() { requests.next() } else { writes.next() };
+        stage.into_iter().map(result).map(|result| result.unwrap_or(StepResult::Skipped)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

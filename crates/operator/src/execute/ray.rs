@@ -1,0 +1,77 @@
+//! Requests to Ray that change something: submits jobs, stops them, configures Serve.
+//!
+//! What becomes of a request is recorded with what the poller knows, and the poller asks at once, so that the next pass
+//! sees the effect.
+
+use crate::concurrency_limit::ConcurrencyLimit;
+use crate::dashboard::jobs::{self, JobError};
+use crate::dashboard::poller::Pollers;
+use crate::dashboard::{Client, serve};
+use manta_logic::action::{Action, Kind, ObjectKey, Step};
+use manta_logic::dashboard::{DashboardEndpoint, RayRequest};
+use manta_logic::job::dashboard::JobPoll;
+use manta_logic::pass::StepResult;
+use manta_logic::service::dashboard::{ServePoll, submit_failure};
+use std::sync::Arc;
+use tracing::{info, warn};
+
+/// Carries out the steps that are for Ray.
+pub(crate) struct RayExecutor {
+    pub(super) dashboards: Client,
+    pub(super) limit: ConcurrencyLimit,
+    pub(super) jobs: Arc<Pollers<JobPoll>>,
+    pub(super) serve: Arc<Pollers<ServePoll>>,
+}
+
+impl RayExecutor {
+    /// Carries out one step for an object.
+    pub(super) async fn execute(&self, owner: &ObjectKey, step: &Step, woken_by: &str) -> StepResult {
+        let Action::Ray { key, endpoint, request } = &step.action else { return StepResult::Skipped };
+        let permit = self.limit.acquire().await;
+        let (verb, cluster, address) = (verb(request), &key.name, &endpoint.address);
+        info!(action = verb, %cluster, %address, why = step.why, woken_by, "asking Ray");
+        let result = permit.run(self.send(endpoint, request)).await;
+        self.record(owner, key, request, &result);
+        match result {
+            Ok(()) => StepResult::Done,
+            Err(error) => {
+                warn!(action = verb, %cluster, %address, why = step.why, error, "request to Ray failed");
+                StepResult::Failed(error)
+            }
+        }
+    }
+
+    async fn send(&self, endpoint: &DashboardEndpoint, request: &RayRequest) -> Result<(), String> {
+        match request {
+            RayRequest::SubmitJob { body, .. } => match jobs::submit(&self.dashboards, endpoint, body).await {
+                // An earlier request was carried out although its reply was lost.
+                Ok(_) | Err(JobError::IdTaken(_)) => Ok(()),
+                Err(error) => Err(error.to_string()),
+            },
+            RayRequest::StopJob { job_id } => {
+                jobs::stop(&self.dashboards, endpoint, job_id).await.map_err(|error| error.to_string())
+            }
+            RayRequest::ConfigureServe { body, .. } => serve::submit(&self.dashboards, endpoint, body)
+                .await
+                .map_err(|error| submit_failure(&error.to_string())),
+        }
+    }
+
+    fn record(&self, owner: &ObjectKey, cluster: &ObjectKey, request: &RayRequest, result: &Result<(), String>) {
+        let now = self.dashboards.now();
+        match owner.kind {
+            Kind::RayService => self.serve.record(owner, |state| {
+                state.entry(cluster.name.clone()).or_default().record(request, result, now);
+            }),
+            _ => self.jobs.record(owner, |state| state.record(request, result, now)),
+        }
+    }
+}
+
+fn verb(request: &RayRequest) -> &'static str {
+    match request {
+        RayRequest::SubmitJob { .. } => "submit job",
+        RayRequest::StopJob { .. } => "stop job",
+        RayRequest::ConfigureServe { .. } => "configure Serve",
+    }
+}

@@ -1,0 +1,122 @@
+//! Stages that are carried out against a fake dashboard and a router in place of an API server.
+
+use super::*;
+use crate::dashboard::Route;
+use crate::dashboard::jobs::tests::endpoint;
+use crate::queue::Queue;
+use axum::Router;
+use axum::http::{Method, StatusCode};
+use axum::response::IntoResponse;
+use manta_logic::action::{Action, Kind};
+use manta_logic::dashboard::RayRequest;
+use manta_logic::job::dashboard::StopAttempt;
+use manta_testkit::FakeDashboard;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+struct Fixture {
+    executor: Executor,
+    jobs: Arc<Pollers<JobPoll>>,
+    in_flight: Arc<InFlightWrites>,
+    permit: Permit,
+}
+
+impl Fixture {
+    /// Creations in the namespace `full` are refused.
+    async fn new() -> Self {
+        let answer = |method: Method, uri: axum::http::Uri| async move {
+            let refused = json!({"kind": "Status", "code": 403, "message": "exceeded quota", "reason": "Forbidden"});
+            match method {
+                Method::POST if uri.path().contains("/full/") => {
+                    (StatusCode::FORBIDDEN, axum::Json(refused)).into_response()
+                }
+                _ => axum::Json(json!({"metadata": {"uid": "u", "resourceVersion": "2"}})).into_response(),
+            }
+        };
+        let client = Client::new(Router::new().fallback(answer), "ns");
+        let (queue, tasks, stop) = (Arc::new(Queue::default()), TaskTracker::new(), CancellationToken::new());
+        let dashboards = Dashboards::new(client.clone(), Route::Direct);
+        let jobs = Arc::new(Pollers::new(dashboards.clone(), Arc::clone(&queue), tasks.clone(), stop.clone()));
+        let serve = Arc::new(Pollers::new(dashboards.clone(), queue, tasks, stop));
+        let in_flight = Arc::new(InFlightWrites::default());
+        let executor = Executor::new(
+            client,
+            write_limit(),
+            Arc::clone(&in_flight),
+            Arc::default(),
+            dashboards,
+            Arc::clone(&jobs),
+            serve,
+        );
+        Self { executor, jobs, in_flight, permit: ConcurrencyLimit::new(1).acquire().await }
+    }
+
+    async fn execute(&self, steps: Vec<Step>) -> Vec<StepResult> {
+        self.executor.execute(&owner(), &Stage::new("test", steps), "a test", &self.permit).await
+    }
+}
+
+fn owner() -> ObjectKey {
+    ObjectKey::new(Kind::RayJob, "ns", "train")
+}
+
+fn create(namespace: &str, name: &str) -> Step {
+    let key = ObjectKey::new(Kind::Pod, namespace, name);
+    Step::create(key, &json!({"metadata": {"name": name}}), "a test")
+}
+
+fn ray(dashboard: &FakeDashboard, request: RayRequest) -> Step {
+    let key = ObjectKey::new(Kind::RayCluster, "ns", "train-x");
+    Step::new(Action::Ray { key, endpoint: endpoint(dashboard), request }, "a test")
+}
+
+#[tokio::test]
+async fn the_first_refusal_ends_a_stage() {
+    let fixture = Fixture::new().await;
+    let mut steps: Vec<Step> = (0..4).map(|number| create("ns", &format!("p{number}"))).collect();
+    steps.push(create("full", "p4"));
+    steps.extend((5..40).map(|number| create("ns", &format!("p{number}"))));
+    let results = fixture.execute(steps).await;
+    assert!(results[..4].iter().all(|result| *result == StepResult::Done));
+    assert_eq!(results[4], StepResult::Failed("exceeded quota".to_owned()));
+    assert_eq!(results[39], StepResult::Skipped, "a quota that is used up is hit once");
+}
+
+#[tokio::test]
+async fn creations_are_in_flight() {
+    let fixture = Fixture::new().await;
+    assert_eq!(fixture.execute(vec![create("ns", "p")]).await, [StepResult::Done]);
+    let in_flight = fixture.in_flight.of(&owner(), jiff::Timestamp::UNIX_EPOCH, |_| crate::in_flight::Shown::Absent);
+    assert!(in_flight.is_creating(Kind::Pod, "p"));
+}
+
+#[tokio::test]
+async fn requests_to_ray_are_carried_out_beside_writes_and_recorded() {
+    let (fixture, dashboard) = (Fixture::new().await, FakeDashboard::start().await.unwrap());
+    let poll = JobPoll { endpoint: endpoint(&dashboard), job_id: "id".into(), fresher_than: None };
+    fixture.jobs.follow(&owner(), Some(poll));
+    let submit = || {
+        let body = json!({"entrypoint": "x", "submission_id": "id"});
+        ray(&dashboard, RayRequest::SubmitJob { job_id: "id".into(), body })
+    };
+    let results = fixture.execute(vec![submit(), create("ns", "p")]).await;
+    assert_eq!(results, [StepResult::Done, StepResult::Done]);
+    assert_eq!(fixture.execute(vec![submit()]).await, [StepResult::Done], "a job that Ray knows counts as submitted");
+    let stop = ray(&dashboard, RayRequest::StopJob { job_id: "id".into() });
+    assert_eq!(fixture.execute(vec![stop]).await, [StepResult::Done]);
+    assert_eq!(fixture.jobs.state(&owner()).unwrap().stop, Some(StopAttempt::Done));
+    let writes: Vec<_> = dashboard.writes().into_iter().map(|asked| asked.path).collect();
+    assert_eq!(writes, ["/api/jobs/", "/api/jobs/", "/api/jobs/id/stop"]);
+}
+
+#[tokio::test]
+async fn a_request_that_ray_cannot_take_is_recorded_too() {
+    let (fixture, mut dashboard) = (Fixture::new().await, FakeDashboard::start().await.unwrap());
+    let poll = JobPoll { endpoint: endpoint(&dashboard), job_id: "id".into(), fresher_than: None };
+    fixture.jobs.follow(&owner(), Some(poll));
+    let stop = ray(&dashboard, RayRequest::StopJob { job_id: "id".into() });
+    dashboard.kill().await;
+    assert!(matches!(fixture.execute(vec![stop]).await[..], [StepResult::Failed(_)]));
+    assert!(matches!(fixture.jobs.state(&owner()).unwrap().stop, Some(StopAttempt::Failed { .. })));
+}
