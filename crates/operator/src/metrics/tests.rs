@@ -309,7 +309,7 @@ fn what_dashboard_and_alerts_ask_for_exists() {
         serde_json::from_str(include_str!("../../../../deploy/grafana/manta-operator.json")).unwrap();
     let alerts: serde_json::Value =
         serde_saphyr::from_str(include_str!("../../../../deploy/prometheus/alerts.yaml")).unwrap();
-    let panels = board["panels"].as_array().unwrap().iter().map(|panel| &panel["keys"][0]["expr"]);
+    let panels = board["panels"].as_array().unwrap().iter().map(|panel| &panel["targets"][0]["expr"]);
     let rules = alerts["groups"][0]["rules"].as_array().unwrap().iter().map(|rule| &rule["expr"]);
     let mut asked = 0;
     for expression in panels.chain(rules).map(|expression| expression.as_str().unwrap()) {
