@@ -19,7 +19,6 @@ pub mod labels;
 pub mod names;
 #[cfg(test)]
 mod properties;
-pub mod quantity;
 pub mod scheduler;
 pub mod service;
 pub mod text_map;

@@ -3,12 +3,12 @@
 use super::cluster_facts as facts;
 use super::owner;
 use crate::labels;
-use crate::quantity::Quantity;
 use crate::validate::ValidCluster;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use manta_api::{RayClusterSpec, StorageDeletionPolicy};
+use manta_quantity::Quantity;
 use std::collections::BTreeMap;
 
 const DEFAULT_SIZE: &str = "1Gi";

@@ -1,9 +1,9 @@
 //! How many Pods a spec asks for, and how much they take.
 
 use crate::build::is_gpu;
-use crate::quantity::Quantity;
 use k8s_openapi::api::core::v1::PodSpec;
 use manta_api::{RayClusterSpec, WorkerGroupSpec};
+use manta_quantity::Quantity;
 
 /// Pods that a group should have: replicas within their bounds, times hosts; none while suspended.
 pub fn desired_pods(group: &WorkerGroupSpec) -> i32 {
@@ -83,8 +83,8 @@ impl DesiredResources {
                 name if is_gpu(name) => &mut self.gpu,
                 _ => continue,
             };
-            amount.mul_i64(times);
-            place.add(&amount);
+            amount *= times;
+            *place += &amount;
         }
     }
 }

@@ -2,8 +2,8 @@
 //! `omitempty`, quantities and times in canonical form, HTML characters escaped.
 
 use super::types::{Field, Omit, Root, Shape, fields};
-use crate::quantity::Quantity;
 use jiff::Timestamp;
+use manta_quantity::Quantity;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 

@@ -2,9 +2,9 @@
 
 use crate::build::cluster_facts as facts;
 use crate::cluster::counts::{self, hosts, worker_counts};
-use crate::quantity::Quantity;
 use k8s_openapi::api::core::v1::PodSpec;
 use manta_api::{RayClusterSpec, WorkerGroupSpec};
+use manta_quantity::Quantity;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ impl Resources {
     /// The first amount keeps its text, as in Go.
     fn add(&mut self, name: &str, amount: &Quantity) {
         match self.0.get_mut(name) {
-            Some(sum) => sum.add(amount),
+            Some(sum) => *sum += amount,
             None => {
                 self.0.insert(name.to_owned(), amount.clone());
             }
@@ -56,7 +56,7 @@ impl Resources {
 
     fn add_pods(&mut self, pod: Option<&PodSpec>, count: i64) {
         for (name, mut amount) in Self::of_pod(pod).0 {
-            amount.mul_i64(count);
+            amount *= count;
             self.add(&name, &amount);
         }
     }

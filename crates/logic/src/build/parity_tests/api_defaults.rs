@@ -1,6 +1,6 @@
 //! What the API server fills into the objects of the builders, and its form of quantities.
 
-use crate::quantity::Quantity;
+use manta_quantity::Quantity;
 use serde_json::{Value, json};
 
 /// Fills the fields of an object of this kind that are absent.

@@ -3,9 +3,9 @@
 //! Containers count CPUs, memory and accelerators in Kubernetes' names; `ray start` wants
 //! `num-cpus`, `memory`, `num-gpus`, and a JSON object for everything else.
 
-use crate::quantity::Quantity;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
+use manta_quantity::Quantity;
 use std::collections::BTreeMap;
 
 type Quantities = BTreeMap<String, QuantityText>;
@@ -38,13 +38,13 @@ pub(super) fn apply_container(params: &mut BTreeMap<String, String>, resources: 
     if !params.contains_key("num-cpus") {
         let cpus = amount(resources.limits.as_ref(), "cpu").or_else(|| amount(resources.requests.as_ref(), "cpu"));
         if let Some(cpus) = cpus {
-            params.insert("num-cpus".to_owned(), cpus.ceil_i64().to_string());
+            params.insert("num-cpus".to_owned(), cpus.value().to_string());
         }
     }
     if !params.contains_key("memory")
         && let Some(memory) = amount(resources.limits.as_ref(), "memory")
     {
-        params.insert("memory".to_owned(), memory.ceil_i64().to_string());
+        params.insert("memory".to_owned(), memory.value().to_string());
     }
     if let Some(limits) = &resources.limits {
         apply_accelerators(params, limits);
@@ -58,7 +58,7 @@ fn apply_accelerators(params: &mut BTreeMap<String, String>, limits: &Quantities
     if !params.contains_key("num-gpus") {
         let gpus = limits.keys().filter(|key| is_gpu(key)).find_map(|key| amount(Some(limits), key));
         if let Some(gpus) = gpus {
-            params.insert("num-gpus".to_owned(), gpus.ceil_i64().to_string());
+            params.insert("num-gpus".to_owned(), gpus.value().to_string());
         }
     }
     if ACCELERATORS.iter().any(|(_, ray_name)| custom.contains_key(*ray_name)) {
@@ -85,7 +85,7 @@ pub(super) fn apply_group(params: &mut BTreeMap<String, String>, resources: Opti
                 continue;
             }
         };
-        params.insert(param.to_owned(), quantity.ceil_i64().to_string());
+        params.insert(param.to_owned(), quantity.value().to_string());
     }
     if !custom.is_empty() {
         params.insert("resources".to_owned(), print_custom(&custom));
