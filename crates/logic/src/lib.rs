@@ -12,7 +12,6 @@ pub mod cluster;
 pub mod config;
 pub mod cronjob;
 pub mod go;
-pub mod go_shape;
 pub mod hash;
 pub mod job;
 pub mod labels;

@@ -31,10 +31,9 @@ pub(super) fn add_finalizer(seen: &Observed, cfg: &Config) -> Option<Step> {
     for group in spec.worker_group_specs.iter_mut().flatten() {
         group.ray_start_params.get_or_insert_default();
     }
-    let spec = serde_json::to_value(&spec).unwrap_or_default();
     let patch = json!({
         "metadata": {"finalizers": finalizers, "resourceVersion": seen.cluster.metadata.resource_version},
-        "spec": merge_difference(&stored, &go::to_go_value(&spec, go::Root::RayClusterSpec)),
+        "spec": merge_difference(&stored, &go::cluster_spec(&spec)),
     });
     Some(Step::new(
         Action::Merge { key: seen.key(Kind::RayCluster, seen.name()), patch: Box::new(patch) },

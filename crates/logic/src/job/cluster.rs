@@ -6,7 +6,7 @@ use super::plan::Pass;
 use crate::action::{Accept, Action, Body, Event, Kind, ObjectKey, Step};
 use crate::build::owner::controller_reference;
 use crate::build::submitter::{NoSubmitter, Submitter};
-use crate::go_shape;
+use crate::go;
 use crate::labels::{self, annotation};
 use crate::scheduler;
 use k8s_openapi::api::core::v1::PodSpec;
@@ -79,6 +79,6 @@ fn body(pass: &Pass<'_>, mode: Mode, attempt: &Attempt) -> Result<Value, NoSubmi
         "apiVersion": API_VERSION,
         "kind": RayCluster::KIND,
         "metadata": cluster.metadata,
-        "spec": go_shape::cluster_spec(&cluster.spec),
+        "spec": go::cluster_spec(&cluster.spec),
     }))
 }

@@ -139,7 +139,7 @@ fn delete_workers(pass: &mut Pass<'_>) {
     for group in &mut groups {
         group.suspend = Some(true);
     }
-    let shaped = crate::go_shape::cluster_spec(&manta_api::RayClusterSpec {
+    let shaped = crate::go::cluster_spec(&manta_api::RayClusterSpec {
         worker_group_specs: Some(groups),
         ..cluster.spec.clone()
     });

@@ -8,7 +8,7 @@ use super::phase::deployment;
 use super::plan::Pass;
 use super::status::text;
 use crate::action::{Action, Kind, ObjectKey, Step};
-use crate::go_shape;
+use crate::go;
 use crate::labels::finalizer;
 use crate::names::Suffixes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -43,7 +43,7 @@ fn add_finalizer(pass: &mut Pass<'_>, mut finalizers: Vec<String>) {
     let seen = pass.seen;
     finalizers.push(finalizer::RAY_JOB.to_owned());
     // KubeRay writes the whole object here, which leaves Go's empty structs in the spec and drops empty values.
-    let mut spec = go_shape::job_spec(&seen.job.spec);
+    let mut spec = go::job_spec(&seen.job.spec);
     let before = serde_json::to_value(&seen.job.spec).unwrap_or_default();
     for (key, _) in before.as_object().into_iter().flatten() {
         if spec.get(key).is_none() {

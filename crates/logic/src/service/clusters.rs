@@ -6,10 +6,10 @@ use crate::action::{Accept, Action, Body, Event, Kind, Step};
 use crate::build::cluster_facts as facts;
 use crate::build::owner::controller_reference;
 use crate::config::KUBERAY_VERSION;
-use crate::go::{Root, to_go_value};
+use crate::go;
 use crate::labels::{self, annotation};
 use manta_api::{API_VERSION, RayCluster, RayClusterSpec, RayService};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
 
 /// Makes the pending cluster, or brings both clusters up to date.
@@ -58,7 +58,7 @@ fn create(pass: &mut Pass<'_>, name: &str) {
             "annotations": cluster_annotations(pass),
             "ownerReferences": [controller_reference(RayService::KIND, &service.metadata)],
         },
-        "spec": go_spec(&spec),
+        "spec": go::cluster_spec(&spec),
     });
     let action = Action::Create { key: pass.key(Kind::RayCluster, name), body: Body::of(&body) };
     pass.then(
@@ -99,7 +99,7 @@ fn update(pass: &mut Pass<'_>, side: Side, cluster: &RayCluster) {
         "apiVersion": API_VERSION,
         "kind": RayCluster::KIND,
         "metadata": metadata,
-        "spec": go_spec(&spec),
+        "spec": go::cluster_spec(&spec),
     });
     let word = match side {
         Side::Active => "active",
@@ -144,8 +144,4 @@ fn cluster_annotations(pass: &Pass<'_>) -> BTreeMap<String, String> {
     annotations.insert(annotation::NUM_WORKER_GROUPS.to_owned(), groups.to_string());
     annotations.insert(annotation::KUBERAY_VERSION.to_owned(), KUBERAY_VERSION.to_owned());
     annotations
-}
-
-fn go_spec(spec: &RayClusterSpec) -> Value {
-    to_go_value(&json!(spec), Root::RayClusterSpec)
 }
