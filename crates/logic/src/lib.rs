@@ -9,6 +9,7 @@ pub mod action;
 pub mod admission;
 pub mod build;
 pub mod cluster;
+pub mod cluster_spec;
 pub mod config;
 pub mod cronjob;
 pub mod go;

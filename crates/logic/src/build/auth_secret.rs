@@ -1,8 +1,8 @@
 //! The Secret with the token of a cluster that names none of its own.
 
-use super::cluster_facts as facts;
 use super::owner;
 use super::pod::TOKEN_KEY;
+use crate::cluster_spec;
 use crate::labels;
 use crate::validate::ValidCluster;
 use k8s_openapi::api::core::v1::Secret;
@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 /// The Secret with this token.
 pub fn auth_secret(cluster: &ValidCluster<'_>, token: &str) -> Secret {
     let metadata = ObjectMeta {
-        name: Some(facts::auth_secret_name(cluster)),
+        name: Some(cluster_spec::auth_secret_name(cluster)),
         namespace: cluster.metadata.namespace.clone(),
-        labels: Some(BTreeMap::from([(labels::CLUSTER.to_owned(), facts::name(cluster).to_owned())])),
+        labels: Some(BTreeMap::from([(labels::CLUSTER.to_owned(), cluster_spec::name(cluster).to_owned())])),
         owner_references: Some(vec![owner::cluster_reference(cluster)]),
         ..ObjectMeta::default()
     };
@@ -43,7 +43,7 @@ mod tests {
         // 59, and the case of an empty mode
         let check = |options: Value, expect: bool| {
             let cluster = cluster(json!({"spec": {"authOptions": options}}));
-            assert_eq!(facts::needs_auth_secret(&cluster.spec), expect);
+            assert_eq!(cluster_spec::needs_auth_secret(&cluster.spec), expect);
         };
         check(json!(null), false);
         check(json!({}), true);

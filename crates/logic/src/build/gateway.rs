@@ -1,8 +1,8 @@
 //! Gateway and HTTPRoute of a gradual upgrade, as `gateway.networking.k8s.io/v1` JSON, and when live
 //! ones count as equal.
 
-use super::cluster_facts as facts;
 use super::owner;
+use crate::cluster_spec;
 use crate::names;
 use manta_api::{RayCluster, RayService};
 use serde_json::{Value, json};
@@ -98,10 +98,11 @@ fn same_lists(one: &Value, other: &Value, same: impl Fn(&Value, &Value) -> bool)
 }
 
 fn backend_ref(backend: Backend<'_>, namespace: &str) -> Value {
-    let ray = facts::ray_container(&backend.cluster.spec.head_group_spec.template);
-    let port = ray.and_then(|ray| facts::container_port(ray, "serve")).unwrap_or(facts::DEFAULT_SERVE_PORT);
+    let ray = cluster_spec::ray_container(&backend.cluster.spec.head_group_spec.template);
+    let port =
+        ray.and_then(|ray| cluster_spec::container_port(ray, "serve")).unwrap_or(cluster_spec::DEFAULT_SERVE_PORT);
     json!({
-        "name": names::serve_service(facts::name(backend.cluster)),
+        "name": names::serve_service(cluster_spec::name(backend.cluster)),
         "namespace": namespace,
         "port": port,
         "weight": backend.weight,

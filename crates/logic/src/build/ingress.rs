@@ -1,7 +1,7 @@
 //! The Ingress that leads to the dashboard.
 
-use super::cluster_facts as facts;
 use super::owner;
+use crate::cluster_spec;
 use crate::labels::{self, annotation};
 use crate::names::{self, clip50, clip63};
 use crate::validate::ValidCluster;
@@ -20,14 +20,14 @@ pub fn ingress_name(cluster: &str) -> String {
 
 /// The Ingress.
 pub fn ingress(cluster: &ValidCluster<'_>) -> Ingress {
-    let name = facts::name(cluster);
+    let name = cluster_spec::name(cluster);
     let options = cluster.spec.head_group_spec.ingress_options.as_ref();
-    let class = facts::annotation(cluster, annotation::INGRESS_CLASS).map(str::to_owned);
+    let class = cluster_spec::annotation(cluster, annotation::INGRESS_CLASS).map(str::to_owned);
     let mut annotations = cluster.metadata.annotations.clone().unwrap_or_default();
     annotations.remove(annotation::INGRESS_CLASS);
     let service = IngressServiceBackend {
         name: names::head_service(name, &cluster.spec),
-        port: Some(ServiceBackendPort { number: Some(facts::dashboard_port(&cluster.spec)), name: None }),
+        port: Some(ServiceBackendPort { number: Some(cluster_spec::dashboard_port(&cluster.spec)), name: None }),
     };
     let path = options.and_then(|options| options.path.clone()).filter(|path| !path.is_empty());
     let path_type = options.and_then(|options| options.path_type.as_ref()).map(ToString::to_string);
@@ -59,7 +59,7 @@ pub fn ingress(cluster: &ValidCluster<'_>) -> Ingress {
 
 /// The labels of an Ingress or Route to the dashboard.
 pub(super) fn dashboard_labels(cluster: &RayCluster) -> BTreeMap<String, String> {
-    let name = facts::name(cluster);
+    let name = cluster_spec::name(cluster);
     let identifier = clip63(&format!("{name}-head"));
     let labels = [
         (labels::CLUSTER, name),

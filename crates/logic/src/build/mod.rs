@@ -1,7 +1,6 @@
 //! Kubernetes objects from specs. Total functions: a valid spec always gives an object.
 
 mod auth_secret;
-pub mod cluster_facts;
 pub mod gateway;
 mod ingress;
 pub mod mtls;
@@ -16,6 +15,7 @@ mod service;
 pub mod submit_command;
 pub mod submitter;
 
+pub use crate::cluster_spec as cluster_facts;
 pub use auth_secret::auth_secret;
 pub use ingress::{ingress, ingress_name, ingress_update};
 pub use network_policy::{network_policies, network_policy_update};

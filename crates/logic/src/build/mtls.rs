@@ -5,9 +5,9 @@
 //!                                                    └▶ worker Certificate ─▶ Secret of the workers
 //! ```
 
-use super::cluster_facts as facts;
 use super::owner;
 use super::pod::{HEAD_SECRET_PREFIX, WORKER_SECRET_PREFIX};
+use crate::cluster_spec;
 use crate::config::Config;
 use crate::labels;
 use manta_api::RayCluster;
@@ -16,13 +16,13 @@ use std::collections::BTreeSet;
 
 /// The Issuer that signs the CA's certificate.
 pub fn self_signed_issuer(cluster: &RayCluster) -> Value {
-    let name = self_signed_issuer_name(facts::name(cluster));
+    let name = self_signed_issuer_name(cluster_spec::name(cluster));
     object(cluster, "Issuer", &name, "selfsigned-issuer", json!({"selfSigned": {}}))
 }
 
 /// The certificate of the cluster's own CA.
 pub fn ca_certificate(cluster: &RayCluster) -> Value {
-    let name = facts::name(cluster);
+    let name = cluster_spec::name(cluster);
     let spec = json!({
         "secretName": ca_secret_name(cluster),
         "isCA": true,
@@ -39,20 +39,20 @@ pub fn ca_certificate(cluster: &RayCluster) -> Value {
 /// The Issuer that signs with the CA.
 pub fn ca_issuer(cluster: &RayCluster) -> Value {
     let spec = json!({"ca": {"secretName": ca_secret_name(cluster)}});
-    object(cluster, "Issuer", &ca_issuer_name(facts::name(cluster)), "ca-issuer", spec)
+    object(cluster, "Issuer", &ca_issuer_name(cluster_spec::name(cluster)), "ca-issuer", spec)
 }
 
 /// The certificate of the head, for its Service and the addresses of its Pods.
 pub fn head_certificate(cluster: &RayCluster, config: &Config, pod_ips: &[&str]) -> Value {
-    let name = facts::name(cluster);
-    let fqdn = facts::head_fqdn(cluster, config);
+    let name = cluster_spec::name(cluster);
+    let fqdn = cluster_spec::head_fqdn(cluster, config);
     let spec = leaf(name, head_tls_secret_name(name), &["localhost", &fqdn], pod_ips);
     object(cluster, "Certificate", &head_certificate_name(name), "head-certificate", spec)
 }
 
 /// The certificate of all workers, for the addresses of their Pods.
 pub fn worker_certificate(cluster: &RayCluster, pod_ips: &[&str]) -> Value {
-    let name = facts::name(cluster);
+    let name = cluster_spec::name(cluster);
     let spec = leaf(name, worker_tls_secret_name(name), &["localhost"], pod_ips);
     object(cluster, "Certificate", &worker_certificate_name(name), "worker-certificate", spec)
 }
@@ -117,8 +117,8 @@ pub fn worker_tls_secret_name(cluster: &str) -> String {
 
 /// The Secret with the CA's key. The UID keeps it apart from that of an earlier cluster of the name.
 pub fn ca_secret_name(cluster: &RayCluster) -> String {
-    let uid: String = facts::uid(cluster).chars().take(8).collect();
-    format!("{}-ca-secret-{uid}", facts::name(cluster))
+    let uid: String = cluster_spec::uid(cluster).chars().take(8).collect();
+    format!("{}-ca-secret-{uid}", cluster_spec::name(cluster))
 }
 
 fn object(cluster: &RayCluster, kind: &str, name: &str, component: &str, spec: Value) -> Value {
@@ -127,12 +127,12 @@ fn object(cluster: &RayCluster, kind: &str, name: &str, component: &str, spec: V
         "kind": kind,
         "metadata": {
             "name": name,
-            "namespace": facts::namespace(cluster),
+            "namespace": cluster_spec::namespace(cluster),
             "labels": {
                 labels::APP_NAME: labels::KUBERAY,
                 labels::CREATED_BY: labels::KUBERAY_OPERATOR,
                 labels::COMPONENT: component,
-                labels::CLUSTER: facts::name(cluster),
+                labels::CLUSTER: cluster_spec::name(cluster),
             },
             "ownerReferences": [owner::cluster_reference(cluster)],
         },

@@ -3,8 +3,8 @@
 //! One policy for the head, one for each worker group. They are made for clusters that do not pass
 //! validation, too: isolation must not depend on an unrelated mistake.
 
-use super::cluster_facts as facts;
 use super::owner;
+use crate::cluster_spec;
 use crate::labels;
 use k8s_openapi::api::networking::v1::{
     NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort,
@@ -19,8 +19,9 @@ use std::collections::BTreeMap;
 /// The policies of a cluster: the head's first, then one for each group. None where it asks for none.
 pub fn network_policies(cluster: &RayCluster) -> Vec<NetworkPolicy> {
     let Some(config) = &cluster.spec.network_policy else { return Vec::new() };
-    let groups =
-        facts::worker_groups(&cluster.spec).iter().map(|group| worker_policy(cluster, config, &group.group_name));
+    let groups = cluster_spec::worker_groups(&cluster.spec)
+        .iter()
+        .map(|group| worker_policy(cluster, config, &group.group_name));
     std::iter::once(head_policy(cluster, config)).chain(groups).collect()
 }
 
@@ -37,7 +38,7 @@ pub fn network_policy_update(wanted: &NetworkPolicy, live: &NetworkPolicy) -> Op
 }
 
 fn head_policy(cluster: &RayCluster, config: &NetworkPolicyConfig) -> NetworkPolicy {
-    let name = facts::name(cluster);
+    let name = cluster_spec::name(cluster);
     let selector = [(labels::CLUSTER, name), (labels::NODE_TYPE, labels::HEAD)];
     let mut ingress = vec![from_cluster(name)];
     ingress.extend(from_submitter(cluster));
@@ -45,7 +46,7 @@ fn head_policy(cluster: &RayCluster, config: &NetworkPolicyConfig) -> NetworkPol
 }
 
 fn worker_policy(cluster: &RayCluster, config: &NetworkPolicyConfig, group: &str) -> NetworkPolicy {
-    let name = facts::name(cluster);
+    let name = cluster_spec::name(cluster);
     let selector = [(labels::CLUSTER, name), (labels::NODE_TYPE, labels::WORKER), (labels::GROUP, group)];
     let own = config.worker_groups.iter().flatten().find(|entry| entry.group_name == group);
     let rules = own.map(|entry| &entry.rules).or(config.worker.as_ref());
@@ -61,7 +62,7 @@ fn policy(
     mut ingress: Vec<NetworkPolicyIngressRule>,
     rules: Option<&NetworkPolicyRules>,
 ) -> NetworkPolicy {
-    let cluster_name = facts::name(cluster);
+    let cluster_name = cluster_spec::name(cluster);
     let metadata = ObjectMeta {
         name: Some(name),
         namespace: cluster.metadata.namespace.clone(),
@@ -101,17 +102,17 @@ fn to_cluster(name: &str) -> NetworkPolicyEgressRule {
 
 /// Lets the Pod that submits a RayJob reach the dashboard.
 fn from_submitter(cluster: &RayCluster) -> Option<NetworkPolicyIngressRule> {
-    if facts::label(cluster, labels::JOB_SUBMISSION_MODE) != Some("K8sJobMode") {
+    if cluster_spec::label(cluster, labels::JOB_SUBMISSION_MODE) != Some("K8sJobMode") {
         return None;
     }
     let job = cluster.metadata.owner_references.iter().flatten().find(|owner| {
         owner.kind == RayJob::KIND && owner.controller == Some(true) && owner.api_version.starts_with("ray.io/")
     })?;
     let submitter = [(labels::ORIGINATED_FROM_CR_NAME, job.name.as_str()), (labels::ORIGINATED_FROM_CRD, RayJob::KIND)];
-    let dashboard = facts::head_param(&cluster.spec, "dashboard-port").and_then(|port| port.parse().ok());
+    let dashboard = cluster_spec::head_param(&cluster.spec, "dashboard-port").and_then(|port| port.parse().ok());
     let port = NetworkPolicyPort {
         protocol: Some("TCP".to_owned()),
-        port: Some(IntOrString::Int(dashboard.unwrap_or(facts::DEFAULT_DASHBOARD_PORT))),
+        port: Some(IntOrString::Int(dashboard.unwrap_or(cluster_spec::DEFAULT_DASHBOARD_PORT))),
         end_port: None,
     };
     Some(NetworkPolicyIngressRule { from: Some(vec![pods(&submitter)]), ports: Some(vec![port]) })

@@ -9,7 +9,7 @@ mod api_defaults;
 
 use super::testing::valid;
 use super::*;
-use crate::build::cluster_facts::Creator;
+use crate::cluster_spec::{self, Creator};
 use crate::config::{Config, FeatureGates};
 use crate::labels;
 use manta_api::{RayCluster, RayJob, RayService};
@@ -206,7 +206,7 @@ impl World {
             return Some(json(pod));
         }
         let group = label(labels::GROUP)?;
-        let group = cluster_facts::worker_groups(&cluster.spec).iter().find(|it| it.group_name == group)?;
+        let group = cluster_spec::worker_groups(&cluster.spec).iter().find(|it| it.group_name == group)?;
         let number = |key| label(key).and_then(|text| text.parse().ok()).unwrap_or_default();
         let identity = WorkerIdentity {
             suffix: "*",

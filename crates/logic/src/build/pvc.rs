@@ -1,7 +1,7 @@
 //! The volume claim of the embedded (RocksDB) storage, and how an existing one may differ.
 
-use super::cluster_facts as facts;
 use super::owner;
+use crate::cluster_spec;
 use crate::labels;
 use crate::validate::ValidCluster;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
@@ -16,12 +16,12 @@ const DEFAULT_ACCESS_MODE: &str = "ReadWriteOnce";
 
 /// The claim that the operator makes where the user names none.
 pub fn gcs_storage_claim(cluster: &ValidCluster<'_>) -> PersistentVolumeClaim {
-    let storage = facts::gcs_storage(&cluster.spec);
+    let storage = cluster_spec::gcs_storage(&cluster.spec);
     let owners = (!outlives_cluster(&cluster.spec)).then(|| vec![owner::cluster_reference(cluster)]);
     let metadata = ObjectMeta {
-        name: Some(facts::gcs_claim_name(cluster)),
+        name: Some(cluster_spec::gcs_claim_name(cluster)),
         namespace: cluster.metadata.namespace.clone(),
-        labels: Some(BTreeMap::from([(labels::CLUSTER.to_owned(), facts::name(cluster).to_owned())])),
+        labels: Some(BTreeMap::from([(labels::CLUSTER.to_owned(), cluster_spec::name(cluster).to_owned())])),
         owner_references: owners,
         ..ObjectMeta::default()
     };
@@ -42,7 +42,8 @@ pub fn gcs_storage_claim(cluster: &ValidCluster<'_>) -> PersistentVolumeClaim {
 
 /// Whether the claim stays when the cluster goes, and so has no owner.
 pub fn outlives_cluster(spec: &RayClusterSpec) -> bool {
-    facts::gcs_storage(spec).is_some_and(|storage| storage.deletion_policy == Some(StorageDeletionPolicy::Retain))
+    cluster_spec::gcs_storage(spec)
+        .is_some_and(|storage| storage.deletion_policy == Some(StorageDeletionPolicy::Retain))
 }
 
 /// How an existing claim differs from the wanted one, in words; nothing if it does not.

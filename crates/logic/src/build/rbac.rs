@@ -1,7 +1,7 @@
 //! What the autoscaler may do: its ServiceAccount, Role and RoleBinding.
 
-use super::cluster_facts as facts;
 use super::owner;
+use crate::cluster_spec;
 use crate::labels;
 use crate::names::clip50;
 use crate::validate::ValidCluster;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 /// The ServiceAccount that the head runs as when it scales: the user's, else one of the cluster's name.
 pub fn service_account_name(cluster: &RayCluster) -> String {
-    clip50(facts::head_service_account(&cluster.spec).unwrap_or_else(|| facts::name(cluster)))
+    clip50(cluster_spec::head_service_account(&cluster.spec).unwrap_or_else(|| cluster_spec::name(cluster)))
 }
 
 /// The autoscaler's ServiceAccount, for clusters that name none.
@@ -28,12 +28,12 @@ pub fn role(cluster: &ValidCluster<'_>) -> Role {
         rule("", "pods/resize", &["patch"]),
         rule("ray.io", "rayclusters", &["get", "patch"]),
     ];
-    Role { metadata: metadata(cluster, clip50(facts::name(cluster))), rules: Some(rules) }
+    Role { metadata: metadata(cluster, clip50(cluster_spec::name(cluster))), rules: Some(rules) }
 }
 
 /// Gives the ServiceAccount its Role.
 pub fn role_binding(cluster: &ValidCluster<'_>) -> RoleBinding {
-    let name = clip50(facts::name(cluster));
+    let name = clip50(cluster_spec::name(cluster));
     let subject = Subject {
         kind: "ServiceAccount".to_owned(),
         name: service_account_name(cluster),
@@ -50,7 +50,7 @@ pub fn role_binding(cluster: &ValidCluster<'_>) -> RoleBinding {
 
 fn metadata(cluster: &RayCluster, name: String) -> ObjectMeta {
     let labels = [
-        (labels::CLUSTER, facts::name(cluster)),
+        (labels::CLUSTER, cluster_spec::name(cluster)),
         (labels::APP_NAME, labels::KUBERAY),
         (labels::CREATED_BY, labels::KUBERAY_OPERATOR),
     ];

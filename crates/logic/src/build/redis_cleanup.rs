@@ -2,8 +2,8 @@
 //!
 //! It runs in a Pod like the head's, with the same environment, which knows how Redis is reached.
 
-use super::cluster_facts as facts;
 use super::{owner, pod};
+use crate::cluster_spec;
 use crate::config::Config;
 use crate::labels;
 use crate::names::clip63;
@@ -26,7 +26,7 @@ pub fn redis_cleanup_job(cluster: &ValidCluster<'_>, config: &Config) -> Job {
     let pod_labels = pod.metadata.labels.get_or_insert_default();
     pod_labels.insert(labels::NODE_TYPE.to_owned(), labels::REDIS_CLEANUP.to_owned());
     let metadata = ObjectMeta {
-        name: Some(redis_cleanup_job_name(facts::name(cluster))),
+        name: Some(redis_cleanup_job_name(cluster_spec::name(cluster))),
         namespace: cluster.metadata.namespace.clone(),
         labels: pod.metadata.labels.clone(),
         annotations: pod.metadata.annotations.clone(),

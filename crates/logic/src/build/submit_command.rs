@@ -12,7 +12,7 @@
 //!
 //! Everything else in the entrypoint is the user's shell text and stays verbatim.
 
-use super::cluster_facts::{DEFAULT_DASHBOARD_PORT, dashboard_port};
+use crate::cluster_spec::{DEFAULT_DASHBOARD_PORT, dashboard_port};
 use crate::job::{Mode, runtime_env};
 use base64::Engine as _;
 use manta_api::RayJobSpec;

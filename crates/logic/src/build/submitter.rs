@@ -1,9 +1,9 @@
 //! Who runs the submit command: a Kubernetes Job, or a container in the head Pod.
 
-use super::cluster_facts::ray_container;
 use super::owner::controller_reference;
 use super::pod::add_token_auth;
 use super::submit_command::{NoCommand, SubmitCommand};
+use crate::cluster_spec::ray_container;
 use crate::config::Config;
 use crate::job::Mode;
 use crate::labels;

@@ -1,7 +1,7 @@
 //! How many Pods a gang has, and what they need together.
 
-use crate::build::cluster_facts as facts;
 use crate::cluster::counts::{self, hosts, worker_counts};
+use crate::cluster_spec;
 use k8s_openapi::api::core::v1::PodSpec;
 use manta_api::{RayClusterSpec, WorkerGroupSpec};
 use manta_quantity::Quantity;
@@ -82,7 +82,7 @@ impl Demand {
 
     /// The Pods without which a cluster is of no use: with the autoscaler on, the least of each group.
     pub(super) fn least(spec: &RayClusterSpec) -> Self {
-        if !facts::is_autoscaling(spec) {
+        if !cluster_spec::is_autoscaling(spec) {
             return Self::desired(spec);
         }
         Self {
@@ -105,7 +105,7 @@ impl Demand {
 
 fn cluster_resources(spec: &RayClusterSpec, replicas: impl Fn(&WorkerGroupSpec) -> Option<i32>) -> Resources {
     let mut sum = Resources::of_pod(spec.head_group_spec.template.spec.as_ref());
-    for group in facts::worker_groups(spec).iter().filter(|group| group.suspend != Some(true)) {
+    for group in cluster_spec::worker_groups(spec).iter().filter(|group| group.suspend != Some(true)) {
         let replicas = i64::from(replicas(group).unwrap_or(0));
         if replicas > 0 {
             sum.add_pods(group.template.spec.as_ref(), replicas.saturating_mul(hosts(group).into()));

@@ -21,7 +21,7 @@ mod yunikorn;
 pub(crate) mod tests;
 
 use crate::action::{Event, Kind, ObjectKey, PodGroupApi, Stage, Step};
-use crate::build::cluster_facts::{self as facts, Creator};
+use crate::cluster_spec::{self, Creator};
 use crate::config::{BatchScheduler, Config};
 use crate::job::Mode;
 use crate::labels::{self, HEAD_GROUP};
@@ -238,7 +238,7 @@ pub fn cluster_kinds(cluster: &RayCluster, config: &Config) -> &'static [Kind] {
     const SCHEDULER_PLUGINS: &[Kind] = &[Kind::PodGroup(PodGroupApi::SchedulerPlugins)];
     const WORKLOAD_AWARE: &[Kind] = &[Kind::Workload, Kind::PodGroup(PodGroupApi::KubernetesWorkloads)];
     match config.batch_scheduler {
-        Some(BatchScheduler::Volcano) if facts::creator(cluster) != Creator::RayJob => VOLCANO,
+        Some(BatchScheduler::Volcano) if cluster_spec::creator(cluster) != Creator::RayJob => VOLCANO,
         Some(BatchScheduler::SchedulerPlugins) if is_gang(Parent::Cluster(cluster)) => SCHEDULER_PLUGINS,
         // Also for clusters that ask for no gang: they may have asked before.
         Some(BatchScheduler::KubernetesWorkloads) => WORKLOAD_AWARE,

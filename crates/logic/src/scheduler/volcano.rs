@@ -10,9 +10,9 @@
 use super::demand::{Demand, Resources};
 use super::{Gang, Marks, Parent, has_selector};
 use crate::action::{Accept, Action, Body, Event, Kind, ObjectKey, PodGroupApi, Step, merge_difference};
-use crate::build::cluster_facts::{self as facts, Creator};
 use crate::build::owner::controller_reference;
 use crate::build::submitter;
+use crate::cluster_spec::{self, Creator};
 use crate::job::Mode;
 use crate::view::WholeView;
 use crate::{cluster, job, labels};
@@ -55,8 +55,8 @@ pub(super) fn marks(parent: Parent<'_>, group: &str) -> Marks {
 /// makes one for a Pod that names none.
 fn gang_owner(parent: Parent<'_>) -> Option<&str> {
     match parent {
-        Parent::Cluster(cluster) if facts::creator(cluster) == Creator::RayJob => {
-            facts::label(cluster, labels::ORIGINATED_FROM_CR_NAME).or(Some(parent.name()))
+        Parent::Cluster(cluster) if cluster_spec::creator(cluster) == Creator::RayJob => {
+            cluster_spec::label(cluster, labels::ORIGINATED_FROM_CR_NAME).or(Some(parent.name()))
         }
         Parent::Job(job) if has_selector(job) => None,
         Parent::Cluster(_) | Parent::Job(_) => Some(parent.name()),
@@ -66,7 +66,7 @@ fn gang_owner(parent: Parent<'_>) -> Option<&str> {
 pub(super) fn gather_cluster(seen: &cluster::Observed) -> Gang {
     let name = pod_group_name(seen.name());
     // The cluster of a RayJob is in the RayJob's gang.
-    if facts::creator(&seen.cluster) == Creator::RayJob || seen.in_flight.is_creating(KIND, &name) {
+    if cluster_spec::creator(&seen.cluster) == Creator::RayJob || seen.in_flight.is_creating(KIND, &name) {
         return Gang::default();
     }
     let known = seen.related(KIND, &name).map(|known| &**known);

@@ -9,9 +9,9 @@
 use super::demand::Demand;
 use super::{Gang, Marks, Parent};
 use crate::action::{Accept, Action, Body, Event, Kind, PodGroupApi, Step};
-use crate::build::cluster_facts as facts;
 use crate::build::owner::cluster_reference;
 use crate::cluster::Observed;
+use crate::cluster_spec;
 use crate::labels;
 use crate::view::WholeView;
 use manta_api::{RayCluster, RayClusterSpec};
@@ -46,7 +46,8 @@ pub(super) fn marks(parent: Parent<'_>) -> Marks {
 
 /// Whether a cluster wants a gang and can have one: the autoscaler is not supported.
 fn asks_for_gang(cluster: &RayCluster) -> bool {
-    facts::is_true(facts::label(cluster, labels::GANG_SCHEDULING)) && !facts::is_autoscaling(&cluster.spec)
+    cluster_spec::is_true(cluster_spec::label(cluster, labels::GANG_SCHEDULING))
+        && !cluster_spec::is_autoscaling(&cluster.spec)
 }
 
 pub(super) fn gather_cluster(seen: &Observed) -> Gang {

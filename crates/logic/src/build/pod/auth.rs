@@ -3,7 +3,7 @@
 use super::draft::{Draft, Node};
 use super::wait_gcs::WAIT_GCS_READY;
 use super::{env, volumes};
-use crate::build::cluster_facts as facts;
+use crate::cluster_spec;
 use k8s_openapi::api::core::v1::{
     Container, EnvVar, EnvVarSource, PodSpec, ProjectedVolumeSource, SecretKeySelector, ServiceAccountTokenProjection,
     Volume, VolumeMount, VolumeProjection,
@@ -35,11 +35,11 @@ pub(super) fn configure_pod(node: &Node<'_>, draft: &mut Draft) {
 
 /// Gives a container its token, if the cluster asks for one.
 pub(super) fn configure_container(cluster: &RayCluster, container: &mut Container) {
-    if !facts::is_token_auth(&cluster.spec) {
+    if !cluster_spec::is_token_auth(&cluster.spec) {
         return;
     }
     env::push_if_absent(container, env::literal("RAY_AUTH_MODE", "token"));
-    if !facts::is_k8s_token_auth(&cluster.spec) {
+    if !cluster_spec::is_k8s_token_auth(&cluster.spec) {
         if !env::has(container, "RAY_AUTH_TOKEN") {
             env::push(container, [token_from_secret(cluster)]);
         }
@@ -58,14 +58,14 @@ pub(super) fn configure_container(cluster: &RayCluster, container: &mut Containe
 }
 
 fn token_from_secret(cluster: &RayCluster) -> EnvVar {
-    let name = facts::auth_secret_name(cluster);
+    let name = cluster_spec::auth_secret_name(cluster);
     let secret_key_ref = Some(SecretKeySelector { name, key: TOKEN_KEY.to_owned(), optional: None });
     let value_from = Some(EnvVarSource { secret_key_ref, ..EnvVarSource::default() });
     EnvVar { name: "RAY_AUTH_TOKEN".to_owned(), value: None, value_from }
 }
 
 fn add_volume(cluster: &RayCluster, pod: &mut PodSpec) {
-    let uses_volume = facts::is_token_auth(&cluster.spec) && facts::is_k8s_token_auth(&cluster.spec);
+    let uses_volume = cluster_spec::is_token_auth(&cluster.spec) && cluster_spec::is_k8s_token_auth(&cluster.spec);
     if !uses_volume || volumes::has_volume(pod, TOKEN_VOLUME) {
         return;
     }

@@ -4,8 +4,8 @@ use super::command::shell;
 use super::draft::{Draft, Node};
 use super::resources::requirements;
 use super::{auth, env, tls};
-use crate::build::cluster_facts as facts;
 use crate::build::rbac;
+use crate::cluster_spec;
 use crate::labels;
 use k8s_openapi::api::core::v1::Container;
 use manta_api::AutoscalerOptions;
@@ -19,7 +19,7 @@ const COMMAND: &str =
 /// Adds the autoscaler, and has Ray leave scaling to it.
 pub(super) fn add_to_head(node: &Node<'_>, draft: &mut Draft) {
     let spec = &node.cluster.spec;
-    if !facts::is_autoscaling(spec) {
+    if !cluster_spec::is_autoscaling(spec) {
         return;
     }
     draft.params.insert("no-monitor".to_owned(), "true".to_owned());
@@ -31,11 +31,11 @@ pub(super) fn add_to_head(node: &Node<'_>, draft: &mut Draft) {
         apply_options(options, &mut container);
     }
     draft.sidecars.push(container);
-    if facts::is_autoscaler_v2(spec) {
+    if cluster_spec::is_autoscaler_v2(spec) {
         env::push(&mut draft.ray, [env::literal("RAY_enable_autoscaler_v2", "true")]);
         // The second generation replaces Pods itself and must not find restarted ones.
         draft.spec.restart_policy = Some("Never".to_owned());
-    } else if facts::is_autoscaler_v1(spec) {
+    } else if cluster_spec::is_autoscaler_v1(spec) {
         env::push(&mut draft.ray, [env::literal("RAY_enable_autoscaler_v2", "false")]);
     }
 }

@@ -3,7 +3,7 @@
 use super::draft::{Draft, Node, Role};
 use super::resources::requests_and_limits;
 use super::{auth, env};
-use crate::build::cluster_facts as facts;
+use crate::cluster_spec;
 use crate::labels;
 use k8s_openapi::api::core::v1::Container;
 
@@ -16,19 +16,19 @@ const EVENT_TYPES: &str = "TASK_DEFINITION_EVENT,TASK_LIFECYCLE_EVENT,ACTOR_TASK
 
 /// Appends the collector, if the cluster has one.
 pub(super) fn add_container(node: &Node<'_>, draft: &mut Draft) {
-    let Some(options) = facts::collector(&node.cluster.spec, &node.config.gates) else { return };
+    let Some(options) = cluster_spec::collector(&node.cluster.spec, &node.config.gates) else { return };
     let user_env = options.env.as_deref().unwrap_or_default();
     let role = if node.role == Role::Head { "Head" } else { "Worker" };
     let mut env = vec![
         env::from_field("POD_IP", "status.podIP"),
         env::literal("RAY_CLUSTER_NAME", node.cluster_name()),
-        env::literal("RAY_CLUSTER_NAMESPACE", facts::namespace(node.cluster)),
+        env::literal("RAY_CLUSTER_NAMESPACE", cluster_spec::namespace(node.cluster)),
         env::literal("RAY_ROLE", role),
         env::literal("EVENTS_PORT", "8084"),
         env::literal("FQ_RAY_IP", node.fqdn.as_str()),
     ];
     for (name, key) in [("OWNER_KIND", labels::ORIGINATED_FROM_CRD), ("OWNER_NAME", labels::ORIGINATED_FROM_CR_NAME)] {
-        if let Some(owner) = facts::label(node.cluster, key).filter(|owner| !owner.is_empty()) {
+        if let Some(owner) = cluster_spec::label(node.cluster, key).filter(|owner| !owner.is_empty()) {
             env.push(env::literal(name, owner));
         }
     }
@@ -54,7 +54,7 @@ pub(super) fn add_container(node: &Node<'_>, draft: &mut Draft) {
 
 /// Has Ray send its events to the collector.
 pub(super) fn add_ray_env(node: &Node<'_>, ray: &mut Container) {
-    if facts::collector(&node.cluster.spec, &node.config.gates).is_none() {
+    if cluster_spec::collector(&node.cluster.spec, &node.config.gates).is_none() {
         return;
     }
     for (name, value) in [

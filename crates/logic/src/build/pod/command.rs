@@ -1,7 +1,7 @@
 //! The `ray start` command and the shell that runs it.
 
 use super::draft::{Draft, Node, Role};
-use crate::build::cluster_facts as facts;
+use crate::cluster_spec;
 use crate::config::Config;
 use crate::labels::annotation;
 use k8s_openapi::api::core::v1::Container;
@@ -43,7 +43,7 @@ pub(super) fn set(node: &Node<'_>, draft: &mut Draft, ray_start: &str) {
     let own = own_command(&draft.ray);
     let annotations = draft.metadata.annotations.as_ref();
     let keep = annotations.and_then(|all| all.get(annotation::OVERWRITE_CONTAINER_CMD)).map(String::as_str);
-    if facts::is_true(keep) || own.contains("ray start") {
+    if cluster_spec::is_true(keep) || own.contains("ray start") {
         return;
     }
     let and = if own.is_empty() { "" } else { " && " };

@@ -1,7 +1,7 @@
 //! A Pod in the making, and what its steps know about it.
 
-use crate::build::cluster_facts::{self as facts, Creator};
 use crate::build::owner;
+use crate::cluster_spec::{self, Creator};
 use crate::config::Config;
 use crate::labels::{self, annotation};
 use crate::names;
@@ -45,15 +45,15 @@ impl<'a> Node<'a> {
             cluster,
             config,
             role,
-            creator: facts::creator(cluster),
-            fqdn: facts::head_fqdn(cluster, config),
-            head_port: facts::head_port(&cluster.spec),
+            creator: cluster_spec::creator(cluster),
+            fqdn: cluster_spec::head_fqdn(cluster, config),
+            head_port: cluster_spec::head_port(&cluster.spec),
         }
     }
 
     /// The name of the cluster.
     pub(super) fn cluster_name(&self) -> &'a str {
-        facts::name(self.cluster)
+        cluster_spec::name(self.cluster)
     }
 
     /// The head Service's name: the first part of its full name.
@@ -130,17 +130,17 @@ impl Draft {
 
     /// Passes the cluster's wish to keep the container's own command on to the Pod.
     pub(super) fn copy_overwrite_annotation(&mut self, node: &Node<'_>) {
-        if facts::is_true(facts::annotation(node.cluster, annotation::OVERWRITE_CONTAINER_CMD)) {
+        if cluster_spec::is_true(cluster_spec::annotation(node.cluster, annotation::OVERWRITE_CONTAINER_CMD)) {
             self.annotate(annotation::OVERWRITE_CONTAINER_CMD, "true");
         }
     }
 
     /// Declares the metrics port unless there is one.
     pub(super) fn add_metrics_port(&mut self) {
-        if facts::container_port(&self.ray, "metrics").is_none() {
+        if cluster_spec::container_port(&self.ray, "metrics").is_none() {
             self.ray.ports.get_or_insert_default().push(ContainerPort {
                 name: Some("metrics".to_owned()),
-                container_port: facts::DEFAULT_METRICS_PORT,
+                container_port: cluster_spec::DEFAULT_METRICS_PORT,
                 ..ContainerPort::default()
             });
         }

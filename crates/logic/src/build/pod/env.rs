@@ -5,7 +5,7 @@
 
 use super::collector;
 use super::draft::{Draft, Node, Role};
-use crate::build::cluster_facts::Creator;
+use crate::cluster_spec::Creator;
 use crate::config::KUBERAY_VERSION;
 use crate::labels;
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector};

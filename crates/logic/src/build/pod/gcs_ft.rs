@@ -2,7 +2,7 @@
 
 use super::draft::{Draft, Node};
 use super::env;
-use crate::build::cluster_facts as facts;
+use crate::cluster_spec;
 use crate::labels::annotation;
 use k8s_openapi::api::core::v1::{EnvVar, PersistentVolumeClaimVolumeSource, Volume, VolumeMount};
 use manta_api::RedisCredential;
@@ -12,12 +12,12 @@ const STORAGE_PATH: &str = "/data/gcs";
 
 /// Tells the head where its state goes.
 pub(super) fn configure_head(node: &Node<'_>, draft: &mut Draft) {
-    let enabled = facts::is_gcs_ft_enabled(node.cluster);
+    let enabled = cluster_spec::is_gcs_ft_enabled(node.cluster);
     draft.annotate(annotation::FT_ENABLED, enabled.to_string());
     if !enabled {
         return;
     }
-    if facts::is_gcs_storage_embedded(&node.cluster.spec) {
+    if cluster_spec::is_gcs_storage_embedded(&node.cluster.spec) {
         use_embedded_storage(node, draft);
     } else {
         use_redis(node, draft);
@@ -26,7 +26,7 @@ pub(super) fn configure_head(node: &Node<'_>, draft: &mut Draft) {
 
 /// Gives a worker time to find a head that comes back.
 pub(super) fn configure_worker(node: &Node<'_>, draft: &mut Draft) {
-    if facts::is_gcs_ft_enabled(node.cluster) {
+    if cluster_spec::is_gcs_ft_enabled(node.cluster) {
         env::push_if_absent(&mut draft.ray, env::literal("RAY_gcs_rpc_server_reconnect_timeout_s", "600"));
     }
 }
@@ -54,8 +54,8 @@ fn storage_namespace<'a>(node: &Node<'a>) -> &'a str {
     options
         .and_then(|options| options.external_storage_namespace.as_deref())
         .filter(|namespace| !namespace.is_empty())
-        .or_else(|| facts::annotation(node.cluster, annotation::EXTERNAL_STORAGE_NAMESPACE))
-        .unwrap_or_else(|| facts::uid(node.cluster))
+        .or_else(|| cluster_spec::annotation(node.cluster, annotation::EXTERNAL_STORAGE_NAMESPACE))
+        .unwrap_or_else(|| cluster_spec::uid(node.cluster))
 }
 
 /// Passes a credential by environment; the container's shell expands it on the command line.
@@ -70,14 +70,14 @@ fn add_credential(draft: &mut Draft, param: &str, variable: &str, credential: Op
 fn use_embedded_storage(node: &Node<'_>, draft: &mut Draft) {
     env::push_if_absent(&mut draft.ray, env::literal("RAY_gcs_storage", "rocksdb"));
     env::push_if_absent(&mut draft.ray, env::literal("RAY_gcs_storage_path", STORAGE_PATH));
-    let sub_path = facts::gcs_storage(&node.cluster.spec).and_then(|storage| storage.sub_path.clone());
+    let sub_path = cluster_spec::gcs_storage(&node.cluster.spec).and_then(|storage| storage.sub_path.clone());
     draft.ray.volume_mounts.get_or_insert_default().push(VolumeMount {
         name: STORAGE_VOLUME.to_owned(),
         mount_path: STORAGE_PATH.to_owned(),
         sub_path: sub_path.filter(|path| !path.is_empty()),
         ..VolumeMount::default()
     });
-    let claim_name = facts::gcs_claim_name(node.cluster);
+    let claim_name = cluster_spec::gcs_claim_name(node.cluster);
     draft.spec.volumes.get_or_insert_default().push(Volume {
         name: STORAGE_VOLUME.to_owned(),
         persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource { claim_name, read_only: None }),

@@ -5,7 +5,7 @@
 //! when Serve's proxy is, so that they get no traffic before.
 
 use super::draft::{Draft, Node, Role};
-use crate::build::cluster_facts as facts;
+use crate::cluster_spec;
 use k8s_openapi::api::core::v1::{ExecAction, HTTPGetAction, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use std::collections::BTreeMap;
@@ -18,10 +18,10 @@ pub(super) fn add(node: &Node<'_>, draft: &mut Draft) {
         return;
     }
     let agent = port(&draft.params, "dashboard-agent-listen-port", DEFAULT_AGENT_PORT);
-    let health = if facts::has_unified_health_check(&node.cluster.spec) {
+    let health = if cluster_spec::has_unified_health_check(&node.cluster.spec) {
         http_get(agent)
     } else {
-        let dashboard = port(&draft.params, "dashboard-port", facts::DEFAULT_DASHBOARD_PORT);
+        let dashboard = port(&draft.params, "dashboard-port", cluster_spec::DEFAULT_DASHBOARD_PORT);
         exec(match node.role {
             Role::Head => format!("{} && {}", ask_raylet(agent), ask_gcs(dashboard)),
             Role::Worker => ask_raylet(agent),
@@ -39,7 +39,7 @@ pub(super) fn add(node: &Node<'_>, draft: &mut Draft) {
     if draft.ray.readiness_probe.is_none() {
         let mut readiness = Probe { initial_delay_seconds: Some(10), failure_threshold: Some(10), ..liveness.clone() };
         if node.is_serve_worker() {
-            let serve = facts::container_port(&draft.ray, "serve").unwrap_or(facts::DEFAULT_SERVE_PORT);
+            let serve = cluster_spec::container_port(&draft.ray, "serve").unwrap_or(cluster_spec::DEFAULT_SERVE_PORT);
             readiness.http_get = None;
             readiness.exec = exec(format!("{} && {}", ask_raylet(agent), ask_serve(serve))).exec;
             readiness.failure_threshold = Some(1);

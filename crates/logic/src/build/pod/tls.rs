@@ -4,7 +4,7 @@ use super::draft::{Draft, Node, Role};
 use super::resources::requirements;
 use super::wait_gcs::WAIT_GCS_READY;
 use super::{env, volumes};
-use crate::build::cluster_facts as facts;
+use crate::cluster_spec;
 use k8s_openapi::api::core::v1::{Container, SecretVolumeSource, Volume, VolumeMount};
 
 /// The init container's name.
@@ -18,7 +18,7 @@ const DIRECTORY: &str = "/etc/ray/tls";
 
 /// Gives the Pod its certificate.
 pub(super) fn configure_pod(node: &Node<'_>, draft: &mut Draft) {
-    if !facts::is_tls_enabled(&node.cluster.spec, &node.config.gates) {
+    if !cluster_spec::is_tls_enabled(&node.cluster.spec, &node.config.gates) {
         return;
     }
     if !volumes::has_volume(&draft.spec, VOLUME) {
@@ -45,7 +45,7 @@ pub(super) fn configure_pod(node: &Node<'_>, draft: &mut Draft) {
 
 /// Tells the Ray process in a container to use the certificate, if the cluster is encrypted.
 pub(super) fn configure_container(node: &Node<'_>, container: &mut Container) {
-    if !facts::is_tls_enabled(&node.cluster.spec, &node.config.gates) {
+    if !cluster_spec::is_tls_enabled(&node.cluster.spec, &node.config.gates) {
         return;
     }
     for (name, value) in [

@@ -3,7 +3,7 @@
 use super::autoscaler::AUTOSCALER;
 use super::collector::COLLECTOR;
 use super::draft::{Draft, Node, Role};
-use crate::build::cluster_facts as facts;
+use crate::cluster_spec;
 use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, PodSpec, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
@@ -14,10 +14,10 @@ pub(super) fn add_to_pod(node: &Node<'_>, draft: &mut Draft) {
             EmptyDirVolumeSource { medium: Some("Memory".to_owned()), size_limit: memory_of(&draft.ray).cloned() };
         add_empty_dir(&mut draft.spec, &mut draft.ray, "shared-mem", "/dev/shm", shared_memory);
     }
-    if node.role == Role::Head && facts::is_autoscaling(&node.cluster.spec) {
+    if node.role == Role::Head && cluster_spec::is_autoscaling(&node.cluster.spec) {
         share_logs(draft, AUTOSCALER);
     }
-    if facts::collector(&node.cluster.spec, &node.config.gates).is_some() {
+    if cluster_spec::collector(&node.cluster.spec, &node.config.gates).is_some() {
         share_logs(draft, COLLECTOR);
     }
 }

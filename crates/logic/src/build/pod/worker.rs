@@ -2,7 +2,7 @@
 
 use super::draft::{Draft, Node, Role};
 use super::{auth, collector, finish, gcs_ft, params, resources, tls, wait_gcs};
-use crate::build::cluster_facts as facts;
+use crate::cluster_spec;
 use crate::config::Config;
 use crate::labels;
 use crate::names;
@@ -47,7 +47,7 @@ pub fn worker_pod(
     draft.copy_overwrite_annotation(&node);
     gcs_ft::configure_worker(&node, &mut draft);
     draft.add_metrics_port();
-    if facts::is_autoscaling(&cluster.spec) && facts::is_autoscaler_v2(&cluster.spec) {
+    if cluster_spec::is_autoscaling(&cluster.spec) && cluster_spec::is_autoscaler_v2(&cluster.spec) {
         draft.spec.restart_policy = Some("Never".to_owned());
     }
     auth::configure_pod(&node, &mut draft);
@@ -62,7 +62,7 @@ pub fn worker_pod(
 fn add_index_labels(draft: &mut Draft, group: &WorkerGroupSpec, identity: WorkerIdentity<'_>) {
     let labels = draft.metadata.labels.get_or_insert_default();
     labels.insert(labels::REPLICA_INDEX.to_owned(), identity.replica_index.to_string());
-    if facts::is_multi_host(group) {
+    if cluster_spec::is_multi_host(group) {
         labels.insert(labels::REPLICA_NAME.to_owned(), identity.replica_name.to_owned());
         labels.insert(labels::HOST_INDEX.to_owned(), identity.host_index.to_string());
     }

@@ -2,8 +2,8 @@
 //!
 //! It always has a port: the head's container without ports counts as having all of Ray's.
 
-use crate::build::cluster_facts::{self as facts, Creator};
 use crate::build::owner;
+use crate::cluster_spec::{self, Creator};
 use crate::config::Config;
 use crate::labels;
 use crate::names::{self, clip63};
@@ -43,7 +43,7 @@ pub fn owner_head_service(creator: Creator, metadata: &ObjectMeta, cluster: &Ray
 }
 
 fn build(cluster: &RayCluster, config: &Config, app_name: Option<&str>, annotations: Option<&Map>) -> Service {
-    let name = names::head_service(facts::name(cluster), &cluster.spec);
+    let name = names::head_service(cluster_spec::name(cluster), &cluster.spec);
     let selector = selector(cluster, app_name);
     let ports = ports(cluster);
     let service_type = cluster.spec.head_group_spec.service_type.clone().filter(|type_| !type_.is_empty());
@@ -95,7 +95,7 @@ pub(super) fn user_metadata(given: &Service, name: String, namespace: Option<Str
 
 /// The labels by which the head Pod is found, which are the Service's own labels too.
 fn selector(cluster: &RayCluster, app_name: Option<&str>) -> Map {
-    let name = facts::name(cluster);
+    let name = cluster_spec::name(cluster);
     let labels = [
         (labels::CLUSTER, name),
         (labels::NODE_TYPE, labels::HEAD),
@@ -113,7 +113,7 @@ fn ports(cluster: &RayCluster) -> Vec<ServicePort> {
         app_protocol: Some("tcp".to_owned()),
         ..ServicePort::default()
     };
-    facts::head_ports(&cluster.spec).into_iter().map(port).collect()
+    cluster_spec::head_ports(&cluster.spec).into_iter().map(port).collect()
 }
 
 #[cfg(test)]

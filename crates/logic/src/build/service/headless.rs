@@ -1,7 +1,7 @@
 //! The Service that gives hosts of multi-host groups their names.
 
-use crate::build::cluster_facts as facts;
 use crate::build::owner;
+use crate::cluster_spec;
 use crate::labels;
 use crate::names;
 use crate::validate::ValidCluster;
@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 
 /// Whether some group spans several hosts.
 pub fn needs_headless_service(spec: &RayClusterSpec) -> bool {
-    facts::worker_groups(spec).iter().any(facts::is_multi_host)
+    cluster_spec::worker_groups(spec).iter().any(cluster_spec::is_multi_host)
 }
 
 /// The headless Service of all workers.
 pub fn headless_service(cluster: &ValidCluster<'_>) -> Service {
-    let name = facts::name(cluster);
+    let name = cluster_spec::name(cluster);
     let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     let selector = [pair(labels::CLUSTER, name), pair(labels::NODE_TYPE, labels::WORKER)];
     let metadata = ObjectMeta {

@@ -2,8 +2,8 @@
 //! between which a gradual upgrade moves the traffic.
 
 use super::head::user_metadata;
-use crate::build::cluster_facts::{self as facts, Creator};
 use crate::build::owner;
+use crate::cluster_spec::{self, Creator};
 use crate::labels;
 use crate::names;
 use crate::validate::ValidCluster;
@@ -25,7 +25,7 @@ pub fn cluster_serve_service(cluster: &ValidCluster<'_>) -> Result<Service, Miss
     let ports = serving_ports(cluster).ok_or(MissingServePort)?;
     let service_type = cluster.spec.head_group_spec.service_type.as_ref();
     let owner = owner::cluster_reference(cluster);
-    let mut service = generated(facts::name(cluster), Creator::RayCluster, cluster, service_type, owner);
+    let mut service = generated(cluster_spec::name(cluster), Creator::RayCluster, cluster, service_type, owner);
     let spec = service.spec.get_or_insert_default();
     spec.ports = Some(ports);
     // Nobody marks the Pods of a plain cluster as serving.
@@ -52,7 +52,7 @@ pub fn upgrade_serve_service(service: &RayService, cluster: &RayCluster) -> Resu
     let ports = serving_ports(cluster).ok_or(MissingServePort)?;
     let service_type = service.spec.ray_cluster_config.head_group_spec.service_type.as_ref();
     let owner = owner::cluster_reference(cluster);
-    let mut built = generated(facts::name(cluster), Creator::RayService, cluster, service_type, owner);
+    let mut built = generated(cluster_spec::name(cluster), Creator::RayService, cluster, service_type, owner);
     built.spec.get_or_insert_default().ports = Some(ports);
     Ok(built)
 }
@@ -64,7 +64,7 @@ pub fn is_serving_port(name: &str) -> bool {
 
 /// The ports of Serve, if the head has any.
 fn serving_ports(cluster: &RayCluster) -> Option<Vec<ServicePort>> {
-    let all = facts::head_ports(&cluster.spec).into_iter().filter(|(name, _)| is_serving_port(name));
+    let all = cluster_spec::head_ports(&cluster.spec).into_iter().filter(|(name, _)| is_serving_port(name));
     let ports: Vec<_> =
         all.map(|(name, port)| ServicePort { name: Some(name), port, ..ServicePort::default() }).collect();
     (!ports.is_empty()).then_some(ports)
@@ -90,7 +90,7 @@ fn generated(
         owner_references: Some(vec![owner]),
         ..ObjectMeta::default()
     };
-    let selector = BTreeMap::from([pair(labels::CLUSTER, facts::name(cluster)), pair(labels::SERVE, "true")]);
+    let selector = BTreeMap::from([pair(labels::CLUSTER, cluster_spec::name(cluster)), pair(labels::SERVE, "true")]);
     let spec = ServiceSpec {
         type_: service_type.filter(|type_| !type_.is_empty()).cloned(),
         selector: Some(selector),
