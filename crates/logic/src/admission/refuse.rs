@@ -5,6 +5,7 @@
 //! step by step, or deleted.
 
 use crate::action::Kind;
+use crate::cluster_spec::worker_groups;
 use crate::config::Config;
 use crate::go::quote::quote;
 use crate::labels::MANAGED_BY_SELF;
@@ -106,7 +107,7 @@ fn of_cluster(cluster: &RayCluster, config: &Config) -> Vec<Refusal> {
 
 fn same_name(cluster: &RayCluster) -> Option<Refusal> {
     let mut known = BTreeSet::new();
-    let groups = cluster.spec.worker_group_specs.iter().flatten().map(|group| &group.group_name);
+    let groups = worker_groups(&cluster.spec).iter().map(|group| &group.group_name);
     let (index, name) = groups.enumerate().find(|(_, name)| !known.insert(*name))?;
     Some(Refusal {
         field: format!("spec.workerGroupSpecs[{index}]"),

@@ -72,7 +72,7 @@ pub(super) fn plan(seen: &Observed, now: Timestamp, cfg: &Config) -> Draft {
             "Cleanup",
             format!(
                 "Removed the GCS FT finalizer without Redis cleanup because {why}; Redis storage namespace \"{}\" may need manual cleanup",
-                storage_namespace(seen)
+                facts::external_storage_namespace(&seen.cluster)
             ),
         )));
         return draft;
@@ -163,15 +163,6 @@ fn is_finished(job: &JobView) -> bool {
 
 fn has_finalizer(seen: &Observed) -> bool {
     seen.cluster.metadata.finalizers.iter().flatten().any(|name| name == finalizer::REDIS_CLEANUP)
-}
-
-fn storage_namespace(seen: &Observed) -> String {
-    let options = seen.cluster.spec.gcs_fault_tolerance_options.as_ref();
-    let from_options = options.and_then(|options| options.external_storage_namespace.clone());
-    from_options
-        .filter(|name| !name.is_empty())
-        .or_else(|| seen.annotation(annotation::EXTERNAL_STORAGE_NAMESPACE).map(str::to_owned))
-        .unwrap_or_else(|| seen.uid().to_owned())
 }
 
 fn deletion_time(seen: &Observed, now: Timestamp) -> Timestamp {

@@ -4,6 +4,7 @@ use super::plan::Draft;
 use super::workers::{Scene, free_indices};
 use super::{counts, mtls, replace};
 use crate::build::WorkerIdentity;
+use crate::cluster_spec;
 use crate::labels::{REPLICA_NAME, WORKER};
 use crate::names::Suffixes;
 use crate::view::PodView;
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(super) fn plan(scene: &Scene<'_>, suffixes: &mut Suffixes, draft: &mut Draft) {
-    let hosts = counts::hosts(scene.group).max(1) as usize;
+    let hosts = cluster_spec::hosts(scene.group).max(1) as usize;
     let mut replicas = by_replica(scene.pods);
 
     // A replica that has lost a host cannot work. One per pass, like KubeRay, so that a cache that
@@ -87,7 +88,7 @@ fn create(
     for _ in 0..missing {
         let replica_name = format!("{}-{}", scene.group.group_name, suffixes.draw());
         let replica_index = free.next().unwrap_or_default();
-        for host_index in 0..counts::hosts(scene.group).max(1) as u32 {
+        for host_index in 0..cluster_spec::hosts(scene.group).max(1) as u32 {
             let identity =
                 WorkerIdentity { suffix: &suffixes.draw(), replica_index, replica_name: &replica_name, host_index };
             draft.push(scene.create(identity));

@@ -27,7 +27,7 @@ pub(super) fn plan(
     draft: &mut Draft,
 ) {
     let mut done = BTreeSet::new();
-    for group in valid.cluster.spec.worker_group_specs.as_deref().unwrap_or_default() {
+    for group in facts::worker_groups(&valid.spec) {
         // Groups of the same name share their Pods: the first one decides.
         if !done.insert(group.group_name.as_str()) || seen.in_flight.is_creating_in(&group.group_name) {
             continue;
@@ -35,9 +35,9 @@ pub(super) fn plan(
         let found: Vec<_> =
             seen.group_pods(&group.group_name).filter(|pod| !pods::is_lost(pod, now, draft)).cloned().collect();
         let scene = Scene { seen, valid, cfg, group, pods: &found };
-        if group.suspend == Some(true) {
+        if facts::is_suspended(group) {
             delete_suspended_group(&scene, draft);
-        } else if counts::hosts(group) > 1 && cfg.gates.ray_multi_host_indexing {
+        } else if facts::is_multi_host(group) && cfg.gates.ray_multi_host_indexing {
             multihost::plan(&scene, suffixes, draft);
         } else {
             plan_group(&scene, suffixes, draft);

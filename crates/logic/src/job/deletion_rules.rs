@@ -10,6 +10,7 @@ use super::phase::Finish;
 use super::plan::Pass;
 use super::suspend::delete_cluster;
 use crate::action::{Accept, Action, Event, Kind, ObjectKey, Step};
+use crate::cluster_spec;
 use crate::scheduler;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -109,7 +110,7 @@ fn is_achieved(pass: &Pass<'_>, policy: &DeletionPolicyType) -> bool {
 }
 
 fn has_no_workers(cluster: &RayCluster) -> bool {
-    cluster.spec.worker_group_specs.iter().flatten().all(|group| group.suspend == Some(true))
+    cluster_spec::worker_groups(&cluster.spec).iter().all(cluster_spec::is_suspended)
 }
 
 fn execute(pass: &mut Pass<'_>, policy: &DeletionPolicyType) {

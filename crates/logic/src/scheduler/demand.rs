@@ -1,6 +1,6 @@
 //! How many Pods a gang has, and what they need together.
 
-use crate::cluster::counts::{self, hosts, worker_counts};
+use crate::cluster::counts::{self, worker_counts};
 use crate::cluster_spec;
 use k8s_openapi::api::core::v1::PodSpec;
 use manta_api::{RayClusterSpec, WorkerGroupSpec};
@@ -105,10 +105,10 @@ impl Demand {
 
 fn cluster_resources(spec: &RayClusterSpec, replicas: impl Fn(&WorkerGroupSpec) -> Option<i32>) -> Resources {
     let mut sum = Resources::of_pod(spec.head_group_spec.template.spec.as_ref());
-    for group in cluster_spec::worker_groups(spec).iter().filter(|group| group.suspend != Some(true)) {
+    for group in cluster_spec::worker_groups(spec).iter().filter(|group| !cluster_spec::is_suspended(group)) {
         let replicas = i64::from(replicas(group).unwrap_or(0));
         if replicas > 0 {
-            sum.add_pods(group.template.spec.as_ref(), replicas.saturating_mul(hosts(group).into()));
+            sum.add_pods(group.template.spec.as_ref(), replicas.saturating_mul(cluster_spec::hosts(group).into()));
         }
     }
     sum

@@ -6,7 +6,6 @@
 use super::demand::Resources;
 use super::{Marks, Parent, SUBMITTER_GROUP, is_gang};
 use crate::build::submitter;
-use crate::cluster::counts::hosts;
 use crate::cluster_spec;
 use crate::go::{Root, to_go_json};
 use crate::labels::HEAD_GROUP;
@@ -41,7 +40,7 @@ fn task_groups(parent: Parent<'_>, spec: &RayClusterSpec) -> String {
     let head = spec.head_group_spec.template.spec.as_ref();
     let mut groups = vec![task_group(HEAD_GROUP, head, 1)];
     for group in cluster_spec::worker_groups(spec) {
-        let members = group.min_replicas.unwrap_or(0).saturating_mul(hosts(group));
+        let members = group.min_replicas.unwrap_or(0).saturating_mul(cluster_spec::hosts(group));
         groups.push(task_group(&group.group_name, group.template.spec.as_ref(), members));
     }
     if let Parent::Job(job) = parent {

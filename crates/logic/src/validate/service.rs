@@ -1,8 +1,9 @@
 //! The rules of a RayService: metadata with its annotations, then the spec.
 
-use super::cluster::{check_name, is_autoscaling, validate_cluster_spec};
+use super::cluster::{check_name, validate_cluster_spec};
 use super::job::MAX_NAME;
 use crate::action::Event;
+use crate::cluster_spec::{is_autoscaling, is_k8s_token_auth};
 use crate::config::Config;
 use crate::go::duration;
 use crate::labels::annotation::{INITIALIZING_TIMEOUT, UPGRADE_TIMEOUT};
@@ -124,7 +125,7 @@ fn check_spec(
     config: &Config,
 ) -> Result<(), String> {
     let cluster = &spec.ray_cluster_config;
-    if cluster.auth_options.as_ref().is_some_and(|auth| auth.enable_k8s_token_auth == Some(true)) {
+    if is_k8s_token_auth(cluster) {
         return Err("K8s token auth mode is currently not supported for RayService".to_owned());
     }
     validate_cluster_spec(cluster, annotations, config)?;

@@ -7,6 +7,7 @@ use super::{auth, env, tls};
 use crate::build::rbac;
 use crate::cluster_spec;
 use crate::labels;
+use crate::names::reserved::{AUTOSCALER_START_COMMAND_ENV, AUTOSCALER_V2_ENV};
 use k8s_openapi::api::core::v1::Container;
 use manta_api::AutoscalerOptions;
 
@@ -32,11 +33,11 @@ pub(super) fn add_to_head(node: &Node<'_>, draft: &mut Draft) {
     }
     draft.sidecars.push(container);
     if cluster_spec::is_autoscaler_v2(spec) {
-        env::push(&mut draft.ray, [env::literal("RAY_enable_autoscaler_v2", "true")]);
+        env::push(&mut draft.ray, [env::literal(AUTOSCALER_V2_ENV, "true")]);
         // The second generation replaces Pods itself and must not find restarted ones.
         draft.spec.restart_policy = Some("Never".to_owned());
     } else if cluster_spec::is_autoscaler_v1(spec) {
-        env::push(&mut draft.ray, [env::literal("RAY_enable_autoscaler_v2", "false")]);
+        env::push(&mut draft.ray, [env::literal(AUTOSCALER_V2_ENV, "false")]);
     }
 }
 
@@ -52,7 +53,7 @@ fn container(node: &Node<'_>, draft: &Draft) -> Container {
             env::from_field("RAY_CLUSTER_NAMESPACE", "metadata.namespace"),
             env::from_field("RAY_HEAD_POD_NAME", "metadata.name"),
             env::literal("KUBERAY_CRD_VER", "v1"),
-            env::literal("KUBERAY_GEN_AUTOSCALER_START_CMD", COMMAND),
+            env::literal(AUTOSCALER_START_COMMAND_ENV, COMMAND),
         ]),
         resources: Some(requirements("500m", "512Mi")),
         ..Container::default()

@@ -5,10 +5,8 @@ use super::resources::requests_and_limits;
 use super::{auth, env};
 use crate::cluster_spec;
 use crate::labels;
+use crate::names::reserved::COLLECTOR;
 use k8s_openapi::api::core::v1::Container;
-
-/// The container's name.
-pub(super) const COLLECTOR: &str = "ray-history-collector";
 
 const EVENT_TYPES: &str = "TASK_DEFINITION_EVENT,TASK_LIFECYCLE_EVENT,ACTOR_TASK_DEFINITION_EVENT,\
     TASK_PROFILE_EVENT,DRIVER_JOB_DEFINITION_EVENT,DRIVER_JOB_LIFECYCLE_EVENT,ACTOR_DEFINITION_EVENT,\

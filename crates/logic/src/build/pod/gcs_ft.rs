@@ -4,11 +4,9 @@ use super::draft::{Draft, Node};
 use super::env;
 use crate::cluster_spec;
 use crate::labels::annotation;
+use crate::names::reserved::{GCS_STORAGE_PATH, GCS_STORAGE_VOLUME};
 use k8s_openapi::api::core::v1::{EnvVar, PersistentVolumeClaimVolumeSource, Volume, VolumeMount};
 use manta_api::RedisCredential;
-
-const STORAGE_VOLUME: &str = "gcs-storage";
-const STORAGE_PATH: &str = "/data/gcs";
 
 /// Tells the head where its state goes.
 pub(super) fn configure_head(node: &Node<'_>, draft: &mut Draft) {
@@ -32,7 +30,7 @@ pub(super) fn configure_worker(node: &Node<'_>, draft: &mut Draft) {
 }
 
 fn use_redis(node: &Node<'_>, draft: &mut Draft) {
-    let namespace = storage_namespace(node);
+    let namespace = cluster_spec::external_storage_namespace(node.cluster);
     draft.annotate(annotation::EXTERNAL_STORAGE_NAMESPACE, namespace);
     env::push_if_absent(&mut draft.ray, env::literal("RAY_external_storage_namespace", namespace));
     let Some(options) = &node.cluster.spec.gcs_fault_tolerance_options else {
@@ -48,16 +46,6 @@ fn use_redis(node: &Node<'_>, draft: &mut Draft) {
     add_credential(draft, "redis-password", "REDIS_PASSWORD", options.redis_password.as_ref());
 }
 
-/// The user's namespace in Redis, else the UID, which no other cluster has.
-fn storage_namespace<'a>(node: &Node<'a>) -> &'a str {
-    let options = node.cluster.spec.gcs_fault_tolerance_options.as_ref();
-    options
-        .and_then(|options| options.external_storage_namespace.as_deref())
-        .filter(|namespace| !namespace.is_empty())
-        .or_else(|| cluster_spec::annotation(node.cluster, annotation::EXTERNAL_STORAGE_NAMESPACE))
-        .unwrap_or_else(|| cluster_spec::uid(node.cluster))
-}
-
 /// Passes a credential by environment; the container's shell expands it on the command line.
 fn add_credential(draft: &mut Draft, param: &str, variable: &str, credential: Option<&RedisCredential>) {
     let Some(credential) = credential else { return };
@@ -69,17 +57,17 @@ fn add_credential(draft: &mut Draft, param: &str, variable: &str, credential: Op
 
 fn use_embedded_storage(node: &Node<'_>, draft: &mut Draft) {
     env::push_if_absent(&mut draft.ray, env::literal("RAY_gcs_storage", "rocksdb"));
-    env::push_if_absent(&mut draft.ray, env::literal("RAY_gcs_storage_path", STORAGE_PATH));
+    env::push_if_absent(&mut draft.ray, env::literal("RAY_gcs_storage_path", GCS_STORAGE_PATH));
     let sub_path = cluster_spec::gcs_storage(&node.cluster.spec).and_then(|storage| storage.sub_path.clone());
     draft.ray.volume_mounts.get_or_insert_default().push(VolumeMount {
-        name: STORAGE_VOLUME.to_owned(),
-        mount_path: STORAGE_PATH.to_owned(),
+        name: GCS_STORAGE_VOLUME.to_owned(),
+        mount_path: GCS_STORAGE_PATH.to_owned(),
         sub_path: sub_path.filter(|path| !path.is_empty()),
         ..VolumeMount::default()
     });
     let claim_name = cluster_spec::gcs_claim_name(node.cluster);
     draft.spec.volumes.get_or_insert_default().push(Volume {
-        name: STORAGE_VOLUME.to_owned(),
+        name: GCS_STORAGE_VOLUME.to_owned(),
         persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource { claim_name, read_only: None }),
         ..Volume::default()
     });

@@ -5,6 +5,7 @@ use super::resources::requirements;
 use super::wait_gcs::WAIT_GCS_READY;
 use super::{env, volumes};
 use crate::cluster_spec;
+use crate::names::reserved::{TLS_ENV, TLS_PATH, TLS_VOLUME};
 use k8s_openapi::api::core::v1::{Container, SecretVolumeSource, Volume, VolumeMount};
 
 /// The init container's name.
@@ -13,22 +14,19 @@ pub(in crate::build) const WAIT_FOR_IP_SAN: &str = "wait-for-tls-ip-san";
 pub(in crate::build) const HEAD_SECRET_PREFIX: &str = "ray-head-secret-";
 pub(in crate::build) const WORKER_SECRET_PREFIX: &str = "ray-worker-secret-";
 
-const VOLUME: &str = "ray-tls";
-const DIRECTORY: &str = "/etc/ray/tls";
-
 /// Gives the Pod its certificate.
 pub(super) fn configure_pod(node: &Node<'_>, draft: &mut Draft) {
     if !cluster_spec::is_tls_enabled(&node.cluster.spec, &node.config.gates) {
         return;
     }
-    if !volumes::has_volume(&draft.spec, VOLUME) {
+    if !volumes::has_volume(&draft.spec, TLS_VOLUME) {
         let prefix = match node.role {
             Role::Head => HEAD_SECRET_PREFIX,
             Role::Worker => WORKER_SECRET_PREFIX,
         };
         let secret_name = Some(format!("{prefix}{}", node.cluster_name()));
         draft.spec.volumes.get_or_insert_default().push(Volume {
-            name: VOLUME.to_owned(),
+            name: TLS_VOLUME.to_owned(),
             secret: Some(SecretVolumeSource { secret_name, ..SecretVolumeSource::default() }),
             ..Volume::default()
         });
@@ -48,16 +46,11 @@ pub(super) fn configure_container(node: &Node<'_>, container: &mut Container) {
     if !cluster_spec::is_tls_enabled(&node.cluster.spec, &node.config.gates) {
         return;
     }
-    for (name, value) in [
-        ("RAY_USE_TLS", "1"),
-        ("RAY_TLS_SERVER_CERT", "/etc/ray/tls/tls.crt"),
-        ("RAY_TLS_SERVER_KEY", "/etc/ray/tls/tls.key"),
-        ("RAY_TLS_CA_CERT", "/etc/ray/tls/ca.crt"),
-    ] {
+    for (name, value) in TLS_ENV {
         env::push_if_absent(container, env::literal(name, value));
     }
     let mounts = container.volume_mounts.get_or_insert_default();
-    if !mounts.iter().any(|mount| mount.name == VOLUME || mount.mount_path == DIRECTORY) {
+    if !mounts.iter().any(|mount| mount.name == TLS_VOLUME || mount.mount_path == TLS_PATH) {
         mounts.push(mount());
     }
 }
@@ -80,8 +73,8 @@ fn wait_for_ip_san(ray: &Container) -> Container {
 
 fn mount() -> VolumeMount {
     VolumeMount {
-        name: VOLUME.to_owned(),
-        mount_path: DIRECTORY.to_owned(),
+        name: TLS_VOLUME.to_owned(),
+        mount_path: TLS_PATH.to_owned(),
         read_only: Some(true),
         ..VolumeMount::default()
     }
@@ -122,7 +115,8 @@ mod tests {
         let values = NAMES.map(|name| env(container, name).unwrap());
         assert_eq!(values, ["1", "/etc/ray/tls/tls.crt", "/etc/ray/tls/tls.key", "/etc/ray/tls/ca.crt"]);
         let mounts = container.volume_mounts.as_ref().unwrap();
-        let mounts: Vec<Value> = mounts.iter().filter(|mount| mount.name == VOLUME).map(|mount| json!(mount)).collect();
+        let mounts: Vec<Value> =
+            mounts.iter().filter(|mount| mount.name == TLS_VOLUME).map(|mount| json!(mount)).collect();
         assert_eq!(mounts, [json!({"name": "ray-tls", "mountPath": "/etc/ray/tls", "readOnly": true})]);
     }
 

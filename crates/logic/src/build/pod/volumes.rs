@@ -1,9 +1,9 @@
 //! Shared memory and the log directory.
 
 use super::autoscaler::AUTOSCALER;
-use super::collector::COLLECTOR;
 use super::draft::{Draft, Node, Role};
 use crate::cluster_spec;
+use crate::names::reserved::COLLECTOR;
 use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, PodSpec, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 

@@ -17,15 +17,14 @@ mod tls;
 
 use super::kubernetes_names::dns1035_label;
 use crate::action::Event;
+use crate::cluster_spec::{self, Creator, is_autoscaling};
 use crate::config::Config;
-use crate::labels::ORIGINATED_FROM_CRD;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use manta_api::{AutoscalerVersion, RayCluster, RayClusterSpec, UpgradeType};
+use manta_api::{RayCluster, RayClusterSpec, UpgradeType};
 use std::collections::BTreeMap;
 
 pub(super) use pod::may_restart;
 pub use problems::{cluster_problems, cluster_spec_problems};
-pub use tls::is_tls_enabled;
 
 /// The longest name; it leaves room for the suffixes of Services.
 const MAX_NAME: usize = 53;
@@ -43,7 +42,7 @@ impl<'a> ValidCluster<'a> {
         let metadata = &cluster.metadata;
         check_cluster_name(metadata).map_err(fail(Step::Metadata))?;
         validate_cluster_spec(&cluster.spec, metadata.annotations.as_ref(), config).map_err(fail(Step::Spec))?;
-        if is_tls_enabled(&cluster.spec, config) && !config.platform.cert_manager {
+        if cluster_spec::is_tls_enabled(&cluster.spec, &config.gates) && !config.platform.cert_manager {
             let text = "tlsOptions requires cert-manager, but cert-manager is not installed".to_owned();
             return Err(fail(Step::Spec)(text));
         }
@@ -66,13 +65,12 @@ impl<'a> ValidCluster<'a> {
     /// The warning about worker Pods that restart under the feet of the first autoscaler.
     pub fn restart_policy_warning(&self) -> Option<Event> {
         let spec = &self.cluster.spec;
-        let version = spec.autoscaler_options.as_ref().and_then(|options| options.version.as_ref());
-        if !is_autoscaling(spec) || version != Some(&AutoscalerVersion::V1) {
+        if !is_autoscaling(spec) || !cluster_spec::is_autoscaler_v1(spec) {
             return None;
         }
-        let groups = spec.worker_group_specs.iter().flatten().filter(|group| pod::may_restart(&group.template));
+        let groups = cluster_spec::worker_groups(spec).iter().filter(|group| pod::may_restart(&group.template));
         let groups: Vec<_> = groups.map(|group| group.group_name.as_str()).collect();
-        let (namespace, name) = full_name(self.cluster);
+        let (namespace, name) = (cluster_spec::namespace(self.cluster), cluster_spec::name(self.cluster));
         (!groups.is_empty()).then(|| {
             let note = format!(
                 "RayCluster spec warning {namespace}/{name}: restartPolicy for worker groups [{}] should be Never or \
@@ -152,7 +150,7 @@ const SPEC_CHECKS: &[SpecCheck] = &[
     |spec, _, config| history_server::check(spec, &config.gates),
     |spec, _, _| auth::check(spec),
     |spec, _, config| network_policy::check(spec, &config.gates),
-    |spec, _, config| tls::check(spec, config),
+    |spec, _, config| tls::check(spec, &config.gates),
 ];
 
 /// Checks the name of a RayCluster.
@@ -181,23 +179,10 @@ fn upgrade_options(cluster: &RayCluster) -> Result<(), String> {
              Recreate or None"
         ));
     }
-    let origin = cluster.metadata.labels.as_ref().and_then(|labels| labels.get(ORIGINATED_FROM_CRD));
-    match origin.map(String::as_str) {
-        Some(origin @ ("RayJob" | "RayService")) => {
-            Err(format!("upgradeStrategy cannot be set when RayCluster is created by {origin}"))
-        }
-        _ => Ok(()),
+    match cluster_spec::creator(cluster) {
+        Creator::RayCluster => Ok(()),
+        creator => Err(format!("upgradeStrategy cannot be set when RayCluster is created by {}", creator.as_str())),
     }
-}
-
-/// Whether the autoscaler decides about the number of workers.
-pub fn is_autoscaling(spec: &RayClusterSpec) -> bool {
-    spec.enable_in_tree_autoscaling == Some(true)
-}
-
-fn full_name(cluster: &RayCluster) -> (&str, &str) {
-    let metadata = &cluster.metadata;
-    (metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
 }
 
 /// Fails with a text if a rule is broken.

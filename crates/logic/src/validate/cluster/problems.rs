@@ -3,6 +3,7 @@
 //! The operator itself stops at the first, as KubeRay does; the first here is the same.
 
 use super::{Invalid, SPEC_CHECKS, Step, check_cluster_name, upgrade_options};
+use crate::cluster_spec;
 use crate::config::Config;
 use manta_api::{RayCluster, RayClusterSpec};
 use std::collections::BTreeMap;
@@ -30,7 +31,7 @@ pub fn cluster_spec_problems(
         SPEC_CHECKS.iter().filter_map(|check| check(spec, annotations, config).err()).collect()
     };
     let mut found = broken(spec);
-    let groups = spec.worker_group_specs.as_deref().unwrap_or_default();
+    let groups = cluster_spec::worker_groups(spec);
     if found.is_empty() || groups.len() < 2 {
         return found;
     }

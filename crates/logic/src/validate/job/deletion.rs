@@ -1,8 +1,8 @@
 //! Rules of what is deleted after the job: the two legacy policies or a list of rules, not both.
 
 use super::{SPEC, has_selector, refuse};
+use crate::cluster_spec::is_autoscaling;
 use crate::config::Config;
-use crate::validate::cluster::is_autoscaling;
 use manta_api::{DeletionPolicy, DeletionPolicyType, DeletionRule, DeletionStrategy, RayJobSpec};
 use std::collections::BTreeMap;
 

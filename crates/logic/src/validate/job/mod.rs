@@ -8,6 +8,7 @@ mod tests;
 
 use super::cluster::{check_name, may_restart, validate_cluster_spec};
 use crate::action::Event;
+use crate::cluster_spec::is_k8s_token_auth;
 use crate::config::Config;
 use crate::go::yaml;
 use crate::labels::CLUSTER;
@@ -135,8 +136,7 @@ fn check_cluster(
     config: &Config,
 ) -> Result<(), String> {
     let Some(cluster) = &spec.ray_cluster_spec else { return Ok(()) };
-    let by_kubernetes = cluster.auth_options.as_ref().is_some_and(|auth| auth.enable_k8s_token_auth == Some(true));
-    refuse(by_kubernetes, || format!("{SPEC} K8s token auth mode is currently not supported for RayJob"))?;
+    refuse(is_k8s_token_auth(cluster), || format!("{SPEC} K8s token auth mode is currently not supported for RayJob"))?;
     validate_cluster_spec(cluster, annotations, config).map_err(|text| format!("{SPEC} {text}"))
 }
 
