@@ -7,10 +7,10 @@ use crate::cluster_spec;
 use crate::config::Config;
 use crate::labels;
 use crate::names::clip63;
-use crate::validate::ValidCluster;
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{Container, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use manta_api::RayCluster;
 
 /// Seconds after which Kubernetes gives the Job up.
 const DEADLINE_SECONDS: i64 = 300;
@@ -21,7 +21,7 @@ pub fn redis_cleanup_job_name(cluster: &str) -> String {
 }
 
 /// The cleanup Job.
-pub fn redis_cleanup_job(cluster: &ValidCluster<'_>, config: &Config) -> Job {
+pub fn redis_cleanup_job(cluster: &RayCluster, config: &Config) -> Job {
     let mut pod = pod::head_pod_of_job(cluster, config);
     let pod_labels = pod.metadata.labels.get_or_insert_default();
     pod_labels.insert(labels::NODE_TYPE.to_owned(), labels::REDIS_CLEANUP.to_owned());

@@ -18,7 +18,7 @@ pub(crate) fn yaml<T: DeserializeOwned>(text: &str) -> T {
 
 /// Takes a cluster as valid.
 pub(crate) fn valid(cluster: &RayCluster) -> ValidCluster<'_> {
-    ValidCluster { cluster }
+    ValidCluster::assume(cluster)
 }
 
 /// The head Pod, with `*` for a suffix.

@@ -11,7 +11,6 @@ use crate::build::{self, cluster_facts as facts};
 use crate::config::Config;
 use crate::go;
 use crate::labels::{HEAD, NODE_TYPE, WORKER, annotation, finalizer};
-use crate::validate::ValidCluster;
 use crate::view::JobView;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -111,7 +110,7 @@ fn plan_cleanup_job(seen: &Observed, cfg: &Config, draft: &mut Draft) {
     if seen.in_flight.is_creating(Kind::Job, &name) {
         return;
     }
-    let job = build::redis_cleanup_job(&ValidCluster { cluster: &seen.cluster }, cfg);
+    let job = build::redis_cleanup_job(&seen.cluster, cfg);
     draft.push(
         Step::new(create(seen.key(Kind::Job, &name), &job), "Redis must be cleaned")
             .done(Event::normal(

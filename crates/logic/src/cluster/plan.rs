@@ -10,7 +10,7 @@ use super::observed::Observed;
 use super::{auth, deletion, ingress, pods, rbac, services, storage};
 use crate::action::{Event, ObjectKey, Stage, Step, Wake};
 use crate::config::Config;
-use crate::labels::MANAGED_BY_SELF;
+use crate::labels::is_managed_by_self;
 use crate::validate::ValidCluster;
 use jiff::Timestamp;
 
@@ -86,7 +86,7 @@ pub fn plan(seen: &Observed, now: Timestamp, cfg: &Config) -> Plan {
 
 /// Whether this operator is the one to act: `managedBy` absent or our name.
 pub fn is_ours(seen: &Observed) -> bool {
-    seen.cluster.spec.managed_by.as_deref().is_none_or(|name| name == MANAGED_BY_SELF)
+    is_managed_by_self(seen.cluster.spec.managed_by.as_deref())
 }
 
 /// A plan in the making.

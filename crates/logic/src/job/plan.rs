@@ -10,7 +10,7 @@ use super::{deletion_rules, finalize, initializing, running, start, suspend};
 use crate::action::{Event, Stage, Step, Wake};
 use crate::config::Config;
 use crate::labels;
-use crate::validate::ValidJob;
+use crate::validate::validate_job;
 use jiff::Timestamp;
 use manta_api::RayJobStatus;
 
@@ -51,7 +51,7 @@ pub fn plan(seen: &Observed, now: Timestamp, config: &Config) -> Plan {
 
 fn decide(pass: &mut Pass<'_>) {
     let spec = &pass.seen.job.spec;
-    if spec.managed_by.as_deref().is_some_and(|manager| manager != labels::MANAGED_BY_SELF) {
+    if !labels::is_managed_by_self(spec.managed_by.as_deref()) {
         return;
     }
     // A mode that nobody knows must not keep an object from being deleted.
@@ -60,8 +60,8 @@ fn decide(pass: &mut Pass<'_>) {
         finalize::plan(pass);
         return;
     }
-    if let Err(invalid) = ValidJob::check(&pass.seen.job, pass.config) {
-        pass.refuse(invalid.reason, invalid.text);
+    if let Err(invalid) = validate_job(&pass.seen.job, pass.config) {
+        pass.refuse(invalid.reason(), invalid.text);
         return;
     }
     let mode = match mode {

@@ -15,9 +15,9 @@ use super::{
 use crate::action::{Event, Kind, ObjectKey, Stage, Step, Wake};
 use crate::config::Config;
 use crate::hash::service_hash;
-use crate::labels::{self, MANAGED_BY_SELF};
-use crate::validate::ValidService;
+use crate::labels;
 use crate::validate::service::is_incremental_upgrade;
+use crate::validate::validate_service;
 use jiff::{SignedDuration, Timestamp};
 use manta_api::{ClusterServeStatus, RayCluster, RayServiceStatus};
 
@@ -51,7 +51,7 @@ pub fn plan(seen: &Observed, now: Timestamp, config: &Config) -> Plan {
 
 fn decide(pass: &mut Pass<'_>) {
     let service = &pass.seen.service;
-    if service.spec.managed_by.as_deref().is_some_and(|manager| manager != MANAGED_BY_SELF) {
+    if !labels::is_managed_by_self(service.spec.managed_by.as_deref()) {
         return;
     }
     cleanup::plan(pass);
@@ -61,7 +61,7 @@ fn decide(pass: &mut Pass<'_>) {
     if cleanup::add_finalizer(pass) {
         return;
     }
-    if let Err(invalid) = ValidService::check(service, pass.config) {
+    if let Err(invalid) = validate_service(service, pass.config) {
         pass.event(invalid.event(pass.seen.namespace(), pass.seen.name()));
         conditions::set(pass, conditions::READY, "False", "ValidationFailed", &invalid.text);
         return;

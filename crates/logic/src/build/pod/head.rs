@@ -8,6 +8,7 @@ use crate::names;
 use crate::scheduler;
 use crate::validate::ValidCluster;
 use k8s_openapi::api::core::v1::Pod;
+use manta_api::RayCluster;
 
 /// What is new about each head Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,11 +34,11 @@ pub fn head_pod(cluster: &ValidCluster<'_>, config: &Config, identity: HeadIdent
 }
 
 /// The head Pod as the base of a Job: neither named nor marked.
-pub(in crate::build) fn head_pod_of_job(cluster: &ValidCluster<'_>, config: &Config) -> Pod {
+pub(in crate::build) fn head_pod_of_job(cluster: &RayCluster, config: &Config) -> Pod {
     draft(cluster, config).into_pod()
 }
 
-fn draft(cluster: &ValidCluster<'_>, config: &Config) -> Draft {
+fn draft(cluster: &RayCluster, config: &Config) -> Draft {
     let group = &cluster.spec.head_group_spec;
     let node = Node::new(cluster, config, Role::Head);
     let mut draft = Draft::new(&node, &group.template, group.ray_start_params.as_ref());

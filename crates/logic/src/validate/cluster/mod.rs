@@ -16,6 +16,7 @@ mod tests;
 mod tls;
 
 use super::kubernetes_names::dns1035_label;
+use super::{Invalid, Part, ensure, invalid};
 use crate::action::Event;
 use crate::cluster_spec::{self, Creator, is_autoscaling};
 use crate::config::Config;
@@ -32,22 +33,28 @@ const MAX_NAME: usize = 53;
 /// A RayCluster that has passed validation: builders take this and cannot fail.
 #[derive(Clone, Copy, Debug)]
 pub struct ValidCluster<'a> {
-    pub(crate) cluster: &'a RayCluster,
+    cluster: &'a RayCluster,
 }
 
 impl<'a> ValidCluster<'a> {
     /// Checks everything but the status.
     pub fn check(cluster: &'a RayCluster, config: &Config) -> Result<Self, Invalid> {
-        let fail = |step| move |text| Invalid { step, text };
         let metadata = &cluster.metadata;
-        check_cluster_name(metadata).map_err(fail(Step::Metadata))?;
-        validate_cluster_spec(&cluster.spec, metadata.annotations.as_ref(), config).map_err(fail(Step::Spec))?;
+        check_cluster_name(metadata).map_err(invalid(Part::ClusterMetadata))?;
+        validate_cluster_spec(&cluster.spec, metadata.annotations.as_ref(), config)
+            .map_err(invalid(Part::ClusterSpec))?;
         if cluster_spec::is_tls_enabled(&cluster.spec, &config.gates) && !config.platform.cert_manager {
             let text = "tlsOptions requires cert-manager, but cert-manager is not installed".to_owned();
-            return Err(fail(Step::Spec)(text));
+            return Err(invalid(Part::ClusterSpec)(text));
         }
-        upgrade_options(cluster).map_err(fail(Step::UpgradeOptions))?;
+        upgrade_options(cluster).map_err(invalid(Part::ClusterUpgradeStrategy))?;
         Ok(Self { cluster })
+    }
+
+    /// Takes a cluster of a test for a valid one.
+    #[cfg(test)]
+    pub(crate) fn assume(cluster: &'a RayCluster) -> Self {
+        Self { cluster }
     }
 
     /// Checks that the status does not contradict itself.
@@ -57,7 +64,7 @@ impl<'a> ValidCluster<'a> {
         if is_true.contains(&"RayClusterSuspending") && is_true.contains(&"RayClusterSuspended") {
             let text = "invalid RayCluster State: rayv1.RayClusterSuspending and rayv1.RayClusterSuspended conditions \
                         should not be both true";
-            return Err(Invalid { step: Step::Status, text: text.to_owned() });
+            return Err(Invalid { part: Part::ClusterStatus, text: text.to_owned() });
         }
         Ok(())
     }
@@ -87,47 +94,6 @@ impl std::ops::Deref for ValidCluster<'_> {
 
     fn deref(&self) -> &RayCluster {
         self.cluster
-    }
-}
-
-/// Why a RayCluster is not valid.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text}")]
-pub struct Invalid {
-    pub step: Step,
-    /// The rule that is broken, in KubeRay's words.
-    pub text: String,
-}
-
-/// What was being checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    Metadata,
-    Spec,
-    UpgradeOptions,
-    Status,
-}
-
-impl Invalid {
-    /// The event that tells the user.
-    pub fn event(&self, namespace: &str, name: &str) -> Event {
-        let text = &self.text;
-        let (reason, note) = match self.step {
-            Step::Metadata => {
-                ("InvalidRayClusterMetadata", format!("The RayCluster metadata is invalid {namespace}/{name}: {text}"))
-            }
-            Step::Spec => {
-                ("InvalidRayClusterSpec", format!("The RayCluster spec is invalid {namespace}/{name}: {text}"))
-            }
-            Step::UpgradeOptions => (
-                "InvalidRayClusterSpec",
-                format!("The RayCluster UpgradeStrategy is invalid {namespace}/{name}: {text}"),
-            ),
-            Step::Status => {
-                ("InvalidRayClusterStatus", format!("The RayCluster status is invalid {namespace}/{name}, {text}"))
-            }
-        };
-        Event::warning(reason, "Validate", note)
     }
 }
 
@@ -183,9 +149,4 @@ fn upgrade_options(cluster: &RayCluster) -> Result<(), String> {
         Creator::RayCluster => Ok(()),
         creator => Err(format!("upgradeStrategy cannot be set when RayCluster is created by {}", creator.as_str())),
     }
-}
-
-/// Fails with a text if a rule is broken.
-fn ensure(kept: bool, text: impl FnOnce() -> String) -> Result<(), String> {
-    if kept { Ok(()) } else { Err(text()) }
 }
