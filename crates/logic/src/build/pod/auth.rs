@@ -1,6 +1,7 @@
-//! Token authentication: how Pods know the token.
+//! Token authentication in Pods.
 
-use super::draft::{Draft, Node};
+use super::builder::PodBuilder;
+use super::context::PodContext;
 use super::wait_gcs::WAIT_GCS_READY;
 use super::{env, volumes};
 use crate::cluster_spec;
@@ -16,7 +17,7 @@ pub(in crate::build) const TOKEN_KEY: &str = "auth_token";
 const TOKEN_VOLUME: &str = "ray-token";
 const TOKEN_DIRECTORY: &str = "/var/run/secrets/ray.io/serviceaccount";
 
-/// Gives the first container of a Pod that talks to a cluster (a job's submitter) its token.
+/// Configures token authentication for the first container of a client Pod, such as a job's submitter.
 pub fn add_token_auth(cluster: &RayCluster, pod: &mut PodSpec) {
     if let Some(container) = pod.containers.first_mut() {
         configure_container(cluster, container);
@@ -24,16 +25,16 @@ pub fn add_token_auth(cluster: &RayCluster, pod: &mut PodSpec) {
     }
 }
 
-/// Gives the Ray container and the one that waits for the head their token.
-pub(super) fn configure_pod(node: &Node<'_>, draft: &mut Draft) {
-    configure_container(node.cluster, &mut draft.ray);
-    for container in draft.init_containers().iter_mut().filter(|container| container.name == WAIT_GCS_READY) {
-        configure_container(node.cluster, container);
+/// Configures token authentication for the Ray container and the one that waits for the GCS.
+pub(super) fn configure_pod(context: &PodContext<'_>, builder: &mut PodBuilder) {
+    configure_container(context.cluster, &mut builder.ray);
+    for container in builder.init_containers().iter_mut().filter(|container| container.name == WAIT_GCS_READY) {
+        configure_container(context.cluster, container);
     }
-    add_volume(node.cluster, &mut draft.spec);
+    add_volume(context.cluster, &mut builder.spec);
 }
 
-/// Gives a container its token, if the cluster asks for one.
+/// Configures token authentication for a container if the cluster uses it.
 pub(super) fn configure_container(cluster: &RayCluster, container: &mut Container) {
     if !cluster_spec::is_token_auth(&cluster.spec) {
         return;
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_may_be_those_of_service_accounts() {
+    fn tokens_can_be_those_of_service_accounts() {
         // 28
         let cluster = with(json!({"mode": "token", "enableK8sTokenAuth": true}));
         let (head, worker) = (head(&cluster, &Config::default()), worker(&cluster, &Config::default()));

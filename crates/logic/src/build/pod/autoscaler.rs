@@ -1,7 +1,8 @@
-//! The autoscaler beside the head.
+//! The autoscaler sidecar of the head.
 
+use super::builder::PodBuilder;
 use super::command::shell;
-use super::draft::{Draft, Node};
+use super::context::PodContext;
 use super::resources::requirements;
 use super::{auth, env, tls};
 use crate::build::rbac;
@@ -17,36 +18,36 @@ pub(super) const AUTOSCALER: &str = "autoscaler";
 const COMMAND: &str =
     "ray kuberay-autoscaler --cluster-name $(RAY_CLUSTER_NAME) --cluster-namespace $(RAY_CLUSTER_NAMESPACE)";
 
-/// Adds the autoscaler, and has Ray leave scaling to it.
-pub(super) fn add_to_head(node: &Node<'_>, draft: &mut Draft) {
-    let spec = &node.cluster.spec;
+/// Adds the autoscaler and disables Ray's own monitor.
+pub(super) fn add_to_head(context: &PodContext<'_>, builder: &mut PodBuilder) {
+    let spec = &context.cluster.spec;
     if !cluster_spec::is_autoscaling(spec) {
         return;
     }
-    draft.params.insert("no-monitor".to_owned(), "true".to_owned());
-    draft.spec.service_account_name = Some(rbac::service_account_name(node.cluster));
-    let mut container = container(node, draft);
-    auth::configure_container(node.cluster, &mut container);
-    tls::configure_container(node, &mut container);
+    builder.params.insert("no-monitor".to_owned(), "true".to_owned());
+    builder.spec.service_account_name = Some(rbac::service_account_name(context.cluster));
+    let mut container = container(context, builder);
+    auth::configure_container(context.cluster, &mut container);
+    tls::configure_container(context, &mut container);
     if let Some(options) = &spec.autoscaler_options {
         apply_options(options, &mut container);
     }
-    draft.sidecars.push(container);
+    builder.sidecars.push(container);
     if cluster_spec::is_autoscaler_v2(spec) {
-        env::push(&mut draft.ray, [env::literal(AUTOSCALER_V2_ENV, "true")]);
-        // The second generation replaces Pods itself and must not find restarted ones.
-        draft.spec.restart_policy = Some("Never".to_owned());
+        env::push(&mut builder.ray, [env::literal(AUTOSCALER_V2_ENV, "true")]);
+        // Autoscaler v2 replaces Pods itself, so Kubernetes must not restart their containers.
+        builder.spec.restart_policy = Some("Never".to_owned());
     } else if cluster_spec::is_autoscaler_v1(spec) {
-        env::push(&mut draft.ray, [env::literal(AUTOSCALER_V2_ENV, "false")]);
+        env::push(&mut builder.ray, [env::literal(AUTOSCALER_V2_ENV, "false")]);
     }
 }
 
-fn container(node: &Node<'_>, draft: &Draft) -> Container {
+fn container(context: &PodContext<'_>, builder: &PodBuilder) -> Container {
     Container {
         name: AUTOSCALER.to_owned(),
-        image: draft.ray.image.clone(),
+        image: builder.ray.image.clone(),
         image_pull_policy: Some("IfNotPresent".to_owned()),
-        command: Some(shell(node.config)),
+        command: Some(shell(context.config)),
         args: Some(vec![COMMAND.to_owned()]),
         env: Some(vec![
             env::from_label("RAY_CLUSTER_NAME", labels::CLUSTER),
@@ -60,7 +61,7 @@ fn container(node: &Node<'_>, draft: &Draft) -> Container {
     }
 }
 
-/// Lists are appended, everything else replaces what is there.
+/// Applies the options: lists are appended, other values are replaced.
 fn apply_options(options: &AutoscalerOptions, container: &mut Container) {
     replace(&mut container.resources, options.resources.as_ref());
     replace(&mut container.image, options.image.as_ref());
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn it_shares_the_logs_and_stops_rays_monitor() {
+    fn the_autoscaler_shares_the_logs_and_disables_the_monitor() {
         // 18
         let pod = head_of(scaling(json!(null)));
         assert!(arg(ray(&pod)).contains(" --no-monitor "));
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn its_command_may_be_replaced() {
+    fn options_replace_the_command() {
         // 22
         let options = json!({"command": ["sh"], "args": ["-c", "x"], "env": [{"name": "A", "value": "b"}]});
         let pod = head_of(scaling(options));
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_sets_restart_policy_and_switch() {
+    fn the_version_sets_restart_policy_and_variable() {
         // 23, 24
         let check =
             |given: Value, containers: usize, switch: Option<&str>, restart: Option<&str>, of_worker: Option<&str>| {
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_switch_follows_the_users_entries() {
+    fn the_version_variable_follows_those_of_the_user() {
         // 52
         for (version, value) in [("v1", "false"), ("v2", "true")] {
             let mut given = scaling(json!({"version": version}));
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_service_account_is_the_users_or_the_clusters() {
+    fn the_service_account_defaults_to_the_clusters() {
         // 26
         let check = |mut given: Value, user: Option<&str>, expect: Option<&str>| {
             given["pod"] = json!({"serviceAccountName": user});
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stands_between_the_users_containers_and_the_operators() {
+    fn the_autoscaler_comes_after_user_sidecars_and_before_default_sidecars() {
         let sidecar = Container { name: "operators".to_owned(), ..Container::default() };
         let config = Config { head_sidecars: vec![sidecar], ..Config::default() };
         let mut given = scaling(json!(null));

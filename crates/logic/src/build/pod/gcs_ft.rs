@@ -1,6 +1,7 @@
-//! Fault tolerance of the global control store: where the head keeps its state.
+//! Fault tolerance of the GCS: where the head stores its state.
 
-use super::draft::{Draft, Node};
+use super::builder::PodBuilder;
+use super::context::PodContext;
 use super::env;
 use crate::cluster_spec;
 use crate::labels::annotation;
@@ -8,65 +9,65 @@ use crate::names::reserved::{GCS_STORAGE_PATH, GCS_STORAGE_VOLUME};
 use k8s_openapi::api::core::v1::{EnvVar, PersistentVolumeClaimVolumeSource, Volume, VolumeMount};
 use manta_api::RedisCredential;
 
-/// Tells the head where its state goes.
-pub(super) fn configure_head(node: &Node<'_>, draft: &mut Draft) {
-    let enabled = cluster_spec::is_gcs_ft_enabled(node.cluster);
-    draft.annotate(annotation::FT_ENABLED, enabled.to_string());
+/// Configures where the head stores its state.
+pub(super) fn configure_head(context: &PodContext<'_>, builder: &mut PodBuilder) {
+    let enabled = cluster_spec::is_gcs_ft_enabled(context.cluster);
+    builder.annotate(annotation::FT_ENABLED, enabled.to_string());
     if !enabled {
         return;
     }
-    if cluster_spec::is_gcs_storage_embedded(&node.cluster.spec) {
-        use_embedded_storage(node, draft);
+    if cluster_spec::is_gcs_storage_embedded(&context.cluster.spec) {
+        use_embedded_storage(context, builder);
     } else {
-        use_redis(node, draft);
+        use_redis(context, builder);
     }
 }
 
-/// Gives a worker time to find a head that comes back.
-pub(super) fn configure_worker(node: &Node<'_>, draft: &mut Draft) {
-    if cluster_spec::is_gcs_ft_enabled(node.cluster) {
-        env::push_if_absent(&mut draft.ray, env::literal("RAY_gcs_rpc_server_reconnect_timeout_s", "600"));
+/// Makes a worker wait longer for a head that restarts.
+pub(super) fn configure_worker(context: &PodContext<'_>, builder: &mut PodBuilder) {
+    if cluster_spec::is_gcs_ft_enabled(context.cluster) {
+        env::push_if_absent(&mut builder.ray, env::literal("RAY_gcs_rpc_server_reconnect_timeout_s", "600"));
     }
 }
 
-fn use_redis(node: &Node<'_>, draft: &mut Draft) {
-    let namespace = cluster_spec::external_storage_namespace(node.cluster);
-    draft.annotate(annotation::EXTERNAL_STORAGE_NAMESPACE, namespace);
-    env::push_if_absent(&mut draft.ray, env::literal("RAY_external_storage_namespace", namespace));
-    let Some(options) = &node.cluster.spec.gcs_fault_tolerance_options else {
-        // Annotation mode: the password stands among the parameters, the address in the user's env.
-        if let Some(password) = draft.params.get("redis-password") {
-            env::push_if_absent(&mut draft.ray, env::literal("REDIS_PASSWORD", password.as_str()));
+fn use_redis(context: &PodContext<'_>, builder: &mut PodBuilder) {
+    let namespace = cluster_spec::external_storage_namespace(context.cluster);
+    builder.annotate(annotation::EXTERNAL_STORAGE_NAMESPACE, namespace);
+    env::push_if_absent(&mut builder.ray, env::literal("RAY_external_storage_namespace", namespace));
+    let Some(options) = &context.cluster.spec.gcs_fault_tolerance_options else {
+        // With the annotation the password is a parameter and the address a variable of the user.
+        if let Some(password) = builder.params.get("redis-password") {
+            env::push_if_absent(&mut builder.ray, env::literal("REDIS_PASSWORD", password.as_str()));
         }
         return;
     };
     let address = options.redis_address.as_deref().unwrap_or_default();
-    env::push(&mut draft.ray, [env::literal("RAY_REDIS_ADDRESS", address)]);
-    add_credential(draft, "redis-username", "REDIS_USERNAME", options.redis_username.as_ref());
-    add_credential(draft, "redis-password", "REDIS_PASSWORD", options.redis_password.as_ref());
+    env::push(&mut builder.ray, [env::literal("RAY_REDIS_ADDRESS", address)]);
+    add_credential(builder, "redis-username", "REDIS_USERNAME", options.redis_username.as_ref());
+    add_credential(builder, "redis-password", "REDIS_PASSWORD", options.redis_password.as_ref());
 }
 
-/// Passes a credential by environment; the container's shell expands it on the command line.
-fn add_credential(draft: &mut Draft, param: &str, variable: &str, credential: Option<&RedisCredential>) {
+/// Passes a credential as a variable that the shell expands on the command line.
+fn add_credential(builder: &mut PodBuilder, param: &str, variable: &str, credential: Option<&RedisCredential>) {
     let Some(credential) = credential else { return };
-    draft.params.insert(param.to_owned(), format!("${variable}"));
+    builder.params.insert(param.to_owned(), format!("${variable}"));
     let value_from = credential.value_from.clone();
     let value = credential.value.clone().filter(|value| !value.is_empty());
-    env::push(&mut draft.ray, [EnvVar { name: variable.to_owned(), value, value_from }]);
+    env::push(&mut builder.ray, [EnvVar { name: variable.to_owned(), value, value_from }]);
 }
 
-fn use_embedded_storage(node: &Node<'_>, draft: &mut Draft) {
-    env::push_if_absent(&mut draft.ray, env::literal("RAY_gcs_storage", "rocksdb"));
-    env::push_if_absent(&mut draft.ray, env::literal("RAY_gcs_storage_path", GCS_STORAGE_PATH));
-    let sub_path = cluster_spec::gcs_storage(&node.cluster.spec).and_then(|storage| storage.sub_path.clone());
-    draft.ray.volume_mounts.get_or_insert_default().push(VolumeMount {
+fn use_embedded_storage(context: &PodContext<'_>, builder: &mut PodBuilder) {
+    env::push_if_absent(&mut builder.ray, env::literal("RAY_gcs_storage", "rocksdb"));
+    env::push_if_absent(&mut builder.ray, env::literal("RAY_gcs_storage_path", GCS_STORAGE_PATH));
+    let sub_path = cluster_spec::gcs_storage(&context.cluster.spec).and_then(|storage| storage.sub_path.clone());
+    builder.ray.volume_mounts.get_or_insert_default().push(VolumeMount {
         name: GCS_STORAGE_VOLUME.to_owned(),
         mount_path: GCS_STORAGE_PATH.to_owned(),
         sub_path: sub_path.filter(|path| !path.is_empty()),
         ..VolumeMount::default()
     });
-    let claim_name = cluster_spec::gcs_claim_name(node.cluster);
-    draft.spec.volumes.get_or_insert_default().push(Volume {
+    let claim_name = cluster_spec::gcs_claim_name(context.cluster);
+    builder.spec.volumes.get_or_insert_default().push(Volume {
         name: GCS_STORAGE_VOLUME.to_owned(),
         persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource { claim_name, read_only: None }),
         ..Volume::default()
@@ -83,7 +84,7 @@ mod tests {
     const RECONNECT: &str = "RAY_gcs_rpc_server_reconnect_timeout_s";
     const NAMESPACE: &str = "RAY_external_storage_namespace";
 
-    /// Checks annotations (keys without a slash are environment entries) of the head.
+    /// Checks annotations of the head, and environment variables where the key has no slash.
     fn check(given: Value, expect: &[(&str, Option<&str>)]) {
         let pod = head(&cluster(given.clone()), &Config::default());
         for (key, value) in expect {
@@ -115,14 +116,14 @@ mod tests {
     }
 
     #[test]
-    fn a_users_namespace_stays_while_the_annotation_shows_the_computed_one() {
+    fn a_user_set_namespace_variable_does_not_change_the_annotation() {
         let mut given = annotated(json!({FT_ENABLED: "true"}));
         given["ray"] = json!({"env": [{"name": NAMESPACE, "value": "mine"}]});
         check(given, &[(NAMESPACE, Some("mine")), (EXTERNAL_STORAGE_NAMESPACE, Some("test-uid"))]);
     }
 
     #[test]
-    fn annotation_mode_takes_the_password_from_the_parameters() {
+    fn with_the_annotation_the_password_is_a_parameter() {
         // 5
         let mut given = annotated(json!({FT_ENABLED: "true"}));
         given["head"] = json!({"rayStartParams": {"redis-password": "test-password"}});
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_only_wait_longer_for_the_head() {
+    fn workers_only_get_a_longer_reconnect_timeout() {
         // 7
         let plain = worker(&cluster(json!({})), &Config::default());
         let options = json!({"spec": {"gcsFaultToleranceOptions": {"redisAddress": "redis:6379"}}});
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn options_bring_address_and_credentials() {
+    fn options_set_address_and_credentials() {
         // 9
         let with = |options: Value| json!({"spec": {"gcsFaultToleranceOptions": options}});
         check(with(json!({"redisAddress": "redis:6379"})), &[("RAY_REDIS_ADDRESS", Some("redis:6379"))]);

@@ -1,6 +1,7 @@
-//! Encryption between Pods: certificate, settings, and waiting until the certificate names the Pod.
+//! TLS between Pods: the certificate, its settings, and the wait until the certificate contains the IP address of the Pod.
 
-use super::draft::{Draft, Node, Role};
+use super::builder::PodBuilder;
+use super::context::{NodeType, PodContext};
 use super::resources::requirements;
 use super::wait_gcs::WAIT_GCS_READY;
 use super::{env, volumes};
@@ -10,40 +11,40 @@ use k8s_openapi::api::core::v1::{Container, SecretVolumeSource, Volume, VolumeMo
 
 /// The init container's name.
 pub(in crate::build) const WAIT_FOR_IP_SAN: &str = "wait-for-tls-ip-san";
-/// What the names of the Secrets with the certificates begin with.
+/// Prefixes of the names of the Secrets that hold the certificates.
 pub(in crate::build) const HEAD_SECRET_PREFIX: &str = "ray-head-secret-";
 pub(in crate::build) const WORKER_SECRET_PREFIX: &str = "ray-worker-secret-";
 
-/// Gives the Pod its certificate.
-pub(super) fn configure_pod(node: &Node<'_>, draft: &mut Draft) {
-    if !cluster_spec::is_tls_enabled(&node.cluster.spec, &node.config.gates) {
+/// Mounts the certificate into the Pod if TLS is enabled.
+pub(super) fn configure_pod(context: &PodContext<'_>, builder: &mut PodBuilder) {
+    if !cluster_spec::is_tls_enabled(&context.cluster.spec, &context.config.gates) {
         return;
     }
-    if !volumes::has_volume(&draft.spec, TLS_VOLUME) {
-        let prefix = match node.role {
-            Role::Head => HEAD_SECRET_PREFIX,
-            Role::Worker => WORKER_SECRET_PREFIX,
+    if !volumes::has_volume(&builder.spec, TLS_VOLUME) {
+        let prefix = match context.node_type {
+            NodeType::Head => HEAD_SECRET_PREFIX,
+            NodeType::Worker => WORKER_SECRET_PREFIX,
         };
-        let secret_name = Some(format!("{prefix}{}", node.cluster_name()));
-        draft.spec.volumes.get_or_insert_default().push(Volume {
+        let secret_name = Some(format!("{prefix}{}", context.cluster_name()));
+        builder.spec.volumes.get_or_insert_default().push(Volume {
             name: TLS_VOLUME.to_owned(),
             secret: Some(SecretVolumeSource { secret_name, ..SecretVolumeSource::default() }),
             ..Volume::default()
         });
     }
-    configure_container(node, &mut draft.ray);
-    for container in draft.init_containers().iter_mut().filter(|container| container.name == WAIT_GCS_READY) {
-        configure_container(node, container);
+    configure_container(context, &mut builder.ray);
+    for container in builder.init_containers().iter_mut().filter(|container| container.name == WAIT_GCS_READY) {
+        configure_container(context, container);
     }
-    if !draft.init_containers().iter().any(|container| container.name == WAIT_FOR_IP_SAN) {
-        let waiting = wait_for_ip_san(&draft.ray);
-        draft.spec.init_containers.get_or_insert_default().insert(0, waiting);
+    if !builder.init_containers().iter().any(|container| container.name == WAIT_FOR_IP_SAN) {
+        let waiting = wait_for_ip_san(&builder.ray);
+        builder.spec.init_containers.get_or_insert_default().insert(0, waiting);
     }
 }
 
-/// Tells the Ray process in a container to use the certificate, if the cluster is encrypted.
-pub(super) fn configure_container(node: &Node<'_>, container: &mut Container) {
-    if !cluster_spec::is_tls_enabled(&node.cluster.spec, &node.config.gates) {
+/// Makes the Ray process in a container use the certificate if TLS is enabled.
+pub(super) fn configure_container(context: &PodContext<'_>, container: &mut Container) {
+    if !cluster_spec::is_tls_enabled(&context.cluster.spec, &context.config.gates) {
         return;
     }
     for (name, value) in TLS_ENV {
@@ -55,7 +56,9 @@ pub(super) fn configure_container(node: &Node<'_>, container: &mut Container) {
     }
 }
 
-/// A Pod's address enters its certificate after the Pod has got it; Ray reads the certificate once.
+/// Returns the init container that waits until the certificate contains the address of the Pod.
+///
+/// The address is added only after the Pod has got it, but Ray reads the certificate once.
 fn wait_for_ip_san(ray: &Container) -> Container {
     Container {
         name: WAIT_FOR_IP_SAN.to_owned(),
@@ -107,7 +110,7 @@ mod tests {
 
     const NAMES: [&str; 4] = ["RAY_USE_TLS", "RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT"];
 
-    fn encrypted() -> manta_api::RayCluster {
+    fn tls_cluster() -> manta_api::RayCluster {
         cluster(json!({"spec": {"tlsOptions": {"enabled": true}, "enableInTreeAutoscaling": true}}))
     }
 
@@ -121,9 +124,9 @@ mod tests {
     }
 
     #[test]
-    fn encrypted_pods_get_their_certificate() {
+    fn tls_pods_get_their_certificate() {
         // 56
-        let cluster = encrypted();
+        let cluster = tls_cluster();
         let (head, worker) = (head(&cluster, &Config::default()), worker(&cluster, &Config::default()));
         for container in [ray(&head), container(&head, "autoscaler"), ray(&worker), container(&worker, WAIT_GCS_READY)]
         {
@@ -146,17 +149,17 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_container_gets_four_entries_in_order() {
+    fn a_container_gets_four_variables_in_order() {
         // 56
-        let cluster = encrypted();
+        let cluster = tls_cluster();
         let config = Config::default();
         let mut container = Container::default();
-        configure_container(&Node::new(&cluster, &config, Role::Worker), &mut container);
+        configure_container(&PodContext::new(&cluster, &config, NodeType::Worker), &mut container);
         assert_eq!(env_names(&container), NAMES);
     }
 
     #[test]
-    fn only_the_gate_and_the_option_together_encrypt() {
+    fn tls_needs_both_the_feature_gate_and_the_option() {
         let off = Config { gates: FeatureGates::KUBERAY, ..Config::default() };
         for (given, config) in [
             (json!(null), Config::default()),
