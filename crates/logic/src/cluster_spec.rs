@@ -286,8 +286,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn autoscaling_is_what_the_spec_says() {
-        // 98
+    fn autoscaling_follows_the_spec() {
         let check = |spec: Value, expect: [bool; 3]| {
             let spec = cluster(json!({"spec": spec})).spec;
             assert_eq!([is_autoscaling(&spec), is_autoscaler_v1(&spec), is_autoscaler_v2(&spec)], expect);
@@ -301,7 +300,6 @@ mod tests {
 
     #[test]
     fn fault_tolerance_is_by_annotation_or_options() {
-        // 99
         let check = |annotation: Value, options: Value, expect: [bool; 3]| {
             let cluster = cluster(json!({
                 "metadata": {"annotations": {annotation::FT_ENABLED: annotation}},
@@ -321,8 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn deletion_waits_for_a_positive_number_of_seconds() {
-        // 110
+    fn the_deletion_timeout_is_a_positive_number_of_seconds() {
         for (text, expect) in [
             (json!(null), 300),
             (json!("not-a-number"), 300),
@@ -339,7 +336,6 @@ mod tests {
 
     #[test]
     fn ports_are_found_by_name() {
-        // 91
         let cluster = cluster(json!({"ray": {"ports": [{"name": "a", "containerPort": 1}]}}));
         let ray = ray_container(&cluster.spec.head_group_spec.template).unwrap();
         assert_eq!((container_port(ray, "a"), container_port(ray, "b")), (Some(1), None));

@@ -1,4 +1,4 @@
-//! The Secret with the token of a cluster that names none of its own.
+//! The Secret that holds the token of a cluster whose user provides none.
 
 use super::owner;
 use super::pod::TOKEN_KEY;
@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 
-/// The Secret with this token.
+/// Returns the Secret that holds this token.
 pub fn auth_secret(cluster: &ValidCluster<'_>, token: &str) -> Secret {
     let metadata = ObjectMeta {
         name: Some(cluster_spec::auth_secret_name(cluster)),
@@ -29,7 +29,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn the_token_is_kept_under_its_key() {
+    fn the_secret_holds_the_token_under_its_key() {
         let cluster = cluster(json!({}));
         let secret = auth_secret(&valid(&cluster), "secret");
         let token = &secret.string_data.as_ref().unwrap()[TOKEN_KEY];
@@ -39,8 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_needed_unless_somebody_else_brings_the_token() {
-        // 59, and the case of an empty mode
+    fn a_secret_is_needed_unless_the_token_comes_from_elsewhere() {
         let check = |options: Value, expect: bool| {
             let cluster = cluster(json!({"spec": {"authOptions": options}}));
             assert_eq!(cluster_spec::needs_auth_secret(&cluster.spec), expect);

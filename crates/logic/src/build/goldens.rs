@@ -1,4 +1,4 @@
-//! Whole clusters of our own making, and every object that is made for them.
+//! Golden files: every object that is built for a few complete clusters.
 
 use super::testing::{HASH, valid, yaml};
 use super::*;
@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Container, EnvVar};
 use manta_api::{RayCluster, RayService};
 use serde_json::{Value, json};
 
-/// Every object that the builders make of a cluster.
+/// Returns every object that is built for a cluster.
 fn objects(cluster: &RayCluster, config: &Config) -> Vec<Value> {
     let valid = valid(cluster);
     let mut made = vec![json!(head_pod(&valid, config, HeadIdentity { suffix: "x2v4z", spec_hash: HASH }))];
@@ -57,7 +57,7 @@ fn a_cluster_with_everything() {
 }
 
 #[test]
-fn a_cluster_with_everything_under_an_operator_with_settings() {
+fn a_cluster_with_everything_and_custom_operator_settings() {
     let cluster: RayCluster = yaml(include_str!("fixtures/everything.cluster.yaml"));
     let sidecar =
         |name: &str| Container { name: name.to_owned(), image: Some("side:1".to_owned()), ..Container::default() };

@@ -1,4 +1,4 @@
-//! The OpenShift Route that leads to the dashboard.
+//! The OpenShift Route for the dashboard.
 
 use super::{ingress, owner};
 use crate::cluster_spec;
@@ -6,7 +6,7 @@ use crate::names;
 use crate::validate::ValidCluster;
 use serde_json::{Value, json};
 
-/// The Route, as `route.openshift.io/v1` JSON.
+/// Returns the Route as `route.openshift.io/v1` JSON.
 pub fn route(cluster: &ValidCluster<'_>) -> Value {
     let name = cluster_spec::name(cluster);
     let namespace = cluster_spec::namespace(cluster);
@@ -37,8 +37,7 @@ mod tests {
     use crate::build::testing::{cluster, valid};
 
     #[test]
-    fn it_leads_to_the_dashboard() {
-        // 77
+    fn the_route_points_to_the_dashboard() {
         let cluster = cluster(json!({"metadata": {"annotations": {"kubernetes.io/ingress.class": "nginx"}}}));
         let expect = json!({
             "apiVersion": "route.openshift.io/v1",

@@ -5,7 +5,7 @@ use super::phase::Attempt;
 use super::plan::Pass;
 use crate::action::{Accept, Action, Body, Event, Kind, ObjectKey, Step};
 use crate::build::owner::controller_reference;
-use crate::build::submitter::{NoSubmitter, Submitter};
+use crate::build::submitter::{Submitter, SubmitterError};
 use crate::go;
 use crate::labels::{self, annotation};
 use crate::scheduler;
@@ -50,7 +50,7 @@ pub(super) fn miss(pass: &mut Pass<'_>, name: &str) {
     pass.wait_for(format!("RayCluster {path} of the clusterSelector"));
 }
 
-fn body(pass: &Pass<'_>, mode: Mode, attempt: &Attempt) -> Result<Value, NoSubmitter> {
+fn body(pass: &Pass<'_>, mode: Mode, attempt: &Attempt) -> Result<Value, SubmitterError> {
     let job = &pass.seen.job;
     let mut cluster = RayCluster::new(&attempt.cluster, job.spec.ray_cluster_spec.clone().unwrap_or_default());
     cluster.metadata.namespace = job.metadata.namespace.clone();

@@ -84,8 +84,8 @@ pub(super) fn gather_job(seen: &job::Observed, mode: Mode) -> Gang {
 /// What the submitter takes beside the cluster. It is never counted as a member: it comes later.
 fn submitter_resources(job: &RayJob, mode: Mode) -> Resources {
     match mode {
-        Mode::K8sJob => Resources::of_pod(Some(&submitter::bare_pod_of(job))),
-        Mode::Sidecar => Resources::of_pod(Some(&submitter::bare_pod())),
+        Mode::K8sJob => Resources::of_pod(Some(&submitter::pod_without_command(job))),
+        Mode::Sidecar => Resources::of_pod(Some(&submitter::default_pod())),
         Mode::Http | Mode::Interactive => Resources::default(),
     }
 }

@@ -44,7 +44,7 @@ fn task_groups(parent: Parent<'_>, spec: &RayClusterSpec) -> String {
         groups.push(task_group(&group.group_name, group.template.spec.as_ref(), members));
     }
     if let Parent::Job(job) = parent {
-        groups.push(task_group(SUBMITTER_GROUP, Some(&submitter::bare_pod_of(job)), 1));
+        groups.push(task_group(SUBMITTER_GROUP, Some(&submitter::pod_without_command(job)), 1));
     }
     format!("[{}]", groups.join(","))
 }

@@ -92,7 +92,6 @@ mod tests {
 
     #[test]
     fn tokens_come_from_a_secret() {
-        // 59
         let options = json!({"mode": "token", "secretName": "mine"});
         for (cluster, secret) in [(with(json!({"mode": "token"})), "test-cluster"), (with(options), "mine")] {
             let (head, worker) = (head(&cluster, &Config::default()), worker(&cluster, &Config::default()));
@@ -108,7 +107,6 @@ mod tests {
 
     #[test]
     fn tokens_can_be_those_of_service_accounts() {
-        // 28
         let cluster = with(json!({"mode": "token", "enableK8sTokenAuth": true}));
         let (head, worker) = (head(&cluster, &Config::default()), worker(&cluster, &Config::default()));
         let autoscaler = container(&head, "autoscaler");

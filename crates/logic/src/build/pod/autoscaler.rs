@@ -105,7 +105,6 @@ mod tests {
 
     #[test]
     fn the_autoscaler_shares_the_logs_and_disables_the_monitor() {
-        // 18
         let pod = head_of(scaling(json!(null)));
         assert!(arg(ray(&pod)).contains(" --no-monitor "));
         assert_eq!(volumes(&pod), ["shared-mem", "ray-logs"]);
@@ -134,7 +133,6 @@ mod tests {
 
     #[test]
     fn options_replace_values_and_extend_lists() {
-        // 21, 25
         let pod = head_of(scaling(json!({
             "image": "mine",
             "imagePullPolicy": "Always",
@@ -163,7 +161,6 @@ mod tests {
 
     #[test]
     fn options_replace_the_command() {
-        // 22
         let options = json!({"command": ["sh"], "args": ["-c", "x"], "env": [{"name": "A", "value": "b"}]});
         let pod = head_of(scaling(options));
         let made = container(&pod, AUTOSCALER);
@@ -173,7 +170,6 @@ mod tests {
 
     #[test]
     fn the_version_sets_restart_policy_and_variable() {
-        // 23, 24
         let check =
             |given: Value, containers: usize, switch: Option<&str>, restart: Option<&str>, of_worker: Option<&str>| {
                 let mut given = given;
@@ -195,7 +191,6 @@ mod tests {
 
     #[test]
     fn the_version_variable_follows_those_of_the_user() {
-        // 52
         for (version, value) in [("v1", "false"), ("v2", "true")] {
             let mut given = scaling(json!({"version": version}));
             given["ray"] = json!({"env": [{"name": "papal", "value": "conclave"}]});
@@ -207,7 +202,6 @@ mod tests {
 
     #[test]
     fn the_service_account_defaults_to_the_clusters() {
-        // 26
         let check = |mut given: Value, user: Option<&str>, expect: Option<&str>| {
             given["pod"] = json!({"serviceAccountName": user});
             assert_eq!(head_of(given).spec.unwrap().service_account_name.as_deref(), expect);

@@ -145,7 +145,6 @@ mod tests {
 
     #[test]
     fn pods_of_a_rayservice_get_the_serve_label() {
-        // 19
         let group = json!({"template": {"metadata": {"labels": {labels::SERVE: "mine"}}}});
         for (creator, on_head, on_worker) in
             [("RayService", "false", "true"), ("RayJob", "mine", "mine"), ("Other", "mine", "mine")]
@@ -159,7 +158,6 @@ mod tests {
 
     #[test]
     fn template_names_apply_to_the_head_only() {
-        // 29
         let group = json!({"template": {"metadata": {"name": "ray-test", "namespace": "other"}}});
         let cluster = cluster(json!({"head": group, "worker": group}));
         let before = cluster.clone();
@@ -175,7 +173,6 @@ mod tests {
 
     #[test]
     fn long_names_are_truncated_and_head_names_may_be_deterministic() {
-        // 87, 88
         let fixed = Config { deterministic_head_pod_name: true, ..Config::default() };
         let long = cluster(json!({"metadata": {"name": "C".repeat(60)}}));
         let short = cluster(json!({}));
@@ -189,7 +186,6 @@ mod tests {
 
     #[test]
     fn hosts_of_a_multi_host_replica_are_numbered() {
-        // 30
         let identity = WorkerIdentity { suffix: "*", replica_index: 0, replica_name: "small-abcde", host_index: 2 };
         let gate_off = Config {
             gates: FeatureGates { ray_multi_host_indexing: false, ..FeatureGates::default() },
@@ -209,7 +205,6 @@ mod tests {
 
     #[test]
     fn a_metrics_port_is_declared_once() {
-        // 31
         for (ports, expect) in [
             (json!([]), json!([{"name": "metrics", "containerPort": 8080}])),
             (json!([{"name": "metrics", "containerPort": 8081}]), json!([{"name": "metrics", "containerPort": 8081}])),
@@ -223,7 +218,6 @@ mod tests {
 
     #[test]
     fn group_labels_override_template_labels_but_not_selectors() {
-        // 53
         let check = |template: Value, group: Value, expect: &[(&str, &str)]| {
             let spec = json!({"template": {"metadata": {"labels": template}}, "labels": group});
             let cluster = cluster(json!({"head": spec, "worker": spec}));
@@ -262,7 +256,6 @@ mod tests {
 
     #[test]
     fn template_metadata_overrides_default_metadata() {
-        // 58
         let map = |value: &str| BTreeMap::from([("key".to_owned(), value.to_owned())]);
         let config =
             Config { default_pod_annotations: map("default"), default_pod_labels: map("default"), ..Config::default() };

@@ -83,7 +83,6 @@ mod tests {
 
     #[test]
     fn the_collector_runs_beside_head_and_workers() {
-        // 57
         let options = json!({"image": "collector:1", "env": [{"name": "STORAGE_BACKEND", "value": "S3"}]});
         let cluster = cluster(collecting(options));
         let first = [

@@ -82,7 +82,6 @@ mod tests {
         check_start(NodeType::Worker, &[("num-gpus", "1")], "ray start  --num-gpus=1 ");
         check_start(NodeType::Head, &[("b", "TRUE"), ("a", "x y")], "ray start --head  --a=x y  --b ");
         check_start(NodeType::Head, &[("b", "False"), ("block", "true")], "ray start --head  --block ");
-        // 51
         check_start(NodeType::Worker, &[("include-log-monitor", "false")], "ray start  --include-log-monitor=false ");
         check_start(NodeType::Worker, &[("include-log-monitor", "true")], "ray start  --include-log-monitor=true ");
         check_start(NodeType::Worker, &[("log-color", "true")], "ray start  --log-color=true ");
@@ -116,7 +115,6 @@ mod tests {
 
     #[test]
     fn an_annotation_keeps_the_users_command() {
-        // 17
         let own = json!({"command": ["I am head"], "args": ["I am head again"]});
         let annotation = json!({annotation::OVERWRITE_CONTAINER_CMD: "true"});
         let on_cluster = json!({"metadata": {"annotations": annotation}, "both": own});
@@ -135,7 +133,6 @@ mod tests {
 
     #[test]
     fn a_login_shell_can_be_enabled() {
-        // 20, 103
         let config = Config { login_shell: true, ..Config::default() };
         let cluster = cluster(json!({"spec": {"enableInTreeAutoscaling": true}}));
         let (head, worker) = (head(&cluster, &config), worker(&cluster, &config));

@@ -102,7 +102,6 @@ mod tests {
 
     #[test]
     fn all_variables_of_a_head() {
-        // 12
         let pod = head(&cluster(json!({})), &Config::default());
         for (name, value) in [
             ("RAY_ADDRESS", "127.0.0.1:6379"),
@@ -121,7 +120,6 @@ mod tests {
 
     #[test]
     fn the_port_follows_the_parameters_of_the_head() {
-        // 1
         for (params, port) in [(json!({}), "6379"), (json!({"port": "1234"}), "1234")] {
             let cluster = cluster(json!({"head": {"rayStartParams": params}}));
             let (head, worker) = (head(&cluster, &Config::default()), worker(&cluster, &Config::default()));
@@ -134,7 +132,6 @@ mod tests {
 
     #[test]
     fn the_address_uses_the_cluster_domain_and_the_custom_service_name() {
-        // 86, 92
         let config = Config { cluster_domain: "abc.com".to_owned(), ..Config::default() };
         let cluster = cluster(json!({"head": {"headService": {"metadata": {"name": "my-head-svc"}}}}));
         let pod = worker(&cluster, &config);
@@ -144,7 +141,6 @@ mod tests {
 
     #[test]
     fn user_variables_override_default_variables() {
-        // 14
         let given = |value: &str| super::literal("TEST_DEFAULT_ENV_NAME", value);
         let config = Config { default_container_envs: vec![given("default")], ..Config::default() };
         let own = cluster(json!({"both": {"env": [given("own")]}}));
@@ -160,7 +156,6 @@ mod tests {
 
     #[test]
     fn the_open_file_limit_is_a_variable_of_the_user() {
-        // 15
         let limit = super::literal("RAY_START_ULIMIT_OPEN_FILES", "1048576");
         let pod = head(&cluster(json!({"ray": {"env": [limit]}})), &Config::default());
         let plain = head(&cluster(json!({})), &Config::default());

@@ -99,18 +99,15 @@ mod tests {
 
     #[test]
     fn annotations_enable_redis() {
-        // 3
         check(annotated(json!({FT_ENABLED: "true"})), &[(FT_ENABLED, Some("true")), (RECONNECT, None)]);
         check(
             annotated(json!({FT_ENABLED: "TRUE"})),
             &[(EXTERNAL_STORAGE_NAMESPACE, Some("test-uid")), (NAMESPACE, Some("test-uid"))],
         );
-        // 4
         check(
             annotated(json!({FT_ENABLED: "true", EXTERNAL_STORAGE_NAMESPACE: "test-ns"})),
             &[(EXTERNAL_STORAGE_NAMESPACE, Some("test-ns")), (NAMESPACE, Some("test-ns"))],
         );
-        // 8
         check(annotated(json!({FT_ENABLED: "false"})), &[(FT_ENABLED, Some("false")), (NAMESPACE, None)]);
         check(json!({}), &[(FT_ENABLED, Some("false")), (EXTERNAL_STORAGE_NAMESPACE, None)]);
     }
@@ -124,20 +121,17 @@ mod tests {
 
     #[test]
     fn with_the_annotation_the_password_is_a_parameter() {
-        // 5
         let mut given = annotated(json!({FT_ENABLED: "true"}));
         given["head"] = json!({"rayStartParams": {"redis-password": "test-password"}});
         check(given.clone(), &[("REDIS_PASSWORD", Some("test-password")), ("RAY_REDIS_ADDRESS", None)]);
         given["ray"] = json!({"env": [{"name": "REDIS_PASSWORD", "value": "kept"}]});
         check(given.clone(), &[("REDIS_PASSWORD", Some("kept"))]);
-        // 6
         given["head"] = json!({"rayStartParams": {"redis-username": "someone"}});
         check(given, &[("REDIS_USERNAME", None)]);
     }
 
     #[test]
     fn workers_only_get_a_longer_reconnect_timeout() {
-        // 7
         let plain = worker(&cluster(json!({})), &Config::default());
         let options = json!({"spec": {"gcsFaultToleranceOptions": {"redisAddress": "redis:6379"}}});
         for given in [annotated(json!({FT_ENABLED: "true"})), options] {
@@ -152,7 +146,6 @@ mod tests {
 
     #[test]
     fn options_set_address_and_credentials() {
-        // 9
         let with = |options: Value| json!({"spec": {"gcsFaultToleranceOptions": options}});
         check(with(json!({"redisAddress": "redis:6379"})), &[("RAY_REDIS_ADDRESS", Some("redis:6379"))]);
         check(with(json!({})), &[("RAY_REDIS_ADDRESS", Some("")), (FT_ENABLED, Some("true"))]);
@@ -177,7 +170,6 @@ mod tests {
 
     #[test]
     fn embedded_storage_is_a_volume() {
-        // 10, 11
         for (storage, claim, sub_path) in [
             (json!(null), "test-cluster-gcs-pvc", None),
             (json!({"claimName": "my-pvc"}), "my-pvc", None),

@@ -32,6 +32,6 @@ pub(super) use env::{has as has_env, literal as env_literal};
 pub(super) use head::head_pod_of_job;
 pub use head::{HeadIdentity, head_pod};
 pub use resources::is_gpu;
-pub(super) use resources::requirements;
+pub(super) use resources::{requests_and_limits, requirements};
 pub(super) use tls::{HEAD_SECRET_PREFIX, WAIT_FOR_IP_SAN, WORKER_SECRET_PREFIX};
 pub use worker::{WorkerIdentity, worker_pod};

@@ -63,16 +63,12 @@ mod tests {
 
     #[test]
     fn missing_parameters_get_defaults() {
-        // 33
         check(json!({}), "address", None, Some(ADDRESS));
         check(json!({"address": "other:1"}), "address", Some("other:1"), Some("other:1"));
-        // 34
         check(json!({}), "metrics-export-port", Some("8080"), Some("8080"));
         check(json!({"metrics-export-port": "8090"}), "metrics-export-port", Some("8090"), Some("8090"));
-        // 35
         check(json!({}), "block", Some(""), Some(""));
         check(json!({"block": "false"}), "block", Some(""), Some(""));
-        // 36
         check(json!({}), "dashboard-host", Some("0.0.0.0"), None);
         check(json!({"dashboard-host": "localhost"}), "dashboard-host", Some("localhost"), Some("localhost"));
         check(json!({}), "dashboard-agent-listen-port", Some("52365"), Some("52365"));
@@ -81,7 +77,6 @@ mod tests {
 
     #[test]
     fn all_flags_of_a_worker() {
-        // 13
         let limits = json!({"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "3"});
         let cluster = cluster(json!({
             "workerRay": {"resources": {"limits": limits}},
@@ -107,7 +102,6 @@ mod tests {
 
     #[test]
     fn labels_become_a_parameter() {
-        // 54
         let check = |params: Value, labels: Value, expect: Value| {
             let mut made: BTreeMap<String, String> = serde_json::from_value(params).unwrap();
             let labels: Option<BTreeMap<String, String>> = serde_json::from_value(labels).unwrap();

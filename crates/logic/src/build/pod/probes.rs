@@ -148,7 +148,6 @@ mod tests {
 
     #[test]
     fn from_ray_2_53_on_the_agent_serves_health() {
-        // 44
         for version in ["2.53.0", "2.53.0rc1", " v3.0"] {
             for pod in pods(json!({"spec": {"rayVersion": version}})) {
                 for probe in [liveness(&pod), readiness(&pod)] {
@@ -164,7 +163,6 @@ mod tests {
 
     #[test]
     fn workers_of_a_rayservice_are_ready_when_serve_is() {
-        // 39, 40
         let [head, worker] = pods(of_service(json!({})));
         assert_eq!(target(readiness(&worker)), format!("{RAYLET} && {SERVE}"));
         assert_eq!(target(liveness(&worker)), RAYLET);
@@ -174,7 +172,6 @@ mod tests {
             assert_eq!(target(probe), format!("{RAYLET} && {GCS}"));
             assert_eq!(probe.timeout_seconds, Some(5));
         }
-        // 42
         let given = json!({
             "worker": {"rayStartParams": {"dashboard-agent-listen-port": "8500"}},
             "workerRay": {"ports": [{"name": "serve", "containerPort": 9999}]},
@@ -187,7 +184,6 @@ mod tests {
 
     #[test]
     fn probes_use_the_ports_of_the_parameters() {
-        // 41
         let [head, worker] = pods(json!({
             "head": {"rayStartParams": {"dashboard-agent-listen-port": "8266", "dashboard-port": "8365"}},
             "worker": {"rayStartParams": {"dashboard-agent-listen-port": "9000"}},
@@ -198,7 +194,6 @@ mod tests {
         for probe in [liveness(&worker), readiness(&worker)] {
             assert_eq!(target(probe), RAYLET.replace("52365", "9000"));
         }
-        // 43
         let odd = json!({"dashboard-agent-listen-port": "invalid-port", "dashboard-port": "not-a-number"});
         let [head, _] = pods(json!({"head": {"rayStartParams": odd}}));
         assert_eq!(target(liveness(&head)), format!("{RAYLET} && {GCS}"));
@@ -206,7 +201,6 @@ mod tests {
 
     #[test]
     fn user_defined_probes_are_kept() {
-        // 38
         let own = json!({"httpGet": {"path": "/mine", "port": 1}});
         for pod in pods(json!({"both": {"livenessProbe": own, "readinessProbe": own}})) {
             assert_eq!(target(liveness(&pod)), "/mine Int(1)");
@@ -220,7 +214,6 @@ mod tests {
 
     #[test]
     fn probes_can_be_disabled() {
-        // 37
         let config = Config { inject_probes: false, ..Config::default() };
         let pod = head(&cluster(json!({})), &config);
         assert_eq!((&ray(&pod).liveness_probe, &ray(&pod).readiness_probe), (&None, &None));

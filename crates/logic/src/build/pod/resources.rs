@@ -18,7 +18,7 @@ pub(in crate::build) fn requirements(cpu: &str, memory: &str) -> ResourceRequire
 }
 
 /// Returns requirements with these requests and limits.
-pub(super) fn requests_and_limits(
+pub(in crate::build) fn requests_and_limits(
     cpu: &str,
     memory: &str,
     cpu_limit: &str,
@@ -153,7 +153,6 @@ mod tests {
 
     #[test]
     fn accelerators_become_flags() {
-        // 45
         check_limits(json!({}), json!({"nvidia.com/gpu": "1"}), json!({"num-gpus": "1"}));
         check_limits(json!({}), json!({"nvidia.com/mig-2g.32gb": "1"}), json!({"num-gpus": "1"}));
         check_limits(json!({}), json!({"google.com/tpu": "4"}), json!({"resources": "'{\"TPU\":4}'"}));
@@ -162,7 +161,6 @@ mod tests {
             json!({"aws.amazon.com/neuroncore": "4"}),
             json!({"resources": "'{\"neuron_cores\":4}'"}),
         );
-        // 46
         let all = json!({"aws.amazon.com/neuroncore": "4", "nvidia.com/gpu": "1", "google.com/tpu": "8"});
         check_limits(json!({}), all, json!({"num-gpus": "1", "resources": "'{\"neuron_cores\":4}'"}));
         check_limits(json!({"num-gpus": "7"}), json!({"nvidia.com/gpu": "1"}), json!({"num-gpus": "7"}));
@@ -173,17 +171,14 @@ mod tests {
     #[test]
     fn accelerators_are_added_to_the_users_resources() {
         let neuron = json!({"aws.amazon.com/neuroncore": "4"});
-        // 47
         check_limits(
             json!({"resources": "\"{\"custom_resource\":2}\""}),
             neuron.clone(),
             json!({"resources": "'{\"custom_resource\":2,\"neuron_cores\":4}'"}),
         );
-        // 48
         for own in ["'{\"neuron_cores\":3,\"a\":1}'", "'{\"custom\":2,\"TPU\":4}'"] {
             check_limits(json!({"resources": own}), neuron.clone(), json!({"resources": own}));
         }
-        // 49
         let limits = json!({"aws.amazon.com/neuroncore": "4", "nvidia.com/gpu": "1"});
         check_limits(json!({"resources": "{"}), limits, json!({"resources": "{"}));
         check_limits(
@@ -207,7 +202,6 @@ mod tests {
         );
         check_limits(json!({}), json!({"cpu": "0", "memory": "0"}), json!({}));
         check_limits(json!({}), json!({"cpu": "no number", "memory": "1 GB"}), json!({}));
-        // 16
         let check_requests = |resources: Value, expect: Value| {
             let mut made = BTreeMap::new();
             apply_container(&mut made, Some(&serde_json::from_value(resources).unwrap()));
@@ -228,7 +222,6 @@ mod tests {
 
     #[test]
     fn group_resources_override_parameters() {
-        // 55
         check_group(json!({"num-cpus": "1"}), json!(null), json!({"num-cpus": "1"}));
         check_group(json!({}), json!({"cpu": "2", "memory": "4Gi"}), json!({"num-cpus": "2", "memory": "4294967296"}));
         check_group(json!({}), json!({"CPU": "2", "GPU": "4"}), json!({"num-cpus": "2", "num-gpus": "4"}));
@@ -251,7 +244,6 @@ mod tests {
 
     #[test]
     fn gpu_resources_are_recognized_by_name() {
-        // 108
         for (key, expect) in [
             ("nvidia.com/gpu", true),
             ("amd.com/gpu", true),

@@ -125,7 +125,6 @@ mod tests {
 
     #[test]
     fn tls_pods_get_their_certificate() {
-        // 56
         let cluster = tls_cluster();
         let (head, worker) = (head(&cluster, &Config::default()), worker(&cluster, &Config::default()));
         for container in [ray(&head), container(&head, "autoscaler"), ray(&worker), container(&worker, WAIT_GCS_READY)]
@@ -150,7 +149,6 @@ mod tests {
 
     #[test]
     fn a_container_gets_four_variables_in_order() {
-        // 56
         let cluster = tls_cluster();
         let config = Config::default();
         let mut container = Container::default();

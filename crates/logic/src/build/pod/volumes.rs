@@ -68,7 +68,6 @@ mod tests {
 
     #[test]
     fn a_path_is_mounted_once() {
-        // 2
         let (mut spec, mut container) = (PodSpec::default(), Container::default());
         for name in ["first", "first", "second"] {
             add_empty_dir(&mut spec, &mut container, name, "/path", EmptyDirVolumeSource::default());
@@ -94,7 +93,6 @@ mod tests {
 
     #[test]
     fn a_plasma_directory_needs_no_shared_memory() {
-        // 27
         for directory in ["/dev/shm", "/dev/shm/", "/tmp/ray/plasma"] {
             let given = json!({"head": {"rayStartParams": {"plasma-directory": directory}}});
             let pod = head(&cluster(given), &Config::default());

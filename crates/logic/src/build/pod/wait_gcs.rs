@@ -65,7 +65,6 @@ mod tests {
 
     #[test]
     fn wait_gcs_is_the_last_init_container_of_a_worker() {
-        // 32
         for policy in ["Always", "IfNotPresent", "Never"] {
             let ray = json!({
                 "imagePullPolicy": policy,
@@ -97,7 +96,6 @@ mod tests {
 
     #[test]
     fn wait_gcs_can_be_disabled() {
-        // 37
         let config = Config { inject_init_container: false, ..Config::default() };
         assert!(worker(&cluster(json!({})), &config).spec.unwrap().init_containers.is_none());
     }
