@@ -7,7 +7,7 @@ use crate::scheduler;
 
 /// Makes what the batch scheduler needs. Answers whether Pods may be made.
 pub(super) fn plan(seen: &Observed, cfg: &Config, draft: &mut Draft) -> bool {
-    let gang = scheduler::gather_cluster(seen, cfg);
+    let gang = scheduler::plan_cluster_gang(seen, cfg);
     draft.end_stage();
     draft.stages.extend(gang.stages);
     let Some(blocked) = gang.blocked else { return true };

@@ -32,7 +32,7 @@ pub(super) fn plan(pass: &mut Pass<'_>, finish: Finish) {
         None => {}
     }
     // Last, so that a scheduler that cannot be told keeps nothing from being deleted.
-    if let Some(step) = scheduler::release_job(pass.seen, pass.config) {
+    if let Some(step) = scheduler::shrink_job_gang(pass.seen, pass.config) {
         pass.then(step);
     }
 }

@@ -71,7 +71,7 @@ pub(super) fn plan(pass: &mut Pass<'_>, mode: Mode, attempt: &Attempt) {
 
 /// Makes what the batch scheduler needs before there are Pods. Answers whether a cluster may be made.
 fn gather(pass: &mut Pass<'_>, mode: Mode) -> bool {
-    let gang = scheduler::gather_job(pass.seen, mode, pass.config);
+    let gang = scheduler::plan_job_gang(pass.seen, mode, pass.config);
     gang.stages.into_iter().flatten().for_each(|step| pass.then(step));
     let Some(blocked) = gang.blocked else { return true };
     blocked.event.into_iter().for_each(|event| pass.event(event));

@@ -16,7 +16,7 @@ pub(super) fn plan_teardown(pass: &mut Pass<'_>, mode: Mode, next: &'static str)
         pass.wait_for("the RayCluster and the submitter to be gone");
         return;
     }
-    if let Some(step) = scheduler::release_job(pass.seen, pass.config) {
+    if let Some(step) = scheduler::shrink_job_gang(pass.seen, pass.config) {
         pass.then(step);
     }
     let status = &mut pass.draft.now;

@@ -1,4 +1,4 @@
-//! How many Pods a gang has, and what they need together.
+//! The number of Pods in a gang and the sum of their resources.
 
 use crate::cluster::counts::{self, worker_counts};
 use crate::cluster_spec;
@@ -8,12 +8,12 @@ use manta_quantity::Quantity;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Amounts by the name of the resource.
+/// Quantities by resource name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Resources(BTreeMap<String, Quantity>);
 
 impl Resources {
-    /// What a Pod's containers ask for; neither init containers nor what the operator adds.
+    /// Returns the requests of a Pod's containers, without init containers and the operator's additions.
     pub(super) fn of_pod(pod: Option<&PodSpec>) -> Self {
         let mut sum = Self::default();
         for (name, amount) in counts::requests(pod) {
@@ -22,8 +22,8 @@ impl Resources {
         sum
     }
 
-    /// Reads amounts from an object; what is no amount is not there.
-    pub(super) fn read(object: &Value) -> Self {
+    /// Parses a resource list and skips invalid quantities.
+    pub(super) fn parse(object: &Value) -> Self {
         let text = |amount: &Value| match amount {
             Value::String(text) => text.clone(),
             number => number.to_string(),
@@ -38,13 +38,13 @@ impl Resources {
         }
     }
 
-    /// As it stands in an object.
+    /// Returns the resource list of an object.
     pub(super) fn to_json(&self) -> Value {
         let amounts = self.0.iter().map(|(name, amount)| (name.clone(), amount.to_string().into()));
         Value::Object(amounts.collect::<Map<_, _>>())
     }
 
-    /// The first amount keeps its text, as in Go.
+    /// Adds a quantity; the first one keeps its text, as in Go.
     fn add(&mut self, name: &str, amount: &Quantity) {
         match self.0.get_mut(name) {
             Some(sum) => *sum += amount,
@@ -62,7 +62,7 @@ impl Resources {
     }
 }
 
-/// What must be there at once.
+/// The minimum of a gang.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Demand {
     pub(super) members: i32,
@@ -70,9 +70,9 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    /// All Pods that a cluster should have.
+    /// Returns the demand of all Pods of a cluster.
     ///
-    /// The count is within the bounds of each group, the resources follow `replicas` as written: KubeRay's sums.
+    /// As in KubeRay, the count respects the bounds of each group, but the resources follow `replicas` as written.
     pub(super) fn desired(spec: &RayClusterSpec) -> Self {
         Self {
             members: worker_counts(spec).desired.saturating_add(1),
@@ -80,8 +80,8 @@ impl Demand {
         }
     }
 
-    /// The Pods without which a cluster is of no use: with the autoscaler on, the least of each group.
-    pub(super) fn least(spec: &RayClusterSpec) -> Self {
+    /// Returns the demand of the Pods that a cluster needs: with an autoscaler, the minimum of each group.
+    pub(super) fn minimum(spec: &RayClusterSpec) -> Self {
         if !cluster_spec::is_autoscaling(spec) {
             return Self::desired(spec);
         }
@@ -91,13 +91,13 @@ impl Demand {
         }
     }
 
-    /// Whether the spec of a PodGroup says the same.
+    /// Returns whether the spec of a PodGroup has this demand.
     pub(super) fn is_met_by(&self, spec: &Value) -> bool {
         spec["minMember"].as_i64().unwrap_or(0) == i64::from(self.members)
-            && Resources::read(&spec["minResources"]) == self.resources
+            && Resources::parse(&spec["minResources"]) == self.resources
     }
 
-    /// The two fields of a PodGroup's spec.
+    /// Returns the fields of a PodGroup's spec.
     pub(super) fn to_json(&self) -> Value {
         json!({"minMember": self.members, "minResources": self.resources.to_json()})
     }

@@ -11,6 +11,7 @@ use super::{Invalid, Part, ensure, invalid};
 use crate::cluster_spec::is_k8s_token_auth;
 use crate::config::Config;
 use crate::go::yaml;
+use crate::job::Mode;
 use crate::labels::CLUSTER;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use manta_api::{RayJob, RayJobSpec};
@@ -77,15 +78,15 @@ fn check_selector(spec: &RayJobSpec) -> Result<(), String> {
     ensure(cluster.is_some_and(|name| !name.is_empty()), || {
         "cluster name in ClusterSelector should not be empty".to_owned()
     })?;
-    ensure(mode(spec) != "SidecarMode", || "ClusterSelector is not supported in SidecarMode".to_owned())?;
+    ensure(Mode::of(spec) != Ok(Mode::Sidecar), || "ClusterSelector is not supported in SidecarMode".to_owned())?;
     ensure(!has_retries(spec), || format!("{SPEC} BackoffLimit is incompatible with ClusterSelector mode"))
 }
 
 fn check_mode(spec: &RayJobSpec) -> Result<(), String> {
-    ensure(mode(spec) != "InteractiveMode" || !has_retries(spec), || {
+    ensure(Mode::of(spec) != Ok(Mode::Interactive) || !has_retries(spec), || {
         format!("{SPEC} BackoffLimit is incompatible with InteractiveMode")
     })?;
-    if mode(spec) != "SidecarMode" {
+    if Mode::of(spec) != Ok(Mode::Sidecar) {
         return Ok(());
     }
     ensure(spec.submitter_pod_template.is_none(), || {
@@ -134,19 +135,15 @@ fn check_limits(spec: &RayJobSpec) -> Result<(), String> {
 /// Only an interactive job waits for its user.
 fn check_status(job: &RayJob) -> Result<(), String> {
     let status = job.status.as_ref().and_then(|status| status.job_deployment_status.as_deref());
-    ensure(status != Some("Waiting") || mode(&job.spec) == "InteractiveMode", || {
+    ensure(status != Some("Waiting") || Mode::of(&job.spec) == Ok(Mode::Interactive), || {
         "The RayJob status is invalid: JobDeploymentStatus cannot be `Waiting` when SubmissionMode is not \
          InteractiveMode"
             .to_owned()
     })
 }
 
-fn mode(spec: &RayJobSpec) -> &str {
-    spec.submission_mode.as_deref().unwrap_or("K8sJobMode")
-}
-
-/// Whether the job runs on a cluster that exists.
-fn has_selector(spec: &RayJobSpec) -> bool {
+/// Returns whether the job runs on an existing cluster that it selects.
+pub(crate) fn has_selector(spec: &RayJobSpec) -> bool {
     spec.cluster_selector.as_ref().is_some_and(|selector| !selector.is_empty())
 }
 
