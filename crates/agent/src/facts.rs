@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-
-use crate::quantity::Amount;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
+use manta_quantity::Quantity;
 
 /// Answers that are not in the pod object itself.
 #[derive(Debug, Clone, Default)]
@@ -13,7 +12,7 @@ pub struct Facts {
     pub pod_ip: String,
     pub host_ip: String,
     /// What stands in for a limit that is not set.
-    pub allocatable: BTreeMap<String, Quantity>,
+    pub allocatable: BTreeMap<String, QuantityText>,
 }
 
 /// The value of a `fieldRef`; `None` for a path Kubernetes does not offer.
@@ -52,8 +51,9 @@ pub fn resource(container: &Container, facts: &Facts, selector: &ResourceFieldSe
         "requests" => resources.and_then(|r| r.requests.as_ref()).and_then(|m| m.get(name)).or(limit),
         _ => return None,
     };
-    let divisor = selector.divisor.as_ref().and_then(|d| Amount::parse(&d.0)).filter(|d| *d > Amount::ZERO);
-    Some(Amount::of(value).ceil_div(divisor.unwrap_or(Amount::whole(1))).to_string())
+    let parse = |text: Option<&QuantityText>| text.map(|text| Quantity::parse_or_zero(&text.0)).unwrap_or_default();
+    let divisor = Some(parse(selector.divisor.as_ref())).filter(Quantity::is_positive);
+    Some(parse(value).ceil_div(&divisor.unwrap_or(1.into())).to_string())
 }
 
 /// `metadata.labels['key']` → (`metadata.labels`, `key`).

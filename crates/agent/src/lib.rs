@@ -19,7 +19,6 @@ mod node;
 pub mod one_network;
 pub mod pod;
 pub mod probes;
-pub mod quantity;
 pub mod runtime;
 pub mod scheduler;
 mod stores;

@@ -5,13 +5,13 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
+use manta_quantity::Quantity;
 
 use crate::pod::is_sidecar;
-use crate::quantity::Amount;
 
-/// Amounts by resource name.
-pub type Resources = BTreeMap<String, Amount>;
+/// Quantities by resource name.
+pub type Resources = BTreeMap<String, Quantity>;
 
 /// The answer for one waiting pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub fn schedule<'a>(place: &Place, pods: impl IntoIterator<Item = &'a Pod>) -> V
         reasons.extend(
             wanted
                 .iter()
-                .filter(|(name, want)| **want > Amount::ZERO && **want > free.get(*name).copied().unwrap_or_default())
+                .filter(|(name, want)| want.is_positive() && *want > free.get(*name).unwrap_or(&Quantity::ZERO))
                 .map(|(name, _)| format!("Insufficient {name}")),
         );
         if !selects(pod, place) {
@@ -109,28 +109,26 @@ fn requests_of(container: &Container) -> Resources {
 }
 
 /// Parses a resource list.
-pub fn amounts(map: Option<&BTreeMap<String, Quantity>>) -> Resources {
-    map.into_iter().flatten().map(|(name, q)| (name.clone(), Amount::of(Some(q)))).collect()
+pub fn amounts(map: Option<&BTreeMap<String, QuantityText>>) -> Resources {
+    map.into_iter().flatten().map(|(name, q)| (name.clone(), Quantity::parse_or_zero(&q.0))).collect()
 }
 
 fn add(sum: &mut Resources, other: &Resources) {
     for (name, amount) in other {
-        let entry = sum.entry(name.clone()).or_default();
-        *entry = *entry + *amount;
+        *sum.entry(name.clone()).or_default() += amount;
     }
 }
 
 fn raise(sum: &mut Resources, other: &Resources) {
     for (name, amount) in other {
         let entry = sum.entry(name.clone()).or_default();
-        *entry = (*entry).max(*amount);
+        *entry = entry.clone().max(amount.clone());
     }
 }
 
 fn take(free: &mut Resources, used: &Resources) {
     for (name, amount) in used {
-        let entry = free.entry(name.clone()).or_default();
-        *entry = *entry - *amount;
+        *free.entry(name.clone()).or_default() -= amount;
     }
 }
 
@@ -163,7 +161,7 @@ mod tests {
     fn check(pods: &[Pod], expect: &[(&str, &str)]) {
         let place = Place {
             name: "local".into(),
-            allocatable: BTreeMap::from([("cpu".to_owned(), Amount::whole(4))]),
+            allocatable: BTreeMap::from([("cpu".to_owned(), Quantity::from(4))]),
             labels: BTreeMap::from([("kubernetes.io/hostname".to_owned(), "local".to_owned())]),
             max_pods: 3,
         };
@@ -219,6 +217,6 @@ mod tests {
         let mut sidecar = c("s", "1");
         sidecar["restartPolicy"] = json!("Always");
         let spec = json!({"initContainers": [sidecar, c("i", "5")], "containers": [c("a", "2")]});
-        assert_eq!(requests(&pod("p", 1, spec))["cpu"], Amount::whole(6));
+        assert_eq!(requests(&pod("p", 1, spec))["cpu"], Quantity::from(6));
     }
 }

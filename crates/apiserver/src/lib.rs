@@ -20,7 +20,6 @@ mod openapi;
 pub mod ops;
 pub mod patch;
 mod protobuf;
-pub mod quantity;
 pub mod registry;
 pub mod schema;
 pub mod selector;

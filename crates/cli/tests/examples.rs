@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use manta_agent::quantity::Amount;
+use manta_quantity::Quantity;
 use serde_json::Value;
 
 const LARGEST: i64 = 4 << 30;
@@ -60,7 +60,7 @@ fn memory(value: &Value) -> i64 {
         inner.chain(value.as_array().into_iter().flatten()).map(memory).sum()
     };
     let limit = value.pointer("/limits/memory").and_then(Value::as_str);
-    let own = limit.map_or(0, |text| Amount::parse(text).unwrap().ceil());
+    let own = limit.map_or(0, |text| Quantity::parse(text).unwrap().value());
     let grows = value.get("enableInTreeAutoscaling").is_some();
     let groups = value.get("workerGroupSpecs").and_then(Value::as_array).into_iter().flatten();
     let more: i64 = groups

@@ -33,6 +33,11 @@ pub const KUBERAY_OPERATOR: &str = "kuberay-operator";
 /// The value of `spec.managedBy` that means this operator.
 pub const MANAGED_BY_SELF: &str = "ray.io/kuberay-operator";
 
+/// Returns whether `spec.managedBy` leaves an object to this operator.
+pub fn is_managed_by_self(managed_by: Option<&str>) -> bool {
+    managed_by.is_none_or(|manager| manager == MANAGED_BY_SELF)
+}
+
 /// Annotations.
 pub mod annotation {
     pub const FT_ENABLED: &str = "ray.io/ft-enabled";

@@ -4,6 +4,25 @@
 
 use manta_api::RayClusterSpec;
 
+/// Names of containers, volumes and environment variables in Ray Pods that users cannot take.
+pub(crate) mod reserved {
+    pub(crate) const COLLECTOR: &str = "ray-history-collector";
+    pub(crate) const GCS_STORAGE_VOLUME: &str = "gcs-storage";
+    pub(crate) const GCS_STORAGE_PATH: &str = "/data/gcs";
+    pub(crate) const TLS_VOLUME: &str = "ray-tls";
+    pub(crate) const TLS_PATH: &str = "/etc/ray/tls";
+    /// The variables that make Ray use TLS, with their values.
+    pub(crate) const TLS_ENV: [(&str, &str); 4] = [
+        ("RAY_USE_TLS", "1"),
+        ("RAY_TLS_SERVER_CERT", "/etc/ray/tls/tls.crt"),
+        ("RAY_TLS_SERVER_KEY", "/etc/ray/tls/tls.key"),
+        ("RAY_TLS_CA_CERT", "/etc/ray/tls/ca.crt"),
+    ];
+    pub(crate) const AUTOSCALER_START_COMMAND_ENV: &str = "KUBERAY_GEN_AUTOSCALER_START_CMD";
+    /// The variable of the head's Ray container that selects autoscaler v2.
+    pub(crate) const AUTOSCALER_V2_ENV: &str = "RAY_enable_autoscaler_v2";
+}
+
 /// The last 50 bytes, with a leading digit or punctuation mark replaced by `r`.
 pub fn clip50(name: &str) -> String {
     replace_first(last_bytes(name, 50), |c| c.is_ascii_digit() || is_punctuation(c))

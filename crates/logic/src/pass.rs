@@ -209,3 +209,6 @@ impl<'a, K: Reconciled> Pass<'a, K> {
         self.plan.wake.or_at(after_writes)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@
 use manta_api::{RayCluster, RayCronJob, RayJob, RayService};
 use manta_logic::action::Event;
 use manta_logic::config::{Config, FeatureGates, Platform};
-use manta_logic::validate::{ValidCluster, ValidCronJob, ValidJob, ValidService};
+use manta_logic::validate::{ValidCluster, ValidCronJob, validate_job, validate_service};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -82,11 +82,11 @@ fn judge(object: &Value) -> Option<(String, String)> {
         }
         "RayJob" => {
             let job: RayJob = read(stored("/spec/rayClusterSpec"));
-            ValidJob::check(&job, config).err()?.event("<ns>", name)
+            validate_job(&job, config).err()?.event("<ns>", name)
         }
         "RayService" => {
             let service: RayService = read(stored("/spec/rayClusterConfig"));
-            ValidService::check(&service, config).err()?.event("<ns>", name)
+            validate_service(&service, config).err()?.event("<ns>", name)
         }
         "RayCronJob" => {
             let cron: RayCronJob = read(stored("/spec/jobTemplate/rayClusterSpec"));

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{
     HostIP, Pod, PodIP, PodSpec, PodStatus, ResourceRequirements,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use manta_quantity::Quantity;
 
 use super::restart::Steps;
 use super::{Exit, Life, Observed, Parts, Record, RestartPolicy, Sandbox, conditions, is_sidecar, phase};
@@ -145,7 +146,7 @@ fn qos(spec: Option<&PodSpec>) -> &'static str {
     let names = ["cpu", "memory"];
     let of = |r: &ResourceRequirements, limits: bool, name: &str| {
         let map = if limits { &r.limits } else { &r.requests };
-        map.as_ref().and_then(|m| m.get(name)).and_then(|q| crate::quantity::Amount::parse(&q.0))
+        map.as_ref().and_then(|m| m.get(name)).and_then(|q| Quantity::parse(&q.0).ok())
     };
     let guaranteed = !all.is_empty()
         && all.iter().all(|c| {

@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{
     Container, DownwardAPIVolumeFile, KeyToPath, Pod, ProjectedVolumeSource, Volume as ApiVolume,
 };
+use manta_quantity::Quantity;
 
 use crate::env::{self, Sources};
 use crate::facts::{self, Facts};
-use crate::quantity::Amount;
 
 /// What a volume is, after its sources have been read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -159,7 +159,7 @@ impl Reader<'_> {
     fn read(&self, volume: &ApiVolume) -> Result<Volume, VolumeError> {
         let name = &volume.name;
         if let Some(empty) = &volume.empty_dir {
-            let limit = empty.size_limit.as_ref().map(|q| Amount::of(Some(q)).ceil()).filter(|n| *n > 0);
+            let limit = empty.size_limit.as_ref().map(|q| Quantity::parse_or_zero(&q.0).value()).filter(|n| *n > 0);
             let in_memory = empty.medium.as_deref().is_some_and(|m| m == "Memory" || m.starts_with("HugePages"));
             return Ok(if in_memory { Volume::Memory { limit } } else { Volume::Empty });
         }

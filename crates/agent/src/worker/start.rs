@@ -8,6 +8,8 @@ use std::sync::atomic::AtomicBool;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
+use manta_quantity::Quantity;
 use tokio::net::unix::pipe;
 
 use super::live::Run;
@@ -21,7 +23,6 @@ use crate::logs;
 use crate::network::{GATEWAY, PodNetwork, RESOLVER};
 use crate::node;
 use crate::one_network::{self, Neighbour, OneNetwork};
-use crate::quantity::Amount;
 use crate::runtime::cgroup::Limits;
 use crate::runtime::rootfs::{self, Bind, Wanted};
 use crate::runtime::{ContainerJob, Process, SpawnError, Stdio};
@@ -331,9 +332,9 @@ fn limits(container: &Container) -> Limits {
     let resources = container.resources.as_ref();
     let limit = |name: &str| resources.and_then(|r| r.limits.as_ref()).and_then(|m| m.get(name));
     let request = |name: &str| resources.and_then(|r| r.requests.as_ref()).and_then(|m| m.get(name));
-    let milli = |q| Amount::of(Some(q)).milli();
+    let milli = |q: &QuantityText| Quantity::parse_or_zero(&q.0).milli_value();
     Limits {
-        memory: limit("memory").map(|q| Amount::of(Some(q)).ceil()).filter(|n| *n > 0),
+        memory: limit("memory").map(|q| Quantity::parse_or_zero(&q.0).value()).filter(|n| *n > 0),
         cpu_milli: request("cpu").or(limit("cpu")).map(milli).filter(|n| *n > 0),
         cpu_limit_milli: limit("cpu").map(milli).filter(|n| *n > 0),
     }

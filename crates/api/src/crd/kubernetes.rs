@@ -3,7 +3,7 @@
 //! k8s-openapi's schemas come from the API server's OpenAPI document, where some facts are missing
 //! because built-in types are checked and defaulted by code: bounds, patterns and defaults.
 
-use crate::markers::{self, Apply};
+use crate::markers::{self, Marker};
 use serde_json::{Map, Value, json};
 
 const QUANTITY: &str = concat!(
@@ -24,7 +24,7 @@ pub(super) fn amend(name: &str, schema: &mut Map<String, Value>) {
     }
     if let Some(markers) = markers::of(name) {
         for (field, marker) in markers.fields {
-            add_to_field(schema, field, marker_keywords(marker.apply));
+            add_to_field(schema, field, marker_keywords(*marker));
         }
         if markers.atomic {
             schema.insert("x-kubernetes-map-type".to_owned(), "atomic".into());
@@ -67,13 +67,12 @@ fn set_required(schema: &mut Map<String, Value>, change: impl FnOnce(&mut Vec<Va
     }
 }
 
-fn marker_keywords(apply: Apply) -> Value {
-    match apply {
-        Apply::Unmarked => json!({}),
-        Apply::Atomic => json!({"x-kubernetes-list-type": "atomic"}),
-        Apply::Set => json!({"x-kubernetes-list-type": "set"}),
-        Apply::Keyed(keys) => json!({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys}),
-        Apply::AtomicMap => json!({"x-kubernetes-map-type": "atomic"}),
+fn marker_keywords(marker: Marker) -> Value {
+    match marker {
+        Marker::Atomic => json!({"x-kubernetes-list-type": "atomic"}),
+        Marker::Set => json!({"x-kubernetes-list-type": "set"}),
+        Marker::Keyed(keys) => json!({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys}),
+        Marker::AtomicMap => json!({"x-kubernetes-map-type": "atomic"}),
     }
 }
 

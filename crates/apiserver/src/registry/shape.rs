@@ -7,10 +7,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use manta_quantity::Quantity;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value};
-
-use crate::quantity::Quantity;
 
 /// The form of a value.
 #[derive(Debug)]
@@ -189,13 +188,8 @@ fn fit(shape: &Shape, value: &mut Value, owner: &str, path: &str, decoded: &mut 
                 Value::Number(number) => number.to_string(),
                 other => return wrong(other, "resource.Quantity"),
             };
-            let Some(quantity) = Quantity::parse(&text) else {
-                return Err(
-                    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-                        .into(),
-                );
-            };
-            *value = quantity.canonical().into();
+            let quantity = Quantity::parse(&text).map_err(|error| error.to_string())?;
+            *value = quantity.to_string().into();
             Ok(())
         }
         Shape::Time | Shape::MicroTime => {

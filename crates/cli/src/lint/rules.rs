@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use manta_api::{RayCluster, RayClusterSpec, RayCronJob, RayJob, RayService};
 use manta_logic::config::Config;
-use manta_logic::validate::{ValidCronJob, ValidJob, ValidService, cluster_problems, cluster_spec_problems};
+use manta_logic::validate::{ValidCronJob, cluster_problems, cluster_spec_problems, validate_job, validate_service};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -54,12 +54,12 @@ fn broken_rules(kind: &Kind, object: Value) -> Result<Vec<String>, String> {
         }
         "RayJob" => {
             let job: RayJob = read(object)?;
-            let first = ValidJob::check(&job, config).err().map(|invalid| invalid.to_string());
+            let first = validate_job(&job, config).err().map(|invalid| invalid.to_string());
             with_cluster(first, job.spec.ray_cluster_spec.as_ref(), job.metadata.annotations.as_ref())
         }
         "RayService" => {
             let service: RayService = read(object)?;
-            let first = ValidService::check(&service, config).err().map(|invalid| invalid.to_string());
+            let first = validate_service(&service, config).err().map(|invalid| invalid.to_string());
             with_cluster(first, Some(&service.spec.ray_cluster_config), service.metadata.annotations.as_ref())
         }
         "RayCronJob" => {

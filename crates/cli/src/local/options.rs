@@ -5,9 +5,9 @@ use anyhow::Context;
 use manta_agent::images::{Catalog, MappingFile, Versions};
 use manta_agent::one_network::OneNetwork;
 use manta_agent::pod::Backoff;
-use manta_agent::quantity::Amount;
 use manta_agent::volumes::Identity;
 use manta_operator::args::Arguments;
+use manta_quantity::Quantity;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
@@ -93,7 +93,7 @@ impl LocalArgs {
             None => Versions::Newest,
         };
         let amount = |text: &str, flag: &str| {
-            let parsed = Amount::parse(text).filter(|a| *a > Amount::ZERO);
+            let parsed = Quantity::parse(text).ok().filter(Quantity::is_positive);
             parsed.with_context(|| format!("{flag} {text} is not an amount; write it like 4 or 8Gi"))
         };
         let cores = i64::try_from(std::thread::available_parallelism().map_or(2, usize::from))?;
@@ -104,11 +104,11 @@ impl LocalArgs {
             catalog: Catalog { mappings, rules: vec![images::package_rule()], versions, folder: images::folder()? },
             // CPU is only a share here, so a cluster may declare more than the machine has.
             cpu_milli: match &self.cpus {
-                Some(text) => amount(text, "--cpus")?.milli(),
+                Some(text) => amount(text, "--cpus")?.milli_value(),
                 None => cores * 8000,
             },
             memory_bytes: match &self.memory {
-                Some(text) => amount(text, "--memory")?.ceil(),
+                Some(text) => amount(text, "--memory")?.value(),
                 None => machine_memory(),
             },
             host_paths: self.allow_host_path,

@@ -5,13 +5,11 @@
 //! step by step, or deleted.
 
 use crate::action::Kind;
+use crate::cluster_spec::worker_groups;
 use crate::config::Config;
 use crate::go::quote::quote;
-use crate::labels::MANAGED_BY_SELF;
-use crate::validate::cluster::{Step, cluster_problems};
-use crate::validate::job::check_job_name;
-use crate::validate::service::check_service_metadata;
-use crate::validate::{ValidCluster, ValidCronJob, ValidJob, ValidService};
+use crate::labels::is_managed_by_self;
+use crate::validate::{Invalid, ValidCluster, ValidCronJob, cluster_problems, validate_job, validate_service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use manta_api::{RayCluster, RayCronJob, RayJob, RayService};
 use serde::de::DeserializeOwned;
@@ -87,26 +85,19 @@ fn read<T: DeserializeOwned>(object: &Value, check: impl FnOnce(&T) -> Vec<Refus
 }
 
 fn of_cluster(cluster: &RayCluster, config: &Config) -> Vec<Refusal> {
-    let ours = is_ours(cluster.spec.managed_by.as_deref());
     let mut problems = cluster_problems(cluster, config);
     if problems.is_empty() {
-        // What only the operator can know: whether cert-manager is there.
+        // Adds the rule that depends on the platform: TLS needs cert-manager.
         problems.extend(ValidCluster::check(cluster, config).err());
     }
-    let mut refusals: Vec<_> = problems
-        .into_iter()
-        .filter_map(|problem| match problem.step {
-            Step::Metadata => Some(by_name(&cluster.metadata, problem.text)),
-            _ => ours.then(|| in_field("spec", problem.text)),
-        })
-        .collect();
+    let mut refusals = refusals(problems, &cluster.metadata, cluster.spec.managed_by.as_deref());
     refusals.extend(same_name(cluster));
     refusals
 }
 
 fn same_name(cluster: &RayCluster) -> Option<Refusal> {
     let mut known = BTreeSet::new();
-    let groups = cluster.spec.worker_group_specs.iter().flatten().map(|group| &group.group_name);
+    let groups = worker_groups(&cluster.spec).iter().map(|group| &group.group_name);
     let (index, name) = groups.enumerate().find(|(_, name)| !known.insert(*name))?;
     Some(Refusal {
         field: format!("spec.workerGroupSpecs[{index}]"),
@@ -116,33 +107,31 @@ fn same_name(cluster: &RayCluster) -> Option<Refusal> {
 }
 
 fn of_job(job: &RayJob, config: &Config) -> Vec<Refusal> {
-    if let Err(text) = check_job_name(&job.metadata) {
-        return vec![by_name(&job.metadata, text)];
-    }
-    if !is_ours(job.spec.managed_by.as_deref()) {
-        return Vec::new();
-    }
-    ValidJob::check(job, config).err().map(|invalid| in_field("spec", invalid.text)).into_iter().collect()
+    refusals(validate_job(job, config).err(), &job.metadata, job.spec.managed_by.as_deref())
 }
 
 fn of_service(service: &RayService, config: &Config) -> Vec<Refusal> {
-    // Annotations are reported under the name, too.
-    if let Err(text) = check_service_metadata(&service.metadata) {
-        return vec![by_name(&service.metadata, text)];
-    }
-    if !is_ours(service.spec.managed_by.as_deref()) {
-        return Vec::new();
-    }
-    ValidService::check(service, config).err().map(|invalid| in_field("spec", invalid.text)).into_iter().collect()
+    refusals(validate_service(service, config).err(), &service.metadata, service.spec.managed_by.as_deref())
 }
 
 fn of_cron_job(cron: &RayCronJob, config: &Config) -> Vec<Refusal> {
-    ValidCronJob::check(cron, config).err().map(|invalid| in_field("spec", invalid.text)).into_iter().collect()
+    refusals(ValidCronJob::check(cron, config).err(), &cron.metadata, None)
 }
 
-/// Whether this operator acts on the object at all.
-fn is_ours(managed_by: Option<&str>) -> bool {
-    managed_by.is_none_or(|manager| manager == MANAGED_BY_SELF)
+/// Returns the broken rules as refusals; only the metadata counts if another controller manages the object.
+///
+/// Broken annotations are reported under the name, too.
+fn refusals(
+    problems: impl IntoIterator<Item = Invalid>,
+    metadata: &ObjectMeta,
+    managed_by: Option<&str>,
+) -> Vec<Refusal> {
+    let is_ours = is_managed_by_self(managed_by);
+    let refusal = |problem: Invalid| match problem.part.is_metadata() {
+        true => Some(by_name(metadata, problem.text)),
+        false => is_ours.then(|| in_field("spec", problem.text)),
+    };
+    problems.into_iter().filter_map(refusal).collect()
 }
 
 fn by_name(metadata: &ObjectMeta, message: String) -> Refusal {

@@ -1,20 +1,20 @@
-//! The Secret with the token of a cluster that names none of its own.
+//! The Secret that holds the token of a cluster whose user provides none.
 
-use super::cluster_facts as facts;
 use super::owner;
 use super::pod::TOKEN_KEY;
+use crate::cluster_spec;
 use crate::labels;
 use crate::validate::ValidCluster;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 
-/// The Secret with this token.
+/// Returns the Secret that holds this token.
 pub fn auth_secret(cluster: &ValidCluster<'_>, token: &str) -> Secret {
     let metadata = ObjectMeta {
-        name: Some(facts::auth_secret_name(cluster)),
+        name: Some(cluster_spec::auth_secret_name(cluster)),
         namespace: cluster.metadata.namespace.clone(),
-        labels: Some(BTreeMap::from([(labels::CLUSTER.to_owned(), facts::name(cluster).to_owned())])),
+        labels: Some(BTreeMap::from([(labels::CLUSTER.to_owned(), cluster_spec::name(cluster).to_owned())])),
         owner_references: Some(vec![owner::cluster_reference(cluster)]),
         ..ObjectMeta::default()
     };
@@ -29,7 +29,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn the_token_is_kept_under_its_key() {
+    fn the_secret_holds_the_token_under_its_key() {
         let cluster = cluster(json!({}));
         let secret = auth_secret(&valid(&cluster), "secret");
         let token = &secret.string_data.as_ref().unwrap()[TOKEN_KEY];
@@ -39,11 +39,10 @@ mod tests {
     }
 
     #[test]
-    fn it_is_needed_unless_somebody_else_brings_the_token() {
-        // 59, and the case of an empty mode
+    fn a_secret_is_needed_unless_the_token_comes_from_elsewhere() {
         let check = |options: Value, expect: bool| {
             let cluster = cluster(json!({"spec": {"authOptions": options}}));
-            assert_eq!(facts::needs_auth_secret(&cluster.spec), expect);
+            assert_eq!(cluster_spec::needs_auth_secret(&cluster.spec), expect);
         };
         check(json!(null), false);
         check(json!({}), true);

@@ -1,15 +1,15 @@
-//! Gateway and HTTPRoute of a gradual upgrade, as `gateway.networking.k8s.io/v1` JSON, and when live
-//! ones count as equal.
+//! Gateway and HTTPRoute of an incremental upgrade, as `gateway.networking.k8s.io/v1` JSON, and their comparison with
+//! live objects.
 
-use super::cluster_facts as facts;
 use super::owner;
+use crate::cluster_spec;
 use crate::names;
 use manta_api::{RayCluster, RayService};
 use serde_json::{Value, json};
 
 const API_VERSION: &str = "gateway.networking.k8s.io/v1";
 
-/// The RayService does not say how to upgrade.
+/// The RayService has no upgrade options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Missing RayService ClusterUpgradeOptions during upgrade.")]
 pub struct MissingUpgradeOptions;
@@ -21,17 +21,17 @@ pub struct Backend<'a> {
     pub weight: i32,
 }
 
-/// The name of a RayService's Gateway.
+/// Returns the name of a RayService's Gateway.
 pub fn gateway_name(service: &str) -> String {
     format!("{service}-gateway")
 }
 
-/// The name of a RayService's HTTPRoute.
+/// Returns the name of a RayService's HTTPRoute.
 pub fn http_route_name(service: &str) -> String {
     format!("{service}-httproute")
 }
 
-/// The Gateway of a RayService.
+/// Returns the Gateway of a RayService.
 pub fn gateway(service: &RayService) -> Result<Value, MissingUpgradeOptions> {
     let strategy = service.spec.upgrade_strategy.as_ref();
     let options = strategy.and_then(|strategy| strategy.cluster_upgrade_options.as_ref());
@@ -43,8 +43,8 @@ pub fn gateway(service: &RayService) -> Result<Value, MissingUpgradeOptions> {
     Ok(object(service, "Gateway", gateway_name(name(service)), spec))
 }
 
-/// The HTTPRoute of a RayService: all requests to the active cluster and, while there is one, the
-/// pending cluster, by weight.
+/// Returns the HTTPRoute of a RayService, which splits requests by weight between the active cluster and the pending
+/// one, if there is one.
 pub fn http_route(service: &RayService, active: Backend<'_>, pending: Option<Backend<'_>>) -> Value {
     let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
     let backends: Vec<Value> =
@@ -59,7 +59,7 @@ pub fn http_route(service: &RayService, active: Backend<'_>, pending: Option<Bac
     object(service, "HTTPRoute", http_route_name(name(service)), spec)
 }
 
-/// Whether two Gateway specs want the same: class, and name, protocol and port of each listener.
+/// Returns whether two Gateway specs have the same class, and listeners of the same name, protocol and port.
 pub fn same_gateway_spec(one: &Value, other: &Value) -> bool {
     one["gatewayClassName"] == other["gatewayClassName"]
         && same_lists(&one["listeners"], &other["listeners"], |one, other| {
@@ -67,7 +67,7 @@ pub fn same_gateway_spec(one: &Value, other: &Value) -> bool {
         })
 }
 
-/// Whether two HTTPRoute specs want the same; what the API server fills in does not count.
+/// Returns whether two HTTPRoute specs are equal apart from defaults of the API server.
 pub fn same_http_route_spec(one: &Value, other: &Value) -> bool {
     let hostnames = same_lists(&one["hostnames"], &other["hostnames"], Value::eq);
     let parents = same_lists(&one["parentRefs"], &other["parentRefs"], |one, other| {
@@ -90,7 +90,7 @@ fn same_backend(one: &Value, other: &Value) -> bool {
         && number(one, "port", 0) == number(other, "port", 0)
 }
 
-/// Whether two lists are equal in length and member by member; none is an empty one.
+/// Returns whether two lists have the same length and the same items; a missing list is an empty one.
 fn same_lists(one: &Value, other: &Value, same: impl Fn(&Value, &Value) -> bool) -> bool {
     let empty = Vec::new();
     let (one, other) = (one.as_array().unwrap_or(&empty), other.as_array().unwrap_or(&empty));
@@ -98,10 +98,11 @@ fn same_lists(one: &Value, other: &Value, same: impl Fn(&Value, &Value) -> bool)
 }
 
 fn backend_ref(backend: Backend<'_>, namespace: &str) -> Value {
-    let ray = facts::ray_container(&backend.cluster.spec.head_group_spec.template);
-    let port = ray.and_then(|ray| facts::container_port(ray, "serve")).unwrap_or(facts::DEFAULT_SERVE_PORT);
+    let ray = cluster_spec::ray_container(&backend.cluster.spec.head_group_spec.template);
+    let port =
+        ray.and_then(|ray| cluster_spec::container_port(ray, "serve")).unwrap_or(cluster_spec::DEFAULT_SERVE_PORT);
     json!({
-        "name": names::serve_service(facts::name(backend.cluster)),
+        "name": names::serve_service(cluster_spec::name(backend.cluster)),
         "namespace": namespace,
         "port": port,
         "weight": backend.weight,
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gateway_is_of_the_users_class() {
+    fn the_gateway_has_the_class_of_the_options() {
         let made = gateway(&service()).unwrap();
         assert_eq!(made["metadata"]["name"], "web-gateway");
         assert_eq!(made["metadata"]["ownerReferences"][0]["kind"], "RayService");
@@ -174,7 +175,7 @@ mod tests {
         assert_eq!(alone["spec"]["rules"][0]["backendRefs"].as_array().unwrap().len(), 1);
     }
 
-    /// Changes one field of a spec, and says whether it still counts as the same.
+    /// Changes one field of a spec and checks whether the two specs are still the same.
     fn check(same: fn(&Value, &Value) -> bool, spec: &Value, path: &str, value: Value, expect: bool) {
         let mut changed = spec.clone();
         let (parent, field) = path.rsplit_once('/').unwrap();
@@ -184,8 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_are_compared_by_what_matters() {
-        // 105; RayService edge 55
+    fn routes_are_compared_without_defaults() {
         let (active, pending) = (cluster(json!({})), cluster(json!({})));
         let [active, pending] = [(&active, 80), (&pending, 20)].map(|(cluster, weight)| Backend { cluster, weight });
         let spec = http_route(&service(), active, Some(pending))["spec"].clone();
@@ -214,8 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn gateways_are_compared_by_what_matters() {
-        // 106; RayService edge 53
+    fn gateways_are_compared_without_defaults() {
         let spec = gateway(&service()).unwrap()["spec"].clone();
         for (path, value, expect) in [
             ("/gatewayClassName", json!("x"), false),

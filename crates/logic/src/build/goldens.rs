@@ -1,18 +1,18 @@
-//! Whole clusters of our own making, and every object that is made for them.
+//! Golden files: every object that is built for a few complete clusters.
 
 use super::testing::{HASH, valid, yaml};
 use super::*;
-use crate::build::cluster_facts::Creator;
+use crate::cluster_spec::{self, Creator};
 use crate::config::Config;
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 use manta_api::{RayCluster, RayService};
 use serde_json::{Value, json};
 
-/// Every object that the builders make of a cluster.
+/// Returns every object that is built for a cluster.
 fn objects(cluster: &RayCluster, config: &Config) -> Vec<Value> {
     let valid = valid(cluster);
     let mut made = vec![json!(head_pod(&valid, config, HeadIdentity { suffix: "x2v4z", spec_hash: HASH }))];
-    for group in cluster_facts::worker_groups(&cluster.spec) {
+    for group in cluster_spec::worker_groups(&cluster.spec) {
         let replica_name = format!("{}-bcdfg", group.group_name);
         let identity = WorkerIdentity { suffix: "k9m7n", replica_index: 3, replica_name: &replica_name, host_index: 1 };
         made.push(json!(worker_pod(&valid, group, config, identity)));
@@ -21,24 +21,24 @@ fn objects(cluster: &RayCluster, config: &Config) -> Vec<Value> {
     made.extend(needs_headless_service(&cluster.spec).then(|| json!(headless_service(&valid))));
     made.push(json!(cluster_serve_service(&valid).unwrap()));
     made.extend([json!(ingress(&valid)), route(&valid)]);
-    if cluster_facts::is_autoscaling(&cluster.spec) {
+    if cluster_spec::is_autoscaling(&cluster.spec) {
         made.extend([
             json!(rbac::service_account(&valid)),
             json!(rbac::role(&valid)),
             json!(rbac::role_binding(&valid)),
         ]);
     }
-    if cluster_facts::needs_auth_secret(&cluster.spec) {
+    if cluster_spec::needs_auth_secret(&cluster.spec) {
         made.push(json!(auth_secret(&valid, "KioqKioqKioqKioqKioqKioqKioqKioqKioqKioqKio=")));
     }
-    if cluster_facts::is_gcs_storage_embedded(&cluster.spec) {
+    if cluster_spec::is_gcs_storage_embedded(&cluster.spec) {
         made.push(json!(gcs_storage_claim(&valid)));
     }
-    if cluster_facts::is_redis_ft_enabled(cluster) {
+    if cluster_spec::is_redis_ft_enabled(cluster) {
         made.push(json!(redis_cleanup_job(&valid, config)));
     }
     made.extend(network_policies(cluster).into_iter().map(|policy| json!(policy)));
-    if cluster_facts::is_tls_enabled(&cluster.spec, &config.gates) {
+    if cluster_spec::is_tls_enabled(&cluster.spec, &config.gates) {
         made.extend([
             mtls::self_signed_issuer(cluster),
             mtls::ca_certificate(cluster),
@@ -57,7 +57,7 @@ fn a_cluster_with_everything() {
 }
 
 #[test]
-fn a_cluster_with_everything_under_an_operator_with_settings() {
+fn a_cluster_with_everything_and_custom_operator_settings() {
     let cluster: RayCluster = yaml(include_str!("fixtures/everything.cluster.yaml"));
     let sidecar =
         |name: &str| Container { name: name.to_owned(), image: Some("side:1".to_owned()), ..Container::default() };

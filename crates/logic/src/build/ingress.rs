@@ -1,7 +1,7 @@
-//! The Ingress that leads to the dashboard.
+//! The Ingress for the dashboard.
 
-use super::cluster_facts as facts;
 use super::owner;
+use crate::cluster_spec;
 use crate::labels::{self, annotation};
 use crate::names::{self, clip50, clip63};
 use crate::validate::ValidCluster;
@@ -13,21 +13,21 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use manta_api::RayCluster;
 use std::collections::BTreeMap;
 
-/// The name of a cluster's Ingress.
+/// Returns the name of a cluster's Ingress.
 pub fn ingress_name(cluster: &str) -> String {
     clip50(&format!("{cluster}-head-ingress"))
 }
 
-/// The Ingress.
+/// Returns the Ingress.
 pub fn ingress(cluster: &ValidCluster<'_>) -> Ingress {
-    let name = facts::name(cluster);
+    let name = cluster_spec::name(cluster);
     let options = cluster.spec.head_group_spec.ingress_options.as_ref();
-    let class = facts::annotation(cluster, annotation::INGRESS_CLASS).map(str::to_owned);
+    let class = cluster_spec::annotation(cluster, annotation::INGRESS_CLASS).map(str::to_owned);
     let mut annotations = cluster.metadata.annotations.clone().unwrap_or_default();
     annotations.remove(annotation::INGRESS_CLASS);
     let service = IngressServiceBackend {
         name: names::head_service(name, &cluster.spec),
-        port: Some(ServiceBackendPort { number: Some(facts::dashboard_port(&cluster.spec)), name: None }),
+        port: Some(ServiceBackendPort { number: Some(cluster_spec::dashboard_port(&cluster.spec)), name: None }),
     };
     let path = options.and_then(|options| options.path.clone()).filter(|path| !path.is_empty());
     let path_type = options.and_then(|options| options.path_type.as_ref()).map(ToString::to_string);
@@ -57,9 +57,9 @@ pub fn ingress(cluster: &ValidCluster<'_>) -> Ingress {
     Ingress { metadata, spec: Some(spec), status: None }
 }
 
-/// The labels of an Ingress or Route to the dashboard.
+/// Returns the labels of an Ingress or Route for the dashboard.
 pub(super) fn dashboard_labels(cluster: &RayCluster) -> BTreeMap<String, String> {
-    let name = facts::name(cluster);
+    let name = cluster_spec::name(cluster);
     let identifier = clip63(&format!("{name}-head"));
     let labels = [
         (labels::CLUSTER, name),
@@ -70,10 +70,10 @@ pub(super) fn dashboard_labels(cluster: &RayCluster) -> BTreeMap<String, String>
     BTreeMap::from(labels.map(|(key, value)| (key.to_owned(), value.to_owned())))
 }
 
-/// What must be written to make a live Ingress the wanted one: the whole object, or nothing.
+/// Returns the object to write if a live Ingress differs from the wanted one.
 ///
-/// Labels, annotations and spec count, so what others added is taken back; a class that the API
-/// server filled in is adopted.
+/// Labels, annotations and spec are compared, so changes by others are reverted; a default class that the API server has
+/// set is kept.
 pub fn ingress_update(wanted: &Ingress, live: &Ingress) -> Option<Ingress> {
     let empty = BTreeMap::new();
     let mut spec = wanted.spec.clone().unwrap_or_default();
@@ -106,8 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn it_leads_to_the_dashboard() {
-        // 75
+    fn the_ingress_routes_to_the_dashboard() {
         let given = made(json!({"metadata": {"annotations": {"a": "b"}}}));
         assert_eq!(given.metadata.name.as_deref(), Some("test-cluster-head-ingress"));
         assert_eq!(json!(given.metadata.annotations), json!({"a": "b"}));
@@ -117,8 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn annotation_and_options_are_honoured() {
-        // 75
+    fn class_annotation_and_options_are_applied() {
         let tls = json!([{"hosts": ["ray.example"], "secretName": "cert"}]);
         let options = json!({"host": "ray.example", "path": "/ray", "pathType": "Exact", "tls": tls});
         let made = made(json!({
@@ -134,15 +132,13 @@ mod tests {
     }
 
     #[test]
-    fn long_names_lose_their_beginning() {
-        // 76
+    fn long_names_keep_their_end() {
         let name = ingress_name(&"c".repeat(53));
         assert_eq!((name.len(), name.ends_with("ccc-head-ingress")), (50, true));
     }
 
     #[test]
-    fn drift_is_taken_back_but_not_a_default_class() {
-        // 76
+    fn drift_is_reverted_except_for_a_default_class() {
         let wanted = made(json!({"metadata": {"annotations": {"a": "b"}}}));
         let mut live = wanted.clone();
         live.metadata.resource_version = Some("7".to_owned());

@@ -1,7 +1,6 @@
-//! Kubernetes objects from specs. Total functions: a valid spec always gives an object.
+//! Builders of Kubernetes objects; they cannot fail for a valid spec.
 
 mod auth_secret;
-pub mod cluster_facts;
 pub mod gateway;
 mod ingress;
 pub mod mtls;

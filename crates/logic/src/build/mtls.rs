@@ -1,28 +1,28 @@
-//! The cert-manager objects of an encrypted cluster, as `cert-manager.io/v1` JSON.
+//! The cert-manager objects of a cluster with TLS, as `cert-manager.io/v1` JSON.
 //!
 //! ```text
 //! self-signed Issuer ─▶ CA Certificate ─▶ CA Issuer ─┬▶ head Certificate ─▶ Secret of the head
 //!                                                    └▶ worker Certificate ─▶ Secret of the workers
 //! ```
 
-use super::cluster_facts as facts;
 use super::owner;
 use super::pod::{HEAD_SECRET_PREFIX, WORKER_SECRET_PREFIX};
+use crate::cluster_spec;
 use crate::config::Config;
 use crate::labels;
 use manta_api::RayCluster;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// The Issuer that signs the CA's certificate.
+/// Returns the Issuer that signs the CA's certificate.
 pub fn self_signed_issuer(cluster: &RayCluster) -> Value {
-    let name = self_signed_issuer_name(facts::name(cluster));
+    let name = self_signed_issuer_name(cluster_spec::name(cluster));
     object(cluster, "Issuer", &name, "selfsigned-issuer", json!({"selfSigned": {}}))
 }
 
-/// The certificate of the cluster's own CA.
+/// Returns the Certificate of the cluster's own CA.
 pub fn ca_certificate(cluster: &RayCluster) -> Value {
-    let name = facts::name(cluster);
+    let name = cluster_spec::name(cluster);
     let spec = json!({
         "secretName": ca_secret_name(cluster),
         "isCA": true,
@@ -36,30 +36,30 @@ pub fn ca_certificate(cluster: &RayCluster) -> Value {
     object(cluster, "Certificate", &ca_certificate_name(name), "ca-certificate", spec)
 }
 
-/// The Issuer that signs with the CA.
+/// Returns the Issuer that signs with the CA.
 pub fn ca_issuer(cluster: &RayCluster) -> Value {
     let spec = json!({"ca": {"secretName": ca_secret_name(cluster)}});
-    object(cluster, "Issuer", &ca_issuer_name(facts::name(cluster)), "ca-issuer", spec)
+    object(cluster, "Issuer", &ca_issuer_name(cluster_spec::name(cluster)), "ca-issuer", spec)
 }
 
-/// The certificate of the head, for its Service and the addresses of its Pods.
+/// Returns the Certificate of the head for its Service and the addresses of its Pods.
 pub fn head_certificate(cluster: &RayCluster, config: &Config, pod_ips: &[&str]) -> Value {
-    let name = facts::name(cluster);
-    let fqdn = facts::head_fqdn(cluster, config);
+    let name = cluster_spec::name(cluster);
+    let fqdn = cluster_spec::head_fqdn(cluster, config);
     let spec = leaf(name, head_tls_secret_name(name), &["localhost", &fqdn], pod_ips);
     object(cluster, "Certificate", &head_certificate_name(name), "head-certificate", spec)
 }
 
-/// The certificate of all workers, for the addresses of their Pods.
+/// Returns the Certificate of all workers for the addresses of their Pods.
 pub fn worker_certificate(cluster: &RayCluster, pod_ips: &[&str]) -> Value {
-    let name = facts::name(cluster);
+    let name = cluster_spec::name(cluster);
     let spec = leaf(name, worker_tls_secret_name(name), &["localhost"], pod_ips);
     object(cluster, "Certificate", &worker_certificate_name(name), "worker-certificate", spec)
 }
 
-/// What must be written to make a live certificate the wanted one: the whole object, or nothing.
+/// Returns the object to write if a live Certificate differs from the wanted one.
 ///
-/// Only labels and the names and addresses count; everything else may be somebody's choice.
+/// Only labels, DNS names and IP addresses are compared; other fields may have been changed on purpose.
 pub fn certificate_update(wanted: &Value, live: &Value) -> Option<Value> {
     let same = wanted["metadata"]["labels"] == live["metadata"]["labels"]
         && same_members(&wanted["spec"]["dnsNames"], &live["spec"]["dnsNames"])
@@ -80,45 +80,47 @@ fn same_members(one: &Value, other: &Value) -> bool {
     one.len() == other.len() && one.iter().all(|member| other.contains(member))
 }
 
-/// The name of the self-signed Issuer.
+/// Returns the name of the self-signed Issuer.
 pub fn self_signed_issuer_name(cluster: &str) -> String {
     format!("ray-selfsigned-issuer-{cluster}")
 }
 
-/// The name of the CA's Certificate.
+/// Returns the name of the CA's Certificate.
 pub fn ca_certificate_name(cluster: &str) -> String {
     format!("ray-ca-certificate-{cluster}")
 }
 
-/// The name of the CA's Issuer.
+/// Returns the name of the CA's Issuer.
 pub fn ca_issuer_name(cluster: &str) -> String {
     format!("ray-ca-issuer-{cluster}")
 }
 
-/// The name of the head's Certificate.
+/// Returns the name of the head's Certificate.
 pub fn head_certificate_name(cluster: &str) -> String {
     format!("ray-head-cert-{cluster}")
 }
 
-/// The name of the workers' Certificate.
+/// Returns the name of the workers' Certificate.
 pub fn worker_certificate_name(cluster: &str) -> String {
     format!("ray-worker-cert-{cluster}")
 }
 
-/// The Secret with the head's certificate.
+/// Returns the name of the Secret that holds the head's certificate.
 pub fn head_tls_secret_name(cluster: &str) -> String {
     format!("{HEAD_SECRET_PREFIX}{cluster}")
 }
 
-/// The Secret with the workers' certificate.
+/// Returns the name of the Secret that holds the workers' certificate.
 pub fn worker_tls_secret_name(cluster: &str) -> String {
     format!("{WORKER_SECRET_PREFIX}{cluster}")
 }
 
-/// The Secret with the CA's key. The UID keeps it apart from that of an earlier cluster of the name.
+/// Returns the name of the Secret that holds the CA's key.
+///
+/// The UID distinguishes it from the Secret of an earlier cluster of the same name.
 pub fn ca_secret_name(cluster: &RayCluster) -> String {
-    let uid: String = facts::uid(cluster).chars().take(8).collect();
-    format!("{}-ca-secret-{uid}", facts::name(cluster))
+    let uid: String = cluster_spec::uid(cluster).chars().take(8).collect();
+    format!("{}-ca-secret-{uid}", cluster_spec::name(cluster))
 }
 
 fn object(cluster: &RayCluster, kind: &str, name: &str, component: &str, spec: Value) -> Value {
@@ -127,12 +129,12 @@ fn object(cluster: &RayCluster, kind: &str, name: &str, component: &str, spec: V
         "kind": kind,
         "metadata": {
             "name": name,
-            "namespace": facts::namespace(cluster),
+            "namespace": cluster_spec::namespace(cluster),
             "labels": {
                 labels::APP_NAME: labels::KUBERAY,
                 labels::CREATED_BY: labels::KUBERAY_OPERATOR,
                 labels::COMPONENT: component,
-                labels::CLUSTER: facts::name(cluster),
+                labels::CLUSTER: cluster_spec::name(cluster),
             },
             "ownerReferences": [owner::cluster_reference(cluster)],
         },
@@ -168,8 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn every_certificate_has_its_issuer() {
-        // B.9 3
+    fn every_certificate_refers_to_its_issuer() {
         let cluster = given();
         assert_eq!(self_signed_issuer(&cluster)["spec"], json!({"selfSigned": {}}));
         let expect = json!({
@@ -201,14 +202,12 @@ mod tests {
     }
 
     #[test]
-    fn short_uids_do_no_harm() {
-        // B.9 10
+    fn short_uids_are_used_whole() {
         assert_eq!(ca_secret_name(&cluster(json!({"metadata": {"uid": "a"}}))), "test-cluster-ca-secret-a");
     }
 
     #[test]
-    fn only_names_addresses_and_labels_count() {
-        // B.9 7
+    fn only_names_addresses_and_labels_are_compared() {
         let wanted = worker_certificate(&given(), &["10.0.0.1"]);
         let mut live = wanted.clone();
         live["spec"]["ipAddresses"] = json!(["127.0.0.1", "10.0.0.1"]);

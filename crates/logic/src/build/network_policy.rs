@@ -1,10 +1,10 @@
-//! NetworkPolicies: Pods of a cluster talk to each other, and to others only by the user's rules.
+//! NetworkPolicies: the Pods of a cluster can reach each other, and other peers only by the user's rules.
 //!
-//! One policy for the head, one for each worker group. They are made for clusters that do not pass
-//! validation, too: isolation must not depend on an unrelated mistake.
+//! There is one policy for the head and one for each worker group. Invalid clusters get them too, because isolation must
+//! not depend on an unrelated mistake.
 
-use super::cluster_facts as facts;
 use super::owner;
+use crate::cluster_spec;
 use crate::labels;
 use k8s_openapi::api::networking::v1::{
     NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort,
@@ -16,17 +16,16 @@ use manta_api::{NetworkPolicyConfig, NetworkPolicyMode, NetworkPolicyRules, RayC
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The policies of a cluster: the head's first, then one for each group. None where it asks for none.
+/// Returns the policies of a cluster, the head's first; none if the cluster does not configure isolation.
 pub fn network_policies(cluster: &RayCluster) -> Vec<NetworkPolicy> {
     let Some(config) = &cluster.spec.network_policy else { return Vec::new() };
-    let groups =
-        facts::worker_groups(&cluster.spec).iter().map(|group| worker_policy(cluster, config, &group.group_name));
+    let groups = cluster_spec::worker_groups(&cluster.spec)
+        .iter()
+        .map(|group| worker_policy(cluster, config, &group.group_name));
     std::iter::once(head_policy(cluster, config)).chain(groups).collect()
 }
 
-/// What must be written to make a live policy the wanted one: the whole object, or nothing.
-///
-/// Spec and labels count; annotations belong to others.
+/// Returns the object to write if a live policy differs from the wanted one in spec or labels.
 pub fn network_policy_update(wanted: &NetworkPolicy, live: &NetworkPolicy) -> Option<NetworkPolicy> {
     let mut updated = live.clone();
     updated.metadata.labels = wanted.metadata.labels.clone();
@@ -37,7 +36,7 @@ pub fn network_policy_update(wanted: &NetworkPolicy, live: &NetworkPolicy) -> Op
 }
 
 fn head_policy(cluster: &RayCluster, config: &NetworkPolicyConfig) -> NetworkPolicy {
-    let name = facts::name(cluster);
+    let name = cluster_spec::name(cluster);
     let selector = [(labels::CLUSTER, name), (labels::NODE_TYPE, labels::HEAD)];
     let mut ingress = vec![from_cluster(name)];
     ingress.extend(from_submitter(cluster));
@@ -45,7 +44,7 @@ fn head_policy(cluster: &RayCluster, config: &NetworkPolicyConfig) -> NetworkPol
 }
 
 fn worker_policy(cluster: &RayCluster, config: &NetworkPolicyConfig, group: &str) -> NetworkPolicy {
-    let name = facts::name(cluster);
+    let name = cluster_spec::name(cluster);
     let selector = [(labels::CLUSTER, name), (labels::NODE_TYPE, labels::WORKER), (labels::GROUP, group)];
     let own = config.worker_groups.iter().flatten().find(|entry| entry.group_name == group);
     let rules = own.map(|entry| &entry.rules).or(config.worker.as_ref());
@@ -61,7 +60,7 @@ fn policy(
     mut ingress: Vec<NetworkPolicyIngressRule>,
     rules: Option<&NetworkPolicyRules>,
 ) -> NetworkPolicy {
-    let cluster_name = facts::name(cluster);
+    let cluster_name = cluster_spec::name(cluster);
     let metadata = ObjectMeta {
         name: Some(name),
         namespace: cluster.metadata.namespace.clone(),
@@ -99,19 +98,19 @@ fn to_cluster(name: &str) -> NetworkPolicyEgressRule {
     NetworkPolicyEgressRule { to: Some(vec![pods(&[(labels::CLUSTER, name)])]), ports: None }
 }
 
-/// Lets the Pod that submits a RayJob reach the dashboard.
+/// Returns the rule by which the submitter Pod of a RayJob can reach the dashboard.
 fn from_submitter(cluster: &RayCluster) -> Option<NetworkPolicyIngressRule> {
-    if facts::label(cluster, labels::JOB_SUBMISSION_MODE) != Some("K8sJobMode") {
+    if cluster_spec::label(cluster, labels::JOB_SUBMISSION_MODE) != Some("K8sJobMode") {
         return None;
     }
     let job = cluster.metadata.owner_references.iter().flatten().find(|owner| {
         owner.kind == RayJob::KIND && owner.controller == Some(true) && owner.api_version.starts_with("ray.io/")
     })?;
     let submitter = [(labels::ORIGINATED_FROM_CR_NAME, job.name.as_str()), (labels::ORIGINATED_FROM_CRD, RayJob::KIND)];
-    let dashboard = facts::head_param(&cluster.spec, "dashboard-port").and_then(|port| port.parse().ok());
+    let dashboard = cluster_spec::head_param(&cluster.spec, "dashboard-port").and_then(|port| port.parse().ok());
     let port = NetworkPolicyPort {
         protocol: Some("TCP".to_owned()),
-        port: Some(IntOrString::Int(dashboard.unwrap_or(facts::DEFAULT_DASHBOARD_PORT))),
+        port: Some(IntOrString::Int(dashboard.unwrap_or(cluster_spec::DEFAULT_DASHBOARD_PORT))),
         end_port: None,
     };
     Some(NetworkPolicyIngressRule { from: Some(vec![pods(&submitter)]), ports: Some(vec![port]) })
@@ -129,7 +128,7 @@ fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
-/// Writes out what the API server fills in, so that it does not count as a difference.
+/// Sets the protocol that the API server defaults, so that it is no difference.
 fn set_default_protocols(spec: &mut NetworkPolicySpec) {
     let ingress = spec.ingress.iter_mut().flatten().flat_map(|rule| rule.ports.iter_mut().flatten());
     let egress = spec.egress.iter_mut().flatten().flat_map(|rule| rule.ports.iter_mut().flatten());
@@ -138,8 +137,9 @@ fn set_default_protocols(spec: &mut NetworkPolicySpec) {
     }
 }
 
-/// The spec without the difference between an empty list and none. Empty selectors stay: they
-/// select everything.
+/// Returns the spec without empty lists, which mean the same as missing ones.
+///
+/// Empty selectors are kept because they select everything.
 fn comparable(policy: &NetworkPolicy) -> Value {
     fn prune(value: &mut Value) {
         match value {
@@ -166,7 +166,7 @@ mod tests {
     use crate::build::testing::cluster;
     use serde_json::json;
 
-    /// The policies of the head and of the group `small`.
+    /// Returns the policies of the head and of the group `small`.
     fn made(policy: Value, more: Value) -> [NetworkPolicy; 2] {
         let mut given = more;
         given["spec"] = json!({"networkPolicy": policy});
@@ -179,13 +179,12 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_without_the_field_has_none() {
+    fn a_cluster_without_the_field_has_no_policies() {
         assert_eq!(network_policies(&cluster(json!({}))), []);
     }
 
     #[test]
     fn pods_of_a_cluster_reach_each_other() {
-        // A.7 1, 3
         let [head, worker] = made(json!({}), json!({}));
         let peer = json!([{"podSelector": {"matchLabels": {"ray.io/cluster": "test-cluster"}}}]);
         for (policy, name, group, selector) in [
@@ -218,8 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mode_chooses_the_directions() {
-        // A.7 2
+    fn the_mode_selects_the_directions() {
         for (mode, types, expect) in [
             ("DenyAll", json!(["Ingress", "Egress"]), (Some(1), Some(1))),
             ("DenyAllIngress", json!(["Ingress"]), (Some(1), None)),
@@ -233,14 +231,13 @@ mod tests {
     }
 
     #[test]
-    fn users_rules_come_last_and_a_groups_replace_the_workers() {
+    fn user_rules_come_last_and_group_rules_replace_worker_rules() {
         let (ingress, egress) = (json!([{"ports": [{"port": 1}]}]), json!([{"ports": [{"port": 2}]}]));
         let check = |policy: Value, of_head: (usize, usize), of_worker: (usize, usize)| {
             let [head, worker] = made(policy, json!({}));
             assert_eq!(rules(&head), (Some(of_head.0), Some(of_head.1)));
             assert_eq!(rules(&worker), (Some(of_worker.0), Some(of_worker.1)));
         };
-        // A.7 4, 5, 7
         check(json!({"worker": {"ingressRules": ingress}}), (1, 1), (2, 1));
         let group = json!({"groupName": "small", "ingressRules": ingress});
         check(json!({"worker": {"egressRules": egress}, "workerGroups": [group]}), (1, 1), (2, 1));
@@ -254,7 +251,6 @@ mod tests {
 
     #[test]
     fn a_jobs_submitter_reaches_the_dashboard() {
-        // A.7 6, 8
         let owner = |kind: &str, api: &str| json!({"apiVersion": api, "kind": kind, "name": "train", "uid": "u", "controller": true});
         let check = |mode: &str, owner: Value, params: Value, port: Option<i32>| {
             let metadata = json!({"labels": {labels::JOB_SUBMISSION_MODE: mode}, "ownerReferences": [owner]});
@@ -277,8 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_not_cut() {
-        // A.7 9
+    fn names_are_not_truncated() {
         let name = "c".repeat(53);
         let given = json!({"metadata": {"name": name}, "spec": {"networkPolicy": {}}});
         let names: Vec<_> = network_policies(&cluster(given)).into_iter().filter_map(|it| it.metadata.name).collect();
@@ -306,7 +301,7 @@ mod tests {
         relabelled.metadata.labels = None;
         assert!(network_policy_update(&wanted, &relabelled).is_some());
 
-        // An empty selector selects everything, no selector nothing.
+        // An empty selector selects everything, a missing one nothing.
         let mut opened = live;
         opened.spec.as_mut().unwrap().ingress.as_mut().unwrap()[0].from.as_mut().unwrap()[0].pod_selector =
             Some(LabelSelector::default());

@@ -1,15 +1,15 @@
-//! Everything that KubeRay v1.7.0 was seen to make, compared with what the builders here make.
+//! Comparison of built objects with recorded objects of KubeRay v1.7.0.
 //!
-//! The recordings (`../shared/parity`) hold what the API server stored, with placeholders for what
-//! is random. The recorded RayClusters are the inputs; the objects of the builders get what the API
-//! server fills in, and are then compared field by field. Lists whose order has no meaning are
-//! sorted in the recordings, environment entries too: their order is checked elsewhere.
+//! The recordings (`../shared/parity`) hold objects as the API server stored them, with placeholders for random values.
+//! The recorded RayClusters are the inputs. The built objects get the defaults of the API server and are then compared
+//! field by field. The recordings sort lists whose order has no meaning, and environment variables too, whose order
+//! other tests check.
 
 mod api_defaults;
 
 use super::testing::valid;
 use super::*;
-use crate::build::cluster_facts::Creator;
+use crate::cluster_spec::{self, Creator};
 use crate::config::{Config, FeatureGates};
 use crate::labels;
 use manta_api::{RayCluster, RayJob, RayService};
@@ -18,17 +18,17 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Objects that cannot be made again from what was recorded, and why.
+/// Objects that cannot be built from the recorded input.
 const NOT_COMPARABLE: [(&str, &str); 3] = [
-    // The image was changed later, and without an upgrade strategy the head stays.
+    // The image was changed later, and without an upgrade strategy the head is not replaced.
     ("case-upgrade-none after", "demo-head-*"),
-    // `-*` stands for six characters of the cluster's name, which is cut in the Pod's.
+    // `-*` stands for six characters of the cluster's name, which is truncated in the Pod's name.
     ("sample-agent-sandbox_ray-cluster created", "agent-sandbox-code-execution-demo-*-sandbox-ex-worker-*"),
     ("sample-agent-sandbox_ray-cluster ready", "agent-sandbox-code-execution-demo-*-sandbox-ex-worker-*"),
 ];
 
 #[test]
-fn objects_equal_those_of_kuberay() {
+fn built_objects_equal_the_recorded_ones() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/parity");
     if !folder.is_dir() {
         println!("SKIPPED: no recordings at {}", folder.display());
@@ -78,12 +78,12 @@ fn recordings(folder: &Path) -> Vec<PathBuf> {
 }
 
 fn compare_stage(stage: &str, objects: &[Value], ignore: &[&str], tally: &mut Tally) {
-    let world = World::read(objects);
+    let recording = Recording::parse(objects);
     for recorded in objects {
         let kind = recorded["kind"].as_str().unwrap();
         let name = recorded["metadata"]["name"].as_str().unwrap();
-        // Without candidates the cluster or the group is gone, and what is left of it is old.
-        let candidates = world.make(recorded);
+        // Without candidates the cluster or the group has been deleted, and the object is a leftover.
+        let candidates = recording.build(recorded);
         if candidates.is_empty() || NOT_COMPARABLE.contains(&(stage, name)) {
             continue;
         }
@@ -107,16 +107,16 @@ fn compare_stage(stage: &str, objects: &[Value], ignore: &[&str], tally: &mut Ta
     }
 }
 
-/// The Ray objects of one stage.
-struct World {
+/// The recorded Ray objects of one stage.
+struct Recording {
     config: Config,
     clusters: Vec<RayCluster>,
     jobs: Vec<RayJob>,
     services: Vec<RayService>,
 }
 
-impl World {
-    fn read(objects: &[Value]) -> Self {
+impl Recording {
+    fn parse(objects: &[Value]) -> Self {
         Self {
             config: Config {
                 gates: FeatureGates {
@@ -133,9 +133,9 @@ impl World {
         }
     }
 
-    /// What the builders make in place of a recorded object: several where clusters share a
-    /// normalised name, nothing for objects that they do not make.
-    fn make(&self, recorded: &Value) -> Vec<Value> {
+    /// Returns the candidates for a recorded object: several if clusters share a normalised name, none for objects
+    /// without a builder.
+    fn build(&self, recorded: &Value) -> Vec<Value> {
         let owner = &recorded["metadata"]["ownerReferences"][0];
         let (Some(owner_kind), Some(owner)) = (owner["kind"].as_str(), owner["name"].as_str()) else {
             return Vec::new();
@@ -148,7 +148,7 @@ impl World {
                 let clusters = self.clusters.iter().filter(|cluster| cluster.metadata.name.as_deref() == Some(owner));
                 clusters.filter_map(|cluster| self.of_cluster(cluster, kind, recorded)).collect()
             }
-            other => panic!("who makes this? {other:?}"),
+            other => panic!("no builder for {other:?}"),
         }
     }
 
@@ -199,14 +199,14 @@ impl World {
         if label(labels::NODE_TYPE) == Some(labels::HEAD) {
             let mut pod = head_pod(cluster, &self.config, HeadIdentity { suffix: "*", spec_hash: "h" });
             if label(labels::SERVE) == Some("true") {
-                // A new head does not serve; the RayService's controller lets it later.
+                // A new head does not serve; the RayService controller enables it later.
                 let serve = pod.metadata.labels.as_mut()?.get_mut(labels::SERVE)?;
                 assert_eq!(std::mem::replace(serve, "true".to_owned()), "false");
             }
             return Some(json(pod));
         }
         let group = label(labels::GROUP)?;
-        let group = cluster_facts::worker_groups(&cluster.spec).iter().find(|it| it.group_name == group)?;
+        let group = cluster_spec::worker_groups(&cluster.spec).iter().find(|it| it.group_name == group)?;
         let number = |key| label(key).and_then(|text| text.parse().ok()).unwrap_or_default();
         let identity = WorkerIdentity {
             suffix: "*",
@@ -247,7 +247,7 @@ fn read_kind<T: serde::de::DeserializeOwned>(objects: &[Value], kind: &str) -> V
     let read = |object: &Value| {
         let mut object = object.clone();
         object["metadata"]["uid"] = json!("<uid>");
-        // Times are placeholders, and no builder reads a status.
+        // Timestamps are placeholders, and no builder reads a status.
         object.as_object_mut().unwrap().remove("status");
         object["metadata"].as_object_mut().unwrap().remove("deletionTimestamp");
         serde_json::from_value(object).unwrap()
@@ -259,7 +259,7 @@ fn json(object: impl Serialize) -> Value {
     serde_json::to_value(object).unwrap()
 }
 
-/// Placeholders and sorting, as the recordings have them.
+/// Applies the placeholders and the sorting of the recordings.
 fn normalise(key: &str, value: &mut Value, ignore: &[&str]) {
     const UNORDERED: [&str; 8] =
         ["env", "volumes", "volumeMounts", "ports", "conditions", "tolerations", "imagePullSecrets", "subjects"];
@@ -290,7 +290,7 @@ fn normalise(key: &str, value: &mut Value, ignore: &[&str]) {
     }
 }
 
-/// One line for each field that differs.
+/// Returns one line for each field that differs.
 fn differences(path: &str, recorded: &Value, made: &Value) -> Vec<String> {
     match (recorded, made) {
         (Value::Object(recorded), Value::Object(made)) => {

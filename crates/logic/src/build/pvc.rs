@@ -1,27 +1,27 @@
-//! The volume claim of the embedded (RocksDB) storage, and how an existing one may differ.
+//! The PersistentVolumeClaim of the embedded (RocksDB) storage, and its comparison with an existing one.
 
-use super::cluster_facts as facts;
 use super::owner;
+use crate::cluster_spec;
 use crate::labels;
-use crate::quantity::Quantity;
 use crate::validate::ValidCluster;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use manta_api::{RayClusterSpec, StorageDeletionPolicy};
+use manta_quantity::Quantity;
 use std::collections::BTreeMap;
 
 const DEFAULT_SIZE: &str = "1Gi";
 const DEFAULT_ACCESS_MODE: &str = "ReadWriteOnce";
 
-/// The claim that the operator makes where the user names none.
+/// Returns the claim that the operator creates if the user names none.
 pub fn gcs_storage_claim(cluster: &ValidCluster<'_>) -> PersistentVolumeClaim {
-    let storage = facts::gcs_storage(&cluster.spec);
+    let storage = cluster_spec::gcs_storage(&cluster.spec);
     let owners = (!outlives_cluster(&cluster.spec)).then(|| vec![owner::cluster_reference(cluster)]);
     let metadata = ObjectMeta {
-        name: Some(facts::gcs_claim_name(cluster)),
+        name: Some(cluster_spec::gcs_claim_name(cluster)),
         namespace: cluster.metadata.namespace.clone(),
-        labels: Some(BTreeMap::from([(labels::CLUSTER.to_owned(), facts::name(cluster).to_owned())])),
+        labels: Some(BTreeMap::from([(labels::CLUSTER.to_owned(), cluster_spec::name(cluster).to_owned())])),
         owner_references: owners,
         ..ObjectMeta::default()
     };
@@ -40,12 +40,13 @@ pub fn gcs_storage_claim(cluster: &ValidCluster<'_>) -> PersistentVolumeClaim {
     PersistentVolumeClaim { metadata, spec: Some(spec), status: None }
 }
 
-/// Whether the claim stays when the cluster goes, and so has no owner.
+/// Returns whether the claim is retained when the cluster is deleted, so that it has no owner.
 pub fn outlives_cluster(spec: &RayClusterSpec) -> bool {
-    facts::gcs_storage(spec).is_some_and(|storage| storage.deletion_policy == Some(StorageDeletionPolicy::Retain))
+    cluster_spec::gcs_storage(spec)
+        .is_some_and(|storage| storage.deletion_policy == Some(StorageDeletionPolicy::Retain))
 }
 
-/// How an existing claim differs from the wanted one, in words; nothing if it does not.
+/// Returns a description of how an existing claim differs from the wanted one.
 pub fn claim_drift(wanted: &PersistentVolumeClaimSpec, current: &PersistentVolumeClaimSpec) -> Option<String> {
     let drifts = [size_drift(wanted, current), class_drift(wanted, current), access_mode_drift(wanted, current)];
     let drifts: Vec<String> = drifts.into_iter().flatten().collect();
@@ -62,7 +63,7 @@ fn size_drift(wanted: &PersistentVolumeClaimSpec, current: &PersistentVolumeClai
 }
 
 fn class_drift(wanted: &PersistentVolumeClaimSpec, current: &PersistentVolumeClaimSpec) -> Option<String> {
-    // A class that nobody asked for is the default one, whichever that is.
+    // A claim without a class gets the default class, whichever that is.
     let wanted = wanted.storage_class_name.as_deref()?;
     let current = current.storage_class_name.as_deref();
     (current != Some(wanted))
@@ -96,8 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_clusters_unless_it_outlives_it() {
-        // 112
+    fn the_claim_has_an_owner_unless_it_is_retained() {
         let claim = made(json!(null));
         assert_eq!(claim.metadata.name.as_deref(), Some("test-cluster-gcs-pvc"));
         assert_eq!(claim.metadata.owner_references.unwrap()[0].kind, "RayCluster");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_told() {
+    fn differences_are_described() {
         let check = |wanted: Value, current: Value, expect: Option<&str>| {
             let (wanted, current) = (made(wanted).spec.unwrap(), made(current).spec.unwrap());
             assert_eq!(claim_drift(&wanted, &current).as_deref(), expect);

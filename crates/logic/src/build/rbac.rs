@@ -1,7 +1,7 @@
-//! What the autoscaler may do: its ServiceAccount, Role and RoleBinding.
+//! ServiceAccount, Role and RoleBinding of the autoscaler.
 
-use super::cluster_facts as facts;
 use super::owner;
+use crate::cluster_spec;
 use crate::labels;
 use crate::names::clip50;
 use crate::validate::ValidCluster;
@@ -11,29 +11,29 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use manta_api::RayCluster;
 use std::collections::BTreeMap;
 
-/// The ServiceAccount that the head runs as when it scales: the user's, else one of the cluster's name.
+/// Returns the ServiceAccount of a head with an autoscaler: the user's, or else one with the cluster's name.
 pub fn service_account_name(cluster: &RayCluster) -> String {
-    clip50(facts::head_service_account(&cluster.spec).unwrap_or_else(|| facts::name(cluster)))
+    clip50(cluster_spec::head_service_account(&cluster.spec).unwrap_or_else(|| cluster_spec::name(cluster)))
 }
 
-/// The autoscaler's ServiceAccount, for clusters that name none.
+/// Returns the autoscaler's ServiceAccount for clusters that name none.
 pub fn service_account(cluster: &ValidCluster<'_>) -> ServiceAccount {
     ServiceAccount { metadata: metadata(cluster, service_account_name(cluster)), ..ServiceAccount::default() }
 }
 
-/// The autoscaler's Role: it looks at Pods, resizes them, and changes its own cluster.
+/// Returns the autoscaler's Role: it reads and resizes Pods and patches its own cluster.
 pub fn role(cluster: &ValidCluster<'_>) -> Role {
     let rules = vec![
         rule("", "pods", &["get", "list", "watch", "patch"]),
         rule("", "pods/resize", &["patch"]),
         rule("ray.io", "rayclusters", &["get", "patch"]),
     ];
-    Role { metadata: metadata(cluster, clip50(facts::name(cluster))), rules: Some(rules) }
+    Role { metadata: metadata(cluster, clip50(cluster_spec::name(cluster))), rules: Some(rules) }
 }
 
-/// Gives the ServiceAccount its Role.
+/// Returns the binding of the Role to the ServiceAccount.
 pub fn role_binding(cluster: &ValidCluster<'_>) -> RoleBinding {
-    let name = clip50(facts::name(cluster));
+    let name = clip50(cluster_spec::name(cluster));
     let subject = Subject {
         kind: "ServiceAccount".to_owned(),
         name: service_account_name(cluster),
@@ -50,7 +50,7 @@ pub fn role_binding(cluster: &ValidCluster<'_>) -> RoleBinding {
 
 fn metadata(cluster: &RayCluster, name: String) -> ObjectMeta {
     let labels = [
-        (labels::CLUSTER, facts::name(cluster)),
+        (labels::CLUSTER, cluster_spec::name(cluster)),
         (labels::APP_NAME, labels::KUBERAY),
         (labels::CREATED_BY, labels::KUBERAY_OPERATOR),
     ];
@@ -79,8 +79,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn the_binding_joins_account_and_role() {
-        // 78
+    fn the_binding_refers_to_account_and_role() {
         let check = |given: Value, account: &str, role: &str| {
             let cluster = cluster(given);
             let binding = role_binding(&valid(&cluster));
@@ -100,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_role_allows_what_the_autoscaler_does() {
+    fn the_role_allows_the_requests_of_the_autoscaler() {
         let cluster = cluster(json!({}));
         let expect = json!([
             {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "patch"]},

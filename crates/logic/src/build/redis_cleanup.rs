@@ -1,32 +1,32 @@
 //! The Job that removes a deleted cluster's state from Redis.
 //!
-//! It runs in a Pod like the head's, with the same environment, which knows how Redis is reached.
+//! It runs in a Pod like the head's, whose environment holds the address and the credentials of Redis.
 
-use super::cluster_facts as facts;
 use super::{owner, pod};
+use crate::cluster_spec;
 use crate::config::Config;
 use crate::labels;
 use crate::names::clip63;
-use crate::validate::ValidCluster;
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{Container, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use manta_api::RayCluster;
 
-/// Seconds after which Kubernetes gives the Job up.
+/// Seconds after which Kubernetes fails the Job.
 const DEADLINE_SECONDS: i64 = 300;
 
-/// The name of a cluster's cleanup Job.
+/// Returns the name of a cluster's cleanup Job.
 pub fn redis_cleanup_job_name(cluster: &str) -> String {
     clip63(&format!("{cluster}-redis-cleanup"))
 }
 
-/// The cleanup Job.
-pub fn redis_cleanup_job(cluster: &ValidCluster<'_>, config: &Config) -> Job {
+/// Returns the cleanup Job.
+pub fn redis_cleanup_job(cluster: &RayCluster, config: &Config) -> Job {
     let mut pod = pod::head_pod_of_job(cluster, config);
     let pod_labels = pod.metadata.labels.get_or_insert_default();
     pod_labels.insert(labels::NODE_TYPE.to_owned(), labels::REDIS_CLEANUP.to_owned());
     let metadata = ObjectMeta {
-        name: Some(redis_cleanup_job_name(facts::name(cluster))),
+        name: Some(redis_cleanup_job_name(cluster_spec::name(cluster))),
         namespace: cluster.metadata.namespace.clone(),
         labels: pod.metadata.labels.clone(),
         annotations: pod.metadata.annotations.clone(),
@@ -37,9 +37,9 @@ pub fn redis_cleanup_job(cluster: &ValidCluster<'_>, config: &Config) -> Job {
     spec.restart_policy = Some("Never".to_owned());
     spec.containers.truncate(1);
     if let Some(ray) = spec.containers.first_mut() {
-        clean_up_instead(ray, config);
+        set_cleanup_command(ray, config);
     }
-    // A Pod of a Job is in no certificate, so it would wait for ever.
+    // No certificate contains the address of a Job's Pod, so it would wait forever.
     if let Some(init) = &mut spec.init_containers {
         init.retain(|container| container.name != pod::WAIT_FOR_IP_SAN);
     }
@@ -52,8 +52,8 @@ pub fn redis_cleanup_job(cluster: &ValidCluster<'_>, config: &Config) -> Job {
     Job { metadata, spec: Some(job), status: None }
 }
 
-/// Has the Ray container clean up instead of starting Ray.
-fn clean_up_instead(ray: &mut Container, config: &Config) {
+/// Makes the Ray container clean up instead of starting Ray.
+fn set_cleanup_command(ray: &mut Container, config: &Config) {
     let script = script(pod::has_env(ray, "REDIS_USERNAME"));
     ray.command = Some(pod::shell(config));
     ray.args = Some(vec![script]);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn it_runs_in_a_pod_like_the_heads() {
+    fn the_job_runs_in_a_pod_like_the_heads() {
         let given = json!({
             "spec": {
                 "gcsFaultToleranceOptions": {"redisAddress": "redis:6379"},
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_name_is_passed_on() {
+    fn the_script_passes_the_redis_username() {
         let (_, plain) = made(json!({"spec": {"gcsFaultToleranceOptions": {}}}));
         let named = json!({"redisUsername": {"value": "someone"}});
         let (_, named) = made(json!({"spec": {"gcsFaultToleranceOptions": named}}));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_lose_their_beginning() {
+    fn long_names_keep_their_end() {
         let name = redis_cleanup_job_name(&"c".repeat(53));
         assert_eq!((name.len(), name.ends_with("ccc-redis-cleanup")), (63, true));
     }

@@ -1,15 +1,15 @@
-//! The OpenShift Route that leads to the dashboard.
+//! The OpenShift Route for the dashboard.
 
-use super::cluster_facts as facts;
 use super::{ingress, owner};
+use crate::cluster_spec;
 use crate::names;
 use crate::validate::ValidCluster;
 use serde_json::{Value, json};
 
-/// The Route, as `route.openshift.io/v1` JSON.
+/// Returns the Route as `route.openshift.io/v1` JSON.
 pub fn route(cluster: &ValidCluster<'_>) -> Value {
-    let name = facts::name(cluster);
-    let namespace = facts::namespace(cluster);
+    let name = cluster_spec::name(cluster);
+    let namespace = cluster_spec::namespace(cluster);
     let mut route = json!({
         "apiVersion": "route.openshift.io/v1",
         "kind": "Route",
@@ -21,7 +21,7 @@ pub fn route(cluster: &ValidCluster<'_>) -> Value {
         },
         "spec": {
             "to": {"kind": "Service", "name": names::head_service(name, &cluster.spec), "weight": 100},
-            "port": {"targetPort": facts::dashboard_port(&cluster.spec)},
+            "port": {"targetPort": cluster_spec::dashboard_port(&cluster.spec)},
             "wildcardPolicy": "None",
         },
     });
@@ -37,8 +37,7 @@ mod tests {
     use crate::build::testing::{cluster, valid};
 
     #[test]
-    fn it_leads_to_the_dashboard() {
-        // 77
+    fn the_route_points_to_the_dashboard() {
         let cluster = cluster(json!({"metadata": {"annotations": {"kubernetes.io/ingress.class": "nginx"}}}));
         let expect = json!({
             "apiVersion": "route.openshift.io/v1",

@@ -1,24 +1,24 @@
-//! The shell command that hands an entrypoint to Ray and follows its log.
+//! The shell command that submits an entrypoint to Ray and follows its log.
 //!
-//! For ordinary values the text is KubeRay's, byte for byte. Values that a shell, or the kubelet's
-//! `$(VAR)` expansion, would change are written so that Ray sees what the user wrote:
+//! For ordinary values the text is KubeRay's, byte for byte. Values that a shell or the kubelet's `$(VAR)` expansion
+//! would change are escaped, so that Ray gets what the user wrote:
 //!
 //! | hazard | where | written as |
 //! |---|---|---|
 //! | `$`, backtick, unprintable | JSON arguments | `\uXXXX`, which JSON reads back |
 //! | line break, tab | `entrypointResources` | a blank, which JSON ignores there |
-//! | anything odd | submission id | single-quoted |
+//! | any other character | submission id | single-quoted |
 //! | line break or comment outside of quotes | entrypoint | base64, decoded where Ray runs it |
 //!
-//! Everything else in the entrypoint is the user's shell text and stays verbatim.
+//! The rest of the entrypoint is the user's shell text and stays verbatim.
 
-use super::cluster_facts::{DEFAULT_DASHBOARD_PORT, dashboard_port};
+use crate::cluster_spec::{DEFAULT_DASHBOARD_PORT, dashboard_port};
 use crate::job::{Mode, runtime_env};
 use base64::Engine as _;
 use manta_api::RayJobSpec;
 use std::fmt::Write as _;
 
-/// What the command is made of, besides the spec.
+/// The input of a submit command.
 #[derive(Clone, Copy, Debug)]
 pub struct SubmitCommand<'a> {
     pub spec: &'a RayJobSpec,
@@ -26,13 +26,13 @@ pub struct SubmitCommand<'a> {
     pub job_id: &'a str,
     /// `status.dashboardURL`; SidecarMode does not need it.
     pub dashboard_url: &'a str,
-    /// The gate `SidecarSubmitterRestart`.
+    /// The feature gate `SidecarSubmitterRestart`.
     pub sidecar_restarts: bool,
 }
 
-/// Why there is no command.
+/// The reason why a submit command cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoCommand {
+pub enum SubmitCommandError {
     #[error("unsupported submission mode for job submit command: {0}")]
     Mode(&'static str),
     #[error("failed to parse Ray version: {0}: invalid semantic version")]
@@ -44,10 +44,10 @@ pub enum NoCommand {
 }
 
 impl SubmitCommand<'_> {
-    /// The command as one line.
-    pub fn text(&self) -> Result<String, NoCommand> {
+    /// Returns the command as one line.
+    pub fn text(&self) -> Result<String, SubmitCommandError> {
         let (address, health) = self.addresses()?;
-        // A submitter that may be started again must find out whether the job is there already.
+        // A submitter that may be restarted must check whether the job exists already.
         let restartable = self.mode == Mode::K8sJob || self.sidecar_restarts;
         let id = shell_word(self.job_id);
         let mut text = format!(
@@ -70,8 +70,8 @@ impl SubmitCommand<'_> {
         Ok(text)
     }
 
-    /// Where the dashboard is, and where its health is asked.
-    fn addresses(&self) -> Result<(String, String), NoCommand> {
+    /// Returns the address of the dashboard and the URL of its health check.
+    fn addresses(&self) -> Result<(String, String), SubmitCommandError> {
         match self.mode {
             Mode::K8sJob => {
                 let url = self.dashboard_url;
@@ -83,15 +83,15 @@ impl SubmitCommand<'_> {
                 let port = self.spec.ray_cluster_spec.as_ref().map_or(DEFAULT_DASHBOARD_PORT, dashboard_port);
                 Ok((format!("http://127.0.0.1:{port}"), format!("http://localhost:{port}/api/gcs_healthz")))
             }
-            Mode::Http | Mode::Interactive => Err(NoCommand::Mode(self.mode.as_str())),
+            Mode::Http | Mode::Interactive => Err(SubmitCommandError::Mode(self.mode.as_str())),
         }
     }
 
-    fn options(&self, id: &str) -> Result<String, NoCommand> {
+    fn options(&self, id: &str) -> Result<String, SubmitCommandError> {
         let mut options = String::new();
         let mut add = |flag: &str, value: String| options += &format!(" {flag} {value}");
         if let Some(text) = self.spec.runtime_env_yaml.as_deref().filter(|text| !text.is_empty()) {
-            let json = runtime_env::to_json(text).map_err(NoCommand::RuntimeEnv)?;
+            let json = runtime_env::to_json(text).map_err(SubmitCommandError::RuntimeEnv)?;
             add("--runtime-env-json", json_argument(&json));
         }
         if let Some(metadata) = self.spec.metadata.as_ref().filter(|metadata| !metadata.is_empty()) {
@@ -107,26 +107,26 @@ impl SubmitCommand<'_> {
             ("--entrypoint-num-gpus", self.spec.entrypoint_num_gpus),
         ];
         for (flag, number) in numbers {
-            // KubeRay keeps these as 32-bit floats, and prints them as such.
+            // KubeRay stores and prints these as 32-bit floats.
             if let Some(number) = number.map(|number| number as f32).filter(|number| *number > 0.0) {
                 add(flag, format!("{number:.6}"));
             }
         }
         if let Some(text) = self.spec.entrypoint_resources.as_deref().filter(|text| !text.is_empty()) {
-            // Outside of strings these mean the same to JSON; inside they are not allowed.
+            // JSON allows these characters outside of strings only, where blanks mean the same.
             add("--entrypoint-resources", json_argument(&text.replace(['\n', '\r', '\t'], " ")));
         }
         Ok(options)
     }
 
-    /// `ray job submit` knows `--metadata-json` since 2.6.0.
-    fn check_version(&self) -> Result<(), NoCommand> {
+    /// Checks that `ray job submit` has `--metadata-json`, which came with 2.6.0.
+    fn check_version(&self) -> Result<(), SubmitCommandError> {
         let spec = self.spec.ray_cluster_spec.as_ref();
         let Some(version) = spec.and_then(|spec| spec.ray_version.as_deref()).filter(|text| !text.is_empty()) else {
             return Ok(());
         };
-        let parsed = semantic_version(version).ok_or_else(|| NoCommand::Version(version.to_owned()))?;
-        if parsed.prerelease || parsed.numbers < [2, 6, 0] { Err(NoCommand::TooOld) } else { Ok(()) }
+        let parsed = semantic_version(version).ok_or_else(|| SubmitCommandError::Version(version.to_owned()))?;
+        if parsed.prerelease || parsed.numbers < [2, 6, 0] { Err(SubmitCommandError::TooOld) } else { Ok(()) }
     }
 }
 
@@ -135,7 +135,7 @@ struct SemanticVersion {
     prerelease: bool,
 }
 
-/// Reads `v1.2.3-pre+build`, where minor and patch may be missing.
+/// Parses `v1.2.3-pre+build`, where minor and patch may be missing.
 fn semantic_version(text: &str) -> Option<SemanticVersion> {
     let text = text.strip_prefix('v').unwrap_or(text);
     let (text, build) = text.split_once('+').map_or((text, None), |(text, build)| (text, Some(build)));
@@ -155,7 +155,7 @@ fn semantic_version(text: &str) -> Option<SemanticVersion> {
     Some(SemanticVersion { numbers, prerelease: pre.is_some() })
 }
 
-/// JSON text in double quotes that neither bash nor the kubelet changes.
+/// Returns JSON in double quotes that neither bash nor the kubelet changes.
 fn json_argument(json: &str) -> String {
     let mut quoted = String::from("\"");
     for c in json.chars() {
@@ -171,7 +171,7 @@ fn json_argument(json: &str) -> String {
     quoted
 }
 
-/// `\uXXXX` of JSON, its backslash doubled for the double quotes of bash.
+/// Appends the `\uXXXX` of JSON with its backslash doubled for the double quotes of bash.
 fn escape(quoted: &mut String, c: char) {
     for unit in c.encode_utf16(&mut [0; 2]) {
         // Writing to a String cannot fail.
@@ -179,19 +179,19 @@ fn escape(quoted: &mut String, c: char) {
     }
 }
 
-/// Whether a terminal shows something, or a plain blank, for the character.
+/// Returns whether a terminal shows the character; a plain blank counts.
 fn is_printable(c: char) -> bool {
     c == ' ' || !(c.is_control() || c.is_whitespace() || is_format(c))
 }
 
-/// Invisible characters that are neither control characters nor white space.
+/// Returns whether the character is invisible but neither a control character nor white space.
 fn is_format(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{180e}'
         | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
         | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// A word of a shell command, quoted only if it must be.
+/// Returns a word of a shell command, quoted if necessary.
 fn shell_word(text: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./:@%+=,".contains(&b);
     if text.bytes().all(plain) {
@@ -201,19 +201,19 @@ fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''").replace('$', "$$"))
 }
 
-/// The entrypoint as the end of `ray job submit … --`.
+/// Returns the entrypoint as the last arguments of `ray job submit … --`.
 fn entrypoint(text: &str) -> String {
     let text = text.trim();
-    if !leaves_its_line(text) {
+    if !breaks_the_line(text) {
         return text.to_owned();
     }
-    // Ray joins the words with a quoting of its own, so nothing in them may need quotes.
+    // Ray joins the words with its own quoting, so none of them may need quotes.
     let encoded = base64::engine::general_purpose::STANDARD.encode(text);
     format!("bash -c 'echo {encoded} | base64 -d | bash'")
 }
 
-/// Whether a line break or a comment outside of quotes would cut the command in two.
-fn leaves_its_line(text: &str) -> bool {
+/// Returns whether a line break or a comment outside of quotes would end the command early.
+fn breaks_the_line(text: &str) -> bool {
     let mut quote = None;
     let mut previous = ' ';
     let mut characters = text.chars();

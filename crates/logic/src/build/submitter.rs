@@ -1,26 +1,25 @@
-//! Who runs the submit command: a Kubernetes Job, or a container in the head Pod.
+//! The submitter, which runs the submit command in a Kubernetes Job or in a container of the head Pod.
 
-use super::cluster_facts::ray_container;
 use super::owner::controller_reference;
-use super::pod::add_token_auth;
-use super::submit_command::{NoCommand, SubmitCommand};
+use super::pod::{add_token_auth, env_literal, requests_and_limits};
+use super::submit_command::{SubmitCommand, SubmitCommandError};
+use crate::cluster_spec::ray_container;
 use crate::config::Config;
 use crate::job::Mode;
 use crate::labels;
 use crate::scheduler;
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
-use k8s_openapi::api::core::v1::{Container, EnvVar, PodSpec, PodTemplateSpec, ResourceRequirements};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use manta_api::{RayCluster, RayJob};
 use std::collections::BTreeMap;
 
-/// The name of the container that submits, where the operator names it.
+/// The name of the submitter container, unless the user provides a template.
 pub const CONTAINER: &str = "ray-job-submitter";
-/// `backoffLimit` of the submitter Job where the user gives none.
+/// The default `backoffLimit` of the submitter Job.
 pub const BACKOFF_LIMIT: i32 = 2;
 
-/// What a submitter is made from.
+/// The input of a submitter.
 #[derive(Clone, Copy, Debug)]
 pub struct Submitter<'a> {
     pub job: &'a RayJob,
@@ -28,23 +27,23 @@ pub struct Submitter<'a> {
     /// The cluster that the job runs on.
     pub cluster: &'a RayCluster,
     pub job_id: &'a str,
-    /// `status.dashboardURL`; empty in SidecarMode, as the container is there before the Service.
+    /// `status.dashboardURL`; empty in SidecarMode, where the container exists before the Service.
     pub dashboard_url: &'a str,
     pub config: &'a Config,
 }
 
-/// Why a submitter cannot be made.
+/// The reason why a submitter cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoSubmitter {
+pub enum SubmitterError {
     #[error(transparent)]
-    Command(#[from] NoCommand),
+    Command(#[from] SubmitCommandError),
     #[error("submitterPodTemplate has no container; give it one, or leave the template out")]
     NoContainer,
 }
 
 impl Submitter<'_> {
-    /// The Kubernetes Job of K8sJobMode.
-    pub fn job(&self) -> Result<Job, NoSubmitter> {
+    /// Returns the Kubernetes Job of K8sJobMode.
+    pub fn job(&self) -> Result<Job, SubmitterError> {
         let name = self.job.metadata.name.clone();
         let labels = self.labels();
         let mut template = match &self.job.spec.submitter_pod_template {
@@ -52,8 +51,8 @@ impl Submitter<'_> {
             None => self.default_template(),
         };
         let pod = template.spec.get_or_insert_with(PodSpec::default);
-        let container = pod.containers.first_mut().ok_or(NoSubmitter::NoContainer)?;
-        // The command is computed even if it is not used, so that its errors show.
+        let container = pod.containers.first_mut().ok_or(SubmitterError::NoContainer)?;
+        // Built even if it is not used, so that its errors are reported.
         let command = self.command()?;
         if container.command.as_ref().is_none_or(Vec::is_empty) {
             self.set_command(container, command);
@@ -81,8 +80,8 @@ impl Submitter<'_> {
         })
     }
 
-    /// The container of SidecarMode.
-    pub fn sidecar(&self) -> Result<Container, NoSubmitter> {
+    /// Returns the container of SidecarMode.
+    pub fn sidecar(&self) -> Result<Container, SubmitterError> {
         let mut container = self.default_container();
         self.set_command(&mut container, self.command()?);
         self.add_env(&mut container);
@@ -94,7 +93,7 @@ impl Submitter<'_> {
         Ok(pod.containers.remove(0))
     }
 
-    fn command(&self) -> Result<String, NoCommand> {
+    fn command(&self) -> Result<String, SubmitCommandError> {
         SubmitCommand {
             spec: &self.job.spec,
             mode: self.mode,
@@ -112,20 +111,21 @@ impl Submitter<'_> {
     }
 
     fn default_template(&self) -> PodTemplateSpec {
-        let pod = PodSpec { containers: vec![self.default_container()], ..bare_pod() };
+        let pod = PodSpec { containers: vec![self.default_container()], ..default_pod() };
         PodTemplateSpec { spec: Some(pod), ..PodTemplateSpec::default() }
     }
 
     fn default_container(&self) -> Container {
         let ray = ray_container(&self.cluster.spec.head_group_spec.template);
-        Container { image: ray.and_then(|ray| ray.image.clone()), ..bare_container() }
+        Container { image: ray.and_then(|ray| ray.image.clone()), ..container_without_image() }
     }
 
     fn add_env(&self, container: &mut Container) {
-        let env = container.env.get_or_insert_with(Vec::new);
-        env.push(variable("PYTHONUNBUFFERED", "1"));
-        env.push(variable("RAY_DASHBOARD_ADDRESS", self.dashboard_url));
-        env.push(variable("RAY_JOB_SUBMISSION_ID", self.job_id));
+        container.env.get_or_insert_default().extend([
+            env_literal("PYTHONUNBUFFERED", "1"),
+            env_literal("RAY_DASHBOARD_ADDRESS", self.dashboard_url),
+            env_literal("RAY_JOB_SUBMISSION_ID", self.job_id),
+        ]);
     }
 
     fn labels(&self) -> BTreeMap<String, String> {
@@ -139,39 +139,29 @@ impl Submitter<'_> {
     }
 }
 
-/// The Pod of a RayJob's submitter, before anything is filled in.
-pub fn bare_pod_of(job: &RayJob) -> PodSpec {
+/// Returns the Pod of a RayJob's submitter without command and environment.
+pub fn pod_without_command(job: &RayJob) -> PodSpec {
     match &job.spec.submitter_pod_template {
         Some(template) => template.spec.clone().unwrap_or_default(),
-        None => bare_pod(),
+        None => default_pod(),
     }
 }
 
-/// The Pod of a submitter where the user gives no template.
-pub fn bare_pod() -> PodSpec {
-    PodSpec { containers: vec![bare_container()], restart_policy: Some("Never".to_owned()), ..PodSpec::default() }
+/// Returns the Pod of a submitter without a template of the user, and without its command.
+pub fn default_pod() -> PodSpec {
+    PodSpec {
+        containers: vec![container_without_image()],
+        restart_policy: Some("Never".to_owned()),
+        ..PodSpec::default()
+    }
 }
 
-fn bare_container() -> Container {
-    let quantities = |cpu: &str, memory: &str| {
-        let pair = [("cpu", cpu), ("memory", memory)];
-        Some(pair.map(|(name, value)| (name.to_owned(), Quantity(value.to_owned()))).into())
-    };
+fn container_without_image() -> Container {
     Container {
         name: CONTAINER.to_owned(),
-        resources: Some(ResourceRequirements {
-            requests: quantities("500m", "200Mi"),
-            limits: quantities("1", "1Gi"),
-            ..ResourceRequirements::default()
-        }),
+        resources: Some(requests_and_limits("500m", "200Mi", "1", "1Gi")),
         ..Container::default()
     }
-}
-
-fn variable(name: &str, value: &str) -> EnvVar {
-    // An empty value is absent, as in Go.
-    let value = Some(value.to_owned()).filter(|value| !value.is_empty());
-    EnvVar { name: name.to_owned(), value, value_from: None }
 }
 
 #[cfg(test)]
@@ -180,7 +170,7 @@ mod tests {
     use crate::job::tests::fixture::{cluster, job};
     use manta_api::{AuthMode, AuthOptions, SubmitterConfig};
 
-    fn build(job: &RayJob, cluster: &RayCluster, config: &Config) -> Result<Job, NoSubmitter> {
+    fn build(job: &RayJob, cluster: &RayCluster, config: &Config) -> Result<Job, SubmitterError> {
         let submitter = Submitter {
             job,
             mode: Mode::K8sJob,
@@ -226,11 +216,11 @@ mod tests {
         };
         insta::assert_yaml_snapshot!(build(&config));
         config.gates.sidecar_submitter_restart = true;
-        assert_eq!(build(&config).restart_policy.as_deref(), Some("OnFailure"), "edge 26");
+        assert_eq!(build(&config).restart_policy.as_deref(), Some("OnFailure"), "the feature gate allows restarts");
     }
 
     #[test]
-    fn edge_21_a_template_keeps_its_command() {
+    fn a_template_keeps_its_command() {
         let mut job = job("train");
         let own = Container {
             name: "mine".into(),
@@ -248,7 +238,7 @@ mod tests {
         assert_eq!((&container.command, &container.args), (&own.command, &own.args));
         assert_eq!(names(container), environment);
         assert_eq!(container.resources, None, "a user's template gets no default resources");
-        assert_eq!(pod(&built).restart_policy, None, "edge 23: left to the API server to refuse");
+        assert_eq!(pod(&built).restart_policy, None, "a missing restart policy is left to the API server to refuse");
 
         let empty = Container { command: Some(vec![]), ..own };
         job.spec.submitter_pod_template = Some(template(empty));
@@ -263,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn edge_22_labels_and_backoff_limit() {
+    fn labels_and_backoff_limit_are_set() {
         let mut job = job("train");
         job.spec.submitter_pod_template = Some(template(Container::default()));
         let check = |job: &RayJob, expect: i32| {
@@ -281,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn edge_24_and_25_tokens_reach_the_submitter() {
+    fn tokens_reach_the_submitter() {
         let mut cluster = cluster("train-bcdfg");
         cluster.spec.auth_options = Some(AuthOptions { mode: Some(AuthMode::Token), ..AuthOptions::default() });
         let built = build(&job("train"), &cluster, &Config::default()).unwrap();
@@ -298,9 +288,9 @@ mod tests {
     }
 
     #[test]
-    fn a_template_without_container_is_an_error_and_no_panic() {
+    fn a_template_without_container_is_an_error() {
         let mut job = job("train");
         job.spec.submitter_pod_template = Some(PodTemplateSpec::default());
-        assert_eq!(build(&job, &cluster("c"), &Config::default()), Err(NoSubmitter::NoContainer));
+        assert_eq!(build(&job, &cluster("c"), &Config::default()), Err(SubmitterError::NoContainer));
     }
 }

@@ -1,4 +1,4 @@
-//! Short ways to clusters and their objects, for tests.
+//! Clusters and queries on Pods for the tests of builders.
 
 use super::{HeadIdentity, WorkerIdentity, head_pod, worker_pod};
 use crate::config::Config;
@@ -8,34 +8,34 @@ use manta_api::RayCluster;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// The hash that head Pods are marked with here.
+/// The spec hash of head Pods in tests.
 pub(crate) const HASH: &str = "0123456789ABCDEFGHIJKLMNOPQRSTUV";
 
-/// Reads an object.
+/// Parses an object.
 pub(crate) fn yaml<T: DeserializeOwned>(text: &str) -> T {
     serde_saphyr::from_str(text).unwrap()
 }
 
-/// Takes a cluster as valid.
+/// Returns the cluster as a valid one.
 pub(crate) fn valid(cluster: &RayCluster) -> ValidCluster<'_> {
-    ValidCluster { cluster }
+    ValidCluster::assume(cluster)
 }
 
-/// The head Pod, with `*` for a suffix.
+/// Returns the head Pod with the suffix `*`.
 pub(crate) fn head(cluster: &RayCluster, config: &Config) -> Pod {
     head_pod(&valid(cluster), config, HeadIdentity { suffix: "*", spec_hash: HASH })
 }
 
-/// The first worker of the first group, with `*` for a suffix.
+/// Returns the first worker of the first group with the suffix `*`.
 pub(crate) fn worker(cluster: &RayCluster, config: &Config) -> Pod {
     let group = &cluster.spec.worker_group_specs.as_ref().unwrap()[0];
     let identity = WorkerIdentity { suffix: "*", replica_index: 0, replica_name: "", host_index: 0 };
     worker_pod(&valid(cluster), group, config, identity)
 }
 
-/// A cluster `test-cluster` with one group `small`, on top of the least that is needed.
+/// Returns the cluster `test-cluster` with one group `small` and these additions to the required fields.
 ///
-/// Keys of what is given: `metadata` and `spec` of the cluster, `head` and `worker` for the groups,
+/// Keys of `given`: `metadata` and `spec` of the cluster, `head` and `worker` for the groups,
 /// `pod` and `workerPod` for the specs of their Pods, `ray` and `workerRay` for the Ray containers,
 /// `both` for both containers.
 pub(crate) fn cluster(given: Value) -> RayCluster {
@@ -76,19 +76,19 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-/// The Ray container of a Pod.
+/// Returns the Ray container of a Pod.
 pub(crate) fn ray(pod: &Pod) -> &Container {
     &pod.spec.as_ref().unwrap().containers[0]
 }
 
-/// A container of a Pod by its name, init containers included.
+/// Returns a container or init container of a Pod by its name.
 pub(crate) fn container<'a>(pod: &'a Pod, name: &str) -> &'a Container {
     let spec = pod.spec.as_ref().unwrap();
     let mut all = spec.containers.iter().chain(spec.init_containers.iter().flatten());
     all.find(|container| container.name == name).unwrap()
 }
 
-/// The value of an environment entry: of several of a name the last, as in Kubernetes.
+/// Returns the value of an environment variable; the last one of a name wins, as in Kubernetes.
 pub(crate) fn env<'a>(container: &'a Container, name: &str) -> Option<&'a str> {
     let entry = container.env.iter().flatten().rfind(|entry| entry.name == name)?;
     let Some(source) = &entry.value_from else { return entry.value.as_deref().or(Some("")) };
@@ -96,12 +96,12 @@ pub(crate) fn env<'a>(container: &'a Container, name: &str) -> Option<&'a str> {
     field.or_else(|| source.secret_key_ref.as_ref().map(|secret| secret.name.as_str()))
 }
 
-/// The names of the environment entries, in order.
+/// Returns the names of the environment variables in order.
 pub(crate) fn env_names(container: &Container) -> Vec<&str> {
     container.env.iter().flatten().map(|entry| entry.name.as_str()).collect()
 }
 
-/// The only argument of a container.
+/// Returns the only argument of a container.
 pub(crate) fn arg(container: &Container) -> &str {
     match container.args.as_deref() {
         Some([arg]) => arg,
@@ -109,22 +109,22 @@ pub(crate) fn arg(container: &Container) -> &str {
     }
 }
 
-/// Where volumes are mounted, in order.
+/// Returns the mount paths in order.
 pub(crate) fn mounts(container: &Container) -> Vec<&str> {
     container.volume_mounts.iter().flatten().map(|mount| mount.mount_path.as_str()).collect()
 }
 
-/// The names of a Pod's volumes, in order.
+/// Returns the names of a Pod's volumes in order.
 pub(crate) fn volumes(pod: &Pod) -> Vec<&str> {
     pod.spec.as_ref().unwrap().volumes.iter().flatten().map(|volume| volume.name.as_str()).collect()
 }
 
-/// A label of an object.
+/// Returns a label of a Pod.
 pub(crate) fn label<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
     pod.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-/// An annotation of an object.
+/// Returns an annotation of a Pod.
 pub(crate) fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
     pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }

@@ -1,4 +1,4 @@
-//! Three whole clusters: their Pods and head Services, field by field and in order.
+//! The Pods and head Services of three complete clusters, field by field and in order.
 
 use super::testing::{HASH, head, valid, worker, yaml};
 use super::*;
@@ -6,7 +6,7 @@ use crate::config::Config;
 use manta_api::RayCluster;
 use serde_json::{Value, json};
 
-/// Builds both Pods of a cluster and compares them with those written down beside it.
+/// Builds both Pods of a cluster and compares them with the expected ones.
 fn check(name: &str, cluster: &str, head_pod: &str, worker_pod: &str, ports: &[(&str, i32)]) {
     let cluster: RayCluster = yaml(cluster);
     let config = Config::default();
@@ -29,7 +29,7 @@ fn check(name: &str, cluster: &str, head_pod: &str, worker_pod: &str, ports: &[(
 #[test]
 fn a_plain_cluster() {
     check(
-        "12.1",
+        "sample",
         include_str!("fixtures/sample.cluster.yaml"),
         include_str!("fixtures/sample.head.yaml"),
         include_str!("fixtures/sample.worker.yaml"),
@@ -41,7 +41,7 @@ fn a_plain_cluster() {
 fn a_cluster_with_an_autoscaler() {
     let cluster = include_str!("fixtures/autoscaler-v2.cluster.yaml");
     check(
-        "12.2",
+        "autoscaler-v2",
         cluster,
         include_str!("fixtures/autoscaler-v2.head.yaml"),
         include_str!("fixtures/autoscaler-v2.worker.yaml"),
@@ -61,7 +61,7 @@ fn a_cluster_with_an_autoscaler() {
 fn a_cluster_with_redis() {
     let cluster = include_str!("fixtures/external-redis.cluster.yaml");
     check(
-        "12.3",
+        "external-redis",
         cluster,
         include_str!("fixtures/external-redis.head.yaml"),
         include_str!("fixtures/external-redis.worker.yaml"),

@@ -4,16 +4,17 @@
 
 use super::Planner;
 use crate::action::{DRAWN_WHEN_WRITTEN, Kind, Step};
-use crate::build::{self, cluster_facts as facts};
+use crate::build;
+use crate::cluster_spec;
 use crate::plan::LookedUp;
 use crate::validate::ValidCluster;
 
 pub(super) fn plan(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
     let seen = planner.seen;
-    if !facts::needs_auth_secret(&valid.spec) {
+    if !cluster_spec::needs_auth_secret(&valid.spec) {
         return;
     }
-    let name = facts::auth_secret_name(&seen.cluster);
+    let name = cluster_spec::auth_secret_name(&seen.cluster);
     let key = seen.key(Kind::Secret, &name);
     match planner.found(&key) {
         None => planner.look_up(key),

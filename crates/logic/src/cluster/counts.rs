@@ -1,13 +1,14 @@
 //! How many Pods a spec asks for, and how much they take.
 
 use crate::build::is_gpu;
-use crate::quantity::Quantity;
+use crate::cluster_spec::{hosts, is_suspended, worker_groups};
 use k8s_openapi::api::core::v1::PodSpec;
 use manta_api::{RayClusterSpec, WorkerGroupSpec};
+use manta_quantity::Quantity;
 
 /// Pods that a group should have: replicas within their bounds, times hosts; none while suspended.
 pub fn desired_pods(group: &WorkerGroupSpec) -> i32 {
-    if group.suspend == Some(true) {
+    if is_suspended(group) {
         return 0;
     }
     desired_replicas(group).saturating_mul(hosts(group))
@@ -21,11 +22,6 @@ pub fn desired_replicas(group: &WorkerGroupSpec) -> i32 {
     group.replicas.unwrap_or(min).max(min).min(max)
 }
 
-/// Hosts of one replica, as the spec says.
-pub fn hosts(group: &WorkerGroupSpec) -> i32 {
-    group.num_of_hosts.unwrap_or(1)
-}
-
 /// The worker counts of a spec.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerCounts {
@@ -36,9 +32,8 @@ pub struct WorkerCounts {
 
 /// The worker counts of all groups; suspended groups count as none.
 pub fn worker_counts(spec: &RayClusterSpec) -> WorkerCounts {
-    let groups = spec.worker_group_specs.as_deref().unwrap_or_default();
     let sum = |count: &dyn Fn(&WorkerGroupSpec) -> i64| -> i32 {
-        let total: i64 = groups.iter().filter(|group| group.suspend != Some(true)).map(count).sum();
+        let total: i64 = worker_groups(spec).iter().filter(|group| !is_suspended(group)).map(count).sum();
         total.clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32
     };
     WorkerCounts {
@@ -64,8 +59,8 @@ pub fn desired_resources(spec: &RayClusterSpec) -> DesiredResources {
     let mut sum =
         DesiredResources { cpu: Quantity::ZERO, memory: Quantity::ZERO, gpu: Quantity::ZERO, tpu: Quantity::ZERO };
     sum.add(spec.head_group_spec.template.spec.as_ref(), 1);
-    for group in spec.worker_group_specs.as_deref().unwrap_or_default() {
-        if group.suspend != Some(true) {
+    for group in worker_groups(spec) {
+        if !is_suspended(group) {
             let pods = i64::from(hosts(group)) * i64::from(group.replicas.unwrap_or(0));
             sum.add(group.template.spec.as_ref(), pods);
         }
@@ -83,8 +78,8 @@ impl DesiredResources {
                 name if is_gpu(name) => &mut self.gpu,
                 _ => continue,
             };
-            amount.mul_i64(times);
-            place.add(&amount);
+            amount *= times;
+            *place += &amount;
         }
     }
 }

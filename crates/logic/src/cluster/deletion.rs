@@ -7,20 +7,20 @@
 use super::Planner;
 use super::observed::Observed;
 use crate::action::{Accept, Event, Kind, Step};
-use crate::build::{self, cluster_facts as facts};
+use crate::build;
+use crate::cluster_spec;
 use crate::config::Config;
 use crate::finalizer;
 use crate::go;
 use crate::labels::finalizer::REDIS_CLEANUP;
 use crate::labels::{HEAD, NODE_TYPE, WORKER, annotation};
-use crate::validate::ValidCluster;
 use crate::view::JobView;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 /// Adds the finalizer before the first Pod exists, so that no cluster with Redis goes uncleaned.
 pub(super) fn add_finalizer(seen: &Observed, cfg: &Config) -> Option<Step> {
-    if !cfg.redis_cleanup || !facts::is_redis_ft_enabled(&seen.cluster) || has_finalizer(seen) {
+    if !cfg.redis_cleanup || !cluster_spec::is_redis_ft_enabled(&seen.cluster) || has_finalizer(seen) {
         return None;
     }
     let stored = json!(seen.cluster.spec);
@@ -29,7 +29,7 @@ pub(super) fn add_finalizer(seen: &Observed, cfg: &Config) -> Option<Step> {
     for group in spec.worker_group_specs.iter_mut().flatten() {
         group.ray_start_params.get_or_insert_default();
     }
-    let written = go::to_go_value(&json!(spec), go::Root::RayClusterSpec);
+    let written = go::cluster_spec(&spec);
     let key = seen.key(Kind::RayCluster, seen.name());
     let why = "Redis must be cleaned before the cluster goes";
     Some(finalizer::add(key, &seen.cluster.metadata, REDIS_CLEANUP, &stored, &written, why))
@@ -41,7 +41,7 @@ pub(super) fn plan(planner: &mut Planner<'_>) {
     if !has_finalizer(seen) {
         return; // the garbage collector takes the children
     }
-    if facts::is_gcs_storage_embedded(&seen.cluster.spec) {
+    if cluster_spec::is_gcs_storage_embedded(&seen.cluster.spec) {
         return planner.push(remove_finalizer(seen, "the embedded store goes with its volume"));
     }
     let deadline = deletion_time(seen, now) + timeout(seen);
@@ -65,7 +65,7 @@ pub(super) fn plan(planner: &mut Planner<'_>) {
             "Cleanup",
             format!(
                 "Removed the GCS FT finalizer without Redis cleanup because {why}; Redis storage namespace \"{}\" may need manual cleanup",
-                storage_namespace(seen)
+                cluster_spec::external_storage_namespace(&seen.cluster)
             ),
         )));
         return;
@@ -94,8 +94,7 @@ fn plan_cleanup_job(planner: &mut Planner<'_>) {
     if seen.in_flight.is_creating(Kind::Job, &name) {
         return;
     }
-    let Some(cluster) = ValidCluster::for_cleanup(&seen.cluster) else { return };
-    let (job, path) = (build::redis_cleanup_job(&cluster, planner.config), seen.path(&name));
+    let (job, path) = (build::redis_cleanup_job(&seen.cluster, planner.config), seen.path(&name));
     planner.push(
         Step::create(seen.key(Kind::Job, &name), &job, "Redis must be cleaned")
             .on_success("CreatedRedisCleanupJob", format!("Created Redis cleanup Job {path}"))
@@ -109,10 +108,11 @@ fn why_no_cleanup(seen: &Observed, cfg: &Config) -> Option<&'static str> {
     if !cfg.redis_cleanup {
         return Some("ENABLE_GCS_FT_REDIS_CLEANUP is false");
     }
-    if !facts::is_gcs_ft_enabled(&seen.cluster) {
+    if !cluster_spec::is_gcs_ft_enabled(&seen.cluster) {
         return Some("GCS fault tolerance was removed from the spec");
     }
-    if ValidCluster::for_cleanup(&seen.cluster).is_none() {
+    let head = seen.cluster.spec.head_group_spec.template.spec.as_ref();
+    if head.is_none_or(|spec| spec.containers.is_empty()) {
         return Some("the head group has no container to clean up with");
     }
     None
@@ -133,19 +133,10 @@ fn has_finalizer(seen: &Observed) -> bool {
     finalizer::has(&seen.cluster.metadata, REDIS_CLEANUP)
 }
 
-fn storage_namespace(seen: &Observed) -> String {
-    let options = seen.cluster.spec.gcs_fault_tolerance_options.as_ref();
-    let from_options = options.and_then(|options| options.external_storage_namespace.clone());
-    from_options
-        .filter(|name| !name.is_empty())
-        .or_else(|| seen.annotation(annotation::EXTERNAL_STORAGE_NAMESPACE).map(str::to_owned))
-        .unwrap_or_else(|| seen.uid().to_owned())
-}
-
 fn deletion_time(seen: &Observed, now: Timestamp) -> Timestamp {
     seen.cluster.metadata.deletion_timestamp.as_ref().map_or(now, |time| time.0)
 }
 
 fn timeout(seen: &Observed) -> SignedDuration {
-    SignedDuration::from_secs(facts::gcs_ft_deletion_timeout_seconds(&seen.cluster))
+    SignedDuration::from_secs(cluster_spec::gcs_ft_deletion_timeout_seconds(&seen.cluster))
 }

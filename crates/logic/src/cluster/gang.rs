@@ -5,7 +5,7 @@ use crate::scheduler;
 
 /// Creates what the batch scheduler needs. Returns whether Pods may be created.
 pub(super) fn plan(planner: &mut Planner<'_>) -> bool {
-    let gang = scheduler::gather_cluster(planner.seen, planner.config);
+    let gang = scheduler::plan_cluster_gang(planner.seen, planner.config);
     for step in gang.steps {
         planner.then(step);
     }

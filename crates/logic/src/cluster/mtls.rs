@@ -6,7 +6,8 @@
 use super::Planner;
 use super::observed::Observed;
 use crate::action::{Event, Kind, Step};
-use crate::build::{cluster_facts as facts, mtls as objects};
+use crate::build::mtls as objects;
+use crate::cluster_spec;
 use crate::labels::{HEAD, NODE_TYPE, WORKER};
 use crate::plan::LookedUp;
 use crate::view::WholeView;
@@ -42,7 +43,7 @@ pub(super) fn plan(planner: &mut Planner<'_>) {
 
 /// Returns whether a cluster's traffic is encrypted.
 fn is_enabled(planner: &Planner<'_>) -> bool {
-    facts::is_tls_enabled(&planner.seen.cluster.spec, &planner.config.gates)
+    cluster_spec::is_tls_enabled(&planner.seen.cluster.spec, &planner.config.gates)
 }
 
 /// Returns whether Pods may be created as far as encryption is concerned; if not, halts the pass.

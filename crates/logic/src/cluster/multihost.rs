@@ -3,6 +3,7 @@
 use super::workers::{WorkerGroup, free_indices};
 use super::{Planner, counts, mtls, replace};
 use crate::build::WorkerIdentity;
+use crate::cluster_spec;
 use crate::labels::{REPLICA_NAME, WORKER};
 use crate::names::Suffixes;
 use crate::view::PodView;
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(super) fn plan(planner: &mut Planner<'_>, group: &WorkerGroup<'_>, suffixes: &mut Suffixes) {
-    let hosts = counts::hosts(group.spec).max(1) as usize;
+    let hosts = cluster_spec::hosts(group.spec).max(1) as usize;
     let mut replicas = by_replica(group.pods);
 
     // A replica that has lost a host cannot work. One per pass, like KubeRay, so that a cache that
@@ -90,7 +91,7 @@ fn create(
     for _ in 0..missing {
         let replica_name = format!("{}-{}", group.spec.group_name, suffixes.draw());
         let replica_index = free.next().unwrap_or_default();
-        for host_index in 0..counts::hosts(group.spec).max(1) as u32 {
+        for host_index in 0..cluster_spec::hosts(group.spec).max(1) as u32 {
             let identity =
                 WorkerIdentity { suffix: &suffixes.draw(), replica_index, replica_name: &replica_name, host_index };
             planner.push(group.create(identity));

@@ -10,7 +10,7 @@
 use super::observed::Observed;
 use super::{Plan, Planner, auth, deletion, ingress, mtls, network_policy, pods, rbac, services, status, storage};
 use crate::config::Config;
-use crate::labels::MANAGED_BY_SELF;
+use crate::labels::is_managed_by_self;
 use crate::plan::{Outcome, Reconciled, StatusPlan};
 use crate::validate::ValidCluster;
 use jiff::Timestamp;
@@ -99,5 +99,5 @@ fn decide(planner: &mut Planner<'_>) {
 
 /// Returns whether this operator is the one to act: `managedBy` is absent or our name.
 fn is_ours(seen: &Observed) -> bool {
-    seen.cluster.spec.managed_by.as_deref().is_none_or(|name| name == MANAGED_BY_SELF)
+    is_managed_by_self(seen.cluster.spec.managed_by.as_deref())
 }

@@ -4,17 +4,18 @@
 
 use super::Planner;
 use crate::action::{Accept, Event, Kind, Step};
-use crate::build::{self, cluster_facts as facts};
+use crate::build;
+use crate::cluster_spec;
 use crate::names::clip50;
 use crate::plan::LookedUp;
 use crate::validate::ValidCluster;
 use serde::Serialize;
 
 pub(super) fn plan(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
-    if !facts::is_autoscaling(&valid.spec) {
+    if !cluster_spec::is_autoscaling(&valid.spec) {
         return;
     }
-    match facts::head_service_account(&valid.spec) {
+    match cluster_spec::head_service_account(&valid.spec) {
         Some(named) => check_named_account(planner, named),
         None => ensure(planner, Kind::ServiceAccount, "service account", || build::rbac::service_account(valid)),
     }

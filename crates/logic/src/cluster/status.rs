@@ -8,12 +8,12 @@ use super::services::head_selector;
 use crate::config::Config;
 use crate::labels::{NODE_TYPE, WORKER};
 use crate::plan::{Failure, Outcome, Reconciled};
-use crate::quantity::Quantity;
 use crate::view::{IntOrText, PodView, ServiceView};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use manta_api::{HeadInfo, RayCluster, RayClusterStatus};
+use manta_quantity::Quantity;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

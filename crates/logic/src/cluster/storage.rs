@@ -2,7 +2,8 @@
 
 use super::Planner;
 use crate::action::{Accept, Event, Kind, Step};
-use crate::build::{self, cluster_facts as facts};
+use crate::build;
+use crate::cluster_spec;
 use crate::plan::LookedUp;
 use crate::validate::ValidCluster;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -11,10 +12,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 pub(super) fn plan(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
-    if !facts::is_gcs_ft_enabled(&planner.seen.cluster) || !facts::is_gcs_storage_embedded(&valid.spec) {
+    if !cluster_spec::is_gcs_ft_enabled(&planner.seen.cluster) || !cluster_spec::is_gcs_storage_embedded(&valid.spec) {
         return;
     }
-    match facts::gcs_user_claim(&valid.spec) {
+    match cluster_spec::gcs_user_claim(&valid.spec) {
         Some(name) => check_named_claim(planner, name),
         None => plan_own_claim(planner, valid),
     }
@@ -41,7 +42,7 @@ fn check_named_claim(planner: &mut Planner<'_>, name: &str) {
 
 fn plan_own_claim(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
     let seen = planner.seen;
-    let name = facts::gcs_claim_name(&seen.cluster);
+    let name = cluster_spec::gcs_claim_name(&seen.cluster);
     if seen.in_flight.is_creating(Kind::PersistentVolumeClaim, &name) {
         return;
     }
@@ -68,7 +69,7 @@ fn plan_own_claim(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
 /// Uses a claim that exists: warns of what cannot be changed any more, and sets who owns it.
 fn adopt(planner: &mut Planner<'_>, valid: &ValidCluster<'_>, live: &Value) {
     let seen = planner.seen;
-    let path = seen.path(&facts::gcs_claim_name(&seen.cluster));
+    let path = seen.path(&cluster_spec::gcs_claim_name(&seen.cluster));
     let live = match PersistentVolumeClaim::deserialize(live) {
         Ok(live) => live,
         Err(error) => return planner.halt(format!("cannot read PersistentVolumeClaim {path}: {error}")),
@@ -97,7 +98,7 @@ fn adopt(planner: &mut Planner<'_>, valid: &ValidCluster<'_>, live: &Value) {
         owners.push(build::owner::cluster_reference(valid));
     }
     let patch = json!({"metadata": {"ownerReferences": owners, "resourceVersion": live.metadata.resource_version}});
-    let key = seen.key(Kind::PersistentVolumeClaim, &facts::gcs_claim_name(&seen.cluster));
+    let key = seen.key(Kind::PersistentVolumeClaim, &cluster_spec::gcs_claim_name(&seen.cluster));
     let why = if retain { "the volume outlives the cluster" } else { "the volume goes with the cluster" };
     planner.push(Step::merge(key, patch, why));
 }

@@ -2,7 +2,7 @@
 
 use super::ingress;
 use crate::action::Kind;
-use crate::build::cluster_facts as facts;
+use crate::cluster_spec;
 use crate::config::Config;
 use crate::scheduler;
 use manta_api::RayCluster;
@@ -11,19 +11,19 @@ use manta_api::RayCluster;
 pub fn watched_kinds(cluster: &RayCluster, config: &Config) -> Vec<(Kind, bool)> {
     let spec = &cluster.spec;
     let mut kinds = Vec::new();
-    if facts::is_autoscaling(spec) {
+    if cluster_spec::is_autoscaling(spec) {
         kinds.extend([Kind::Role, Kind::RoleBinding]);
-        if facts::head_service_account(spec).is_none() {
+        if cluster_spec::head_service_account(spec).is_none() {
             kinds.push(Kind::ServiceAccount);
         }
     }
     if spec.head_group_spec.enable_ingress == Some(true) {
         kinds.push(ingress::kind(config));
     }
-    if facts::is_gcs_storage_embedded(spec) {
+    if cluster_spec::is_gcs_storage_embedded(spec) {
         kinds.push(Kind::PersistentVolumeClaim);
     }
-    if facts::is_tls_enabled(spec, &config.gates) && config.platform.cert_manager {
+    if cluster_spec::is_tls_enabled(spec, &config.gates) && config.platform.cert_manager {
         kinds.extend([Kind::Issuer, Kind::Certificate]);
     }
     if cluster.metadata.deletion_timestamp.is_none() {

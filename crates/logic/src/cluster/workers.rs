@@ -6,7 +6,8 @@
 use super::observed::Observed;
 use super::{Planner, counts, mtls, multihost, pods, replace};
 use crate::action::{Event, Kind, PodsOf, Step};
-use crate::build::{self, WorkerIdentity, cluster_facts as facts};
+use crate::build::{self, WorkerIdentity};
+use crate::cluster_spec;
 use crate::config::Config;
 use crate::labels::{REPLICA_INDEX, WORKER};
 use crate::names::Suffixes;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 pub(super) fn plan(planner: &mut Planner<'_>, valid: &ValidCluster<'_>, suffixes: &mut Suffixes) {
     let (seen, config) = (planner.seen, planner.config);
     let mut done = BTreeSet::new();
-    for group in valid.cluster.spec.worker_group_specs.as_deref().unwrap_or_default() {
+    for group in cluster_spec::worker_groups(&valid.spec) {
         // Groups of the same name share their Pods: the first one decides.
         if !done.insert(group.group_name.as_str()) || seen.in_flight.is_creating_in(&group.group_name) {
             continue;
@@ -27,9 +28,9 @@ pub(super) fn plan(planner: &mut Planner<'_>, valid: &ValidCluster<'_>, suffixes
         let found: Vec<_> =
             seen.group_pods(&group.group_name).filter(|pod| !pods::lost_or_wake(planner, pod)).cloned().collect();
         let workers = WorkerGroup { seen, valid, config, spec: group, pods: &found };
-        if group.suspend == Some(true) {
+        if cluster_spec::is_suspended(group) {
             delete_suspended_group(planner, &workers);
-        } else if counts::hosts(group) > 1 && config.gates.ray_multi_host_indexing {
+        } else if cluster_spec::is_multi_host(group) && config.gates.ray_multi_host_indexing {
             multihost::plan(planner, &workers, suffixes);
         } else {
             plan_group(planner, &workers, suffixes);
@@ -58,7 +59,7 @@ impl WorkerGroup<'_> {
 
     /// Returns whether we may delete Pods beyond the desired count.
     pub(super) fn may_remove_surplus(&self) -> bool {
-        !facts::is_autoscaling(&self.valid.spec) || self.config.random_pod_delete
+        !cluster_spec::is_autoscaling(&self.valid.spec) || self.config.random_pod_delete
     }
 
     /// Deletes one Pod, with the notes of its events.

@@ -9,7 +9,7 @@ use super::observed::Observed;
 use crate::action::{Accept, Event, Kind, ObjectKey, Step};
 use crate::build::owner::controller_reference;
 use crate::config::Config;
-use crate::go_shape;
+use crate::go;
 use crate::labels::{self, annotation};
 use crate::plan::{Reconciled, StatusPlan};
 use crate::validate::ValidCronJob;
@@ -95,7 +95,7 @@ fn body(seen: &Observed, name: &str, run: Timestamp) -> Value {
             "annotations": {annotation::CRONJOB_SCHEDULED: scheduled(run)},
             "ownerReferences": [controller_reference(RayCronJob::KIND, &cron_job.metadata)],
         },
-        "spec": go_shape::job_spec(&cron_job.spec.job_template),
+        "spec": go::job_spec(&cron_job.spec.job_template),
     })
 }
 

@@ -2,18 +2,29 @@
 //! `omitempty`, quantities and times in canonical form, HTML characters escaped.
 
 use super::types::{Field, Omit, Root, Shape, fields};
-use crate::quantity::Quantity;
 use jiff::Timestamp;
-use serde_json::{Map, Value};
+use manta_api::{RayClusterSpec, RayJobSpec};
+use manta_quantity::Quantity;
+use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
-/// The object as it is after a Go program has read and written it: unknown fields are gone, and fields that
-/// are never left out have appeared.
+/// Returns a RayCluster's spec as KubeRay writes it.
+pub fn cluster_spec(spec: &RayClusterSpec) -> Value {
+    to_go_value(&json!(spec), Root::RayClusterSpec)
+}
+
+/// Returns a RayJob's spec as KubeRay writes it.
+pub fn job_spec(spec: &RayJobSpec) -> Value {
+    to_go_value(&json!(spec), Root::RayJobSpec)
+}
+
+/// Returns the object after a Go program has read and written it: unknown and empty fields are gone, and
+/// fields that are never omitted have appeared. Nulls are gone too, because the API server drops them.
 pub fn to_go_value(value: &Value, root: Root) -> Value {
     Node::object(value, root.fields()).into_value()
 }
 
-/// The text that Go writes for the object, to the byte.
+/// Returns the text that Go writes for the object, byte for byte.
 pub fn to_go_json(value: &Value, root: Root) -> String {
     let mut text = String::new();
     Node::object(value, root.fields()).write(&mut text);
@@ -97,7 +108,7 @@ impl<'a> Node<'a> {
             Node::List(items) => Value::Array(items.into_iter().map(Node::into_value).collect()),
             Node::Object(entries) => {
                 let entries = entries.into_iter().map(|(key, node)| (key.to_owned(), node.into_value()));
-                Value::Object(entries.collect::<Map<_, _>>())
+                Value::Object(entries.filter(|(_, value)| !value.is_null()).collect())
             }
         }
     }
@@ -194,7 +205,6 @@ fn write_string(out: &mut String, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn zero_values_appear_and_empty_ones_go() {
@@ -232,6 +242,43 @@ mod tests {
     }
 
     #[test]
+    fn empty_structs_appear_where_go_prints_them() {
+        let spec: RayJobSpec = serde_json::from_value(json!({
+            "rayClusterSpec": {
+                "headGroupSpec": {
+                    "headService": {"metadata": {"name": "custom"}},
+                    "template": {"spec": {"containers": [{"name": "ray"}]}},
+                },
+                "workerGroupSpecs": [{"groupName": "a", "template": {"spec": {"containers": []}}}],
+            },
+            "submitterPodTemplate": {"spec": {"containers": [{"name": "mine", "resources": {"limits": {"cpu": "1"}}}]}},
+            "shutdownAfterJobFinishes": false,
+            "jobId": "",
+            "suspend": true,
+        }))
+        .unwrap();
+        assert_eq!(
+            job_spec(&spec),
+            json!({
+                "rayClusterSpec": {
+                    "headGroupSpec": {
+                        "headService": {"metadata": {"name": "custom"}, "spec": {}, "status": {"loadBalancer": {}}},
+                        "template": {"metadata": {}, "spec": {"containers": [{"name": "ray", "resources": {}}]}},
+                    },
+                    "workerGroupSpecs": [
+                        {"groupName": "a", "scaleStrategy": {}, "template": {"metadata": {}, "spec": {"containers": []}}},
+                    ],
+                },
+                "suspend": true,
+                "submitterPodTemplate": {
+                    "metadata": {},
+                    "spec": {"containers": [{"name": "mine", "resources": {"limits": {"cpu": "1"}}}]},
+                },
+            })
+        );
+    }
+
+    #[test]
     fn text_is_escaped_as_in_go() {
         let given = json!({"rayVersion": "<a&b> \"\\\n\r\t\u{8}\u{c}\u{1}\u{7f}\u{2028}\u{2029} grün 日本"});
         let text = to_go_json(&given, Root::RayClusterSpec);
@@ -257,6 +304,6 @@ mod tests {
             json!({"metadata": {}, "spec": {"ports": [{"port": 80, "targetPort": 0}]}, "status": {"loadBalancer": {}}})
         );
         let group = &once["workerGroupSpecs"][0];
-        assert_eq!((&group["minReplicas"], group.get("numOfHosts")), (&Value::Null, None));
+        assert_eq!((group.get("minReplicas"), group.get("numOfHosts")), (None, None));
     }
 }

@@ -1,6 +1,6 @@
-//! The forms that Go gives to values: durations, quoted strings, JSON.
+//! Values in the text forms of Go: durations, quoted strings, JSON, YAML.
 //!
-//! Texts that users see and hashes that upgrades hang on were fixed by a program in Go.
+//! KubeRay is written in Go, and its messages and the hashes that it stores depend on these forms.
 
 pub mod duration;
 pub mod json;
@@ -8,5 +8,5 @@ pub mod quote;
 pub mod types;
 pub mod yaml;
 
-pub use json::{to_go_json, to_go_value};
+pub use json::{cluster_spec, job_spec, to_go_json, to_go_value};
 pub use types::Root;

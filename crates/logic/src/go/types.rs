@@ -11,6 +11,7 @@ pub enum Root {
     RayCluster,
     RayClusterSpec,
     RayJob,
+    RayJobSpec,
     RayService,
     RayCronJob,
     /// What YuniKorn reads from an annotation.
@@ -23,6 +24,7 @@ impl Root {
             Root::RayCluster => "RayCluster",
             Root::RayClusterSpec => "RayClusterSpec",
             Root::RayJob => "RayJob",
+            Root::RayJobSpec => "RayJobSpec",
             Root::RayService => "RayService",
             Root::RayCronJob => "RayCronJob",
             Root::YunikornTaskGroup => "YunikornTaskGroup",
@@ -141,6 +143,7 @@ mod tests {
             Root::RayCluster,
             Root::RayClusterSpec,
             Root::RayJob,
+            Root::RayJobSpec,
             Root::RayService,
             Root::RayCronJob,
             Root::YunikornTaskGroup,

@@ -5,8 +5,8 @@ use super::mode::Mode;
 use super::phase::Attempt;
 use crate::action::{Accept, Event, Kind, Step};
 use crate::build::owner::controller_reference;
-use crate::build::submitter::{NoSubmitter, Submitter};
-use crate::go_shape;
+use crate::build::submitter::{Submitter, SubmitterError};
+use crate::go;
 use crate::labels::{self, annotation};
 use crate::scheduler;
 use k8s_openapi::api::core::v1::PodSpec;
@@ -47,7 +47,7 @@ pub(super) fn report_missing(planner: &mut Planner<'_>, name: &str) {
     planner.wait_for(format!("RayCluster {path} of the clusterSelector"));
 }
 
-fn body(planner: &Planner<'_>, mode: Mode, attempt: &Attempt) -> Result<Value, NoSubmitter> {
+fn body(planner: &Planner<'_>, mode: Mode, attempt: &Attempt) -> Result<Value, SubmitterError> {
     let job = &planner.seen.job;
     let mut cluster = RayCluster::new(&attempt.cluster, job.spec.ray_cluster_spec.clone().unwrap_or_default());
     cluster.metadata.namespace = job.metadata.namespace.clone();
@@ -82,6 +82,6 @@ fn body(planner: &Planner<'_>, mode: Mode, attempt: &Attempt) -> Result<Value, N
         "apiVersion": API_VERSION,
         "kind": RayCluster::KIND,
         "metadata": cluster.metadata,
-        "spec": go_shape::cluster_spec(&cluster.spec),
+        "spec": go::cluster_spec(&cluster.spec),
     }))
 }

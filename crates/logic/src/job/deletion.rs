@@ -9,7 +9,7 @@ use super::Planner;
 use super::dashboard::{JobPoll, StopAttempt};
 use super::phase::Ended;
 use crate::action::{Action, Kind, Step};
-use crate::build::cluster_facts::{auth_secret_name, is_token_auth};
+use crate::cluster_spec::{auth_secret_name, is_token_auth};
 use crate::dashboard::{DashboardEndpoint, RayRequest};
 use crate::finalizer;
 use crate::labels::finalizer::RAY_JOB;

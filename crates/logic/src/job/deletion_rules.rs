@@ -10,6 +10,7 @@ use super::deadline::after;
 use super::phase::Finish;
 use super::suspend::delete_cluster;
 use crate::action::{Kind, Step};
+use crate::cluster_spec;
 use crate::scheduler;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -31,7 +32,7 @@ pub(super) fn plan(planner: &mut Planner<'_>, finish: Finish) {
         None => {}
     }
     // Last, so that a scheduler that does not answer keeps nothing from being deleted.
-    if let Some(step) = scheduler::release_job(planner.seen, planner.config) {
+    if let Some(step) = scheduler::shrink_job_gang(planner.seen, planner.config) {
         planner.then(step);
     }
 }
@@ -110,7 +111,7 @@ fn is_achieved(planner: &Planner<'_>, policy: &DeletionPolicyType) -> bool {
 }
 
 fn has_no_workers(cluster: &RayCluster) -> bool {
-    cluster.spec.worker_group_specs.iter().flatten().all(|group| group.suspend == Some(true))
+    cluster_spec::worker_groups(&cluster.spec).iter().all(cluster_spec::is_suspended)
 }
 
 fn execute(planner: &mut Planner<'_>, policy: &DeletionPolicyType) {
@@ -136,7 +137,7 @@ fn delete_workers(planner: &mut Planner<'_>) {
     for group in &mut groups {
         group.suspend = Some(true);
     }
-    let shaped = crate::go_shape::cluster_spec(&manta_api::RayClusterSpec {
+    let shaped = crate::go::cluster_spec(&manta_api::RayClusterSpec {
         worker_group_specs: Some(groups),
         ..cluster.spec.clone()
     });

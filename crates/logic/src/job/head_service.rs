@@ -2,8 +2,8 @@
 
 use super::Planner;
 use crate::action::{Accept, Kind, Step};
-use crate::build::cluster_facts::Creator;
 use crate::build::owner_head_service;
+use crate::cluster_spec::Creator;
 use crate::labels;
 use manta_api::RayCluster;
 use serde_json::json;

@@ -32,7 +32,7 @@ pub(super) fn plan(planner: &mut Planner<'_>, mode: Mode, attempt: &Attempt) {
         // Nothing tells a RayJob of a cluster that is not its own, nor of the head Pod's containers.
         planner.wake_at(deadline::after(planner.now, deadline::LOOK_AGAIN_SECONDS));
     }
-    if !handed_over && !gather(planner, mode) {
+    if !handed_over && !ensure_gang(planner, mode) {
         return;
     }
     let Some(ray_cluster) = &seen.cluster else {
@@ -67,8 +67,8 @@ pub(super) fn plan(planner: &mut Planner<'_>, mode: Mode, attempt: &Attempt) {
 }
 
 /// Creates what the batch scheduler needs before there are Pods. Returns whether a cluster may be created.
-fn gather(planner: &mut Planner<'_>, mode: Mode) -> bool {
-    let gang = scheduler::gather_job(planner.seen, mode, planner.config);
+fn ensure_gang(planner: &mut Planner<'_>, mode: Mode) -> bool {
+    let gang = scheduler::plan_job_gang(planner.seen, mode, planner.config);
     gang.steps.into_iter().for_each(|step| planner.then(step));
     let Some(blocked) = gang.blocked else { return true };
     blocked.event.into_iter().for_each(|event| planner.event(event));

@@ -10,7 +10,7 @@ use crate::action::Event;
 use crate::config::Config;
 use crate::labels;
 use crate::plan::{Reconciled, StatusPlan};
-use crate::validate::ValidJob;
+use crate::validate::validate_job;
 use manta_api::{RayJob, RayJobStatus};
 
 impl Reconciled for RayJob {
@@ -25,8 +25,7 @@ impl Reconciled for RayJob {
     }
 
     fn decide(planner: &mut Planner<'_>) {
-        let manager = planner.seen.job.spec.managed_by.as_deref();
-        if manager.is_none_or(|manager| manager == labels::MANAGED_BY_SELF) {
+        if labels::is_managed_by_self(planner.seen.job.spec.managed_by.as_deref()) {
             decide(planner);
         }
     }
@@ -42,8 +41,8 @@ fn decide(planner: &mut Planner<'_>) {
     if job.metadata.deletion_timestamp.is_some() {
         return deletion::plan(planner);
     }
-    if let Err(invalid) = ValidJob::check(job, planner.config) {
-        return refuse(planner, invalid.reason, invalid.text);
+    if let Err(invalid) = validate_job(job, planner.config) {
+        return refuse(planner, invalid.reason(), invalid.text);
     }
     let mode = match Mode::of(&job.spec) {
         Ok(mode) => mode,

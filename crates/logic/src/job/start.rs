@@ -9,7 +9,7 @@ use super::phase::deployment;
 use super::status::text;
 use crate::action::Kind;
 use crate::finalizer;
-use crate::go_shape;
+use crate::go;
 use crate::labels::finalizer::RAY_JOB;
 use crate::names::Suffixes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -40,7 +40,7 @@ pub(super) fn plan(planner: &mut Planner<'_>, mode: Mode) {
 /// Adds the finalizer. The watch brings the object back, and the next pass goes on.
 fn add_finalizer(planner: &mut Planner<'_>) {
     let job = &planner.seen.job;
-    let (stored, written) = (json!(job.spec), go_shape::job_spec(&job.spec));
+    let (stored, written) = (json!(job.spec), go::job_spec(&job.spec));
     let key = planner.seen.key(Kind::RayJob, planner.seen.name());
     let why = "the Ray job must be stopped before the RayJob goes";
     planner.then(finalizer::add(key, &job.metadata, RAY_JOB, &stored, &written, why));

@@ -17,7 +17,7 @@ pub(super) fn plan_teardown(planner: &mut Planner<'_>, mode: Mode, next: &'stati
         planner.wait_for("the RayCluster and the submitter to be gone");
         return;
     }
-    if let Some(step) = scheduler::release_job(planner.seen, planner.config) {
+    if let Some(step) = scheduler::shrink_job_gang(planner.seen, planner.config) {
         planner.then(step);
     }
     let status = &mut planner.draft.now;

@@ -1,19 +1,19 @@
-//! How many Pods a gang has, and what they need together.
+//! The number of Pods in a gang and the sum of their resources.
 
-use crate::build::cluster_facts as facts;
-use crate::cluster::counts::{self, hosts, worker_counts};
-use crate::quantity::Quantity;
+use crate::cluster::counts::{self, worker_counts};
+use crate::cluster_spec;
 use k8s_openapi::api::core::v1::PodSpec;
 use manta_api::{RayClusterSpec, WorkerGroupSpec};
+use manta_quantity::Quantity;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Amounts by the name of the resource.
+/// Quantities by resource name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Resources(BTreeMap<String, Quantity>);
 
 impl Resources {
-    /// What a Pod's containers ask for; neither init containers nor what the operator adds.
+    /// Returns the requests of a Pod's containers, without init containers and the operator's additions.
     pub(super) fn of_pod(pod: Option<&PodSpec>) -> Self {
         let mut sum = Self::default();
         for (name, amount) in counts::requests(pod) {
@@ -22,8 +22,8 @@ impl Resources {
         sum
     }
 
-    /// Reads amounts from an object; what is no amount is not there.
-    pub(super) fn read(object: &Value) -> Self {
+    /// Parses a resource list and skips invalid quantities.
+    pub(super) fn parse(object: &Value) -> Self {
         let text = |amount: &Value| match amount {
             Value::String(text) => text.clone(),
             number => number.to_string(),
@@ -38,16 +38,16 @@ impl Resources {
         }
     }
 
-    /// As it stands in an object.
+    /// Returns the resource list of an object.
     pub(super) fn to_json(&self) -> Value {
         let amounts = self.0.iter().map(|(name, amount)| (name.clone(), amount.to_string().into()));
         Value::Object(amounts.collect::<Map<_, _>>())
     }
 
-    /// The first amount keeps its text, as in Go.
+    /// Adds a quantity; the first one keeps its text, as in Go.
     fn add(&mut self, name: &str, amount: &Quantity) {
         match self.0.get_mut(name) {
-            Some(sum) => sum.add(amount),
+            Some(sum) => *sum += amount,
             None => {
                 self.0.insert(name.to_owned(), amount.clone());
             }
@@ -56,13 +56,13 @@ impl Resources {
 
     fn add_pods(&mut self, pod: Option<&PodSpec>, count: i64) {
         for (name, mut amount) in Self::of_pod(pod).0 {
-            amount.mul_i64(count);
+            amount *= count;
             self.add(&name, &amount);
         }
     }
 }
 
-/// What must be there at once.
+/// The minimum of a gang.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Demand {
     pub(super) members: i32,
@@ -70,9 +70,9 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    /// All Pods that a cluster should have.
+    /// Returns the demand of all Pods of a cluster.
     ///
-    /// The count is within the bounds of each group, the resources follow `replicas` as written: KubeRay's sums.
+    /// As in KubeRay, the count respects the bounds of each group, but the resources follow `replicas` as written.
     pub(super) fn desired(spec: &RayClusterSpec) -> Self {
         Self {
             members: worker_counts(spec).desired.saturating_add(1),
@@ -80,9 +80,9 @@ impl Demand {
         }
     }
 
-    /// The Pods without which a cluster is of no use: with the autoscaler on, the least of each group.
-    pub(super) fn least(spec: &RayClusterSpec) -> Self {
-        if !facts::is_autoscaling(spec) {
+    /// Returns the demand of the Pods that a cluster needs: with an autoscaler, the minimum of each group.
+    pub(super) fn minimum(spec: &RayClusterSpec) -> Self {
+        if !cluster_spec::is_autoscaling(spec) {
             return Self::desired(spec);
         }
         Self {
@@ -91,13 +91,13 @@ impl Demand {
         }
     }
 
-    /// Whether the spec of a PodGroup says the same.
+    /// Returns whether the spec of a PodGroup has this demand.
     pub(super) fn is_met_by(&self, spec: &Value) -> bool {
         spec["minMember"].as_i64().unwrap_or(0) == i64::from(self.members)
-            && Resources::read(&spec["minResources"]) == self.resources
+            && Resources::parse(&spec["minResources"]) == self.resources
     }
 
-    /// The two fields of a PodGroup's spec.
+    /// Returns the fields of a PodGroup's spec.
     pub(super) fn to_json(&self) -> Value {
         json!({"minMember": self.members, "minResources": self.resources.to_json()})
     }
@@ -105,10 +105,10 @@ impl Demand {
 
 fn cluster_resources(spec: &RayClusterSpec, replicas: impl Fn(&WorkerGroupSpec) -> Option<i32>) -> Resources {
     let mut sum = Resources::of_pod(spec.head_group_spec.template.spec.as_ref());
-    for group in facts::worker_groups(spec).iter().filter(|group| group.suspend != Some(true)) {
+    for group in cluster_spec::worker_groups(spec).iter().filter(|group| !cluster_spec::is_suspended(group)) {
         let replicas = i64::from(replicas(group).unwrap_or(0));
         if replicas > 0 {
-            sum.add_pods(group.template.spec.as_ref(), replicas.saturating_mul(hosts(group).into()));
+            sum.add_pods(group.template.spec.as_ref(), replicas.saturating_mul(cluster_spec::hosts(group).into()));
         }
     }
     sum

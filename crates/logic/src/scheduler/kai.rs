@@ -1,15 +1,15 @@
-//! KAI: groups Pods by their owners itself, and wants to know their queue.
+//! KAI: it groups Pods by their owners and needs only the name of their queue.
 //!
-//! A submitter joins the group of its RayJob when the cluster is there already, so all modes work. KubeRay refuses
-//! K8sJobMode, its default.
+//! A submitter joins the group of its RayJob after the cluster has been created, so all modes work. KubeRay refuses its
+//! default, K8sJobMode.
 
-use super::{Marks, Parent};
+use super::{GangOwner, SchedulerFields};
 
 const SCHEDULER: &str = "kai-scheduler";
 const QUEUE: &str = "kai.scheduler/queue";
 
-pub(super) fn marks(parent: Parent<'_>) -> Marks {
-    let mut marks = Marks { scheduler_name: Some(SCHEDULER), ..Marks::default() };
-    marks.copy_label(parent, QUEUE, QUEUE);
-    marks
+pub(super) fn fields(owner: GangOwner<'_>) -> SchedulerFields {
+    let mut fields = SchedulerFields { scheduler_name: Some(SCHEDULER), ..SchedulerFields::default() };
+    fields.copy_label(owner, QUEUE, QUEUE);
+    fields
 }

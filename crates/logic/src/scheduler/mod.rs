@@ -1,14 +1,13 @@
-//! Batch schedulers: who places the Pods of a cluster as one, and what it needs for that.
+//! Batch schedulers, which schedule the Pods of a cluster as a gang.
 //!
-//! One scheduler is active for the whole process. Each has a file of its own; what they are asked is
-//! the same and is here:
+//! One scheduler is active for the whole process. Each has its own file, and all have the same operations:
 //!
-//! | when | question |
+//! | when | function |
 //! | --- | --- |
-//! | before the Pods of a cluster are made | [`gather_cluster`]: which objects must stand for the gang? |
-//! | before a RayJob's cluster is made | [`gather_job`]: the same |
-//! | an object is made for a cluster or a RayJob | `mark_…`: what must it carry? |
-//! | a RayJob has ended or is being suspended | [`release_job`]: what is no longer asked for? |
+//! | before the Pods of a cluster are created | [`plan_cluster_gang`] creates or updates the objects of the gang |
+//! | before a RayJob's cluster is created | [`plan_job_gang`] does the same |
+//! | when an object of a cluster or a RayJob is built | `mark_…` adds the labels and fields that the scheduler reads |
+//! | when a RayJob has ended or is being suspended | [`shrink_job_gang`] reduces the gang |
 
 mod demand;
 mod kai;
@@ -21,65 +20,66 @@ mod yunikorn;
 pub(crate) mod tests;
 
 use crate::action::{Event, Kind, ObjectKey, PodGroupApi, Step};
-use crate::build::cluster_facts::{self as facts, Creator};
+use crate::cluster_spec::{self, Creator};
 use crate::config::{BatchScheduler, Config};
 use crate::job::Mode;
 use crate::labels::{self, HEAD_GROUP};
+use crate::validate::job::has_selector;
 use crate::{cluster, job};
 use k8s_openapi::api::core::v1::{Pod, PodSchedulingGroup, PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use manta_api::{RayCluster, RayClusterSpec, RayJob};
 
-/// The group that a submitter Pod is in.
+/// The task group of a submitter Pod.
 const SUBMITTER_GROUP: &str = "submittergroup";
 
-/// What must be done before a cluster's Pods, or a RayJob's cluster, may be made.
+/// The steps that come before the Pods of a cluster, or the cluster of a RayJob, are created.
 #[derive(Debug, Default, PartialEq)]
-pub struct Gang {
-    /// Writes, each after the one before.
+pub struct GangPlan {
+    /// The writes, each after the one before.
     pub steps: Vec<Step>,
-    /// Why nothing may be made yet, even if all writes succeed.
+    /// The reason why nothing can be created yet, even if all writes succeed.
     pub blocked: Option<Blocked>,
 }
 
-/// Why a gang cannot be placed yet.
+/// The reason why a gang cannot be scheduled yet.
 #[derive(Debug, PartialEq)]
 pub struct Blocked {
     pub error: String,
-    /// What to tell the user, where waiting does not help.
+    /// The event for the user, if waiting does not help.
     pub event: Option<Event>,
 }
 
-impl Gang {
-    /// Does one thing.
-    fn doing(step: Step) -> Self {
+impl GangPlan {
+    /// Returns a plan with a single step.
+    fn from_step(step: Step) -> Self {
         Self { steps: vec![step], blocked: None }
     }
 
-    /// Waits for something that ends by itself.
+    /// Blocks the plan until a condition changes by itself.
     fn waiting(mut self, error: String) -> Self {
         self.blocked = Some(Blocked { error, event: None });
         self
     }
 
-    /// Waits for the user.
+    /// Returns a plan that is blocked until the user acts.
     fn refused(error: String, event: Event) -> Self {
         Self { steps: Vec::new(), blocked: Some(Blocked { error, event: Some(event) }) }
     }
 }
 
-/// The object that something is made for.
+/// The object that a gang belongs to.
 #[derive(Clone, Copy)]
-enum Parent<'a> {
+enum GangOwner<'a> {
     Cluster(&'a RayCluster),
     Job(&'a RayJob),
 }
 
-impl<'a> Parent<'a> {
+impl<'a> GangOwner<'a> {
     fn metadata(self) -> &'a ObjectMeta {
         match self {
-            Parent::Cluster(cluster) => &cluster.metadata,
-            Parent::Job(job) => &job.metadata,
+            GangOwner::Cluster(cluster) => &cluster.metadata,
+            GangOwner::Job(job) => &job.metadata,
         }
     }
 
@@ -93,8 +93,8 @@ impl<'a> Parent<'a> {
 
     fn kind(self) -> &'static str {
         match self {
-            Parent::Cluster(_) => RayCluster::KIND,
-            Parent::Job(_) => RayJob::KIND,
+            GangOwner::Cluster(_) => RayCluster::KIND,
+            GangOwner::Job(_) => RayJob::KIND,
         }
     }
 
@@ -102,7 +102,7 @@ impl<'a> Parent<'a> {
         self.metadata().labels.as_ref()?.get(key).map(String::as_str)
     }
 
-    /// A label that says something.
+    /// Returns a label that is not empty.
     fn filled_label(self, key: &str) -> Option<&'a str> {
         self.label(key).filter(|value| !value.is_empty())
     }
@@ -111,40 +111,35 @@ impl<'a> Parent<'a> {
         self.metadata().annotations.as_ref()?.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// The spec of the cluster that the Pods are for; none where a RayJob runs on somebody else's.
+    /// Returns the spec of the gang's cluster; none if a RayJob runs on a selected cluster.
     fn cluster_spec(self) -> Option<&'a RayClusterSpec> {
         match self {
-            Parent::Cluster(cluster) => Some(&cluster.spec),
-            Parent::Job(job) if has_selector(job) => None,
-            Parent::Job(job) => job.spec.ray_cluster_spec.as_ref(),
+            GangOwner::Cluster(cluster) => Some(&cluster.spec),
+            GangOwner::Job(job) if has_selector(&job.spec) => None,
+            GangOwner::Job(job) => job.spec.ray_cluster_spec.as_ref(),
         }
     }
 }
 
-/// Whether a RayJob runs on a cluster that is not its own.
-fn has_selector(job: &RayJob) -> bool {
-    job.spec.cluster_selector.as_ref().is_some_and(|selector| !selector.is_empty())
-}
-
-/// What an object carries for its scheduler.
+/// The labels, annotations and fields that a scheduler reads.
 #[derive(Debug, Default, PartialEq)]
-struct Marks {
+struct SchedulerFields {
     labels: Vec<(&'static str, String)>,
     annotations: Vec<(&'static str, String)>,
     scheduler_name: Option<&'static str>,
-    /// `spec.schedulingGroup` of a Pod.
+    /// The `spec.schedulingGroup` of a Pod.
     pod_group: Option<String>,
 }
 
-impl Marks {
-    /// Copies a label of the parent under another name, if it says something.
-    fn copy_label(&mut self, parent: Parent<'_>, from: &str, to: &'static str) {
-        if let Some(value) = parent.filled_label(from) {
+impl SchedulerFields {
+    /// Copies a label of the owner under another name unless it is empty.
+    fn copy_label(&mut self, owner: GangOwner<'_>, from: &str, to: &'static str) {
+        if let Some(value) = owner.filled_label(from) {
             self.labels.push((to, value.to_owned()));
         }
     }
 
-    fn put_on(&self, metadata: &mut ObjectMeta) {
+    fn apply_to(&self, metadata: &mut ObjectMeta) {
         for (key, value) in &self.labels {
             metadata.labels.get_or_insert_default().insert((*key).to_owned(), value.clone());
         }
@@ -153,8 +148,8 @@ impl Marks {
         }
     }
 
-    fn put_on_pod(self, metadata: &mut ObjectMeta, spec: &mut PodSpec) {
-        self.put_on(metadata);
+    fn apply_to_pod(self, metadata: &mut ObjectMeta, spec: &mut PodSpec) {
+        self.apply_to(metadata);
         if let Some(name) = self.scheduler_name {
             spec.scheduler_name = Some(name.to_owned());
         }
@@ -164,95 +159,95 @@ impl Marks {
     }
 }
 
-fn marks(scheduler: BatchScheduler, parent: Parent<'_>, group: &str) -> Marks {
+fn fields(scheduler: BatchScheduler, owner: GangOwner<'_>, group: &str) -> SchedulerFields {
     match scheduler {
-        BatchScheduler::Volcano => volcano::marks(parent, group),
-        BatchScheduler::Yunikorn => yunikorn::marks(parent, group),
-        BatchScheduler::Kai => kai::marks(parent),
-        BatchScheduler::SchedulerPlugins => scheduler_plugins::marks(parent),
-        BatchScheduler::KubernetesWorkloads => workload_aware::marks(parent),
+        BatchScheduler::Volcano => volcano::fields(owner, group),
+        BatchScheduler::Yunikorn => yunikorn::fields(owner, group),
+        BatchScheduler::Kai => kai::fields(owner),
+        BatchScheduler::SchedulerPlugins => scheduler_plugins::fields(owner),
+        BatchScheduler::KubernetesWorkloads => workload_aware::fields(owner),
     }
 }
 
-/// Hands the head Pod to the scheduler.
+/// Adds the scheduler's fields to the head Pod.
 pub fn mark_head(cluster: &RayCluster, config: &Config, pod: &mut Pod) {
     mark_worker(cluster, HEAD_GROUP, config, pod);
 }
 
-/// Hands a Pod of a worker group to the scheduler.
+/// Adds the scheduler's fields to a Pod of a worker group.
 pub fn mark_worker(cluster: &RayCluster, group: &str, config: &Config, pod: &mut Pod) {
     if let Some(scheduler) = config.batch_scheduler {
         let spec = pod.spec.get_or_insert_with(PodSpec::default);
-        marks(scheduler, Parent::Cluster(cluster), group).put_on_pod(&mut pod.metadata, spec);
+        fields(scheduler, GangOwner::Cluster(cluster), group).apply_to_pod(&mut pod.metadata, spec);
     }
 }
 
-/// Hands the Pods of a submitter Job to the scheduler.
+/// Adds the scheduler's fields to the Pods of a submitter Job.
 pub fn mark_submitter(job: &RayJob, config: &Config, template: &mut PodTemplateSpec) {
     if let Some(scheduler) = config.batch_scheduler {
         let metadata = template.metadata.get_or_insert_with(ObjectMeta::default);
         let spec = template.spec.get_or_insert_with(PodSpec::default);
-        marks(scheduler, Parent::Job(job), SUBMITTER_GROUP).put_on_pod(metadata, spec);
+        fields(scheduler, GangOwner::Job(job), SUBMITTER_GROUP).apply_to_pod(metadata, spec);
     }
 }
 
-/// Marks a cluster whose gang also holds the submitter: Pods take over what it carries.
+/// Adds the scheduler's fields to a cluster whose gang includes the submitter; its Pods copy them.
 pub fn mark_cluster(job: &RayJob, config: &Config, metadata: &mut ObjectMeta) {
     if let Some(scheduler) = config.batch_scheduler {
-        marks(scheduler, Parent::Job(job), "").put_on(metadata);
+        fields(scheduler, GangOwner::Job(job), "").apply_to(metadata);
     }
 }
 
-/// The objects that must stand for a cluster's gang before its Pods are made.
-pub fn gather_cluster(seen: &cluster::Observed, config: &Config) -> Gang {
+/// Plans the objects of a cluster's gang, which must exist before its Pods are created.
+pub fn plan_cluster_gang(seen: &cluster::Observed, config: &Config) -> GangPlan {
     match config.batch_scheduler {
-        Some(BatchScheduler::Volcano) => volcano::gather_cluster(seen),
-        Some(BatchScheduler::SchedulerPlugins) => scheduler_plugins::gather_cluster(seen),
-        Some(BatchScheduler::KubernetesWorkloads) => workload_aware::gather_cluster(seen),
-        Some(BatchScheduler::Yunikorn | BatchScheduler::Kai) | None => Gang::default(),
+        Some(BatchScheduler::Volcano) => volcano::plan_cluster_gang(seen),
+        Some(BatchScheduler::SchedulerPlugins) => scheduler_plugins::plan_cluster_gang(seen),
+        Some(BatchScheduler::KubernetesWorkloads) => workload_aware::plan_cluster_gang(seen),
+        Some(BatchScheduler::Yunikorn | BatchScheduler::Kai) | None => GangPlan::default(),
     }
 }
 
-/// The objects that must stand for a RayJob's gang before its cluster is made.
+/// Plans the objects of a RayJob's gang, which must exist before its cluster is created.
 ///
-/// Only Volcano counts a RayJob's submitter in. With the others the gang is the cluster's, and the
-/// submitter is placed by itself; KubeRay refuses such jobs, and they never start.
-pub fn gather_job(seen: &job::Observed, mode: Mode, config: &Config) -> Gang {
+/// Only Volcano includes a RayJob's submitter. With the others the gang is the cluster's, and the submitter is
+/// scheduled separately; KubeRay refuses such jobs, so they never start.
+pub fn plan_job_gang(seen: &job::Observed, mode: Mode, config: &Config) -> GangPlan {
     match config.batch_scheduler {
-        Some(BatchScheduler::Volcano) => volcano::gather_job(seen, mode),
-        _ => Gang::default(),
+        Some(BatchScheduler::Volcano) => volcano::plan_job_gang(seen, mode),
+        _ => GangPlan::default(),
     }
 }
 
-/// What to do about a RayJob's gang when its cluster shrinks or is gone.
-pub fn release_job(seen: &job::Observed, config: &Config) -> Option<Step> {
+/// Plans the reduction of a RayJob's gang when its cluster has shrunk or been deleted.
+pub fn shrink_job_gang(seen: &job::Observed, config: &Config) -> Option<Step> {
     match config.batch_scheduler {
-        Some(BatchScheduler::Volcano) => volcano::release_job(seen),
+        Some(BatchScheduler::Volcano) => volcano::shrink_job_gang(seen),
         _ => None,
     }
 }
 
-/// The kinds of objects that stand for the gang of a cluster, so that they must be watched.
+/// Returns the kinds of objects that represent the gang of a cluster and must be watched.
 pub fn cluster_kinds(cluster: &RayCluster, config: &Config) -> &'static [Kind] {
     const VOLCANO: &[Kind] = &[Kind::PodGroup(PodGroupApi::Volcano)];
     const SCHEDULER_PLUGINS: &[Kind] = &[Kind::PodGroup(PodGroupApi::SchedulerPlugins)];
     const WORKLOAD_AWARE: &[Kind] = &[Kind::Workload, Kind::PodGroup(PodGroupApi::KubernetesWorkloads)];
     match config.batch_scheduler {
-        Some(BatchScheduler::Volcano) if facts::creator(cluster) != Creator::RayJob => VOLCANO,
-        Some(BatchScheduler::SchedulerPlugins) if is_gang(Parent::Cluster(cluster)) => SCHEDULER_PLUGINS,
-        // Also for clusters that ask for no gang: they may have asked before.
+        Some(BatchScheduler::Volcano) if cluster_spec::creator(cluster) != Creator::RayJob => VOLCANO,
+        Some(BatchScheduler::SchedulerPlugins) if is_gang(GangOwner::Cluster(cluster)) => SCHEDULER_PLUGINS,
+        // Also for clusters without a gang: they may have requested one before.
         Some(BatchScheduler::KubernetesWorkloads) => WORKLOAD_AWARE,
         _ => &[],
     }
 }
 
-/// The kind and name of the object that stands for the gang of a RayJob.
+/// Returns kind and name of the object that represents the gang of a RayJob.
 pub fn job_pod_group(job: &str, config: &Config) -> Option<(Kind, String)> {
     (config.batch_scheduler == Some(BatchScheduler::Volcano))
         .then(|| (Kind::PodGroup(PodGroupApi::Volcano), volcano::pod_group_name(job)))
 }
 
-/// Whose plans read the object of this kind and name, whoever made it.
+/// Returns the objects whose plans read the object of this kind and name, whoever created it.
 pub fn readers(kind: Kind, namespace: &str, name: &str) -> Vec<ObjectKey> {
     match kind {
         Kind::PodGroup(PodGroupApi::Volcano) => match volcano::owner_name(name) {
@@ -270,7 +265,7 @@ pub fn readers(kind: Kind, namespace: &str, name: &str) -> Vec<ObjectKey> {
     }
 }
 
-/// Whether the user asks for a gang: the label is there, whatever it says.
-fn is_gang(parent: Parent<'_>) -> bool {
-    parent.label(labels::GANG_SCHEDULING).is_some()
+/// Returns whether the user requests a gang by the label, whatever its value.
+fn is_gang(owner: GangOwner<'_>) -> bool {
+    owner.label(labels::GANG_SCHEDULING).is_some()
 }

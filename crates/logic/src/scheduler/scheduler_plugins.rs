@@ -1,13 +1,13 @@
-//! Coscheduling of scheduler-plugins: a PodGroup of the cluster's name, for clusters that ask for a gang.
+//! Coscheduling of scheduler-plugins: a PodGroup with the cluster's name, for clusters that request a gang.
 //!
-//! The PodGroup is made once. It is changed only when the cluster has become smaller than the group: coscheduling
-//! places no Pod of a group that has fewer Pods than it asks for, so not even a lost worker would come back.
+//! The PodGroup is created once. It is changed only when the cluster has become smaller than the group, because
+//! coscheduling schedules no Pod of a group that has fewer Pods than its minimum, so a lost worker could not be replaced.
 //!
-//! The Pods of a RayJob's cluster are a gang like any other. Its submitter is placed by itself; KubeRay refuses every
-//! RayJob.
+//! The Pods of a RayJob's cluster are a gang like any other, and its submitter is scheduled separately. KubeRay refuses
+//! every RayJob.
 
 use super::demand::Demand;
-use super::{Gang, Marks, Parent, is_gang};
+use super::{GangOwner, GangPlan, SchedulerFields, is_gang};
 use crate::action::{Accept, Action, Body, Event, Kind, PodGroupApi, Step, merge_difference};
 use crate::cluster::Observed;
 use crate::view::WholeView;
@@ -18,24 +18,24 @@ const KIND: Kind = Kind::PodGroup(PodGroupApi::SchedulerPlugins);
 const SCHEDULER: &str = "scheduler-plugins-scheduler";
 const POD_GROUP: &str = "scheduling.x-k8s.io/pod-group";
 
-pub(super) fn marks(parent: Parent<'_>) -> Marks {
-    let mut marks = Marks { scheduler_name: Some(SCHEDULER), ..Marks::default() };
-    if let Parent::Cluster(_) = parent
-        && is_gang(parent)
+pub(super) fn fields(owner: GangOwner<'_>) -> SchedulerFields {
+    let mut fields = SchedulerFields { scheduler_name: Some(SCHEDULER), ..SchedulerFields::default() };
+    if let GangOwner::Cluster(_) = owner
+        && is_gang(owner)
     {
-        marks.labels.push((POD_GROUP, parent.name().to_owned()));
+        fields.labels.push((POD_GROUP, owner.name().to_owned()));
     }
-    marks
+    fields
 }
 
-pub(super) fn gather_cluster(seen: &Observed) -> Gang {
-    if !is_gang(Parent::Cluster(&seen.cluster)) || seen.in_flight.is_creating(KIND, seen.name()) {
-        return Gang::default();
+pub(super) fn plan_cluster_gang(seen: &Observed) -> GangPlan {
+    if !is_gang(GangOwner::Cluster(&seen.cluster)) || seen.in_flight.is_creating(KIND, seen.name()) {
+        return GangPlan::default();
     }
     let demand = Demand::desired(&seen.cluster.spec);
     match seen.related(KIND, seen.name()) {
-        Some(known) => shrink(seen, known, &demand).map(Gang::doing).unwrap_or_default(),
-        None => Gang::doing(create(seen, &demand)),
+        Some(known) => shrink(seen, known, &demand).map(GangPlan::from_step).unwrap_or_default(),
+        None => GangPlan::from_step(create(seen, &demand)),
     }
 }
 
@@ -57,12 +57,12 @@ fn create(seen: &Observed, demand: &Demand) -> Step {
     });
     let action = Action::Create { key: seen.key(KIND, seen.name()), body: Body::of(&body) };
     let failed = format!("Failed to create PodGroup {}: ", seen.path(seen.name()));
-    Step::new(action, "the Pods are placed as one")
+    Step::new(action, "the Pods are scheduled as a gang")
         .failed(Event::warning("FailedToCreatePodGroup", "Create", failed))
         .accept(Accept::AlreadyExists)
 }
 
-/// Asks for no more Pods than there will be; a PodGroup of somebody else is left alone.
+/// Reduces the PodGroup to the Pods of the cluster unless another object owns it.
 fn shrink(seen: &Observed, known: &WholeView, demand: &Demand) -> Option<Step> {
     let is_ours = known.metadata.owner_references.iter().any(|owner| owner.uid == seen.uid());
     let spec = &known.object["spec"];

@@ -1,4 +1,4 @@
-//! What every scheduler makes and marks, as goldens, and the sums behind it.
+//! Golden files of the objects and fields of every scheduler, and tables of the sums behind them.
 
 use super::demand::{Demand, Resources};
 use super::*;
@@ -20,7 +20,7 @@ const ALL: [(BatchScheduler, &str); 5] = [
     (BatchScheduler::KubernetesWorkloads, "workload_aware"),
 ];
 
-/// Any scheduler, or none.
+/// Returns a strategy for any scheduler or none.
 pub(crate) fn any_scheduler() -> impl Strategy<Value = Option<BatchScheduler>> {
     let all = ALL.map(|(scheduler, _)| Some(scheduler));
     proptest::sample::select(all.into_iter().chain([None]).collect::<Vec<_>>())
@@ -30,7 +30,7 @@ fn with(scheduler: BatchScheduler) -> Config {
     Config { batch_scheduler: Some(scheduler), ..Config::default() }
 }
 
-/// Everything that any scheduler reads from its parent.
+/// Returns metadata with everything that a scheduler reads from its owner.
 fn metadata(name: &str) -> Value {
     json!({
         "name": name,
@@ -87,8 +87,8 @@ fn seen(cluster: RayCluster) -> cluster::Observed {
     }
 }
 
-/// The parts of an object that a scheduler changes.
-fn carried(metadata: &ObjectMeta, spec: Option<&PodSpec>) -> Value {
+/// Returns the parts of an object that a scheduler changes.
+fn scheduler_parts(metadata: &ObjectMeta, spec: Option<&PodSpec>) -> Value {
     let is_ours = |key: &&String| !key.starts_with("ray.io/") && !key.starts_with("app.kubernetes.io/");
     let ours = |map: &Option<BTreeMap<String, String>>| -> Value {
         let kept = map.iter().flatten().filter(|(key, _)| is_ours(key) || key.as_str() == labels::PRIORITY_CLASS_NAME);
@@ -103,7 +103,7 @@ fn carried(metadata: &ObjectMeta, spec: Option<&PodSpec>) -> Value {
 }
 
 #[test]
-fn what_every_scheduler_marks_and_makes() {
+fn objects_and_fields_of_every_scheduler() {
     for (scheduler, name) in ALL {
         let config = with(scheduler);
         let cluster = cluster(json!({}));
@@ -120,7 +120,7 @@ fn what_every_scheduler_marks_and_makes() {
         let template = submitter.job().unwrap().spec.unwrap().template;
         let mut of_job = ObjectMeta::default();
         mark_cluster(&job, &config, &mut of_job);
-        let gang = gather_cluster(&seen(cluster), &config);
+        let gang = plan_cluster_gang(&seen(cluster), &config);
         let made: Vec<Value> = gang
             .steps
             .iter()
@@ -132,10 +132,10 @@ fn what_every_scheduler_marks_and_makes() {
         insta::assert_yaml_snapshot!(
             name,
             json!({
-                "head": carried(&head.metadata, head.spec.as_ref()),
-                "worker": carried(&worker.metadata, worker.spec.as_ref()),
-                "submitter": carried(template.metadata.as_ref().unwrap(), template.spec.as_ref()),
-                "cluster of a RayJob": carried(&of_job, None),
+                "head": scheduler_parts(&head.metadata, head.spec.as_ref()),
+                "worker": scheduler_parts(&worker.metadata, worker.spec.as_ref()),
+                "submitter": scheduler_parts(template.metadata.as_ref().unwrap(), template.spec.as_ref()),
+                "cluster of a RayJob": scheduler_parts(&of_job, None),
                 "objects": made,
             })
         );
@@ -143,31 +143,31 @@ fn what_every_scheduler_marks_and_makes() {
 }
 
 #[test]
-fn without_a_scheduler_nothing_is_marked_or_made() {
+fn without_a_scheduler_nothing_is_added_or_created() {
     let config = Config::default();
     let cluster = cluster(json!({}));
     let pod = head(&cluster, &config);
     assert_eq!(pod.spec.as_ref().unwrap().scheduler_name, None);
-    assert_eq!(carried(&pod.metadata, None)["labels"], json!({}));
-    assert_eq!(gather_cluster(&seen(cluster), &config), Gang::default());
+    assert_eq!(scheduler_parts(&pod.metadata, None)["labels"], json!({}));
+    assert_eq!(plan_cluster_gang(&seen(cluster), &config), GangPlan::default());
     let seen = job::Observed { job: job(), ..job::Observed::default() };
-    assert_eq!(gather_job(&seen, Mode::K8sJob, &config), Gang::default());
-    assert_eq!(release_job(&seen, &config), None);
+    assert_eq!(plan_job_gang(&seen, Mode::K8sJob, &config), GangPlan::default());
+    assert_eq!(shrink_job_gang(&seen, &config), None);
 }
 
 #[test]
 fn demand_follows_the_spec() {
-    let check = |given: Value, desired: (i32, Value), least: (i32, Value)| {
+    let check = |given: Value, desired: (i32, Value), minimum: (i32, Value)| {
         let spec = cluster(given.clone()).spec;
-        let told = |demand: Demand| (demand.members, demand.resources.to_json());
-        assert_eq!(told(Demand::desired(&spec)), desired, "desired of {given}");
-        assert_eq!(told(Demand::least(&spec)), least, "least of {given}");
+        let parts = |demand: Demand| (demand.members, demand.resources.to_json());
+        assert_eq!(parts(Demand::desired(&spec)), desired, "desired of {given}");
+        assert_eq!(parts(Demand::minimum(&spec)), minimum, "minimum of {given}");
     };
     let all = |cpu: &str, memory: &str| json!({"cpu": cpu, "memory": memory});
     check(json!({}), (4, all("3500m", "4Gi")), (4, all("3500m", "4Gi")));
     let autoscaled = json!({"enableInTreeAutoscaling": true});
     check(json!({"spec": autoscaled}), (4, all("3500m", "4Gi")), (2, all("2500m", "2Gi")));
-    // The count is within the bounds, the resources are not.
+    // The count respects the bounds, the resources do not.
     let above = json!({"replicas": 9, "minReplicas": 1, "maxReplicas": 5});
     check(json!({"worker": above}), (6, all("6500m", "10Gi")), (6, all("6500m", "10Gi")));
     let hosts = json!({"replicas": 2, "minReplicas": 1, "maxReplicas": 5, "numOfHosts": 4});
@@ -181,7 +181,7 @@ fn demand_follows_the_spec() {
 }
 
 #[test]
-fn a_pods_resources_are_requests_else_limits_of_all_containers() {
+fn the_resources_of_a_pod_are_requests_or_else_limits_of_all_containers() {
     let pod: PodSpec = serde_json::from_value(json!({
         "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "7"}}}],
         "containers": [
@@ -197,7 +197,7 @@ fn a_pods_resources_are_requests_else_limits_of_all_containers() {
 }
 
 #[test]
-fn a_group_is_met_by_amounts_however_they_are_written() {
+fn a_pod_group_is_compared_by_amount() {
     let demand = Demand::desired(&cluster(json!({})).spec);
     let check = |spec: Value, expect: bool| assert_eq!(demand.is_met_by(&spec), expect, "{spec}");
     check(json!({"minMember": 4, "minResources": {"cpu": "3500m", "memory": "4Gi"}}), true);
@@ -210,7 +210,7 @@ fn a_group_is_met_by_amounts_however_they_are_written() {
 }
 
 #[test]
-fn yunikorn_passes_on_what_the_user_wrote() {
+fn yunikorn_task_groups_follow_the_spec_and_the_annotation() {
     let groups = |cluster: &RayCluster| -> Option<String> {
         let pod = worker(cluster, &with(BatchScheduler::Yunikorn));
         pod.metadata.annotations.unwrap_or_default().get("yunikorn.apache.org/task-groups").cloned()
@@ -237,7 +237,7 @@ fn yunikorn_passes_on_what_the_user_wrote() {
 }
 
 #[test]
-fn a_submitter_on_somebody_elses_cluster_is_in_no_gang() {
+fn a_submitter_on_a_selected_cluster_belongs_to_no_gang() {
     let mut job = job();
     job.spec.cluster_selector = Some([(labels::CLUSTER.to_owned(), "shared".to_owned())].into());
     for (scheduler, name) in ALL {
@@ -251,7 +251,7 @@ fn a_submitter_on_somebody_elses_cluster_is_in_no_gang() {
 }
 
 #[test]
-fn objects_are_found_by_their_names() {
+fn readers_are_found_by_object_name() {
     let check = |kind: Kind, name: &str, expect: &[(Kind, &str)]| {
         let expect: Vec<ObjectKey> = expect.iter().map(|(kind, name)| ObjectKey::new(*kind, "ns", name)).collect();
         assert_eq!(readers(kind, "ns", name), expect, "{kind:?} {name}");
@@ -270,7 +270,7 @@ fn objects_are_found_by_their_names() {
 }
 
 #[test]
-fn only_what_is_needed_is_watched() {
+fn only_the_kinds_of_the_scheduler_are_watched() {
     let kinds = |scheduler: BatchScheduler, labels: &[(&str, &str)]| {
         let mut cluster = cluster(json!({}));
         cluster.metadata.labels = Some(labels.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect());

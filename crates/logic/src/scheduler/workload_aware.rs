@@ -1,17 +1,17 @@
-//! Kubernetes' own workload-aware scheduling: a Workload that describes the gang, and a PodGroup that is it.
+//! The workload-aware scheduling of Kubernetes: a Workload that describes the gang, and a PodGroup that represents it.
 //!
 //! ```text
 //!   RayCluster <name> ──owns──▶ Workload <name> ◀──template── PodGroup <name>-cluster ◀── all its Pods
 //! ```
-//! Both are immutable: a gang of another size is made anew, the PodGroup first out and last in. A cluster that does
-//! not ask for a gang, or that the autoscaler sizes, has neither.
+//! Both are immutable, so they are replaced when the size of the gang changes: the PodGroup is deleted first and created
+//! last. A cluster without gang scheduling or with an autoscaler has neither.
 
 use super::demand::Demand;
-use super::{Gang, Marks, Parent};
+use super::{GangOwner, GangPlan, SchedulerFields};
 use crate::action::{Accept, Action, Body, Event, Kind, PodGroupApi, Step};
-use crate::build::cluster_facts as facts;
 use crate::build::owner::cluster_reference;
 use crate::cluster::Observed;
+use crate::cluster_spec;
 use crate::labels;
 use crate::view::WholeView;
 use manta_api::{RayCluster, RayClusterSpec};
@@ -21,10 +21,10 @@ const POD_GROUP: Kind = Kind::PodGroup(PodGroupApi::KubernetesWorkloads);
 const SCHEDULER: &str = "default-scheduler";
 /// The name of the only template in a Workload.
 const TEMPLATE: &str = "cluster";
-/// Holds a PodGroup for as long as it has Pods; ours have Pods when they are replaced.
+/// The finalizer that protects a PodGroup while it has Pods, which it also has when it is replaced.
 const PROTECTION: &str = "scheduling.k8s.io/podgroup-protection";
 
-/// The cluster that a PodGroup of this name is for.
+/// Returns the name of the cluster that a PodGroup of this name belongs to.
 pub(super) fn cluster_name(pod_group: &str) -> Option<&str> {
     pod_group.strip_suffix("-cluster")
 }
@@ -33,51 +33,51 @@ fn pod_group_name(cluster: &str) -> String {
     format!("{cluster}-cluster")
 }
 
-pub(super) fn marks(parent: Parent<'_>) -> Marks {
-    match parent {
-        Parent::Cluster(cluster) if asks_for_gang(cluster) => Marks {
+pub(super) fn fields(owner: GangOwner<'_>) -> SchedulerFields {
+    match owner {
+        GangOwner::Cluster(cluster) if has_gang(cluster) => SchedulerFields {
             scheduler_name: Some(SCHEDULER),
-            pod_group: Some(pod_group_name(parent.name())),
-            ..Marks::default()
+            pod_group: Some(pod_group_name(owner.name())),
+            ..SchedulerFields::default()
         },
-        _ => Marks::default(),
+        _ => SchedulerFields::default(),
     }
 }
 
-/// Whether a cluster wants a gang and can have one: the autoscaler is not supported.
-fn asks_for_gang(cluster: &RayCluster) -> bool {
-    facts::is_true(facts::label(cluster, labels::GANG_SCHEDULING)) && !facts::is_autoscaling(&cluster.spec)
+/// Returns whether a cluster requests a gang and has no autoscaler, which is not supported.
+fn has_gang(cluster: &RayCluster) -> bool {
+    cluster_spec::is_true(cluster_spec::label(cluster, labels::GANG_SCHEDULING))
+        && !cluster_spec::is_autoscaling(&cluster.spec)
 }
 
-pub(super) fn gather_cluster(seen: &Observed) -> Gang {
-    let scene = Scene {
+pub(super) fn plan_cluster_gang(seen: &Observed) -> GangPlan {
+    let objects = GangObjects {
         seen,
-        name: pod_group_name(seen.name()),
+        pod_group_name: pod_group_name(seen.name()),
         workload: seen.related(Kind::Workload, seen.name()).map(|known| &**known),
         pod_group: seen.related(POD_GROUP, &pod_group_name(seen.name())).map(|known| &**known),
     };
-    if asks_for_gang(&seen.cluster) { scene.sync(gang_size(&seen.cluster.spec)) } else { scene.remove() }
+    if has_gang(&seen.cluster) { objects.sync(gang_size(&seen.cluster.spec)) } else { objects.remove() }
 }
 
 fn gang_size(spec: &RayClusterSpec) -> i64 {
     Demand::desired(spec).members.into()
 }
 
-/// A cluster with the two objects that stand for its gang, as far as they are there.
-struct Scene<'a> {
+/// A cluster with the existing objects of its gang.
+struct GangObjects<'a> {
     seen: &'a Observed,
-    /// The PodGroup's name.
-    name: String,
+    pod_group_name: String,
     workload: Option<&'a WholeView>,
     pod_group: Option<&'a WholeView>,
 }
 
-impl Scene<'_> {
-    fn sync(&self, size: i64) -> Gang {
-        let mut gang = Gang::default();
+impl GangObjects<'_> {
+    fn sync(&self, size: i64) -> GangPlan {
+        let mut gang = GangPlan::default();
         match self.workload {
             Some(workload) if !self.owns(workload) => return self.collision(Kind::Workload, self.seen.name()),
-            Some(workload) if self.is_going(workload) => {
+            Some(workload) if self.is_terminating(workload) => {
                 return gang.waiting(format!("Workload {} is being deleted, will retry", self.workload_path()));
             }
             Some(workload) if !describes(workload, size) => return self.replace_workload(workload),
@@ -86,8 +86,8 @@ impl Scene<'_> {
             None => gang.steps.push(self.create(Kind::Workload, self.seen.name(), self.workload_spec(size))),
         }
         match self.pod_group {
-            Some(group) if !self.owns(group) => self.collision(POD_GROUP, &self.name),
-            Some(group) if self.is_going(group) => {
+            Some(group) if !self.owns(group) => self.collision(POD_GROUP, &self.pod_group_name),
+            Some(group) if self.is_terminating(group) => {
                 gang.steps.extend(self.unprotect(group));
                 gang.waiting(format!("PodGroup {} is being deleted, will retry", self.group_path()))
             }
@@ -96,43 +96,45 @@ impl Scene<'_> {
                 self.delete_group(group).waiting(why)
             }
             Some(_) => gang,
-            None if self.seen.in_flight.is_creating(POD_GROUP, &self.name) => gang,
+            None if self.seen.in_flight.is_creating(POD_GROUP, &self.pod_group_name) => gang,
             None => {
-                gang.steps.push(self.create(POD_GROUP, &self.name, self.group_spec(size)));
+                gang.steps.push(self.create(POD_GROUP, &self.pod_group_name, self.group_spec(size)));
                 gang
             }
         }
     }
 
-    /// The PodGroup refers to the Workload, so it goes first.
-    fn replace_workload(&self, workload: &WholeView) -> Gang {
+    /// Deletes the PodGroup, which refers to the Workload, and then the Workload.
+    fn replace_workload(&self, workload: &WholeView) -> GangPlan {
         let path = self.workload_path();
         match self.pod_group.filter(|group| self.owns(group)) {
-            Some(group) if self.is_going(group) => {
+            Some(group) if self.is_terminating(group) => {
                 let steps = self.unprotect(group).into_iter().collect();
                 let why = format!("PodGroup {} is being deleted, will retry", self.group_path());
-                Gang { steps, blocked: None }.waiting(why)
+                GangPlan { steps, blocked: None }.waiting(why)
             }
             Some(group) => self.delete_group(group).waiting(format!(
                 "deleted PodGroup {} before replacing stale Workload, will retry after deletion completes",
                 self.group_path()
             )),
-            None => Gang::doing(self.delete(Kind::Workload, workload))
+            None => GangPlan::from_step(self.delete(Kind::Workload, workload))
                 .waiting(format!("deleted stale Workload {path}, will retry after deletion completes")),
         }
     }
 
-    /// Removes what an earlier wish for a gang has left.
-    fn remove(&self) -> Gang {
+    /// Deletes the objects of a gang that is no longer requested.
+    fn remove(&self) -> GangPlan {
         let waiting = || format!("waiting for PodGroup {} to finish deleting", self.group_path());
         match (self.pod_group.filter(|group| self.owns(group)), self.workload.filter(|workload| self.owns(workload))) {
-            (Some(group), _) if self.is_going(group) => {
+            (Some(group), _) if self.is_terminating(group) => {
                 let steps = self.unprotect(group).into_iter().collect();
-                Gang { steps, blocked: None }.waiting(waiting())
+                GangPlan { steps, blocked: None }.waiting(waiting())
             }
             (Some(group), _) => self.delete_group(group).waiting(waiting()),
-            (None, Some(workload)) if !self.is_going(workload) => Gang::doing(self.delete(Kind::Workload, workload)),
-            (None, _) => Gang::default(),
+            (None, Some(workload)) if !self.is_terminating(workload) => {
+                GangPlan::from_step(self.delete(Kind::Workload, workload))
+            }
+            (None, _) => GangPlan::default(),
         }
     }
 
@@ -140,11 +142,11 @@ impl Scene<'_> {
         object.metadata.is_controlled_by(self.seen.uid())
     }
 
-    fn is_going(&self, object: &WholeView) -> bool {
+    fn is_terminating(&self, object: &WholeView) -> bool {
         object.metadata.deletion_timestamp.is_some() || self.seen.in_flight.deleting.contains(&object.metadata.uid)
     }
 
-    fn collision(&self, kind: Kind, name: &str) -> Gang {
+    fn collision(&self, kind: Kind, name: &str) -> GangPlan {
         let kind = kind.resource().kind;
         let path = self.seen.path(name);
         let error = format!(
@@ -155,7 +157,7 @@ impl Scene<'_> {
             "Workload" => ("FailedToCreateWorkload", format!("Failed to create Workload {path}: {error}")),
             _ => ("FailedToCreatePodGroup", format!("Failed to create PodGroup {path}: {error}")),
         };
-        Gang::refused(error, Event::warning(reason, "Create", note))
+        GangPlan::refused(error, Event::warning(reason, "Create", note))
     }
 
     fn create(&self, kind: Kind, name: &str, spec: Value) -> Step {
@@ -171,7 +173,7 @@ impl Scene<'_> {
             "spec": spec,
         });
         let action = Action::Create { key: self.seen.key(kind, name), body: Body::of(&body) };
-        Step::new(action, "the Pods are placed as one")
+        Step::new(action, "the Pods are scheduled as a gang")
     }
 
     fn workload_spec(&self, size: i64) -> Value {
@@ -190,32 +192,32 @@ impl Scene<'_> {
         })
     }
 
-    fn delete_group(&self, group: &WholeView) -> Gang {
-        let mut gang = Gang::default();
+    fn delete_group(&self, group: &WholeView) -> GangPlan {
+        let mut gang = GangPlan::default();
         gang.steps.extend(self.unprotect(group));
         gang.steps.push(self.delete(POD_GROUP, group));
         gang
     }
 
-    /// Takes the finalizer off: Pods that live would hold the PodGroup for ever.
+    /// Removes the finalizer, with which live Pods would block the deletion of the PodGroup forever.
     fn unprotect(&self, group: &WholeView) -> Option<Step> {
         let finalizers = group.object["metadata"]["finalizers"].as_array()?;
-        let kept: Vec<&Value> = finalizers.iter().filter(|name| *name != PROTECTION).collect();
-        if kept.len() == finalizers.len() {
+        let others: Vec<&Value> = finalizers.iter().filter(|name| *name != PROTECTION).collect();
+        if others.len() == finalizers.len() {
             return None;
         }
         let patch = json!({"metadata": {
-            "finalizers": kept,
+            "finalizers": others,
             "resourceVersion": group.metadata.resource_version,
         }});
-        let action = Action::Merge { key: self.seen.key(POD_GROUP, &self.name), patch: Box::new(patch) };
-        Some(Step::new(action, "the PodGroup is replaced while its Pods live").accept(Accept::NotFound))
+        let action = Action::Merge { key: self.seen.key(POD_GROUP, &self.pod_group_name), patch: Box::new(patch) };
+        Some(Step::new(action, "the PodGroup is replaced while its Pods run").accept(Accept::NotFound))
     }
 
     fn delete(&self, kind: Kind, object: &WholeView) -> Step {
         let key = self.seen.key(kind, &object.metadata.name);
         let action = Action::Delete { key, uid: object.metadata.uid.clone(), force: false };
-        Step::new(action, "the gang has another size, or is none any more").accept(Accept::NotFound)
+        Step::new(action, "the gang has changed its size or is no longer requested").accept(Accept::NotFound)
     }
 
     fn workload_path(&self) -> String {
@@ -223,11 +225,11 @@ impl Scene<'_> {
     }
 
     fn group_path(&self) -> String {
-        self.seen.path(&self.name)
+        self.seen.path(&self.pod_group_name)
     }
 }
 
-/// Whether a Workload describes a gang of this size, and nothing else.
+/// Returns whether a Workload describes exactly one gang of this size.
 fn describes(workload: &WholeView, size: i64) -> bool {
     match workload.object["spec"]["podGroupTemplates"].as_array().map(Vec::as_slice) {
         Some([template]) => template["name"] == TEMPLATE && size_of(template) == Some(size),

@@ -1,13 +1,12 @@
-//! YuniKorn: everything it needs stands on the Pods.
+//! YuniKorn: it reads everything from labels and annotations of the Pods.
 //!
-//! A gang is told as a list of task groups, with which each Pod names its own. A RayJob whose submitter is a Pod of
-//! its own counts it in; on somebody else's cluster the submitter is no part of a gang.
+//! Each Pod carries the list of the gang's task groups and the name of its own group. The submitter Pod of a RayJob
+//! belongs to the gang, unless the RayJob runs on a selected cluster.
 
 use super::demand::Resources;
-use super::{Marks, Parent, SUBMITTER_GROUP, is_gang};
-use crate::build::cluster_facts as facts;
+use super::{GangOwner, SUBMITTER_GROUP, SchedulerFields, is_gang};
 use crate::build::submitter;
-use crate::cluster::counts::hosts;
+use crate::cluster_spec;
 use crate::go::{Root, to_go_json};
 use crate::labels::HEAD_GROUP;
 use k8s_openapi::api::core::v1::PodSpec;
@@ -20,32 +19,32 @@ const QUEUE: &str = "yunikorn.apache.org/queue";
 const TASK_GROUPS: &str = "yunikorn.apache.org/task-groups";
 const TASK_GROUP_NAME: &str = "yunikorn.apache.org/task-group-name";
 
-pub(super) fn marks(parent: Parent<'_>, group: &str) -> Marks {
-    let mut marks = Marks { scheduler_name: Some(SCHEDULER), ..Marks::default() };
-    marks.copy_label(parent, APP_ID, "applicationId");
-    marks.copy_label(parent, QUEUE, "queue");
-    if is_gang(parent)
-        && let Some(spec) = parent.cluster_spec()
+pub(super) fn fields(owner: GangOwner<'_>, group: &str) -> SchedulerFields {
+    let mut fields = SchedulerFields { scheduler_name: Some(SCHEDULER), ..SchedulerFields::default() };
+    fields.copy_label(owner, APP_ID, "applicationId");
+    fields.copy_label(owner, QUEUE, "queue");
+    if is_gang(owner)
+        && let Some(spec) = owner.cluster_spec()
     {
-        let groups = parent.filled_annotation(TASK_GROUPS).map(str::to_owned);
-        marks.annotations.push((TASK_GROUPS, groups.unwrap_or_else(|| task_groups(parent, spec))));
+        let groups = owner.filled_annotation(TASK_GROUPS).map(str::to_owned);
+        fields.annotations.push((TASK_GROUPS, groups.unwrap_or_else(|| task_groups(owner, spec))));
         if !group.is_empty() {
-            marks.annotations.push((TASK_GROUP_NAME, group.to_owned()));
+            fields.annotations.push((TASK_GROUP_NAME, group.to_owned()));
         }
     }
-    marks
+    fields
 }
 
-/// The groups that must be placed at once, as YuniKorn reads them.
-fn task_groups(parent: Parent<'_>, spec: &RayClusterSpec) -> String {
+/// Returns the task groups of the gang in the format of YuniKorn.
+fn task_groups(owner: GangOwner<'_>, spec: &RayClusterSpec) -> String {
     let head = spec.head_group_spec.template.spec.as_ref();
     let mut groups = vec![task_group(HEAD_GROUP, head, 1)];
-    for group in facts::worker_groups(spec) {
-        let members = group.min_replicas.unwrap_or(0).saturating_mul(hosts(group));
+    for group in cluster_spec::worker_groups(spec) {
+        let members = group.min_replicas.unwrap_or(0).saturating_mul(cluster_spec::hosts(group));
         groups.push(task_group(&group.group_name, group.template.spec.as_ref(), members));
     }
-    if let Parent::Job(job) = parent {
-        groups.push(task_group(SUBMITTER_GROUP, Some(&submitter::bare_pod_of(job)), 1));
+    if let GangOwner::Job(job) = owner {
+        groups.push(task_group(SUBMITTER_GROUP, Some(&submitter::pod_without_command(job)), 1));
     }
     format!("[{}]", groups.join(","))
 }

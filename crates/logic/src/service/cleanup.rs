@@ -6,7 +6,7 @@ use super::Planner;
 use super::draft::name_of;
 use super::{conditions, services};
 use crate::action::{Accept, Kind, Step};
-use crate::build::cluster_facts as facts;
+use crate::cluster_spec;
 use crate::conditions::SUSPENDING;
 use crate::finalizer;
 use crate::go::{Root, to_go_value};
@@ -35,7 +35,7 @@ pub(super) fn plan(planner: &mut Planner<'_>) {
         status.and_then(|status| name_of(&status.pending_service_status)),
     ];
     for cluster in &seen.clusters {
-        let name = facts::name(cluster);
+        let name = cluster_spec::name(cluster);
         let leaving = cluster.metadata.deletion_timestamp.is_some();
         if leaving || (slots.contains(&Some(name)) && !deleting) {
             continue;
@@ -44,7 +44,7 @@ pub(super) fn plan(planner: &mut Planner<'_>) {
             planner.finally(delete(planner, cluster, "the RayService is being deleted", ""));
             continue;
         }
-        let moment = facts::annotation(cluster, DELETE_AFTER).and_then(|text| text.parse::<Timestamp>().ok());
+        let moment = cluster_spec::annotation(cluster, DELETE_AFTER).and_then(|text| text.parse::<Timestamp>().ok());
         match moment {
             None => schedule(planner, name),
             Some(moment) if !planner.reached_or_wake_at(moment) => {}
@@ -64,9 +64,9 @@ pub(super) fn plan(planner: &mut Planner<'_>) {
 
 /// Deletes a cluster of the RayService. `when` ends the event, e.g. ` during suspend`.
 pub(super) fn delete(planner: &Planner<'_>, cluster: &RayCluster, why: &str, when: &str) -> Step {
-    let name = facts::name(cluster);
+    let name = cluster_spec::name(cluster);
     let path = planner.seen.path(name);
-    Step::delete(planner.seen.key(Kind::RayCluster, name), facts::uid(cluster), why)
+    Step::delete(planner.seen.key(Kind::RayCluster, name), cluster_spec::uid(cluster), why)
         .on_success("DeletedRayCluster", format!("Deleted the RayCluster {path}{when}"))
         .on_failure("FailedToDeleteRayCluster", format!("Failed to delete the RayCluster {path}{when}: "))
 }

@@ -3,13 +3,13 @@
 use super::upgrade::{Match, compare};
 use super::{Planner, Side};
 use crate::action::{Accept, Kind, Step};
-use crate::build::cluster_facts as facts;
 use crate::build::owner::controller_reference;
+use crate::cluster_spec;
 use crate::config::KUBERAY_VERSION;
-use crate::go::{Root, to_go_value};
+use crate::go;
 use crate::labels::{self, annotation};
 use manta_api::{API_VERSION, RayCluster, RayClusterSpec, RayService};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
 
 /// Creates the pending cluster, or updates both clusters in place.
@@ -25,7 +25,7 @@ pub(super) fn plan(planner: &mut Planner<'_>) {
     }
     if let Some(active) = planner.draft.active
         && !planner.draft.is_upgrading
-        && (facts::annotation(active, annotation::KUBERAY_VERSION) != Some(KUBERAY_VERSION)
+        && (cluster_spec::annotation(active, annotation::KUBERAY_VERSION) != Some(KUBERAY_VERSION)
             || compare(planner, active) == Match::GroupsAdded)
     {
         update(planner, Side::Active, active);
@@ -58,7 +58,7 @@ fn create(planner: &mut Planner<'_>, name: &str) {
             "annotations": cluster_annotations(planner),
             "ownerReferences": [controller_reference(RayService::KIND, &service.metadata)],
         },
-        "spec": go_spec(&spec),
+        "spec": go::cluster_spec(&spec),
     });
     planner.then(
         Step::create(planner.seen.key(Kind::RayCluster, name), &body, "the service needs a cluster")
@@ -79,11 +79,11 @@ fn reset_shares(planner: &mut Planner<'_>) {
 }
 
 fn update(planner: &mut Planner<'_>, side: Side, cluster: &RayCluster) {
-    let (name, service) = (facts::name(cluster), &planner.seen.service);
+    let (name, service) = (cluster_spec::name(cluster), &planner.seen.service);
     let path = planner.seen.path(name);
     let mut spec = service.spec.ray_cluster_config.clone();
     spec.suspend = cluster.spec.suspend;
-    if facts::is_autoscaling(&spec) {
+    if cluster_spec::is_autoscaling(&spec) {
         keep_replicas(&mut spec, &cluster.spec);
     }
     let mut metadata = cluster.metadata.clone();
@@ -94,7 +94,7 @@ fn update(planner: &mut Planner<'_>, side: Side, cluster: &RayCluster) {
         "apiVersion": API_VERSION,
         "kind": RayCluster::KIND,
         "metadata": metadata,
-        "spec": go_spec(&spec),
+        "spec": go::cluster_spec(&spec),
     });
     let word = match side {
         Side::Active => "active",
@@ -111,7 +111,7 @@ fn update(planner: &mut Planner<'_>, side: Side, cluster: &RayCluster) {
 /// The sizes of groups belong to the autoscaler, unlike in KubeRay, which sets them back.
 fn keep_replicas(spec: &mut RayClusterSpec, live: &RayClusterSpec) {
     for group in spec.worker_group_specs.iter_mut().flatten() {
-        let known = facts::worker_groups(live).iter().find(|known| known.group_name == group.group_name);
+        let known = cluster_spec::worker_groups(live).iter().find(|known| known.group_name == group.group_name);
         if let Some(known) = known {
             group.replicas = known.replicas;
         }
@@ -130,13 +130,9 @@ fn cluster_annotations(planner: &Planner<'_>) -> BTreeMap<String, String> {
     let service = &planner.seen.service;
     let spec = &service.spec.ray_cluster_config;
     let mut annotations = service.metadata.annotations.clone().unwrap_or_default();
-    let groups = facts::worker_groups(spec).len();
+    let groups = cluster_spec::worker_groups(spec).len();
     annotations.insert(annotation::SERVICE_HASH.to_owned(), planner.draft.goal.clone());
     annotations.insert(annotation::NUM_WORKER_GROUPS.to_owned(), groups.to_string());
     annotations.insert(annotation::KUBERAY_VERSION.to_owned(), KUBERAY_VERSION.to_owned());
     annotations
-}
-
-fn go_spec(spec: &RayClusterSpec) -> Value {
-    to_go_value(&json!(spec), Root::RayClusterSpec)
 }

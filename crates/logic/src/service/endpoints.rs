@@ -3,7 +3,7 @@
 use super::Planner;
 use super::observed::Observed;
 use super::services;
-use crate::build::cluster_facts as facts;
+use crate::cluster_spec;
 use crate::labels::SERVE;
 use crate::names;
 use manta_api::RayCluster;
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 /// The number for the status.
 pub(super) fn count(planner: &Planner<'_>) -> i32 {
     let seen = planner.seen;
-    let own = |cluster: &RayCluster| names::serve_service(facts::name(cluster));
+    let own = |cluster: &RayCluster| names::serve_service(cluster_spec::name(cluster));
     let main = match planner.draft.active.filter(|_| planner.draft.is_incremental) {
         Some(active) => own(active),
         None => services::serve_name(&seen.service),

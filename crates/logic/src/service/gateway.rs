@@ -7,7 +7,8 @@ use super::traffic::{Traffic, Weights, weights};
 use super::{Planner, Side};
 use crate::action::{Accept, Event, Kind, Step};
 use crate::build::gateway::{self as objects, Backend};
-use crate::build::{cluster_facts as facts, upgrade_serve_service};
+use crate::build::upgrade_serve_service;
+use crate::cluster_spec;
 use crate::names;
 use crate::view::WholeView;
 use jiff::SignedDuration;
@@ -93,7 +94,7 @@ fn is_true(conditions: &Value, type_: &str) -> bool {
 
 /// The Service of one cluster, which goes with the cluster.
 fn serve_service(planner: &mut Planner<'_>, cluster: &RayCluster) {
-    let name = names::serve_service(facts::name(cluster));
+    let name = names::serve_service(cluster_spec::name(cluster));
     if planner.seen.service(&name).is_some() {
         return;
     }

@@ -2,7 +2,7 @@
 
 use super::Planner;
 use super::{Side, endpoints, gateway, serve};
-use crate::build::cluster_facts as facts;
+use crate::cluster_spec;
 use crate::view::PodView;
 
 /// How often a container may start again before it counts as failing.
@@ -27,7 +27,7 @@ fn fails(text: impl Into<String>) -> Option<Obstacle> {
 /// Returns what the upgrade is waiting for; nothing if no dashboard has replied yet.
 pub(super) fn find(planner: &Planner<'_>) -> Option<Obstacle> {
     let pending = planner.draft.pending?;
-    let name = facts::name(pending);
+    let name = cluster_spec::name(pending);
     if !serve::is_head_ready(planner, pending) {
         let pod = planner.seen.pods_of(name).find_map(|pod| Some((pod, why_failing(pod)?)));
         return match pod {

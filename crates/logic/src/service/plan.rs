@@ -15,9 +15,9 @@ use super::{
 };
 use crate::conditions::READY;
 use crate::config::Config;
-use crate::labels::MANAGED_BY_SELF;
+use crate::labels::is_managed_by_self;
 use crate::plan::{Reconciled, StatusPlan};
-use crate::validate::ValidService;
+use crate::validate::validate_service;
 use manta_api::{RayService, RayServiceStatus};
 
 impl Reconciled for RayService {
@@ -32,8 +32,7 @@ impl Reconciled for RayService {
     }
 
     fn decide(planner: &mut Planner<'_>) {
-        let manager = planner.seen.service.spec.managed_by.as_deref();
-        if manager.is_none_or(|manager| manager == MANAGED_BY_SELF) {
+        if is_managed_by_self(planner.seen.service.spec.managed_by.as_deref()) {
             decide(planner);
         }
     }
@@ -53,7 +52,7 @@ fn decide(planner: &mut Planner<'_>) {
     if cleanup::add_finalizer(planner) {
         return;
     }
-    if let Err(invalid) = ValidService::check(service, planner.config) {
+    if let Err(invalid) = validate_service(service, planner.config) {
         planner.event(invalid.event(planner.seen.namespace(), planner.seen.name()));
         conditions::set(planner, READY, "False", "ValidationFailed", &invalid.text);
         return;

@@ -8,7 +8,7 @@ use super::upgrade::{Match, compare, is_zero_downtime};
 use super::{Planner, Side};
 use super::{applications, capacity, serve_config, serve_labels};
 use crate::action::{Action, Event, Kind, Step};
-use crate::build::cluster_facts as facts;
+use crate::cluster_spec;
 use crate::conditions::{self, HEAD_POD_READY};
 use crate::dashboard::{DashboardEndpoint, RayRequest};
 use crate::names;
@@ -37,7 +37,7 @@ pub(super) fn plan(planner: &mut Planner<'_>) -> Ready {
 /// Returns whether a cluster's head is ready.
 pub(super) fn is_head_ready(planner: &Planner<'_>, cluster: &RayCluster) -> bool {
     if !planner.config.gates.ray_cluster_status_conditions {
-        return planner.seen.head_of(facts::name(cluster)).is_some_and(|head| head.is_running_and_ready());
+        return planner.seen.head_of(cluster_spec::name(cluster)).is_some_and(|head| head.is_running_and_ready());
     }
     conditions::is_true(conditions::of_cluster(cluster), HEAD_POD_READY)
 }
@@ -47,7 +47,7 @@ fn plan_side(planner: &mut Planner<'_>, side: Side, poll: &mut ServePoll) -> boo
         planner.draft.slot(side).application_statuses = None;
         return false;
     };
-    let name = facts::name(cluster);
+    let name = cluster_spec::name(cluster);
     let proxy = serve_labels::proxy(planner, cluster);
     if !is_head_ready(planner, cluster) {
         planner.draft.slot(side).application_statuses = None;
@@ -106,7 +106,7 @@ fn configuration(
 pub(super) fn config_error(planner: &Planner<'_>, side: Side, cluster: &RayCluster) -> Option<String> {
     let text = planner.seen.service.spec.serve_config_v2.as_deref().unwrap_or_default();
     let unreadable = || serve_config::desired(text, None).body.err().filter(|_| takes_spec(planner, side, cluster));
-    let attempt = planner.seen.serve_of(facts::name(cluster)).and_then(|known| known.attempt.as_ref());
+    let attempt = planner.seen.serve_of(cluster_spec::name(cluster)).and_then(|known| known.attempt.as_ref());
     attempt.and_then(|attempt| attempt.result.clone().err()).or_else(unreadable)
 }
 
@@ -173,15 +173,15 @@ fn submit(
 }
 
 fn dashboard(planner: &Planner<'_>, cluster: &RayCluster) -> DashboardEndpoint {
-    let service = names::head_service(facts::name(cluster), &cluster.spec);
+    let service = names::head_service(cluster_spec::name(cluster), &cluster.spec);
     let live = planner.seen.service(&service);
     let port = live.and_then(|live| live.spec.ports.iter().find(|port| port.name == "dashboard"));
-    let port = port.map_or_else(|| facts::dashboard_port(&cluster.spec), |port| port.port);
+    let port = port.map_or_else(|| cluster_spec::dashboard_port(&cluster.spec), |port| port.port);
     let host = names::fqdn(&service, planner.seen.namespace(), &planner.config.cluster_domain);
     DashboardEndpoint {
         namespace: planner.seen.namespace().to_owned(),
         address: format!("{host}:{port}"),
         service,
-        token_secret: facts::is_token_auth(&cluster.spec).then(|| facts::auth_secret_name(cluster)),
+        token_secret: cluster_spec::is_token_auth(&cluster.spec).then(|| cluster_spec::auth_secret_name(cluster)),
     }
 }

@@ -6,7 +6,7 @@
 use super::dashboard::Proxy;
 use super::{Planner, Side};
 use crate::action::{Accept, Kind, Step};
-use crate::build::cluster_facts as facts;
+use crate::cluster_spec;
 use crate::labels::SERVE;
 use manta_api::RayCluster;
 use serde_json::json;
@@ -15,22 +15,22 @@ use serde_json::json;
 pub(super) fn plan(planner: &mut Planner<'_>) {
     let mut steps = Vec::new();
     for cluster in [Side::Active, Side::Pending].into_iter().filter_map(|side| planner.draft.cluster(side)) {
-        steps.extend(label(planner, facts::name(cluster)));
+        steps.extend(label(planner, cluster_spec::name(cluster)));
     }
     planner.then_all(steps);
 }
 
 /// Returns the proxy to ask, if its health matters.
 pub(super) fn proxy(planner: &Planner<'_>, cluster: &RayCluster) -> Option<Proxy> {
-    let head = planner.seen.head_of(facts::name(cluster)).filter(|_| !is_excluded(planner))?;
-    let container = facts::ray_container(&cluster.spec.head_group_spec.template);
-    let port = container.and_then(|container| facts::container_port(container, "serve"));
+    let head = planner.seen.head_of(cluster_spec::name(cluster)).filter(|_| !is_excluded(planner))?;
+    let container = cluster_spec::ray_container(&cluster.spec.head_group_spec.template);
+    let port = container.and_then(|container| cluster_spec::container_port(container, "serve"));
     let proxy = Proxy {
         namespace: head.metadata.namespace.clone(),
         pod: head.metadata.name.clone(),
         uid: head.metadata.uid.clone(),
         ip: head.status.pod_ip.clone(),
-        port: port.unwrap_or(facts::DEFAULT_SERVE_PORT),
+        port: port.unwrap_or(cluster_spec::DEFAULT_SERVE_PORT),
     };
     Some(proxy).filter(|proxy| !proxy.ip.is_empty())
 }

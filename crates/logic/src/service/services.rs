@@ -7,7 +7,8 @@ use super::Planner;
 use super::endpoints;
 use super::serve::Ready;
 use crate::action::{Event, Kind, Step};
-use crate::build::{self, cluster_facts as facts};
+use crate::build;
+use crate::cluster_spec;
 use crate::labels::CLUSTER;
 use crate::names;
 use crate::plan::LookedUp;
@@ -31,7 +32,7 @@ pub(super) fn serve_name(service: &RayService) -> String {
 pub(super) fn plan(planner: &mut Planner<'_>, ready: Ready) -> Option<String> {
     let cluster = destination(planner, ready)?;
     let service = &planner.seen.service;
-    let head = build::owner_head_service(facts::Creator::RayService, &service.metadata, cluster, planner.config);
+    let head = build::owner_head_service(cluster_spec::Creator::RayService, &service.metadata, cluster, planner.config);
     let mut wanted = vec![(names::owner_head_service(planner.seen.name()), head)];
     let serve = serve_name(service);
     // One that was made before upgrades became incremental goes on leading to the cluster that serves.
@@ -46,7 +47,7 @@ pub(super) fn plan(planner: &mut Planner<'_>, ready: Ready) -> Option<String> {
     } else if build::upgrade_serve_service(service, cluster).is_err() {
         return None;
     }
-    let name = facts::name(cluster);
+    let name = cluster_spec::name(cluster);
     let mut steps = Vec::new();
     for (service, object) in wanted {
         match point_at(planner, name, &service, &object) {
@@ -76,7 +77,7 @@ fn destination<'a>(planner: &mut Planner<'a>, ready: Ready) -> Option<&'a RayClu
     let in_steps = planner.draft.is_incremental && planner.draft.is_upgrading && planner.draft.active.is_some();
     match planner.draft.pending.filter(|_| ready.pending && !in_steps) {
         Some(pending)
-            if planner.draft.active.is_none() || planner.seen.served_cluster() == Some(facts::name(pending)) =>
+            if planner.draft.active.is_none() || planner.seen.served_cluster() == Some(cluster_spec::name(pending)) =>
         {
             Some(pending)
         }
@@ -88,7 +89,7 @@ fn destination<'a>(planner: &mut Planner<'a>, ready: Ready) -> Option<&'a RayClu
 /// Returns whether a cluster can take requests from a Service without leaving one unanswered.
 pub(super) fn can_take_over(planner: &mut Planner<'_>, pending: &RayCluster, from: &str) -> bool {
     let seen = planner.seen;
-    let name = facts::name(pending);
+    let name = cluster_spec::name(pending);
     let now = endpoints::of_service(seen, from);
     let needed = now.min(endpoints::expected(seen, pending));
     let there = endpoints::of_cluster(seen, name);

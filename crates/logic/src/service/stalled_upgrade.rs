@@ -11,7 +11,7 @@ use super::conditions;
 use super::obstacle::{self, Obstacle};
 use super::{endpoints, services};
 use crate::action::Event;
-use crate::build::cluster_facts as facts;
+use crate::cluster_spec;
 use crate::conditions::{PROVISIONED, ROLLBACK_IN_PROGRESS, UPGRADE_IN_PROGRESS, UPGRADE_STALLED};
 use crate::names;
 use crate::validate::service::{UpgradeTimeout, upgrade_timeout};
@@ -137,7 +137,7 @@ fn give_up(planner: &mut Planner<'_>, since: Timestamp, obstacle: &Obstacle) {
 /// Whether the active cluster answers requests.
 fn is_serving(planner: &Planner<'_>) -> bool {
     let service = match planner.draft.active.filter(|_| planner.draft.is_incremental) {
-        Some(active) => names::serve_service(facts::name(active)),
+        Some(active) => names::serve_service(cluster_spec::name(active)),
         None => services::serve_name(&planner.seen.service),
     };
     endpoints::of_service(planner.seen, &service) > 0

@@ -1,7 +1,7 @@
 //! What a change of the spec asks for: nothing, more groups in place, or a new cluster.
 
 use super::Planner;
-use crate::build::cluster_facts as facts;
+use crate::cluster_spec;
 use crate::config::Config;
 use crate::hash::service_hash_of_groups;
 use crate::labels::annotation::{NUM_WORKER_GROUPS, SERVICE_HASH};
@@ -19,11 +19,11 @@ pub(super) enum Match {
 /// Compares a cluster with what is wanted now, by what was written down when it was made.
 pub(super) fn compare(planner: &Planner<'_>, cluster: &RayCluster) -> Match {
     let spec = &planner.seen.service.spec.ray_cluster_config;
-    let stored = facts::annotation(cluster, SERVICE_HASH).unwrap_or_default();
+    let stored = cluster_spec::annotation(cluster, SERVICE_HASH).unwrap_or_default();
     if stored == planner.draft.goal {
         return Match::Same;
     }
-    match facts::annotation(cluster, NUM_WORKER_GROUPS).and_then(|count| count.parse().ok()) {
+    match cluster_spec::annotation(cluster, NUM_WORKER_GROUPS).and_then(|count| count.parse().ok()) {
         // Nobody wrote down what it was made from: it is brought up to date in place.
         None => Match::GroupsAdded,
         Some(count) if service_hash_of_groups(spec, count).as_deref() == Some(stored) => Match::GroupsAdded,

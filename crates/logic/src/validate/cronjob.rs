@@ -1,7 +1,7 @@
 //! The rules of a RayCronJob: name, schedule, time zone, and the job that it makes.
 
 use super::job::validate_job_spec;
-use crate::action::Event;
+use super::{Invalid, Part, invalid};
 use crate::config::Config;
 use crate::cronjob::schedule::Schedule;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
@@ -25,8 +25,8 @@ pub struct ValidCronJob<'a> {
 
 impl<'a> ValidCronJob<'a> {
     /// Checks everything.
-    pub fn check(cron: &'a RayCronJob, config: &Config) -> Result<Self, InvalidCronJob> {
-        let fail = |text: String| InvalidCronJob { text };
+    pub fn check(cron: &'a RayCronJob, config: &Config) -> Result<Self, Invalid> {
+        let fail = invalid(Part::CronJobSpec);
         let name = cron.metadata.name.as_deref().unwrap_or_default();
         if name.len() > MAX_NAME {
             return Err(fail(format!("RayCronJob name should be no more than {MAX_NAME} characters")));
@@ -38,7 +38,7 @@ impl<'a> ValidCronJob<'a> {
             Schedule::parse(&cron.spec.schedule).map_err(|error| fail(format!("invalid cron schedule: {error}")))?;
         let zone = match cron.spec.time_zone.as_deref() {
             None => None,
-            Some(name) => parse_zone(name).map_err(fail)?,
+            Some(name) => parse_zone(name).map_err(&fail)?,
         };
         validate_job_spec(&cron.spec.job_template, None, config)
             .map_err(|text| fail(format!("invalid RayJob template: {text}")))?;
@@ -51,20 +51,6 @@ impl std::ops::Deref for ValidCronJob<'_> {
 
     fn deref(&self) -> &RayCronJob {
         self.cron
-    }
-}
-
-/// Why a RayCronJob is not valid.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text}")]
-pub struct InvalidCronJob {
-    pub text: String,
-}
-
-impl InvalidCronJob {
-    /// The event that tells the user.
-    pub fn event(&self, namespace: &str, name: &str) -> Event {
-        Event::warning("InvalidRayCronJobSpec", "Validate", format!("{namespace}/{name}: {}", self.text))
     }
 }
 

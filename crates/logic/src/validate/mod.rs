@@ -1,6 +1,6 @@
-//! The rules that a spec must keep beyond its schema. One file or folder per kind.
+//! The rules for a spec beyond its schema, with one file or folder per kind.
 //!
-//! What has passed becomes a type that builders and plans can trust.
+//! [`ValidCluster`] and [`ValidCronJob`] prove that an object has passed; builders and plans take them.
 
 pub mod cluster;
 pub mod cronjob;
@@ -12,5 +12,78 @@ pub mod service;
 
 pub use cluster::{ValidCluster, cluster_problems, cluster_spec_problems, validate_cluster_spec};
 pub use cronjob::ValidCronJob;
-pub use job::{ValidJob, validate_job_spec};
-pub use service::ValidService;
+pub use job::{validate_job, validate_job_spec};
+pub use service::validate_service;
+
+use crate::action::Event;
+
+/// A rule that an object breaks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct Invalid {
+    pub part: Part,
+    /// The rule in KubeRay's words.
+    pub text: String,
+}
+
+/// The part of an object that breaks a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    ClusterMetadata,
+    ClusterSpec,
+    ClusterUpgradeStrategy,
+    ClusterStatus,
+    JobMetadata,
+    JobSpec,
+    JobStatus,
+    ServiceMetadata,
+    ServiceSpec,
+    CronJobSpec,
+}
+
+impl Part {
+    /// Returns whether the part is the metadata of its object.
+    pub fn is_metadata(self) -> bool {
+        matches!(self, Part::ClusterMetadata | Part::JobMetadata | Part::ServiceMetadata)
+    }
+}
+
+impl Invalid {
+    /// Returns the reason of the event.
+    pub fn reason(&self) -> &'static str {
+        match self.part {
+            Part::ClusterMetadata => "InvalidRayClusterMetadata",
+            Part::ClusterSpec | Part::ClusterUpgradeStrategy => "InvalidRayClusterSpec",
+            Part::ClusterStatus => "InvalidRayClusterStatus",
+            Part::JobMetadata => "InvalidRayJobMetadata",
+            Part::JobSpec => "InvalidRayJobSpec",
+            Part::JobStatus => "InvalidRayJobStatus",
+            Part::ServiceMetadata => "InvalidRayServiceMetadata",
+            Part::ServiceSpec => "InvalidRayServiceSpec",
+            Part::CronJobSpec => "InvalidRayCronJobSpec",
+        }
+    }
+
+    /// Returns the event that reports the broken rule.
+    pub fn event(&self, namespace: &str, name: &str) -> Event {
+        let (path, text) = (format!("{namespace}/{name}"), &self.text);
+        let note = match self.part {
+            Part::ClusterMetadata => format!("The RayCluster metadata is invalid {path}: {text}"),
+            Part::ClusterSpec => format!("The RayCluster spec is invalid {path}: {text}"),
+            Part::ClusterUpgradeStrategy => format!("The RayCluster UpgradeStrategy is invalid {path}: {text}"),
+            Part::ClusterStatus => format!("The RayCluster status is invalid {path}, {text}"),
+            _ => format!("{path}: {text}"),
+        };
+        Event::warning(self.reason(), "Validate", note)
+    }
+}
+
+/// Returns a function that turns the text of a broken rule into an error about a part.
+fn invalid(part: Part) -> impl Fn(String) -> Invalid {
+    move |text| Invalid { part, text }
+}
+
+/// Returns an error with a text if a rule is broken.
+fn ensure(holds: bool, text: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(text()) }
+}

@@ -1,8 +1,9 @@
 //! The rules of a RayService: metadata with its annotations, then the spec.
 
-use super::cluster::{check_name, is_autoscaling, validate_cluster_spec};
+use super::cluster::{check_name, validate_cluster_spec};
 use super::job::MAX_NAME;
-use crate::action::Event;
+use super::{Invalid, Part, invalid};
+use crate::cluster_spec::{is_autoscaling, is_k8s_token_auth};
 use crate::config::Config;
 use crate::go::duration;
 use crate::labels::annotation::{INITIALIZING_TIMEOUT, UPGRADE_TIMEOUT};
@@ -14,52 +15,16 @@ use std::collections::BTreeMap;
 /// The upgrade strategy that moves traffic step by step.
 pub const INCREMENTAL_UPGRADE: &str = "NewClusterWithIncrementalUpgrade";
 
-/// A RayService that has passed validation.
-#[derive(Clone, Copy, Debug)]
-pub struct ValidService<'a> {
-    service: &'a RayService,
-}
-
-impl<'a> ValidService<'a> {
-    /// Checks metadata and spec.
-    pub fn check(service: &'a RayService, config: &Config) -> Result<Self, InvalidService> {
-        let metadata = &service.metadata;
-        check_service_metadata(metadata)
-            .map_err(|text| InvalidService { reason: "InvalidRayServiceMetadata", text })?;
-        check_spec(&service.spec, metadata.annotations.as_ref(), config).map_err(|text| InvalidService {
-            reason: "InvalidRayServiceSpec",
-            text: format!("The RayService spec is invalid: {text}"),
-        })?;
-        Ok(Self { service })
-    }
-}
-
-impl std::ops::Deref for ValidService<'_> {
-    type Target = RayService;
-
-    fn deref(&self) -> &RayService {
-        self.service
-    }
-}
-
-/// Why a RayService is not valid. The text is also the message of condition `Ready`.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text}")]
-pub struct InvalidService {
-    /// The reason of the event.
-    pub reason: &'static str,
-    pub text: String,
-}
-
-impl InvalidService {
-    /// The event that tells the user.
-    pub fn event(&self, namespace: &str, name: &str) -> Event {
-        Event::warning(self.reason, "Validate", format!("{namespace}/{name}: {}", self.text))
-    }
+/// Checks metadata and spec of a RayService.
+pub fn validate_service(service: &RayService, config: &Config) -> Result<(), Invalid> {
+    let metadata = &service.metadata;
+    check_metadata(metadata).map_err(invalid(Part::ServiceMetadata))?;
+    check_spec(&service.spec, metadata.annotations.as_ref(), config)
+        .map_err(|text| invalid(Part::ServiceSpec)(format!("The RayService spec is invalid: {text}")))
 }
 
 /// Checks the name and the annotations of a RayService.
-pub(crate) fn check_service_metadata(metadata: &ObjectMeta) -> Result<(), String> {
+fn check_metadata(metadata: &ObjectMeta) -> Result<(), String> {
     let name = check_name("RayService", metadata.name.as_deref().unwrap_or_default(), MAX_NAME);
     let outcome = name.and_then(|()| {
         let annotations = metadata.annotations.as_ref();
@@ -124,7 +89,7 @@ fn check_spec(
     config: &Config,
 ) -> Result<(), String> {
     let cluster = &spec.ray_cluster_config;
-    if cluster.auth_options.as_ref().is_some_and(|auth| auth.enable_k8s_token_auth == Some(true)) {
+    if is_k8s_token_auth(cluster) {
         return Err("K8s token auth mode is currently not supported for RayService".to_owned());
     }
     validate_cluster_spec(cluster, annotations, config)?;
@@ -179,10 +144,10 @@ mod tests {
     use crate::validate::fixtures::{Edit, cluster_spec, edited, everything};
     use serde_json::{Value, json};
 
-    fn outcome(edits: &[Edit<'_>], config: &Config) -> Result<(), InvalidService> {
+    fn outcome(edits: &[Edit<'_>], config: &Config) -> Result<(), Invalid> {
         let base = json!({"metadata": {"name": "web"}, "spec": {"rayClusterConfig": cluster_spec()}});
         let service: RayService = serde_json::from_value(edited(base, edits)).unwrap();
-        ValidService::check(&service, config).map(|_| ())
+        validate_service(&service, config)
     }
 
     #[track_caller]

@@ -3,7 +3,7 @@
 use super::{Observation, Sources};
 use manta_logic::action::{Kind, ObjectKey};
 use manta_logic::build;
-use manta_logic::build::cluster_facts as facts;
+use manta_logic::cluster_spec;
 use manta_logic::service::{Observed, watched_kinds};
 use std::sync::Arc;
 
@@ -31,7 +31,8 @@ pub(super) fn observe(sources: &Sources<'_>, key: &ObjectKey) -> Observation<Obs
     let Some(clusters) = clusters.iter().map(|raw| raw.read().map(Arc::new)).collect::<Option<Vec<_>>>() else {
         return Observation::Unreadable;
     };
-    let owners = clusters.iter().map(|cluster| ObjectKey::new(Kind::RayCluster, &key.namespace, facts::name(cluster)));
+    let owners =
+        clusters.iter().map(|cluster| ObjectKey::new(Kind::RayCluster, &key.namespace, cluster_spec::name(cluster)));
     let owners: Vec<ObjectKey> = owners.collect();
     let mut services = stores.kube_services.of(key);
     services.extend(owners.iter().flat_map(|owner| stores.kube_services.of(owner)));

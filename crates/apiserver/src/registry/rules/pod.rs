@@ -1,9 +1,9 @@
 //! What a pod, or a pod template, must look like.
 
+use manta_quantity::Quantity;
 use serde_json::{Value, json};
 
 use crate::names;
-use crate::quantity::Quantity;
 use crate::schema::FieldError;
 
 /// A whole pod, new or changed.
@@ -118,7 +118,7 @@ fn container(container: &Value, path: &str, volumes: &[&str], seen: &mut Vec<Str
 }
 
 fn resources(resources: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let parse = |value: &Value| value.as_str().and_then(Quantity::parse);
+    let parse = |value: &Value| value.as_str().and_then(|text| Quantity::parse(text).ok());
     for list in ["limits", "requests"] {
         for (name, value) in resources[list].as_object().into_iter().flatten() {
             if parse(value).is_some_and(|quantity| quantity.is_negative()) {
@@ -132,7 +132,7 @@ fn resources(resources: &Value, path: &str, errors: &mut Vec<FieldError>) {
         if let (Some(asked), Some(most)) = (parse(request), parse(limit))
             && asked > most
         {
-            let why = format!("must be less than or equal to {name} limit of {}", most.canonical());
+            let why = format!("must be less than or equal to {name} limit of {most}");
             errors.push(FieldError::invalid(format!("{path}.requests"), request, &why));
         }
     }

@@ -1,9 +1,9 @@
-//! What the API server fills into the objects of the builders, and its form of quantities.
+//! Defaults that the API server sets, and its canonical form of quantities.
 
-use crate::quantity::Quantity;
+use manta_quantity::Quantity;
 use serde_json::{Value, json};
 
-/// Fills the fields of an object of this kind that are absent.
+/// Sets the defaults of an object of this kind.
 pub(super) fn fill(kind: &str, object: &mut Value) {
     match kind {
         "Pod" => {
@@ -65,7 +65,7 @@ fn fill_pod_spec(spec: &mut Value) {
     each(spec, "/volumes", fill_volume);
 }
 
-/// What is filled into Pods, not into templates.
+/// Sets the defaults of Pods that templates do not get.
 fn fill_admitted_pod(spec: &mut Value) {
     defaults(spec, json!({"enableServiceLinks": true, "preemptionPolicy": "PreemptLowerPriority", "priority": 0}));
     for containers in ["/containers", "/initContainers"] {
@@ -192,7 +192,7 @@ fn fill_job(job: &mut Value) {
     fill_pod_spec(&mut template["spec"]);
 }
 
-/// Adds fields that are absent.
+/// Adds missing fields.
 fn defaults(object: &mut Value, fields: Value) {
     let object = object.as_object_mut().unwrap();
     for (key, value) in fields.as_object().unwrap() {

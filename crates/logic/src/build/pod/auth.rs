@@ -1,9 +1,10 @@
-//! Token authentication: how Pods know the token.
+//! Token authentication in Pods.
 
-use super::draft::{Draft, Node};
+use super::builder::PodBuilder;
+use super::context::PodContext;
 use super::wait_gcs::WAIT_GCS_READY;
 use super::{env, volumes};
-use crate::build::cluster_facts as facts;
+use crate::cluster_spec;
 use k8s_openapi::api::core::v1::{
     Container, EnvVar, EnvVarSource, PodSpec, ProjectedVolumeSource, SecretKeySelector, ServiceAccountTokenProjection,
     Volume, VolumeMount, VolumeProjection,
@@ -16,7 +17,7 @@ pub(in crate::build) const TOKEN_KEY: &str = "auth_token";
 const TOKEN_VOLUME: &str = "ray-token";
 const TOKEN_DIRECTORY: &str = "/var/run/secrets/ray.io/serviceaccount";
 
-/// Gives the first container of a Pod that talks to a cluster (a job's submitter) its token.
+/// Configures token authentication for the first container of a client Pod, such as a job's submitter.
 pub fn add_token_auth(cluster: &RayCluster, pod: &mut PodSpec) {
     if let Some(container) = pod.containers.first_mut() {
         configure_container(cluster, container);
@@ -24,22 +25,22 @@ pub fn add_token_auth(cluster: &RayCluster, pod: &mut PodSpec) {
     }
 }
 
-/// Gives the Ray container and the one that waits for the head their token.
-pub(super) fn configure_pod(node: &Node<'_>, draft: &mut Draft) {
-    configure_container(node.cluster, &mut draft.ray);
-    for container in draft.init_containers().iter_mut().filter(|container| container.name == WAIT_GCS_READY) {
-        configure_container(node.cluster, container);
+/// Configures token authentication for the Ray container and the one that waits for the GCS.
+pub(super) fn configure_pod(context: &PodContext<'_>, builder: &mut PodBuilder) {
+    configure_container(context.cluster, &mut builder.ray);
+    for container in builder.init_containers().iter_mut().filter(|container| container.name == WAIT_GCS_READY) {
+        configure_container(context.cluster, container);
     }
-    add_volume(node.cluster, &mut draft.spec);
+    add_volume(context.cluster, &mut builder.spec);
 }
 
-/// Gives a container its token, if the cluster asks for one.
+/// Configures token authentication for a container if the cluster uses it.
 pub(super) fn configure_container(cluster: &RayCluster, container: &mut Container) {
-    if !facts::is_token_auth(&cluster.spec) {
+    if !cluster_spec::is_token_auth(&cluster.spec) {
         return;
     }
     env::push_if_absent(container, env::literal("RAY_AUTH_MODE", "token"));
-    if !facts::is_k8s_token_auth(&cluster.spec) {
+    if !cluster_spec::is_k8s_token_auth(&cluster.spec) {
         if !env::has(container, "RAY_AUTH_TOKEN") {
             env::push(container, [token_from_secret(cluster)]);
         }
@@ -58,14 +59,14 @@ pub(super) fn configure_container(cluster: &RayCluster, container: &mut Containe
 }
 
 fn token_from_secret(cluster: &RayCluster) -> EnvVar {
-    let name = facts::auth_secret_name(cluster);
+    let name = cluster_spec::auth_secret_name(cluster);
     let secret_key_ref = Some(SecretKeySelector { name, key: TOKEN_KEY.to_owned(), optional: None });
     let value_from = Some(EnvVarSource { secret_key_ref, ..EnvVarSource::default() });
     EnvVar { name: "RAY_AUTH_TOKEN".to_owned(), value: None, value_from }
 }
 
 fn add_volume(cluster: &RayCluster, pod: &mut PodSpec) {
-    let uses_volume = facts::is_token_auth(&cluster.spec) && facts::is_k8s_token_auth(&cluster.spec);
+    let uses_volume = cluster_spec::is_token_auth(&cluster.spec) && cluster_spec::is_k8s_token_auth(&cluster.spec);
     if !uses_volume || volumes::has_volume(pod, TOKEN_VOLUME) {
         return;
     }
@@ -91,7 +92,6 @@ mod tests {
 
     #[test]
     fn tokens_come_from_a_secret() {
-        // 59
         let options = json!({"mode": "token", "secretName": "mine"});
         for (cluster, secret) in [(with(json!({"mode": "token"})), "test-cluster"), (with(options), "mine")] {
             let (head, worker) = (head(&cluster, &Config::default()), worker(&cluster, &Config::default()));
@@ -106,8 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_may_be_those_of_service_accounts() {
-        // 28
+    fn tokens_can_be_those_of_service_accounts() {
         let cluster = with(json!({"mode": "token", "enableK8sTokenAuth": true}));
         let (head, worker) = (head(&cluster, &Config::default()), worker(&cluster, &Config::default()));
         let autoscaler = container(&head, "autoscaler");

@@ -1,12 +1,14 @@
-//! The autoscaler beside the head.
+//! The autoscaler sidecar of the head.
 
+use super::builder::PodBuilder;
 use super::command::shell;
-use super::draft::{Draft, Node};
+use super::context::PodContext;
 use super::resources::requirements;
 use super::{auth, env, tls};
-use crate::build::cluster_facts as facts;
 use crate::build::rbac;
+use crate::cluster_spec;
 use crate::labels;
+use crate::names::reserved::{AUTOSCALER_START_COMMAND_ENV, AUTOSCALER_V2_ENV};
 use k8s_openapi::api::core::v1::Container;
 use manta_api::AutoscalerOptions;
 
@@ -16,50 +18,50 @@ pub(super) const AUTOSCALER: &str = "autoscaler";
 const COMMAND: &str =
     "ray kuberay-autoscaler --cluster-name $(RAY_CLUSTER_NAME) --cluster-namespace $(RAY_CLUSTER_NAMESPACE)";
 
-/// Adds the autoscaler, and has Ray leave scaling to it.
-pub(super) fn add_to_head(node: &Node<'_>, draft: &mut Draft) {
-    let spec = &node.cluster.spec;
-    if !facts::is_autoscaling(spec) {
+/// Adds the autoscaler and disables Ray's own monitor.
+pub(super) fn add_to_head(context: &PodContext<'_>, builder: &mut PodBuilder) {
+    let spec = &context.cluster.spec;
+    if !cluster_spec::is_autoscaling(spec) {
         return;
     }
-    draft.params.insert("no-monitor".to_owned(), "true".to_owned());
-    draft.spec.service_account_name = Some(rbac::service_account_name(node.cluster));
-    let mut container = container(node, draft);
-    auth::configure_container(node.cluster, &mut container);
-    tls::configure_container(node, &mut container);
+    builder.params.insert("no-monitor".to_owned(), "true".to_owned());
+    builder.spec.service_account_name = Some(rbac::service_account_name(context.cluster));
+    let mut container = container(context, builder);
+    auth::configure_container(context.cluster, &mut container);
+    tls::configure_container(context, &mut container);
     if let Some(options) = &spec.autoscaler_options {
         apply_options(options, &mut container);
     }
-    draft.sidecars.push(container);
-    if facts::is_autoscaler_v2(spec) {
-        env::push(&mut draft.ray, [env::literal("RAY_enable_autoscaler_v2", "true")]);
-        // The second generation replaces Pods itself and must not find restarted ones.
-        draft.spec.restart_policy = Some("Never".to_owned());
-    } else if facts::is_autoscaler_v1(spec) {
-        env::push(&mut draft.ray, [env::literal("RAY_enable_autoscaler_v2", "false")]);
+    builder.sidecars.push(container);
+    if cluster_spec::is_autoscaler_v2(spec) {
+        env::push(&mut builder.ray, [env::literal(AUTOSCALER_V2_ENV, "true")]);
+        // Autoscaler v2 replaces Pods itself, so Kubernetes must not restart their containers.
+        builder.spec.restart_policy = Some("Never".to_owned());
+    } else if cluster_spec::is_autoscaler_v1(spec) {
+        env::push(&mut builder.ray, [env::literal(AUTOSCALER_V2_ENV, "false")]);
     }
 }
 
-fn container(node: &Node<'_>, draft: &Draft) -> Container {
+fn container(context: &PodContext<'_>, builder: &PodBuilder) -> Container {
     Container {
         name: AUTOSCALER.to_owned(),
-        image: draft.ray.image.clone(),
+        image: builder.ray.image.clone(),
         image_pull_policy: Some("IfNotPresent".to_owned()),
-        command: Some(shell(node.config)),
+        command: Some(shell(context.config)),
         args: Some(vec![COMMAND.to_owned()]),
         env: Some(vec![
             env::from_label("RAY_CLUSTER_NAME", labels::CLUSTER),
             env::from_field("RAY_CLUSTER_NAMESPACE", "metadata.namespace"),
             env::from_field("RAY_HEAD_POD_NAME", "metadata.name"),
             env::literal("KUBERAY_CRD_VER", "v1"),
-            env::literal("KUBERAY_GEN_AUTOSCALER_START_CMD", COMMAND),
+            env::literal(AUTOSCALER_START_COMMAND_ENV, COMMAND),
         ]),
         resources: Some(requirements("500m", "512Mi")),
         ..Container::default()
     }
 }
 
-/// Lists are appended, everything else replaces what is there.
+/// Applies the options: lists are appended, other values are replaced.
 fn apply_options(options: &AutoscalerOptions, container: &mut Container) {
     replace(&mut container.resources, options.resources.as_ref());
     replace(&mut container.image, options.image.as_ref());
@@ -102,8 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn it_shares_the_logs_and_stops_rays_monitor() {
-        // 18
+    fn the_autoscaler_shares_the_logs_and_disables_the_monitor() {
         let pod = head_of(scaling(json!(null)));
         assert!(arg(ray(&pod)).contains(" --no-monitor "));
         assert_eq!(volumes(&pod), ["shared-mem", "ray-logs"]);
@@ -132,7 +133,6 @@ mod tests {
 
     #[test]
     fn options_replace_values_and_extend_lists() {
-        // 21, 25
         let pod = head_of(scaling(json!({
             "image": "mine",
             "imagePullPolicy": "Always",
@@ -160,8 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn its_command_may_be_replaced() {
-        // 22
+    fn options_replace_the_command() {
         let options = json!({"command": ["sh"], "args": ["-c", "x"], "env": [{"name": "A", "value": "b"}]});
         let pod = head_of(scaling(options));
         let made = container(&pod, AUTOSCALER);
@@ -170,8 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_sets_restart_policy_and_switch() {
-        // 23, 24
+    fn the_version_sets_restart_policy_and_variable() {
         let check =
             |given: Value, containers: usize, switch: Option<&str>, restart: Option<&str>, of_worker: Option<&str>| {
                 let mut given = given;
@@ -192,8 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_switch_follows_the_users_entries() {
-        // 52
+    fn the_version_variable_follows_those_of_the_user() {
         for (version, value) in [("v1", "false"), ("v2", "true")] {
             let mut given = scaling(json!({"version": version}));
             given["ray"] = json!({"env": [{"name": "papal", "value": "conclave"}]});
@@ -204,8 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_service_account_is_the_users_or_the_clusters() {
-        // 26
+    fn the_service_account_defaults_to_the_clusters() {
         let check = |mut given: Value, user: Option<&str>, expect: Option<&str>| {
             given["pod"] = json!({"serviceAccountName": user});
             assert_eq!(head_of(given).spec.unwrap().service_account_name.as_deref(), expect);
@@ -220,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stands_between_the_users_containers_and_the_operators() {
+    fn the_autoscaler_comes_after_user_sidecars_and_before_default_sidecars() {
         let sidecar = Container { name: "operators".to_owned(), ..Container::default() };
         let config = Config { head_sidecars: vec![sidecar], ..Config::default() };
         let mut given = scaling(json!(null));

@@ -1,39 +1,38 @@
-//! The history collector: a sidecar that keeps logs and events beyond the cluster's life.
+//! The history collector: a sidecar that stores logs and events for the time after the cluster.
 
-use super::draft::{Draft, Node, Role};
+use super::builder::PodBuilder;
+use super::context::{NodeType, PodContext};
 use super::resources::requests_and_limits;
 use super::{auth, env};
-use crate::build::cluster_facts as facts;
+use crate::cluster_spec;
 use crate::labels;
+use crate::names::reserved::COLLECTOR;
 use k8s_openapi::api::core::v1::Container;
-
-/// The container's name.
-pub(super) const COLLECTOR: &str = "ray-history-collector";
 
 const EVENT_TYPES: &str = "TASK_DEFINITION_EVENT,TASK_LIFECYCLE_EVENT,ACTOR_TASK_DEFINITION_EVENT,\
     TASK_PROFILE_EVENT,DRIVER_JOB_DEFINITION_EVENT,DRIVER_JOB_LIFECYCLE_EVENT,ACTOR_DEFINITION_EVENT,\
     ACTOR_LIFECYCLE_EVENT,NODE_DEFINITION_EVENT,NODE_LIFECYCLE_EVENT";
 
-/// Appends the collector, if the cluster has one.
-pub(super) fn add_container(node: &Node<'_>, draft: &mut Draft) {
-    let Some(options) = facts::collector(&node.cluster.spec, &node.config.gates) else { return };
+/// Appends the collector if it is enabled.
+pub(super) fn add_container(context: &PodContext<'_>, builder: &mut PodBuilder) {
+    let Some(options) = cluster_spec::collector(&context.cluster.spec, &context.config.gates) else { return };
     let user_env = options.env.as_deref().unwrap_or_default();
-    let role = if node.role == Role::Head { "Head" } else { "Worker" };
+    let role = if context.node_type == NodeType::Head { "Head" } else { "Worker" };
     let mut env = vec![
         env::from_field("POD_IP", "status.podIP"),
-        env::literal("RAY_CLUSTER_NAME", node.cluster_name()),
-        env::literal("RAY_CLUSTER_NAMESPACE", facts::namespace(node.cluster)),
+        env::literal("RAY_CLUSTER_NAME", context.cluster_name()),
+        env::literal("RAY_CLUSTER_NAMESPACE", cluster_spec::namespace(context.cluster)),
         env::literal("RAY_ROLE", role),
         env::literal("EVENTS_PORT", "8084"),
-        env::literal("FQ_RAY_IP", node.fqdn.as_str()),
+        env::literal("FQ_RAY_IP", context.fqdn.as_str()),
     ];
     for (name, key) in [("OWNER_KIND", labels::ORIGINATED_FROM_CRD), ("OWNER_NAME", labels::ORIGINATED_FROM_CR_NAME)] {
-        if let Some(owner) = facts::label(node.cluster, key).filter(|owner| !owner.is_empty()) {
+        if let Some(owner) = cluster_spec::label(context.cluster, key).filter(|owner| !owner.is_empty()) {
             env.push(env::literal(name, owner));
         }
     }
     const DASHBOARD: &str = "RAY_DASHBOARD_ADDRESS";
-    if node.role == Role::Head && !user_env.iter().any(|entry| entry.name == DASHBOARD) {
+    if context.node_type == NodeType::Head && !user_env.iter().any(|entry| entry.name == DASHBOARD) {
         env.push(env::literal(DASHBOARD, "http://localhost:8265"));
     }
     env.extend_from_slice(user_env);
@@ -48,13 +47,13 @@ pub(super) fn add_container(node: &Node<'_>, draft: &mut Draft) {
         ),
         ..Container::default()
     };
-    auth::configure_container(node.cluster, &mut container);
-    draft.sidecars.push(container);
+    auth::configure_container(context.cluster, &mut container);
+    builder.sidecars.push(container);
 }
 
-/// Has Ray send its events to the collector.
-pub(super) fn add_ray_env(node: &Node<'_>, ray: &mut Container) {
-    if facts::collector(&node.cluster.spec, &node.config.gates).is_none() {
+/// Makes Ray send its events to the collector.
+pub(super) fn add_ray_env(context: &PodContext<'_>, ray: &mut Container) {
+    if cluster_spec::collector(&context.cluster.spec, &context.config.gates).is_none() {
         return;
     }
     for (name, value) in [
@@ -83,8 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn it_runs_beside_head_and_workers() {
-        // 57
+    fn the_collector_runs_beside_head_and_workers() {
         let options = json!({"image": "collector:1", "env": [{"name": "STORAGE_BACKEND", "value": "S3"}]});
         let cluster = cluster(collecting(options));
         let first = [
@@ -132,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn users_choices_stay() {
+    fn user_settings_are_kept() {
         let mut given = collecting(json!({
             "image": "collector:1",
             "imagePullPolicy": "Never",
@@ -151,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gate_keeps_it_away() {
+    fn the_feature_gate_disables_the_collector() {
         let config = Config { gates: FeatureGates::KUBERAY, ..Config::default() };
         let pod = head(&cluster(collecting(json!({"image": "collector:1"}))), &config);
         assert_eq!(pod.spec.as_ref().unwrap().containers.len(), 1);

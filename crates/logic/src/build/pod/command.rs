@@ -1,28 +1,29 @@
 //! The `ray start` command and the shell that runs it.
 
-use super::draft::{Draft, Node, Role};
-use crate::build::cluster_facts as facts;
+use super::builder::PodBuilder;
+use super::context::{NodeType, PodContext};
+use crate::cluster_spec;
 use crate::config::Config;
 use crate::labels::annotation;
 use k8s_openapi::api::core::v1::Container;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Flags that Ray wants as `--flag=true`, not as a bare `--flag`.
+/// Flags that Ray expects as `--flag=true` instead of a bare `--flag`.
 const FLAGS_WITH_VALUE: [&str; 3] = ["log-color", "include-dashboard", "include-log-monitor"];
 
-/// Bash that runs its first argument.
+/// Returns the bash command that runs its first argument.
 pub(in crate::build) fn shell(config: &Config) -> Vec<String> {
     let flags = if config.login_shell { "-cl" } else { "-c" };
     vec!["/bin/bash".to_owned(), flags.to_owned(), "--".to_owned()]
 }
 
-/// The `ray start` command: flags in order of their names, each between blanks, values unquoted.
-pub(super) fn ray_start(role: Role, params: &BTreeMap<String, String>) -> String {
+/// Returns the `ray start` command: flags sorted by name, each between blanks, with unquoted values.
+pub(super) fn ray_start(node_type: NodeType, params: &BTreeMap<String, String>) -> String {
     let mut command = String::with_capacity(256);
-    command.push_str(match role {
-        Role::Head => "ray start --head ",
-        Role::Worker => "ray start ",
+    command.push_str(match node_type {
+        NodeType::Head => "ray start --head ",
+        NodeType::Worker => "ray start ",
     });
     for (key, value) in params {
         let is_switch = !FLAGS_WITH_VALUE.contains(&key.as_str());
@@ -36,24 +37,25 @@ pub(super) fn ray_start(role: Role, params: &BTreeMap<String, String>) -> String
     command
 }
 
-/// Has the Ray container start Ray, after its own command if it has one.
+/// Makes the Ray container start Ray after its own command, if it has one.
 ///
-/// A container that starts Ray itself, or is told to keep its command, stays as it is.
-pub(super) fn set(node: &Node<'_>, draft: &mut Draft, ray_start: &str) {
-    let own = own_command(&draft.ray);
-    let annotations = draft.metadata.annotations.as_ref();
+/// A container that starts Ray itself or is annotated to keep its command stays unchanged.
+pub(super) fn set(context: &PodContext<'_>, builder: &mut PodBuilder, ray_start: &str) {
+    let own = own_command(&builder.ray);
+    let annotations = builder.metadata.annotations.as_ref();
     let keep = annotations.and_then(|all| all.get(annotation::OVERWRITE_CONTAINER_CMD)).map(String::as_str);
-    if facts::is_true(keep) || own.contains("ray start") {
+    if cluster_spec::is_true(keep) || own.contains("ray start") {
         return;
     }
     let and = if own.is_empty() { "" } else { " && " };
     let line = format!("{own}{and}ulimit -n ${{RAY_START_ULIMIT_OPEN_FILES:-65536}}; {ray_start}");
-    draft.ray.command = Some(shell(node.config));
-    draft.ray.args = Some(vec![line]);
+    builder.ray.command = Some(shell(context.config));
+    builder.ray.args = Some(vec![line]);
 }
 
-/// Command and arguments as one line. Each word stands between blanks, so `["ray", "start"]` does
-/// not read as `ray start`: KubeRay does the same.
+/// Returns command and arguments as one line.
+///
+/// Each word is between blanks, so `["ray", "start"]` does not read as `ray start`, as in KubeRay.
 fn own_command(container: &Container) -> String {
     let words = container.command.iter().flatten().chain(container.args.iter().flatten());
     words.fold(String::new(), |mut line, word| {
@@ -70,24 +72,23 @@ mod tests {
     use crate::build::testing::{arg, cluster, head, ray, worker};
     use serde_json::{Value, json};
 
-    fn check_start(role: Role, params: &[(&str, &str)], expect: &str) {
+    fn check_start(node_type: NodeType, params: &[(&str, &str)], expect: &str) {
         let params = params.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        assert_eq!(ray_start(role, &params), expect);
+        assert_eq!(ray_start(node_type, &params), expect);
     }
 
     #[test]
     fn flags_are_sorted_and_switches_bare() {
-        check_start(Role::Worker, &[("num-gpus", "1")], "ray start  --num-gpus=1 ");
-        check_start(Role::Head, &[("b", "TRUE"), ("a", "x y")], "ray start --head  --a=x y  --b ");
-        check_start(Role::Head, &[("b", "False"), ("block", "true")], "ray start --head  --block ");
-        // 51
-        check_start(Role::Worker, &[("include-log-monitor", "false")], "ray start  --include-log-monitor=false ");
-        check_start(Role::Worker, &[("include-log-monitor", "true")], "ray start  --include-log-monitor=true ");
-        check_start(Role::Worker, &[("log-color", "true")], "ray start  --log-color=true ");
-        check_start(Role::Worker, &[("include-dashboard", "False")], "ray start  --include-dashboard=False ");
+        check_start(NodeType::Worker, &[("num-gpus", "1")], "ray start  --num-gpus=1 ");
+        check_start(NodeType::Head, &[("b", "TRUE"), ("a", "x y")], "ray start --head  --a=x y  --b ");
+        check_start(NodeType::Head, &[("b", "False"), ("block", "true")], "ray start --head  --block ");
+        check_start(NodeType::Worker, &[("include-log-monitor", "false")], "ray start  --include-log-monitor=false ");
+        check_start(NodeType::Worker, &[("include-log-monitor", "true")], "ray start  --include-log-monitor=true ");
+        check_start(NodeType::Worker, &[("log-color", "true")], "ray start  --log-color=true ");
+        check_start(NodeType::Worker, &[("include-dashboard", "False")], "ray start  --include-dashboard=False ");
     }
 
-    /// The command line of the head's Ray container before `ulimit`.
+    /// Checks the command line of the head's Ray container before `ulimit`.
     fn check_own(container: Value, expect: Option<&str>) {
         let cluster = cluster(json!({"ray": container}));
         let pod = head(&cluster, &Config::default());
@@ -113,8 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_annotation_keeps_the_command() {
-        // 17
+    fn an_annotation_keeps_the_users_command() {
         let own = json!({"command": ["I am head"], "args": ["I am head again"]});
         let annotation = json!({annotation::OVERWRITE_CONTAINER_CMD: "true"});
         let on_cluster = json!({"metadata": {"annotations": annotation}, "both": own});
@@ -132,8 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shell_may_be_a_login_shell() {
-        // 20, 103
+    fn a_login_shell_can_be_enabled() {
         let config = Config { login_shell: true, ..Config::default() };
         let cluster = cluster(json!({"spec": {"enableInTreeAutoscaling": true}}));
         let (head, worker) = (head(&cluster, &config), worker(&cluster, &config));

@@ -1,67 +1,66 @@
-//! Environment entries: how they are written, and those of every Ray container.
+//! Environment variables of Ray containers.
 //!
-//! Where an entry is "if absent", the user's value wins. Others are appended in any case, and
-//! Kubernetes takes the last of a name, so there the operator's value wins.
+//! A variable that is pushed "if absent" leaves the user's value in force. The others are always appended, and Kubernetes
+//! takes the last variable of a name, so the operator's value wins.
 
+use super::builder::PodBuilder;
 use super::collector;
-use super::draft::{Draft, Node, Role};
-use crate::build::cluster_facts::Creator;
+use super::context::{NodeType, PodContext};
+use crate::cluster_spec::Creator;
 use crate::config::KUBERAY_VERSION;
 use crate::labels;
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector};
 
-/// An entry with a value; an empty value is left out, as on the API server.
+/// Returns a variable with a value; an empty value is omitted, as on the API server.
 pub(in crate::build) fn literal(name: &str, value: impl Into<String>) -> EnvVar {
     let value = Some(value.into()).filter(|value| !value.is_empty());
     EnvVar { name: name.to_owned(), value, value_from: None }
 }
 
-/// An entry with the value of a field of the Pod.
+/// Returns a variable with the value of a field of the Pod.
 pub(super) fn from_field(name: &str, path: &str) -> EnvVar {
     let field_ref = Some(ObjectFieldSelector { api_version: None, field_path: path.to_owned() });
     let value_from = Some(EnvVarSource { field_ref, ..EnvVarSource::default() });
     EnvVar { name: name.to_owned(), value: None, value_from }
 }
 
-/// An entry with the value of a label of the Pod.
+/// Returns a variable with the value of a label of the Pod.
 pub(super) fn from_label(name: &str, key: &str) -> EnvVar {
     from_field(name, &format!("metadata.labels['{key}']"))
 }
 
-/// Whether a container has an entry of this name.
+/// Returns whether a container has a variable of this name.
 pub(in crate::build) fn has(container: &Container, name: &str) -> bool {
     container.env.iter().flatten().any(|entry| entry.name == name)
 }
 
-/// Appends entries in any case.
+/// Appends variables.
 pub(super) fn push(container: &mut Container, entries: impl IntoIterator<Item = EnvVar>) {
     container.env.get_or_insert_default().extend(entries);
 }
 
-/// Appends an entry unless there is one of its name.
+/// Appends a variable unless the container has one of its name.
 pub(super) fn push_if_absent(container: &mut Container, entry: EnvVar) {
     if !has(container, &entry.name) {
         push(container, [entry]);
     }
 }
 
-/// Tells every init container where the head is.
-pub(super) fn add_to_init_containers(node: &Node<'_>, draft: &mut Draft) {
-    for container in draft.init_containers() {
-        push(container, head_address(node));
+/// Adds the address of the head to every init container.
+pub(super) fn add_to_init_containers(context: &PodContext<'_>, builder: &mut PodBuilder) {
+    for container in builder.init_containers() {
+        push(container, head_address(context));
     }
 }
 
-/// Adds what every Ray container gets, in KubeRay's order.
-pub(super) fn add_to_ray_container(node: &Node<'_>, draft: &mut Draft, ray_start: &str) {
-    let ray = &mut draft.ray;
-    for entry in &node.config.default_container_envs {
-        if !has(ray, &entry.name) {
-            push(ray, [entry.clone()]);
-        }
+/// Adds the variables that every Ray container has, in KubeRay's order.
+pub(super) fn add_to_ray_container(context: &PodContext<'_>, builder: &mut PodBuilder, ray_start: &str) {
+    let ray = &mut builder.ray;
+    for entry in &context.config.default_container_envs {
+        push_if_absent(ray, entry.clone());
     }
-    if node.role == Role::Worker {
-        push(ray, head_address(node));
+    if context.node_type == NodeType::Worker {
+        push(ray, head_address(context));
     }
     push(
         ray,
@@ -73,26 +72,26 @@ pub(super) fn add_to_ray_container(node: &Node<'_>, draft: &mut Draft, ray_start
             literal("KUBERAY_GEN_RAY_START_CMD", ray_start),
         ],
     );
-    push_if_absent(ray, literal("RAY_PORT", node.head_port));
-    if node.creator == Creator::RayService {
-        // A dead head must not keep Serve's proxies waiting.
+    push_if_absent(ray, literal("RAY_PORT", context.head_port));
+    if context.creator == Creator::RayService {
+        // Serve's proxies must not wait for a dead head.
         push_if_absent(ray, literal("RAY_timeout_ms_task_wait_for_death_info", "0"));
         push_if_absent(ray, literal("RAY_gcs_server_request_timeout_seconds", "5"));
         push_if_absent(ray, literal("RAY_SERVE_KV_TIMEOUT_S", "5"));
     }
-    let host = if node.role == Role::Head { "127.0.0.1" } else { &node.fqdn };
-    push_if_absent(ray, literal("RAY_ADDRESS", format!("{host}:{}", node.head_port)));
+    let host = if context.node_type == NodeType::Head { "127.0.0.1" } else { &context.fqdn };
+    push_if_absent(ray, literal("RAY_ADDRESS", format!("{host}:{}", context.head_port)));
     push_if_absent(ray, literal("RAY_USAGE_STATS_KUBERAY_IN_USE", "1"));
-    if node.role == Role::Head {
-        let tags = format!("kuberay_version={KUBERAY_VERSION};kuberay_crd={}", node.creator.as_str());
+    if context.node_type == NodeType::Head {
+        let tags = format!("kuberay_version={KUBERAY_VERSION};kuberay_crd={}", context.creator.as_str());
         push(ray, [literal("RAY_USAGE_STATS_EXTRA_TAGS", tags)]);
     }
     push_if_absent(ray, literal("RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE", "1"));
-    collector::add_ray_env(node, ray);
+    collector::add_ray_env(context, ray);
 }
 
-fn head_address(node: &Node<'_>) -> [EnvVar; 2] {
-    [literal("FQ_RAY_IP", node.fqdn.as_str()), literal("RAY_IP", node.head_service())]
+fn head_address(context: &PodContext<'_>) -> [EnvVar; 2] {
+    [literal("FQ_RAY_IP", context.fqdn.as_str()), literal("RAY_IP", context.head_service())]
 }
 
 #[cfg(test)]
@@ -102,8 +101,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_head_knows_itself() {
-        // 12
+    fn all_variables_of_a_head() {
         let pod = head(&cluster(json!({})), &Config::default());
         for (name, value) in [
             ("RAY_ADDRESS", "127.0.0.1:6379"),
@@ -121,8 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_port_is_the_heads() {
-        // 1
+    fn the_port_follows_the_parameters_of_the_head() {
         for (params, port) in [(json!({}), "6379"), (json!({"port": "1234"}), "1234")] {
             let cluster = cluster(json!({"head": {"rayStartParams": params}}));
             let (head, worker) = (head(&cluster, &Config::default()), worker(&cluster, &Config::default()));
@@ -134,8 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_domain_is_the_operators_and_the_service_the_users() {
-        // 86, 92
+    fn the_address_uses_the_cluster_domain_and_the_custom_service_name() {
         let config = Config { cluster_domain: "abc.com".to_owned(), ..Config::default() };
         let cluster = cluster(json!({"head": {"headService": {"metadata": {"name": "my-head-svc"}}}}));
         let pod = worker(&cluster, &config);
@@ -144,8 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn default_entries_give_way_to_the_users() {
-        // 14
+    fn user_variables_override_default_variables() {
         let given = |value: &str| super::literal("TEST_DEFAULT_ENV_NAME", value);
         let config = Config { default_container_envs: vec![given("default")], ..Config::default() };
         let own = cluster(json!({"both": {"env": [given("own")]}}));
@@ -160,8 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_limit_is_the_users() {
-        // 15
+    fn the_open_file_limit_is_a_variable_of_the_user() {
         let limit = super::literal("RAY_START_ULIMIT_OPEN_FILES", "1048576");
         let pod = head(&cluster(json!({"ray": {"env": [limit]}})), &Config::default());
         let plain = head(&cluster(json!({})), &Config::default());
@@ -171,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn users_and_operators_entries_stand_in_order() {
+    fn variables_of_users_come_before_those_of_the_operator() {
         let own = ["RAY_PORT", "RAY_CLUSTER_NAME", "RAY_ADDRESS"].map(|name| super::literal(name, "own"));
         let pod = worker(&cluster(json!({"workerRay": {"env": own}})), &Config::default());
         assert_eq!(
@@ -207,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn init_containers_of_users_know_the_head_too() {
+    fn init_containers_of_users_get_the_head_address() {
         let init = json!([{"name": "mine", "image": "busybox"}]);
         let cluster = cluster(json!({"pod": {"initContainers": init}, "workerPod": {"initContainers": init}}));
         for pod in [head(&cluster, &Config::default()), worker(&cluster, &Config::default())] {

@@ -1,20 +1,21 @@
-//! The steps that head and workers share, after their own.
+//! The last steps, which head and workers share.
 
-use super::draft::{Draft, Node, Role};
+use super::builder::PodBuilder;
+use super::context::{NodeType, PodContext};
 use super::{command, env, probes, volumes};
 
-/// Adds what every Ray Pod gets.
-pub(super) fn finish(node: &Node<'_>, draft: &mut Draft) {
-    let sidecars = match node.role {
-        Role::Head => &node.config.head_sidecars,
-        Role::Worker => &node.config.worker_sidecars,
+/// Adds the parts that every Ray Pod has.
+pub(super) fn finish(context: &PodContext<'_>, builder: &mut PodBuilder) {
+    let sidecars = match context.node_type {
+        NodeType::Head => &context.config.head_sidecars,
+        NodeType::Worker => &context.config.worker_sidecars,
     };
-    draft.add_operator_defaults(node.config, sidecars);
-    draft.add_serve_label(node);
-    volumes::add_to_pod(node, draft);
-    let ray_start = command::ray_start(node.role, &draft.params);
-    command::set(node, draft, &ray_start);
-    env::add_to_init_containers(node, draft);
-    env::add_to_ray_container(node, draft, &ray_start);
-    probes::add(node, draft);
+    builder.add_operator_defaults(context.config, sidecars);
+    builder.add_serve_label(context);
+    volumes::add_to_pod(context, builder);
+    let ray_start = command::ray_start(context.node_type, &builder.params);
+    command::set(context, builder, &ray_start);
+    env::add_to_init_containers(context, builder);
+    env::add_to_ray_container(context, builder, &ray_start);
+    probes::add(context, builder);
 }

@@ -1,85 +1,74 @@
-//! Fault tolerance of the global control store: where the head keeps its state.
+//! Fault tolerance of the GCS: where the head stores its state.
 
-use super::draft::{Draft, Node};
+use super::builder::PodBuilder;
+use super::context::PodContext;
 use super::env;
-use crate::build::cluster_facts as facts;
+use crate::cluster_spec;
 use crate::labels::annotation;
+use crate::names::reserved::{GCS_STORAGE_PATH, GCS_STORAGE_VOLUME};
 use k8s_openapi::api::core::v1::{EnvVar, PersistentVolumeClaimVolumeSource, Volume, VolumeMount};
 use manta_api::RedisCredential;
 
-const STORAGE_VOLUME: &str = "gcs-storage";
-const STORAGE_PATH: &str = "/data/gcs";
-
-/// Tells the head where its state goes.
-pub(super) fn configure_head(node: &Node<'_>, draft: &mut Draft) {
-    let enabled = facts::is_gcs_ft_enabled(node.cluster);
-    draft.annotate(annotation::FT_ENABLED, enabled.to_string());
+/// Configures where the head stores its state.
+pub(super) fn configure_head(context: &PodContext<'_>, builder: &mut PodBuilder) {
+    let enabled = cluster_spec::is_gcs_ft_enabled(context.cluster);
+    builder.annotate(annotation::FT_ENABLED, enabled.to_string());
     if !enabled {
         return;
     }
-    if facts::is_gcs_storage_embedded(&node.cluster.spec) {
-        use_embedded_storage(node, draft);
+    if cluster_spec::is_gcs_storage_embedded(&context.cluster.spec) {
+        use_embedded_storage(context, builder);
     } else {
-        use_redis(node, draft);
+        use_redis(context, builder);
     }
 }
 
-/// Gives a worker time to find a head that comes back.
-pub(super) fn configure_worker(node: &Node<'_>, draft: &mut Draft) {
-    if facts::is_gcs_ft_enabled(node.cluster) {
-        env::push_if_absent(&mut draft.ray, env::literal("RAY_gcs_rpc_server_reconnect_timeout_s", "600"));
+/// Makes a worker wait longer for a head that restarts.
+pub(super) fn configure_worker(context: &PodContext<'_>, builder: &mut PodBuilder) {
+    if cluster_spec::is_gcs_ft_enabled(context.cluster) {
+        env::push_if_absent(&mut builder.ray, env::literal("RAY_gcs_rpc_server_reconnect_timeout_s", "600"));
     }
 }
 
-fn use_redis(node: &Node<'_>, draft: &mut Draft) {
-    let namespace = storage_namespace(node);
-    draft.annotate(annotation::EXTERNAL_STORAGE_NAMESPACE, namespace);
-    env::push_if_absent(&mut draft.ray, env::literal("RAY_external_storage_namespace", namespace));
-    let Some(options) = &node.cluster.spec.gcs_fault_tolerance_options else {
-        // Annotation mode: the password stands among the parameters, the address in the user's env.
-        if let Some(password) = draft.params.get("redis-password") {
-            env::push_if_absent(&mut draft.ray, env::literal("REDIS_PASSWORD", password.as_str()));
+fn use_redis(context: &PodContext<'_>, builder: &mut PodBuilder) {
+    let namespace = cluster_spec::external_storage_namespace(context.cluster);
+    builder.annotate(annotation::EXTERNAL_STORAGE_NAMESPACE, namespace);
+    env::push_if_absent(&mut builder.ray, env::literal("RAY_external_storage_namespace", namespace));
+    let Some(options) = &context.cluster.spec.gcs_fault_tolerance_options else {
+        // With the annotation the password is a parameter and the address a variable of the user.
+        if let Some(password) = builder.params.get("redis-password") {
+            env::push_if_absent(&mut builder.ray, env::literal("REDIS_PASSWORD", password.as_str()));
         }
         return;
     };
     let address = options.redis_address.as_deref().unwrap_or_default();
-    env::push(&mut draft.ray, [env::literal("RAY_REDIS_ADDRESS", address)]);
-    add_credential(draft, "redis-username", "REDIS_USERNAME", options.redis_username.as_ref());
-    add_credential(draft, "redis-password", "REDIS_PASSWORD", options.redis_password.as_ref());
+    env::push(&mut builder.ray, [env::literal("RAY_REDIS_ADDRESS", address)]);
+    add_credential(builder, "redis-username", "REDIS_USERNAME", options.redis_username.as_ref());
+    add_credential(builder, "redis-password", "REDIS_PASSWORD", options.redis_password.as_ref());
 }
 
-/// The user's namespace in Redis, else the UID, which no other cluster has.
-fn storage_namespace<'a>(node: &Node<'a>) -> &'a str {
-    let options = node.cluster.spec.gcs_fault_tolerance_options.as_ref();
-    options
-        .and_then(|options| options.external_storage_namespace.as_deref())
-        .filter(|namespace| !namespace.is_empty())
-        .or_else(|| facts::annotation(node.cluster, annotation::EXTERNAL_STORAGE_NAMESPACE))
-        .unwrap_or_else(|| facts::uid(node.cluster))
-}
-
-/// Passes a credential by environment; the container's shell expands it on the command line.
-fn add_credential(draft: &mut Draft, param: &str, variable: &str, credential: Option<&RedisCredential>) {
+/// Passes a credential as a variable that the shell expands on the command line.
+fn add_credential(builder: &mut PodBuilder, param: &str, variable: &str, credential: Option<&RedisCredential>) {
     let Some(credential) = credential else { return };
-    draft.params.insert(param.to_owned(), format!("${variable}"));
+    builder.params.insert(param.to_owned(), format!("${variable}"));
     let value_from = credential.value_from.clone();
     let value = credential.value.clone().filter(|value| !value.is_empty());
-    env::push(&mut draft.ray, [EnvVar { name: variable.to_owned(), value, value_from }]);
+    env::push(&mut builder.ray, [EnvVar { name: variable.to_owned(), value, value_from }]);
 }
 
-fn use_embedded_storage(node: &Node<'_>, draft: &mut Draft) {
-    env::push_if_absent(&mut draft.ray, env::literal("RAY_gcs_storage", "rocksdb"));
-    env::push_if_absent(&mut draft.ray, env::literal("RAY_gcs_storage_path", STORAGE_PATH));
-    let sub_path = facts::gcs_storage(&node.cluster.spec).and_then(|storage| storage.sub_path.clone());
-    draft.ray.volume_mounts.get_or_insert_default().push(VolumeMount {
-        name: STORAGE_VOLUME.to_owned(),
-        mount_path: STORAGE_PATH.to_owned(),
+fn use_embedded_storage(context: &PodContext<'_>, builder: &mut PodBuilder) {
+    env::push_if_absent(&mut builder.ray, env::literal("RAY_gcs_storage", "rocksdb"));
+    env::push_if_absent(&mut builder.ray, env::literal("RAY_gcs_storage_path", GCS_STORAGE_PATH));
+    let sub_path = cluster_spec::gcs_storage(&context.cluster.spec).and_then(|storage| storage.sub_path.clone());
+    builder.ray.volume_mounts.get_or_insert_default().push(VolumeMount {
+        name: GCS_STORAGE_VOLUME.to_owned(),
+        mount_path: GCS_STORAGE_PATH.to_owned(),
         sub_path: sub_path.filter(|path| !path.is_empty()),
         ..VolumeMount::default()
     });
-    let claim_name = facts::gcs_claim_name(node.cluster);
-    draft.spec.volumes.get_or_insert_default().push(Volume {
-        name: STORAGE_VOLUME.to_owned(),
+    let claim_name = cluster_spec::gcs_claim_name(context.cluster);
+    builder.spec.volumes.get_or_insert_default().push(Volume {
+        name: GCS_STORAGE_VOLUME.to_owned(),
         persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource { claim_name, read_only: None }),
         ..Volume::default()
     });
@@ -95,7 +84,7 @@ mod tests {
     const RECONNECT: &str = "RAY_gcs_rpc_server_reconnect_timeout_s";
     const NAMESPACE: &str = "RAY_external_storage_namespace";
 
-    /// Checks annotations (keys without a slash are environment entries) of the head.
+    /// Checks annotations of the head, and environment variables where the key has no slash.
     fn check(given: Value, expect: &[(&str, Option<&str>)]) {
         let pod = head(&cluster(given.clone()), &Config::default());
         for (key, value) in expect {
@@ -110,45 +99,39 @@ mod tests {
 
     #[test]
     fn annotations_enable_redis() {
-        // 3
         check(annotated(json!({FT_ENABLED: "true"})), &[(FT_ENABLED, Some("true")), (RECONNECT, None)]);
         check(
             annotated(json!({FT_ENABLED: "TRUE"})),
             &[(EXTERNAL_STORAGE_NAMESPACE, Some("test-uid")), (NAMESPACE, Some("test-uid"))],
         );
-        // 4
         check(
             annotated(json!({FT_ENABLED: "true", EXTERNAL_STORAGE_NAMESPACE: "test-ns"})),
             &[(EXTERNAL_STORAGE_NAMESPACE, Some("test-ns")), (NAMESPACE, Some("test-ns"))],
         );
-        // 8
         check(annotated(json!({FT_ENABLED: "false"})), &[(FT_ENABLED, Some("false")), (NAMESPACE, None)]);
         check(json!({}), &[(FT_ENABLED, Some("false")), (EXTERNAL_STORAGE_NAMESPACE, None)]);
     }
 
     #[test]
-    fn a_users_namespace_stays_while_the_annotation_shows_the_computed_one() {
+    fn a_user_set_namespace_variable_does_not_change_the_annotation() {
         let mut given = annotated(json!({FT_ENABLED: "true"}));
         given["ray"] = json!({"env": [{"name": NAMESPACE, "value": "mine"}]});
         check(given, &[(NAMESPACE, Some("mine")), (EXTERNAL_STORAGE_NAMESPACE, Some("test-uid"))]);
     }
 
     #[test]
-    fn annotation_mode_takes_the_password_from_the_parameters() {
-        // 5
+    fn with_the_annotation_the_password_is_a_parameter() {
         let mut given = annotated(json!({FT_ENABLED: "true"}));
         given["head"] = json!({"rayStartParams": {"redis-password": "test-password"}});
         check(given.clone(), &[("REDIS_PASSWORD", Some("test-password")), ("RAY_REDIS_ADDRESS", None)]);
         given["ray"] = json!({"env": [{"name": "REDIS_PASSWORD", "value": "kept"}]});
         check(given.clone(), &[("REDIS_PASSWORD", Some("kept"))]);
-        // 6
         given["head"] = json!({"rayStartParams": {"redis-username": "someone"}});
         check(given, &[("REDIS_USERNAME", None)]);
     }
 
     #[test]
-    fn workers_only_wait_longer_for_the_head() {
-        // 7
+    fn workers_only_get_a_longer_reconnect_timeout() {
         let plain = worker(&cluster(json!({})), &Config::default());
         let options = json!({"spec": {"gcsFaultToleranceOptions": {"redisAddress": "redis:6379"}}});
         for given in [annotated(json!({FT_ENABLED: "true"})), options] {
@@ -162,8 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn options_bring_address_and_credentials() {
-        // 9
+    fn options_set_address_and_credentials() {
         let with = |options: Value| json!({"spec": {"gcsFaultToleranceOptions": options}});
         check(with(json!({"redisAddress": "redis:6379"})), &[("RAY_REDIS_ADDRESS", Some("redis:6379"))]);
         check(with(json!({})), &[("RAY_REDIS_ADDRESS", Some("")), (FT_ENABLED, Some("true"))]);
@@ -188,7 +170,6 @@ mod tests {
 
     #[test]
     fn embedded_storage_is_a_volume() {
-        // 10, 11
         for (storage, claim, sub_path) in [
             (json!(null), "test-cluster-gcs-pvc", None),
             (json!({"claimName": "my-pvc"}), "my-pvc", None),

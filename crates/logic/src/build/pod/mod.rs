@@ -1,17 +1,18 @@
 //! Head and worker Pods.
 //!
 //! ```text
-//! template ─▶ Draft ─▶ head or worker steps ─▶ sidecars, default metadata ─▶ common steps ─▶ Pod
+//! template ─▶ PodBuilder ─▶ head or worker steps ─▶ sidecars, default metadata ─▶ common steps ─▶ Pod
 //! ```
 //!
-//! [`head`] and [`worker`] list their steps in KubeRay's order, because the order of environment
-//! entries and containers follows from it. Each other file is one concern of both.
+//! [`head`] and [`worker`] list their steps in KubeRay's order, which determines the order of environment variables and
+//! containers. Each other file is one concern of both.
 
 mod auth;
 mod autoscaler;
+mod builder;
 mod collector;
 mod command;
-mod draft;
+mod context;
 mod env;
 mod finish;
 mod gcs_ft;
@@ -31,6 +32,6 @@ pub(super) use env::{has as has_env, literal as env_literal};
 pub(super) use head::head_pod_of_job;
 pub use head::{HeadIdentity, head_pod};
 pub use resources::is_gpu;
-pub(super) use resources::requirements;
+pub(super) use resources::{requests_and_limits, requirements};
 pub(super) use tls::{HEAD_SECRET_PREFIX, WAIT_FOR_IP_SAN, WORKER_SECRET_PREFIX};
 pub use worker::{WorkerIdentity, worker_pod};

@@ -1,10 +1,11 @@
-//! What `ray start` is told beyond what the user wrote.
+//! Parameters of `ray start` that the operator adds to those of the user.
 
-use super::draft::{Draft, Node, Role};
+use super::builder::PodBuilder;
+use super::context::{NodeType, PodContext};
 use super::resources;
 use std::collections::BTreeMap;
 
-/// Takes over the group's own `labels`, in place of what `labels` said.
+/// Sets the `labels` parameter to the group's labels.
 pub(super) fn apply_labels(params: &mut BTreeMap<String, String>, labels: Option<&BTreeMap<String, String>>) {
     let pairs: Vec<String> = labels.into_iter().flatten().map(|(key, value)| format!("{key}={value}")).collect();
     if !pairs.is_empty() {
@@ -12,18 +13,18 @@ pub(super) fn apply_labels(params: &mut BTreeMap<String, String>, labels: Option
     }
 }
 
-/// Fills in what the user left open.
-pub(super) fn fill_defaults(node: &Node<'_>, draft: &mut Draft) {
-    let params = &mut draft.params;
-    match node.role {
-        Role::Head => set_default(params, "dashboard-host", || "0.0.0.0".to_owned()),
-        Role::Worker => set_default(params, "address", || format!("{}:{}", node.fqdn, node.head_port)),
+/// Sets the parameters that the user left out.
+pub(super) fn fill_defaults(context: &PodContext<'_>, builder: &mut PodBuilder) {
+    let params = &mut builder.params;
+    match context.node_type {
+        NodeType::Head => set_default(params, "dashboard-host", || "0.0.0.0".to_owned()),
+        NodeType::Worker => set_default(params, "address", || format!("{}:{}", context.fqdn, context.head_port)),
     }
     set_default(params, "metrics-export-port", || "8080".to_owned());
     set_default(params, "dashboard-agent-listen-port", || "52365".to_owned());
-    // Without it the container would end as soon as Ray has started.
+    // Without it the container would exit as soon as Ray has started.
     params.insert("block".to_owned(), "true".to_owned());
-    resources::apply_container(params, draft.ray.resources.as_ref());
+    resources::apply_container(params, builder.ray.resources.as_ref());
 }
 
 fn set_default(params: &mut BTreeMap<String, String>, key: &str, value: impl FnOnce() -> String) {
@@ -41,7 +42,7 @@ mod tests {
 
     const ADDRESS: &str = "test-cluster-head-svc.test-ns.svc.cluster.local:6379";
 
-    /// The flags of head and worker that are given the same parameters, for one key.
+    /// Checks one flag of a head and a worker with the same parameters.
     fn check(params: Value, key: &str, on_head: Option<&str>, on_worker: Option<&str>) {
         let group = json!({"rayStartParams": params});
         let cluster = cluster(json!({"head": group, "worker": group}));
@@ -61,17 +62,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_filled_in() {
-        // 33
+    fn missing_parameters_get_defaults() {
         check(json!({}), "address", None, Some(ADDRESS));
         check(json!({"address": "other:1"}), "address", Some("other:1"), Some("other:1"));
-        // 34
         check(json!({}), "metrics-export-port", Some("8080"), Some("8080"));
         check(json!({"metrics-export-port": "8090"}), "metrics-export-port", Some("8090"), Some("8090"));
-        // 35
         check(json!({}), "block", Some(""), Some(""));
         check(json!({"block": "false"}), "block", Some(""), Some(""));
-        // 36
         check(json!({}), "dashboard-host", Some("0.0.0.0"), None);
         check(json!({"dashboard-host": "localhost"}), "dashboard-host", Some("localhost"), Some("localhost"));
         check(json!({}), "dashboard-agent-listen-port", Some("52365"), Some("52365"));
@@ -79,8 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_worker() {
-        // 13
+    fn all_flags_of_a_worker() {
         let limits = json!({"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "3"});
         let cluster = cluster(json!({
             "workerRay": {"resources": {"limits": limits}},
@@ -106,7 +102,6 @@ mod tests {
 
     #[test]
     fn labels_become_a_parameter() {
-        // 54
         let check = |params: Value, labels: Value, expect: Value| {
             let mut made: BTreeMap<String, String> = serde_json::from_value(params).unwrap();
             let labels: Option<BTreeMap<String, String>> = serde_json::from_value(labels).unwrap();

@@ -1,33 +1,35 @@
-//! Liveness and readiness of the Ray container.
+//! Liveness and readiness probes of the Ray container.
 //!
-//! From Ray 2.53 on the dashboard agent answers for the node's health; before that a shell asks the
-//! raylet and, on the head, the global control store. Workers of a RayService are ready only
-//! when Serve's proxy is, so that they get no traffic before.
+//! From Ray 2.53 on the dashboard agent serves the health of the node over HTTP. Before that a shell command queries the
+//! raylet and, on the head, the GCS. Workers of a RayService are ready only when their Serve proxy is, so that they get
+//! no traffic before.
 
-use super::draft::{Draft, Node, Role};
-use crate::build::cluster_facts as facts;
+use super::builder::PodBuilder;
+use super::context::{NodeType, PodContext};
+use crate::cluster_spec;
 use k8s_openapi::api::core::v1::{ExecAction, HTTPGetAction, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use std::collections::BTreeMap;
 
 const DEFAULT_AGENT_PORT: i32 = 52365;
 
-/// Adds the probes that the user did not write.
-pub(super) fn add(node: &Node<'_>, draft: &mut Draft) {
-    if !node.config.inject_probes || (draft.ray.liveness_probe.is_some() && draft.ray.readiness_probe.is_some()) {
+/// Adds the probes that the user did not define.
+pub(super) fn add(context: &PodContext<'_>, builder: &mut PodBuilder) {
+    if !context.config.inject_probes || (builder.ray.liveness_probe.is_some() && builder.ray.readiness_probe.is_some())
+    {
         return;
     }
-    let agent = port(&draft.params, "dashboard-agent-listen-port", DEFAULT_AGENT_PORT);
-    let health = if facts::has_unified_health_check(&node.cluster.spec) {
+    let agent = port(&builder.params, "dashboard-agent-listen-port", DEFAULT_AGENT_PORT);
+    let health = if cluster_spec::has_unified_health_check(&context.cluster.spec) {
         http_get(agent)
     } else {
-        let dashboard = port(&draft.params, "dashboard-port", facts::DEFAULT_DASHBOARD_PORT);
-        exec(match node.role {
-            Role::Head => format!("{} && {}", ask_raylet(agent), ask_gcs(dashboard)),
-            Role::Worker => ask_raylet(agent),
+        let dashboard = port(&builder.params, "dashboard-port", cluster_spec::DEFAULT_DASHBOARD_PORT);
+        exec(match context.node_type {
+            NodeType::Head => format!("{} && {}", query_raylet(agent), query_gcs(dashboard)),
+            NodeType::Worker => query_raylet(agent),
         })
     };
-    let timeout = Some(if node.role == Role::Head { 5 } else { 2 });
+    let timeout = Some(if context.node_type == NodeType::Head { 5 } else { 2 });
     let liveness = Probe {
         initial_delay_seconds: Some(30),
         timeout_seconds: timeout,
@@ -36,17 +38,17 @@ pub(super) fn add(node: &Node<'_>, draft: &mut Draft) {
         failure_threshold: Some(120),
         ..health
     };
-    if draft.ray.readiness_probe.is_none() {
+    if builder.ray.readiness_probe.is_none() {
         let mut readiness = Probe { initial_delay_seconds: Some(10), failure_threshold: Some(10), ..liveness.clone() };
-        if node.is_serve_worker() {
-            let serve = facts::container_port(&draft.ray, "serve").unwrap_or(facts::DEFAULT_SERVE_PORT);
+        if context.is_serve_worker() {
+            let serve = cluster_spec::container_port(&builder.ray, "serve").unwrap_or(cluster_spec::DEFAULT_SERVE_PORT);
             readiness.http_get = None;
-            readiness.exec = exec(format!("{} && {}", ask_raylet(agent), ask_serve(serve))).exec;
+            readiness.exec = exec(format!("{} && {}", query_raylet(agent), query_serve(serve))).exec;
             readiness.failure_threshold = Some(1);
         }
-        draft.ray.readiness_probe = Some(readiness);
+        builder.ray.readiness_probe = Some(readiness);
     }
-    draft.ray.liveness_probe.get_or_insert(liveness);
+    builder.ray.liveness_probe.get_or_insert(liveness);
 }
 
 fn http_get(port: i32) -> Probe {
@@ -60,23 +62,23 @@ fn exec(line: String) -> Probe {
     Probe { exec: Some(ExecAction { command }), ..Probe::default() }
 }
 
-fn ask_raylet(port: i32) -> String {
-    ask(2, port, "api/local_raylet_healthz")
+fn query_raylet(port: i32) -> String {
+    query(2, port, "api/local_raylet_healthz")
 }
 
-fn ask_gcs(port: i32) -> String {
-    ask(10, port, "api/gcs_healthz")
+fn query_gcs(port: i32) -> String {
+    query(10, port, "api/gcs_healthz")
 }
 
-fn ask_serve(port: i32) -> String {
-    ask(10, port, "-/healthz")
+fn query_serve(port: i32) -> String {
+    query(10, port, "-/healthz")
 }
 
-fn ask(timeout: u32, port: i32, path: &str) -> String {
+fn query(timeout: u32, port: i32, path: &str) -> String {
     format!("wget --tries 1 -T {timeout} -q -O- http://localhost:{port}/{path} | grep success")
 }
 
-/// The port that `ray start` is told, unless it is no number.
+/// Returns a port from the parameters, or the default if it is missing or not a number.
 fn port(params: &BTreeMap<String, String>, key: &str, default: i32) -> i32 {
     params.get(key).and_then(|text| text.parse().ok()).unwrap_or(default)
 }
@@ -111,8 +113,8 @@ mod tests {
         ray(pod).readiness_probe.as_ref().unwrap()
     }
 
-    /// The line that a probe runs, or the port that it asks.
-    fn asks(probe: &Probe) -> String {
+    /// Returns the command of a probe, or its path and port.
+    fn target(probe: &Probe) -> String {
         match (&probe.exec, &probe.http_get) {
             (Some(exec), None) => exec.command.as_ref().unwrap()[2].clone(),
             (None, Some(get)) => format!("{} {:?}", get.path.as_deref().unwrap(), get.port),
@@ -128,14 +130,14 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_asks_before_ray_2_53() {
+    fn before_ray_2_53_a_shell_command_checks_health() {
         for version in [json!(null), json!("2.52.0"), json!("2"), json!("nightly")] {
             let [head, worker] = pods(json!({"spec": {"rayVersion": version}}));
             for probe in [liveness(&head), readiness(&head)] {
-                assert_eq!(asks(probe), format!("{RAYLET} && {GCS}"));
+                assert_eq!(target(probe), format!("{RAYLET} && {GCS}"));
             }
             for probe in [liveness(&worker), readiness(&worker)] {
-                assert_eq!(asks(probe), RAYLET);
+                assert_eq!(target(probe), RAYLET);
             }
             assert_eq!(numbers(liveness(&head)), [Some(30), Some(5), Some(5), Some(1), Some(120)]);
             assert_eq!(numbers(readiness(&head)), [Some(10), Some(5), Some(5), Some(1), Some(10)]);
@@ -145,80 +147,73 @@ mod tests {
     }
 
     #[test]
-    fn the_agent_is_asked_from_ray_2_53_on() {
-        // 44
+    fn from_ray_2_53_on_the_agent_serves_health() {
         for version in ["2.53.0", "2.53.0rc1", " v3.0"] {
             for pod in pods(json!({"spec": {"rayVersion": version}})) {
                 for probe in [liveness(&pod), readiness(&pod)] {
-                    assert_eq!(asks(probe), "/api/healthz Int(52365)", "{version}");
+                    assert_eq!(target(probe), "/api/healthz Int(52365)", "{version}");
                 }
             }
         }
         let [head, worker] = pods(of_service(json!({"spec": {"rayVersion": "2.53.0"}})));
-        assert_eq!(asks(liveness(&worker)), "/api/healthz Int(52365)");
-        assert_eq!(asks(readiness(&worker)), format!("{RAYLET} && {SERVE}"));
-        assert_eq!(asks(readiness(&head)), "/api/healthz Int(52365)");
+        assert_eq!(target(liveness(&worker)), "/api/healthz Int(52365)");
+        assert_eq!(target(readiness(&worker)), format!("{RAYLET} && {SERVE}"));
+        assert_eq!(target(readiness(&head)), "/api/healthz Int(52365)");
     }
 
     #[test]
-    fn workers_of_a_rayservice_are_ready_with_serve() {
-        // 39, 40
+    fn workers_of_a_rayservice_are_ready_when_serve_is() {
         let [head, worker] = pods(of_service(json!({})));
-        assert_eq!(asks(readiness(&worker)), format!("{RAYLET} && {SERVE}"));
-        assert_eq!(asks(liveness(&worker)), RAYLET);
+        assert_eq!(target(readiness(&worker)), format!("{RAYLET} && {SERVE}"));
+        assert_eq!(target(liveness(&worker)), RAYLET);
         assert_eq!(numbers(readiness(&worker)), [Some(10), Some(2), Some(5), Some(1), Some(1)]);
         assert_eq!(numbers(liveness(&worker)), [Some(30), Some(2), Some(5), Some(1), Some(120)]);
         for probe in [liveness(&head), readiness(&head)] {
-            assert_eq!(asks(probe), format!("{RAYLET} && {GCS}"));
+            assert_eq!(target(probe), format!("{RAYLET} && {GCS}"));
             assert_eq!(probe.timeout_seconds, Some(5));
         }
-        // 42
         let given = json!({
             "worker": {"rayStartParams": {"dashboard-agent-listen-port": "8500"}},
             "workerRay": {"ports": [{"name": "serve", "containerPort": 9999}]},
         });
         let [_, worker] = pods(of_service(given));
         let expect = format!("{} && {}", RAYLET.replace("52365", "8500"), SERVE.replace("8000", "9999"));
-        assert_eq!(asks(readiness(&worker)), expect);
+        assert_eq!(target(readiness(&worker)), expect);
         assert_eq!(readiness(&worker).failure_threshold, Some(1));
     }
 
     #[test]
-    fn ports_are_those_of_the_parameters() {
-        // 41
+    fn probes_use_the_ports_of_the_parameters() {
         let [head, worker] = pods(json!({
             "head": {"rayStartParams": {"dashboard-agent-listen-port": "8266", "dashboard-port": "8365"}},
             "worker": {"rayStartParams": {"dashboard-agent-listen-port": "9000"}},
         }));
         for probe in [liveness(&head), readiness(&head)] {
-            assert_eq!(asks(probe), format!("{RAYLET} && {GCS}").replace("52365", "8266").replace("8265", "8365"));
+            assert_eq!(target(probe), format!("{RAYLET} && {GCS}").replace("52365", "8266").replace("8265", "8365"));
         }
         for probe in [liveness(&worker), readiness(&worker)] {
-            assert_eq!(asks(probe), RAYLET.replace("52365", "9000"));
+            assert_eq!(target(probe), RAYLET.replace("52365", "9000"));
         }
-        // 43
         let odd = json!({"dashboard-agent-listen-port": "invalid-port", "dashboard-port": "not-a-number"});
         let [head, _] = pods(json!({"head": {"rayStartParams": odd}}));
-        assert_eq!(asks(liveness(&head)), format!("{RAYLET} && {GCS}"));
+        assert_eq!(target(liveness(&head)), format!("{RAYLET} && {GCS}"));
     }
 
     #[test]
-    fn users_probes_stay() {
-        // 38
+    fn user_defined_probes_are_kept() {
         let own = json!({"httpGet": {"path": "/mine", "port": 1}});
         for pod in pods(json!({"both": {"livenessProbe": own, "readinessProbe": own}})) {
-            assert_eq!(asks(liveness(&pod)), "/mine Int(1)");
-            assert_eq!(asks(readiness(&pod)), "/mine Int(1)");
+            assert_eq!(target(liveness(&pod)), "/mine Int(1)");
+            assert_eq!(target(readiness(&pod)), "/mine Int(1)");
             assert_eq!(numbers(liveness(&pod)), [None; 5]);
         }
         let [head, _] = pods(json!({"both": {"livenessProbe": own}}));
-        assert_eq!(asks(liveness(&head)), "/mine Int(1)");
-        assert_eq!(asks(readiness(&head)), format!("{RAYLET} && {GCS}"));
+        assert_eq!(target(liveness(&head)), "/mine Int(1)");
+        assert_eq!(target(readiness(&head)), format!("{RAYLET} && {GCS}"));
     }
 
     #[test]
-    fn the_operator_may_leave_probes_out() {
-        // 37
+    fn probes_can_be_disabled() {
         let config = Config { inject_probes: false, ..Config::default() };
         let pod = head(&cluster(json!({})), &config);
         assert_eq!((&ray(&pod).liveness_probe, &ray(&pod).readiness_probe), (&None, &None));

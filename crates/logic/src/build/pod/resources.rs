@@ -1,25 +1,24 @@
-//! From quantities to Ray's notion of resources.
+//! Conversion of Kubernetes resources to the parameters of `ray start`.
 //!
-//! Containers count CPUs, memory and accelerators in Kubernetes' names; `ray start` wants
-//! `num-cpus`, `memory`, `num-gpus`, and a JSON object for everything else.
+//! Ray takes `num-cpus`, `memory`, `num-gpus`, and a JSON object for all other resources.
 
-use crate::quantity::Quantity;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
+use manta_quantity::Quantity;
 use std::collections::BTreeMap;
 
 type Quantities = BTreeMap<String, QuantityText>;
 
-/// Accelerators that Ray knows by names of its own.
+/// Accelerators with a different name in Ray.
 const ACCELERATORS: [(&str, &str); 2] = [("aws.amazon.com/neuroncore", "neuron_cores"), ("google.com/tpu", "TPU")];
 
-/// Limits that equal the requests.
+/// Returns requirements whose limits equal the requests.
 pub(in crate::build) fn requirements(cpu: &str, memory: &str) -> ResourceRequirements {
     requests_and_limits(cpu, memory, cpu, memory)
 }
 
-/// Requests, then limits.
-pub(super) fn requests_and_limits(
+/// Returns requirements with these requests and limits.
+pub(in crate::build) fn requests_and_limits(
     cpu: &str,
     memory: &str,
     cpu_limit: &str,
@@ -32,33 +31,33 @@ pub(super) fn requests_and_limits(
     ResourceRequirements { requests: list(cpu, memory), limits: list(cpu_limit, memory_limit), claims: None }
 }
 
-/// The parameters that follow from a container's resources, where the user gave none.
+/// Sets the parameters that follow from a container's resources unless the user sets them.
 pub(super) fn apply_container(params: &mut BTreeMap<String, String>, resources: Option<&ResourceRequirements>) {
     let Some(resources) = resources else { return };
     if !params.contains_key("num-cpus") {
         let cpus = amount(resources.limits.as_ref(), "cpu").or_else(|| amount(resources.requests.as_ref(), "cpu"));
         if let Some(cpus) = cpus {
-            params.insert("num-cpus".to_owned(), cpus.ceil_i64().to_string());
+            params.insert("num-cpus".to_owned(), cpus.value().to_string());
         }
     }
     if !params.contains_key("memory")
         && let Some(memory) = amount(resources.limits.as_ref(), "memory")
     {
-        params.insert("memory".to_owned(), memory.ceil_i64().to_string());
+        params.insert("memory".to_owned(), memory.value().to_string());
     }
     if let Some(limits) = &resources.limits {
         apply_accelerators(params, limits);
     }
 }
 
-/// GPUs and the first accelerator with a name of its own.
+/// Sets the GPUs and the first accelerator with a name of its own.
 fn apply_accelerators(params: &mut BTreeMap<String, String>, limits: &Quantities) {
-    // What cannot be read is left to `ray start` to complain about, GPUs included: as KubeRay does.
-    let Ok(mut custom) = read_custom(params.get("resources")) else { return };
+    // As in KubeRay, invalid JSON is left to `ray start` to report, and GPUs are not set either.
+    let Ok(mut custom) = parse_custom(params.get("resources")) else { return };
     if !params.contains_key("num-gpus") {
         let gpus = limits.keys().filter(|key| is_gpu(key)).find_map(|key| amount(Some(limits), key));
         if let Some(gpus) = gpus {
-            params.insert("num-gpus".to_owned(), gpus.ceil_i64().to_string());
+            params.insert("num-gpus".to_owned(), gpus.value().to_string());
         }
     }
     if ACCELERATORS.iter().any(|(_, ray_name)| custom.contains_key(*ray_name)) {
@@ -71,7 +70,7 @@ fn apply_accelerators(params: &mut BTreeMap<String, String>, limits: &Quantities
     }
 }
 
-/// The parameters that follow from the group's own `resources`, which win over everything.
+/// Sets the parameters that follow from the group's `resources`, which override all others.
 pub(super) fn apply_group(params: &mut BTreeMap<String, String>, resources: Option<&BTreeMap<String, String>>) {
     let mut custom = BTreeMap::new();
     for (name, text) in resources.into_iter().flatten() {
@@ -85,14 +84,14 @@ pub(super) fn apply_group(params: &mut BTreeMap<String, String>, resources: Opti
                 continue;
             }
         };
-        params.insert(param.to_owned(), quantity.ceil_i64().to_string());
+        params.insert(param.to_owned(), quantity.value().to_string());
     }
     if !custom.is_empty() {
         params.insert("resources".to_owned(), print_custom(&custom));
     }
 }
 
-/// Whether a resource counts GPUs: whole ones, or slices of NVIDIA's (`nvidia.com/mig-1g.5gb`).
+/// Returns whether a resource counts GPUs or slices of NVIDIA GPUs (`nvidia.com/mig-1g.5gb`).
 pub fn is_gpu(key: &str) -> bool {
     key.ends_with("gpu") || is_mig_slice(key)
 }
@@ -103,26 +102,26 @@ fn is_mig_slice(key: &str) -> bool {
     before_compute.is_some_and(|rest| rest.ends_with("nvidia.com/mig-"))
 }
 
-/// The text without the digits that it ends with, if there are any.
+/// Returns the text without its trailing digits, if there are any.
 fn strip_digits(text: &str) -> Option<&str> {
     let rest = text.trim_end_matches(|c: char| c.is_ascii_digit());
     (rest.len() < text.len()).then_some(rest)
 }
 
-/// An amount that is there and not nothing.
+/// Returns the quantity of a resource unless it is missing or zero.
 fn amount(list: Option<&Quantities>, key: &str) -> Option<Quantity> {
     Quantity::parse(&list?.get(key)?.0).ok().filter(|quantity| !quantity.is_zero())
 }
 
-/// Reads the JSON object between whatever quotes the user put around it.
-fn read_custom(param: Option<&String>) -> Result<BTreeMap<String, f64>, serde_json::Error> {
+/// Parses the JSON object inside any quotes around it.
+fn parse_custom(param: Option<&String>) -> Result<BTreeMap<String, f64>, serde_json::Error> {
     match param {
         Some(text) => serde_json::from_str(text.trim_matches(['\'', '"', '`', ' '])),
         None => Ok(BTreeMap::new()),
     }
 }
 
-/// Compact JSON in quotes for the shell.
+/// Returns compact JSON in quotes for the shell.
 fn print_custom(resources: &BTreeMap<String, f64>) -> String {
     let entry =
         |(name, amount): (&String, &f64)| format!("{}:{}", serde_json::Value::from(name.as_str()), number(*amount));
@@ -130,7 +129,7 @@ fn print_custom(resources: &BTreeMap<String, f64>) -> String {
     format!("'{{{}}}'", entries.join(","))
 }
 
-/// A number as Go's JSON has it: whole ones without a fraction, extreme ones with an exponent.
+/// Returns a number as Go writes it in JSON: whole numbers without a fraction, extreme ones with an exponent.
 fn number(amount: f64) -> String {
     match amount.abs() {
         size if size != 0.0 && size < 1e-6 => format!("{amount:e}"),
@@ -154,7 +153,6 @@ mod tests {
 
     #[test]
     fn accelerators_become_flags() {
-        // 45
         check_limits(json!({}), json!({"nvidia.com/gpu": "1"}), json!({"num-gpus": "1"}));
         check_limits(json!({}), json!({"nvidia.com/mig-2g.32gb": "1"}), json!({"num-gpus": "1"}));
         check_limits(json!({}), json!({"google.com/tpu": "4"}), json!({"resources": "'{\"TPU\":4}'"}));
@@ -163,7 +161,6 @@ mod tests {
             json!({"aws.amazon.com/neuroncore": "4"}),
             json!({"resources": "'{\"neuron_cores\":4}'"}),
         );
-        // 46
         let all = json!({"aws.amazon.com/neuroncore": "4", "nvidia.com/gpu": "1", "google.com/tpu": "8"});
         check_limits(json!({}), all, json!({"num-gpus": "1", "resources": "'{\"neuron_cores\":4}'"}));
         check_limits(json!({"num-gpus": "7"}), json!({"nvidia.com/gpu": "1"}), json!({"num-gpus": "7"}));
@@ -172,19 +169,16 @@ mod tests {
     }
 
     #[test]
-    fn accelerators_join_the_users_resources() {
+    fn accelerators_are_added_to_the_users_resources() {
         let neuron = json!({"aws.amazon.com/neuroncore": "4"});
-        // 47
         check_limits(
             json!({"resources": "\"{\"custom_resource\":2}\""}),
             neuron.clone(),
             json!({"resources": "'{\"custom_resource\":2,\"neuron_cores\":4}'"}),
         );
-        // 48
         for own in ["'{\"neuron_cores\":3,\"a\":1}'", "'{\"custom\":2,\"TPU\":4}'"] {
             check_limits(json!({"resources": own}), neuron.clone(), json!({"resources": own}));
         }
-        // 49
         let limits = json!({"aws.amazon.com/neuroncore": "4", "nvidia.com/gpu": "1"});
         check_limits(json!({"resources": "{"}), limits, json!({"resources": "{"}));
         check_limits(
@@ -195,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn processors_and_memory_become_flags() {
+    fn cpus_and_memory_become_flags() {
         check_limits(
             json!({}),
             json!({"cpu": "1500m", "memory": "1Gi"}),
@@ -208,7 +202,6 @@ mod tests {
         );
         check_limits(json!({}), json!({"cpu": "0", "memory": "0"}), json!({}));
         check_limits(json!({}), json!({"cpu": "no number", "memory": "1 GB"}), json!({}));
-        // 16
         let check_requests = |resources: Value, expect: Value| {
             let mut made = BTreeMap::new();
             apply_container(&mut made, Some(&serde_json::from_value(resources).unwrap()));
@@ -228,8 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_groups_resources_win() {
-        // 55
+    fn group_resources_override_parameters() {
         check_group(json!({"num-cpus": "1"}), json!(null), json!({"num-cpus": "1"}));
         check_group(json!({}), json!({"cpu": "2", "memory": "4Gi"}), json!({"num-cpus": "2", "memory": "4294967296"}));
         check_group(json!({}), json!({"CPU": "2", "GPU": "4"}), json!({"num-cpus": "2", "num-gpus": "4"}));
@@ -251,8 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_are_known_by_their_names() {
-        // 108
+    fn gpu_resources_are_recognized_by_name() {
         for (key, expect) in [
             ("nvidia.com/gpu", true),
             ("amd.com/gpu", true),

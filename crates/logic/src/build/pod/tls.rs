@@ -1,68 +1,64 @@
-//! Encryption between Pods: certificate, settings, and waiting until the certificate names the Pod.
+//! TLS between Pods: the certificate, its settings, and the wait until the certificate contains the IP address of the Pod.
 
-use super::draft::{Draft, Node, Role};
+use super::builder::PodBuilder;
+use super::context::{NodeType, PodContext};
 use super::resources::requirements;
 use super::wait_gcs::WAIT_GCS_READY;
 use super::{env, volumes};
-use crate::build::cluster_facts as facts;
+use crate::cluster_spec;
+use crate::names::reserved::{TLS_ENV, TLS_PATH, TLS_VOLUME};
 use k8s_openapi::api::core::v1::{Container, SecretVolumeSource, Volume, VolumeMount};
 
 /// The init container's name.
 pub(in crate::build) const WAIT_FOR_IP_SAN: &str = "wait-for-tls-ip-san";
-/// What the names of the Secrets with the certificates begin with.
+/// Prefixes of the names of the Secrets that hold the certificates.
 pub(in crate::build) const HEAD_SECRET_PREFIX: &str = "ray-head-secret-";
 pub(in crate::build) const WORKER_SECRET_PREFIX: &str = "ray-worker-secret-";
 
-const VOLUME: &str = "ray-tls";
-const DIRECTORY: &str = "/etc/ray/tls";
-
-/// Gives the Pod its certificate.
-pub(super) fn configure_pod(node: &Node<'_>, draft: &mut Draft) {
-    if !facts::is_tls_enabled(&node.cluster.spec, &node.config.gates) {
+/// Mounts the certificate into the Pod if TLS is enabled.
+pub(super) fn configure_pod(context: &PodContext<'_>, builder: &mut PodBuilder) {
+    if !cluster_spec::is_tls_enabled(&context.cluster.spec, &context.config.gates) {
         return;
     }
-    if !volumes::has_volume(&draft.spec, VOLUME) {
-        let prefix = match node.role {
-            Role::Head => HEAD_SECRET_PREFIX,
-            Role::Worker => WORKER_SECRET_PREFIX,
+    if !volumes::has_volume(&builder.spec, TLS_VOLUME) {
+        let prefix = match context.node_type {
+            NodeType::Head => HEAD_SECRET_PREFIX,
+            NodeType::Worker => WORKER_SECRET_PREFIX,
         };
-        let secret_name = Some(format!("{prefix}{}", node.cluster_name()));
-        draft.spec.volumes.get_or_insert_default().push(Volume {
-            name: VOLUME.to_owned(),
+        let secret_name = Some(format!("{prefix}{}", context.cluster_name()));
+        builder.spec.volumes.get_or_insert_default().push(Volume {
+            name: TLS_VOLUME.to_owned(),
             secret: Some(SecretVolumeSource { secret_name, ..SecretVolumeSource::default() }),
             ..Volume::default()
         });
     }
-    configure_container(node, &mut draft.ray);
-    for container in draft.init_containers().iter_mut().filter(|container| container.name == WAIT_GCS_READY) {
-        configure_container(node, container);
+    configure_container(context, &mut builder.ray);
+    for container in builder.init_containers().iter_mut().filter(|container| container.name == WAIT_GCS_READY) {
+        configure_container(context, container);
     }
-    if !draft.init_containers().iter().any(|container| container.name == WAIT_FOR_IP_SAN) {
-        let waiting = wait_for_ip_san(&draft.ray);
-        draft.spec.init_containers.get_or_insert_default().insert(0, waiting);
+    if !builder.init_containers().iter().any(|container| container.name == WAIT_FOR_IP_SAN) {
+        let waiting = wait_for_ip_san(&builder.ray);
+        builder.spec.init_containers.get_or_insert_default().insert(0, waiting);
     }
 }
 
-/// Tells the Ray process in a container to use the certificate, if the cluster is encrypted.
-pub(super) fn configure_container(node: &Node<'_>, container: &mut Container) {
-    if !facts::is_tls_enabled(&node.cluster.spec, &node.config.gates) {
+/// Makes the Ray process in a container use the certificate if TLS is enabled.
+pub(super) fn configure_container(context: &PodContext<'_>, container: &mut Container) {
+    if !cluster_spec::is_tls_enabled(&context.cluster.spec, &context.config.gates) {
         return;
     }
-    for (name, value) in [
-        ("RAY_USE_TLS", "1"),
-        ("RAY_TLS_SERVER_CERT", "/etc/ray/tls/tls.crt"),
-        ("RAY_TLS_SERVER_KEY", "/etc/ray/tls/tls.key"),
-        ("RAY_TLS_CA_CERT", "/etc/ray/tls/ca.crt"),
-    ] {
+    for (name, value) in TLS_ENV {
         env::push_if_absent(container, env::literal(name, value));
     }
     let mounts = container.volume_mounts.get_or_insert_default();
-    if !mounts.iter().any(|mount| mount.name == VOLUME || mount.mount_path == DIRECTORY) {
+    if !mounts.iter().any(|mount| mount.name == TLS_VOLUME || mount.mount_path == TLS_PATH) {
         mounts.push(mount());
     }
 }
 
-/// A Pod's address enters its certificate after the Pod has got it; Ray reads the certificate once.
+/// Returns the init container that waits until the certificate contains the address of the Pod.
+///
+/// The address is added only after the Pod has got it, but Ray reads the certificate once.
 fn wait_for_ip_san(ray: &Container) -> Container {
     Container {
         name: WAIT_FOR_IP_SAN.to_owned(),
@@ -80,8 +76,8 @@ fn wait_for_ip_san(ray: &Container) -> Container {
 
 fn mount() -> VolumeMount {
     VolumeMount {
-        name: VOLUME.to_owned(),
-        mount_path: DIRECTORY.to_owned(),
+        name: TLS_VOLUME.to_owned(),
+        mount_path: TLS_PATH.to_owned(),
         read_only: Some(true),
         ..VolumeMount::default()
     }
@@ -114,7 +110,7 @@ mod tests {
 
     const NAMES: [&str; 4] = ["RAY_USE_TLS", "RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT"];
 
-    fn encrypted() -> manta_api::RayCluster {
+    fn tls_cluster() -> manta_api::RayCluster {
         cluster(json!({"spec": {"tlsOptions": {"enabled": true}, "enableInTreeAutoscaling": true}}))
     }
 
@@ -122,14 +118,14 @@ mod tests {
         let values = NAMES.map(|name| env(container, name).unwrap());
         assert_eq!(values, ["1", "/etc/ray/tls/tls.crt", "/etc/ray/tls/tls.key", "/etc/ray/tls/ca.crt"]);
         let mounts = container.volume_mounts.as_ref().unwrap();
-        let mounts: Vec<Value> = mounts.iter().filter(|mount| mount.name == VOLUME).map(|mount| json!(mount)).collect();
+        let mounts: Vec<Value> =
+            mounts.iter().filter(|mount| mount.name == TLS_VOLUME).map(|mount| json!(mount)).collect();
         assert_eq!(mounts, [json!({"name": "ray-tls", "mountPath": "/etc/ray/tls", "readOnly": true})]);
     }
 
     #[test]
-    fn encrypted_pods_get_their_certificate() {
-        // 56
-        let cluster = encrypted();
+    fn tls_pods_get_their_certificate() {
+        let cluster = tls_cluster();
         let (head, worker) = (head(&cluster, &Config::default()), worker(&cluster, &Config::default()));
         for container in [ray(&head), container(&head, "autoscaler"), ray(&worker), container(&worker, WAIT_GCS_READY)]
         {
@@ -152,17 +148,16 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_container_gets_four_entries_in_order() {
-        // 56
-        let cluster = encrypted();
+    fn a_container_gets_four_variables_in_order() {
+        let cluster = tls_cluster();
         let config = Config::default();
         let mut container = Container::default();
-        configure_container(&Node::new(&cluster, &config, Role::Worker), &mut container);
+        configure_container(&PodContext::new(&cluster, &config, NodeType::Worker), &mut container);
         assert_eq!(env_names(&container), NAMES);
     }
 
     #[test]
-    fn only_the_gate_and_the_option_together_encrypt() {
+    fn tls_needs_both_the_feature_gate_and_the_option() {
         let off = Config { gates: FeatureGates::KUBERAY, ..Config::default() };
         for (given, config) in [
             (json!(null), Config::default()),

@@ -1,28 +1,29 @@
 //! Shared memory and the log directory.
 
 use super::autoscaler::AUTOSCALER;
-use super::collector::COLLECTOR;
-use super::draft::{Draft, Node, Role};
-use crate::build::cluster_facts as facts;
+use super::builder::PodBuilder;
+use super::context::{NodeType, PodContext};
+use crate::cluster_spec;
+use crate::names::reserved::COLLECTOR;
 use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, PodSpec, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// Adds the volumes that Ray and its companions share.
-pub(super) fn add_to_pod(node: &Node<'_>, draft: &mut Draft) {
-    if !draft.params.contains_key("plasma-directory") {
+/// Adds the volumes that Ray shares with its sidecars.
+pub(super) fn add_to_pod(context: &PodContext<'_>, builder: &mut PodBuilder) {
+    if !builder.params.contains_key("plasma-directory") {
         let shared_memory =
-            EmptyDirVolumeSource { medium: Some("Memory".to_owned()), size_limit: memory_of(&draft.ray).cloned() };
-        add_empty_dir(&mut draft.spec, &mut draft.ray, "shared-mem", "/dev/shm", shared_memory);
+            EmptyDirVolumeSource { medium: Some("Memory".to_owned()), size_limit: memory_of(&builder.ray).cloned() };
+        add_empty_dir(&mut builder.spec, &mut builder.ray, "shared-mem", "/dev/shm", shared_memory);
     }
-    if node.role == Role::Head && facts::is_autoscaling(&node.cluster.spec) {
-        share_logs(draft, AUTOSCALER);
+    if context.node_type == NodeType::Head && cluster_spec::is_autoscaling(&context.cluster.spec) {
+        share_logs(builder, AUTOSCALER);
     }
-    if facts::collector(&node.cluster.spec, &node.config.gates).is_some() {
-        share_logs(draft, COLLECTOR);
+    if cluster_spec::collector(&context.cluster.spec, &context.config.gates).is_some() {
+        share_logs(builder, COLLECTOR);
     }
 }
 
-/// Mounts an emptyDir at a path, unless something is mounted there.
+/// Mounts an emptyDir at a path unless another volume is mounted there.
 fn add_empty_dir(spec: &mut PodSpec, container: &mut Container, name: &str, path: &str, source: EmptyDirVolumeSource) {
     if container.volume_mounts.iter().flatten().any(|mount| mount.mount_path == path) {
         return;
@@ -35,23 +36,23 @@ fn add_empty_dir(spec: &mut PodSpec, container: &mut Container, name: &str, path
     container.volume_mounts.get_or_insert_default().push(mount);
 }
 
-/// Whether the Pod has a volume of this name.
+/// Returns whether the Pod has a volume of this name.
 pub(super) fn has_volume(spec: &PodSpec, name: &str) -> bool {
     spec.volumes.iter().flatten().any(|volume| volume.name == name)
 }
 
-/// Lets a sidecar see Ray's log directory.
-fn share_logs(draft: &mut Draft, sidecar: &str) {
+/// Mounts Ray's log directory into a sidecar.
+fn share_logs(builder: &mut PodBuilder, sidecar: &str) {
     const NAME: &str = "ray-logs";
     const PATH: &str = "/tmp/ray";
-    let Draft { spec, ray, sidecars, .. } = draft;
+    let PodBuilder { spec, ray, sidecars, .. } = builder;
     add_empty_dir(spec, ray, NAME, PATH, EmptyDirVolumeSource::default());
     if let Some(sidecar) = sidecars.iter_mut().find(|container| container.name == sidecar) {
         add_empty_dir(spec, sidecar, NAME, PATH, EmptyDirVolumeSource::default());
     }
 }
 
-/// The container's memory limit, else its request.
+/// Returns the container's memory limit, or its request if it has no limit.
 fn memory_of(container: &Container) -> Option<&Quantity> {
     let resources = container.resources.as_ref()?;
     let limit = resources.limits.as_ref().and_then(|limits| limits.get("memory"));
@@ -67,7 +68,6 @@ mod tests {
 
     #[test]
     fn a_path_is_mounted_once() {
-        // 2
         let (mut spec, mut container) = (PodSpec::default(), Container::default());
         for name in ["first", "first", "second"] {
             add_empty_dir(&mut spec, &mut container, name, "/path", EmptyDirVolumeSource::default());
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_memory_is_as_large_as_memory() {
+    fn shared_memory_has_the_size_of_the_memory_limit() {
         for (resources, size) in [
             (json!({"limits": {"memory": "2Gi"}, "requests": {"memory": "1Gi"}}), json!("2Gi")),
             (json!({"requests": {"memory": "1Gi"}}), json!("1Gi")),
@@ -93,7 +93,6 @@ mod tests {
 
     #[test]
     fn a_plasma_directory_needs_no_shared_memory() {
-        // 27
         for directory in ["/dev/shm", "/dev/shm/", "/tmp/ray/plasma"] {
             let given = json!({"head": {"rayStartParams": {"plasma-directory": directory}}});
             let pod = head(&cluster(given), &Config::default());

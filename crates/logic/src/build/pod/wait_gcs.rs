@@ -1,35 +1,36 @@
-//! The init container that holds a worker back until the head answers.
+//! The init container of a worker that waits for the GCS.
 
+use super::builder::PodBuilder;
 use super::command::shell;
-use super::draft::{Draft, Node};
+use super::context::PodContext;
 use super::resources::requirements;
 use k8s_openapi::api::core::v1::Container;
 
 /// The container's name.
 pub(super) const WAIT_GCS_READY: &str = "wait-gcs-ready";
 
-/// Appends the container, with what the user wrote for the Ray container so far.
-pub(super) fn add_container(node: &Node<'_>, draft: &mut Draft) {
-    if !node.config.inject_init_container {
+/// Appends the container, with the environment and mounts of the Ray container.
+pub(super) fn add_container(context: &PodContext<'_>, builder: &mut PodBuilder) {
+    if !context.config.inject_init_container {
         return;
     }
-    let ray = &draft.ray;
+    let ray = &builder.ray;
     let container = Container {
         name: WAIT_GCS_READY.to_owned(),
         image: ray.image.clone(),
         image_pull_policy: ray.image_pull_policy.clone(),
         security_context: ray.security_context.clone(),
-        command: Some(shell(node.config)),
-        args: Some(vec![script(&node.fqdn, node.head_port)]),
+        command: Some(shell(context.config)),
+        args: Some(vec![script(&context.fqdn, context.head_port)]),
         env: ray.env.clone(),
         volume_mounts: ray.volume_mounts.clone(),
         resources: Some(requirements("200m", "256Mi")),
         ..Container::default()
     };
-    draft.spec.init_containers.get_or_insert_default().push(container);
+    builder.spec.init_containers.get_or_insert_default().push(container);
 }
 
-/// Quiet for two minutes, then with the reason why it still waits. The blanks are KubeRay's.
+/// Returns the script, which prints the errors of the health check after two minutes. The whitespace is KubeRay's.
 fn script(host: &str, port: &str) -> String {
     format!(
         "
@@ -63,8 +64,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn it_is_the_last_init_container_of_a_worker() {
-        // 32
+    fn wait_gcs_is_the_last_init_container_of_a_worker() {
         for policy in ["Always", "IfNotPresent", "Never"] {
             let ray = json!({
                 "imagePullPolicy": policy,
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn it_asks_the_head_where_the_user_put_it() {
+    fn the_script_uses_the_port_of_the_head() {
         let cluster = cluster(json!({"head": {"rayStartParams": {"port": "1234"}}}));
         let pod = worker(&cluster, &Config::default());
         let script = arg(container(&pod, WAIT_GCS_READY));
@@ -95,8 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_may_leave_it_out() {
-        // 37
+    fn wait_gcs_can_be_disabled() {
         let config = Config { inject_init_container: false, ..Config::default() };
         assert!(worker(&cluster(json!({})), &config).spec.unwrap().init_containers.is_none());
     }

@@ -1,9 +1,7 @@
-//! The head's Service, of a RayCluster and of those that make RayClusters.
-//!
-//! It always has a port: the head's container without ports counts as having all of Ray's.
+//! The head Service of a RayCluster, a RayJob or a RayService.
 
-use crate::build::cluster_facts::{self as facts, Creator};
 use crate::build::owner;
+use crate::cluster_spec::{self, Creator};
 use crate::config::Config;
 use crate::labels;
 use crate::names::{self, clip63};
@@ -15,7 +13,7 @@ use std::collections::BTreeMap;
 
 type Map = BTreeMap<String, String>;
 
-/// The head Service of a RayCluster.
+/// Returns the head Service of a RayCluster.
 pub fn head_service(cluster: &ValidCluster<'_>, config: &Config) -> Service {
     let template = cluster.spec.head_group_spec.template.metadata.as_ref();
     let app_name = template.and_then(|meta| meta.labels.as_ref()?.get(labels::APP_NAME)).map(String::as_str);
@@ -25,7 +23,7 @@ pub fn head_service(cluster: &ValidCluster<'_>, config: &Config) -> Service {
     service
 }
 
-/// The head Service of a RayJob or RayService, which leads to the cluster made for it.
+/// Returns the head Service of a RayJob or RayService, which selects the head of its cluster.
 pub fn owner_head_service(creator: Creator, metadata: &ObjectMeta, cluster: &RayCluster, config: &Config) -> Service {
     let name = metadata.name.as_deref().unwrap_or_default();
     let labels = [
@@ -43,7 +41,7 @@ pub fn owner_head_service(creator: Creator, metadata: &ObjectMeta, cluster: &Ray
 }
 
 fn build(cluster: &RayCluster, config: &Config, app_name: Option<&str>, annotations: Option<&Map>) -> Service {
-    let name = names::head_service(facts::name(cluster), &cluster.spec);
+    let name = names::head_service(cluster_spec::name(cluster), &cluster.spec);
     let selector = selector(cluster, app_name);
     let ports = ports(cluster);
     let service_type = cluster.spec.head_group_spec.service_type.clone().filter(|type_| !type_.is_empty());
@@ -81,7 +79,7 @@ fn build(cluster: &RayCluster, config: &Config, app_name: Option<&str>, annotati
     Service { metadata, spec: Some(spec), status: None }
 }
 
-/// What is kept of the metadata of a Service that a user wrote into a spec.
+/// Returns the metadata of a Service in a spec, reduced to labels and annotations.
 pub(super) fn user_metadata(given: &Service, name: String, namespace: Option<String>) -> ObjectMeta {
     ObjectMeta {
         name: given.metadata.name.clone().filter(|name| !name.is_empty()).or(Some(name)),
@@ -93,9 +91,9 @@ pub(super) fn user_metadata(given: &Service, name: String, namespace: Option<Str
     }
 }
 
-/// The labels by which the head Pod is found, which are the Service's own labels too.
+/// Returns the selector of the head Pod, which is also the Service's set of labels.
 fn selector(cluster: &RayCluster, app_name: Option<&str>) -> Map {
-    let name = facts::name(cluster);
+    let name = cluster_spec::name(cluster);
     let labels = [
         (labels::CLUSTER, name),
         (labels::NODE_TYPE, labels::HEAD),
@@ -113,7 +111,7 @@ fn ports(cluster: &RayCluster) -> Vec<ServicePort> {
         app_protocol: Some("tcp".to_owned()),
         ..ServicePort::default()
     };
-    facts::head_ports(&cluster.spec).into_iter().map(port).collect()
+    cluster_spec::head_ports(&cluster.spec).into_iter().map(port).collect()
 }
 
 #[cfg(test)]
@@ -133,15 +131,14 @@ mod tests {
         json!(service)
     }
 
-    /// Names and numbers of the ports, in order.
+    /// Returns names and numbers of the ports in order.
     fn ports(service: &Value) -> Vec<(&str, i64)> {
         let ports = service["spec"]["ports"].as_array().unwrap().iter();
         ports.map(|port| (port["name"].as_str().unwrap(), port["port"].as_i64().unwrap())).collect()
     }
 
     #[test]
-    fn it_is_headless_by_default() {
-        // 60
+    fn the_service_is_headless_by_default() {
         let labels = json!({
             "ray.io/cluster": "test-cluster",
             "ray.io/node-type": "head",
@@ -176,9 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_those_of_the_head() {
-        // RayService edge 36
-        // 61, 64
+    fn ports_are_those_of_the_head_container() {
         let check = |given: Value, expect: &[(&str, i64)]| {
             assert_eq!(ports(&made(json!({"ray": {"ports": given}}))), expect);
         };
@@ -192,8 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn types_and_the_operator_make_it_reachable() {
-        // 62
+    fn service_types_and_operator_settings_assign_a_cluster_ip() {
         let flag = Config { head_cluster_ip_service: true, ..Config::default() };
         for (type_, config, headless) in [
             (json!(null), Config::default(), true),
@@ -209,8 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_templates_app_name_reaches_the_selector() {
-        // 63
+    fn the_selector_uses_only_the_app_name_of_the_template() {
         let labels = json!({"app.kubernetes.io/name": "testname", "ray.io/identifier": "x", "other": "y"});
         let service = made(json!({
             "head": {"template": {"metadata": {"labels": labels}}, "labels": {"app.kubernetes.io/name": "not-me"}},
@@ -224,8 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_users_service_is_completed() {
-        // 65
+    fn a_user_defined_service_gets_defaults() {
         let service = made(json!({
             "spec": {"headServiceAnnotations": {"both": "operator", "operators": "1"}},
             "head": {"serviceType": "NodePort", "headService": {
@@ -252,7 +244,7 @@ mod tests {
         assert_eq!(spec["selector"].as_object().unwrap().len(), 5);
         assert_eq!(ports(&service), [("metrics", 1), ("dashboard", 8265), ("metrics", 8080)]);
         assert_eq!(spec["publishNotReadyAddresses"], json!(null));
-        // An empty one is completed in all respects but stays with a cluster IP.
+        // An empty Service gets all defaults but keeps its cluster IP.
         let service = made(json!({"head": {"serviceType": "NodePort", "headService": {}}}));
         assert_eq!(service["metadata"]["name"], "test-cluster-head-svc");
         assert_eq!((&service["spec"]["type"], &service["spec"]["clusterIP"]), (&json!("NodePort"), &json!(null)));
@@ -260,8 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_lead_to_their_cluster() {
-        // 92
+    fn services_of_owners_select_their_cluster() {
         let cluster = cluster(json!({
             "head": {
                 "headService": {"metadata": {"name": "not-me"}},

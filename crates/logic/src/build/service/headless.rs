@@ -1,7 +1,7 @@
-//! The Service that gives hosts of multi-host groups their names.
+//! The headless Service that gives the hosts of multi-host groups DNS names.
 
-use crate::build::cluster_facts as facts;
 use crate::build::owner;
+use crate::cluster_spec;
 use crate::labels;
 use crate::names;
 use crate::validate::ValidCluster;
@@ -10,14 +10,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use manta_api::RayClusterSpec;
 use std::collections::BTreeMap;
 
-/// Whether some group spans several hosts.
+/// Returns whether a group has several hosts per replica.
 pub fn needs_headless_service(spec: &RayClusterSpec) -> bool {
-    facts::worker_groups(spec).iter().any(facts::is_multi_host)
+    cluster_spec::worker_groups(spec).iter().any(cluster_spec::is_multi_host)
 }
 
-/// The headless Service of all workers.
+/// Returns the headless Service of all workers.
 pub fn headless_service(cluster: &ValidCluster<'_>) -> Service {
-    let name = facts::name(cluster);
+    let name = cluster_spec::name(cluster);
     let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     let selector = [pair(labels::CLUSTER, name), pair(labels::NODE_TYPE, labels::WORKER)];
     let metadata = ObjectMeta {
@@ -44,7 +44,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn groups_of_several_hosts_need_it() {
+    fn multi_host_groups_need_the_service() {
         for (hosts, needed) in [(json!(null), false), (json!(0), false), (json!(1), false), (json!(2), true)] {
             let cluster = cluster(json!({"worker": {"numOfHosts": hosts}}));
             assert_eq!(needs_headless_service(&cluster.spec), needed, "{hosts}");
@@ -52,8 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn it_selects_workers_and_has_no_ports() {
-        // 67
+    fn the_service_selects_workers_and_has_no_ports() {
         let cluster = cluster(json!({}));
         let service = headless_service(&valid(&cluster));
         assert_eq!(service.metadata.name.as_deref(), Some("test-cluster-headless"));

@@ -1,4 +1,4 @@
-//! Services: of the head, of workers that span several hosts, and of Ray Serve.
+//! Services of the head, of multi-host workers and of Ray Serve.
 
 mod head;
 mod headless;

@@ -1,9 +1,8 @@
-//! The Service of Ray Serve: of a plain RayCluster, of a RayService, and of each of the two clusters
-//! between which a gradual upgrade moves the traffic.
+//! The serve Service of a RayCluster, of a RayService, and of each of the two clusters of an incremental upgrade.
 
 use super::head::user_metadata;
-use crate::build::cluster_facts::{self as facts, Creator};
 use crate::build::owner;
+use crate::cluster_spec::{self, Creator};
 use crate::labels;
 use crate::names;
 use crate::validate::ValidCluster;
@@ -12,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use manta_api::{RayCluster, RayService};
 use std::collections::BTreeMap;
 
-/// The head names no port of Serve.
+/// The head container has no serve port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "Please specify a port named 'serve' (or with the prefix 'serve-', e.g. 'serve-grpc') in the Ray head container; \
@@ -20,20 +19,20 @@ use std::collections::BTreeMap;
 )]
 pub struct MissingServePort;
 
-/// The serve Service that a RayCluster asks for by annotation.
+/// Returns the serve Service that a RayCluster requests by annotation.
 pub fn cluster_serve_service(cluster: &ValidCluster<'_>) -> Result<Service, MissingServePort> {
     let ports = serving_ports(cluster).ok_or(MissingServePort)?;
     let service_type = cluster.spec.head_group_spec.service_type.as_ref();
     let owner = owner::cluster_reference(cluster);
-    let mut service = generated(facts::name(cluster), Creator::RayCluster, cluster, service_type, owner);
+    let mut service = generated(cluster_spec::name(cluster), Creator::RayCluster, cluster, service_type, owner);
     let spec = service.spec.get_or_insert_default();
     spec.ports = Some(ports);
-    // Nobody marks the Pods of a plain cluster as serving.
+    // Pods of a plain cluster do not have the serve label.
     spec.selector.get_or_insert_default().remove(labels::SERVE);
     Ok(service)
 }
 
-/// The serve Service of a RayService, which leads to its active cluster.
+/// Returns the serve Service of a RayService, which selects its active cluster.
 pub fn service_serve_service(service: &RayService, cluster: &RayCluster) -> Result<Service, MissingServePort> {
     let name = service.metadata.name.as_deref().unwrap_or_default();
     let service_type = service.spec.ray_cluster_config.head_group_spec.service_type.as_ref();
@@ -47,30 +46,30 @@ pub fn service_serve_service(service: &RayService, cluster: &RayCluster) -> Resu
     Ok(customised(given, built, ports))
 }
 
-/// The serve Service of one of the clusters of a RayService that upgrades gradually.
+/// Returns the serve Service of one cluster of a RayService with incremental upgrades.
 pub fn upgrade_serve_service(service: &RayService, cluster: &RayCluster) -> Result<Service, MissingServePort> {
     let ports = serving_ports(cluster).ok_or(MissingServePort)?;
     let service_type = service.spec.ray_cluster_config.head_group_spec.service_type.as_ref();
     let owner = owner::cluster_reference(cluster);
-    let mut built = generated(facts::name(cluster), Creator::RayService, cluster, service_type, owner);
+    let mut built = generated(cluster_spec::name(cluster), Creator::RayService, cluster, service_type, owner);
     built.spec.get_or_insert_default().ports = Some(ports);
     Ok(built)
 }
 
-/// Whether a port of the head leads to Serve.
+/// Returns whether a port of the head is a serve port.
 pub fn is_serving_port(name: &str) -> bool {
     name == "serve" || name.starts_with("serve-")
 }
 
-/// The ports of Serve, if the head has any.
+/// Returns the serve ports of the head.
 fn serving_ports(cluster: &RayCluster) -> Option<Vec<ServicePort>> {
-    let all = facts::head_ports(&cluster.spec).into_iter().filter(|(name, _)| is_serving_port(name));
+    let all = cluster_spec::head_ports(&cluster.spec).into_iter().filter(|(name, _)| is_serving_port(name));
     let ports: Vec<_> =
         all.map(|(name, port)| ServicePort { name: Some(name), port, ..ServicePort::default() }).collect();
     (!ports.is_empty()).then_some(ports)
 }
 
-/// The Service without its ports.
+/// Returns the Service without its ports.
 fn generated(
     base: &str,
     creator: Creator,
@@ -90,7 +89,7 @@ fn generated(
         owner_references: Some(vec![owner]),
         ..ObjectMeta::default()
     };
-    let selector = BTreeMap::from([pair(labels::CLUSTER, facts::name(cluster)), pair(labels::SERVE, "true")]);
+    let selector = BTreeMap::from([pair(labels::CLUSTER, cluster_spec::name(cluster)), pair(labels::SERVE, "true")]);
     let spec = ServiceSpec {
         type_: service_type.filter(|type_| !type_.is_empty()).cloned(),
         selector: Some(selector),
@@ -99,12 +98,12 @@ fn generated(
     Service { metadata, spec: Some(spec), status: None }
 }
 
-/// The user's Service, led to where the generated one leads.
+/// Returns the user's Service with the selector and ports of the generated one.
 fn customised(given: &Service, built: Service, ports: Option<Vec<ServicePort>>) -> Service {
     let built_spec = built.spec.unwrap_or_default();
     let mut spec = given.spec.clone().unwrap_or_default();
     if let Some(mut ports) = ports {
-        // Exactly the head's ports, each as the user describes it, if at all.
+        // The head determines the ports; the user's Service may describe them.
         let theirs = spec.ports.unwrap_or_default();
         for port in &mut ports {
             if let Some(same) = theirs.iter().find(|theirs| theirs.name == port.name) {
@@ -129,7 +128,7 @@ mod tests {
     use crate::build::testing::{cluster, valid};
     use serde_json::{Value, json};
 
-    /// A RayService whose cluster has these ports, and perhaps a Service of its own.
+    /// Returns a RayService whose cluster has these ports, with an optional serve Service.
     fn made(ports: Value, serve_service: Value) -> Result<Value, MissingServePort> {
         let cluster = cluster(json!({"ray": {"ports": ports}}));
         let service: RayService = serde_json::from_value(json!({
@@ -145,8 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rayservice_leads_to_the_pods_that_serve() {
-        // 68; RayService edge 34
+    fn the_service_of_a_rayservice_selects_serving_pods() {
         let service = made(json!([]), json!(null)).unwrap();
         let metadata = &service["metadata"];
         assert_eq!(metadata["name"], "rayservice-sample-serve-svc");
@@ -166,8 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_leads_to_all_its_pods() {
-        // 68
+    fn the_service_of_a_cluster_selects_all_its_pods() {
         let cluster = cluster(json!({"head": {"serviceType": "NodePort"}}));
         let service = json!(cluster_serve_service(&valid(&cluster)).unwrap());
         assert_eq!(service["metadata"]["name"], "test-cluster-serve-svc");
@@ -178,8 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cluster_of_a_gradual_upgrade_has_its_own() {
-        // RayService edge 60
+    fn each_cluster_of_an_incremental_upgrade_has_its_own_service() {
         let cluster = cluster(json!({}));
         let spec = json!({"serveService": {"metadata": {"name": "not-me"}}});
         let service = serde_json::from_value(json!({"metadata": {"name": "web"}, "spec": spec})).unwrap();
@@ -196,8 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_port_there_is_none() {
-        // 69; RayService edge 34
+    fn a_missing_serve_port_is_an_error() {
         let error = made(json!([port("dashboard", 8265)]), json!(null)).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -210,25 +205,20 @@ mod tests {
     }
 
     #[test]
-    fn a_users_service_describes_the_heads_ports() {
-        // RayService edge 35
+    fn a_user_defined_service_describes_the_ports_of_the_head() {
         let check = |ports: Value, theirs: Value, expect: Value| {
             let service = made(ports, json!({"spec": {"ports": theirs, "selector": {"a": "b"}}})).unwrap();
             assert_eq!(service["spec"]["ports"], expect);
             assert_eq!(service["spec"]["selector"].as_object().unwrap().len(), 2);
         };
-        // 70
         let theirs = json!([{"name": "serve", "port": 12345}, {"name": "client", "port": 98765}]);
         check(json!([port("serve", 8000)]), theirs, json!([{"name": "serve", "port": 12345}]));
-        // 71
         let ports = json!([port("serve", 8000), port("serve-grpc", 9000), port("gcs", 6379), port("dashboard", 8265)]);
         let both = json!([{"name": "serve", "port": 8000}, {"name": "serve-grpc", "port": 9000}]);
         check(ports.clone(), json!([]), both.clone());
         assert_eq!(made(ports.clone(), json!(null)).unwrap()["spec"]["ports"], both);
-        // 72
         let theirs = json!([{"name": "serve-grpc", "port": 9000}]);
         check(json!([port("serve", 8000)]), theirs, json!([{"name": "serve", "port": 8000}]));
-        // 73
         let h2c = json!({"name": "serve-grpc", "port": 9000, "appProtocol": "kubernetes.io/h2c"});
         check(ports, json!([h2c]), json!([{"name": "serve", "port": 8000}, h2c]));
         let theirs = json!([{"name": "z", "port": 1}, {"name": "serve", "port": 2}]);
@@ -236,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_users_service_keeps_its_name_and_type() {
+    fn a_user_defined_service_keeps_its_name_and_type() {
         let given = json!({
             "metadata": {"name": "mine", "namespace": "other", "labels": {"ray.io/serve": "user", "a": "b"}},
             "spec": {"type": "NodePort"},
@@ -253,8 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn serving_ports_are_known_by_their_names() {
-        // 74
+    fn serve_ports_are_recognized_by_name() {
         for (name, expect) in [
             ("serve", true),
             ("serve-grpc", true),

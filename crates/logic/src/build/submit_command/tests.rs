@@ -1,4 +1,4 @@
-//! The submit command: KubeRay's bytes for ordinary values, the user's meaning for all others.
+//! Ordinary values give KubeRay's bytes; all others reach Ray as the user wrote them.
 
 use super::*;
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec};
@@ -25,7 +25,7 @@ fn full() -> RayJobSpec {
     }
 }
 
-fn command(spec: &RayJobSpec, mode: Mode, restarts: bool) -> Result<String, NoCommand> {
+fn command(spec: &RayJobSpec, mode: Mode, restarts: bool) -> Result<String, SubmitCommandError> {
     SubmitCommand { spec, mode, job_id: "job-1", dashboard_url: "http://host:8265", sidecar_restarts: restarts }.text()
 }
 
@@ -35,7 +35,7 @@ const WAIT: &str = "until python -c \"import urllib.request; \
     do echo \"Waiting for Ray Dashboard GCS to become healthy at http://host:8265 ...\" ; sleep 2 ; done ;";
 
 #[test]
-fn edge_16_k8s_job_mode_with_all_options_in_kuberays_order() {
+fn k8s_job_mode_has_all_options_in_kuberays_order() {
     let expect = format!(
         "{WAIT} if ! ray job status --address http://host:8265 job-1 >/dev/null 2>&1 ; then \
          ray job submit --address http://host:8265 --no-wait \
@@ -49,7 +49,7 @@ fn edge_16_k8s_job_mode_with_all_options_in_kuberays_order() {
 }
 
 #[test]
-fn edge_17_sidecar_mode_checks_and_follows_only_if_it_may_restart() {
+fn sidecar_mode_checks_for_the_job_and_follows_it_only_if_it_may_restart() {
     let plain = command(&spec("2.53.0"), Mode::Sidecar, false).unwrap();
     assert!(plain.contains("urlopen('http://localhost:8265/api/gcs_healthz'"), "{plain}");
     assert!(plain.contains("healthy at http://127.0.0.1:8265 ..."), "{plain}");
@@ -65,7 +65,7 @@ fn edge_17_sidecar_mode_checks_and_follows_only_if_it_may_restart() {
 }
 
 #[test]
-fn edge_18_health_is_asked_with_python_whatever_the_version() {
+fn health_is_checked_with_python_for_every_version() {
     for version in ["2.53.0", "2.52.1", "invalid-version"] {
         let text = command(&spec(version), Mode::Sidecar, false).unwrap();
         assert!(text.starts_with("until python -c ") && !text.contains("wget"), "{text}");
@@ -80,7 +80,7 @@ fn edge_18_health_is_asked_with_python_whatever_the_version() {
 }
 
 #[test]
-fn edge_19_metadata_needs_ray_2_6() {
+fn metadata_needs_ray_2_6() {
     let check = |version: Option<&str>, expect: Result<(), &str>| {
         let mut spec = spec(version.unwrap_or_default());
         spec.metadata = Some(BTreeMap::from([("k".to_owned(), "v".to_owned())]));
@@ -107,7 +107,7 @@ fn edge_19_metadata_needs_ray_2_6() {
 }
 
 #[test]
-fn edge_20_quotes_in_the_entrypoint_stay() {
+fn quotes_in_the_entrypoint_are_kept() {
     let mut spec = spec("2.53.0");
     let text = r#"python -c "print('a' \"b\")" --x 'y "z"' && echo $HOME `id`"#;
     spec.entrypoint = Some(text.into());
@@ -121,7 +121,7 @@ fn other_modes_have_no_command() {
 }
 
 #[test]
-fn the_scheme_is_added_once_and_an_empty_id_is_left_out() {
+fn the_scheme_is_added_once_and_an_empty_id_is_omitted() {
     let spec = spec("2.53.0");
     let submit = SubmitCommand {
         spec: &spec,
@@ -136,7 +136,7 @@ fn the_scheme_is_added_once_and_an_empty_id_is_left_out() {
 }
 
 #[test]
-fn numbers_that_are_not_positive_are_left_out() {
+fn numbers_that_are_not_positive_are_omitted() {
     let mut spec = spec("2.53.0");
     spec.entrypoint_num_cpus = Some(0.0);
     spec.entrypoint_num_gpus = Some(-1.0);
@@ -146,7 +146,7 @@ fn numbers_that_are_not_positive_are_left_out() {
     assert!(command(&spec, Mode::K8sJob, false).unwrap().contains("--entrypoint-num-cpus 1.100000"));
 }
 
-/// What bash makes of a double-quoted text without `$` and backticks.
+/// Returns what bash reads from a double-quoted text without `$` and backticks.
 fn unquote(argument: &str) -> String {
     let inner = argument.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap();
     let mut text = String::new();
@@ -169,7 +169,7 @@ fn unquote(argument: &str) -> String {
 }
 
 #[test]
-fn json_arguments_survive_every_hazard() {
+fn json_arguments_survive_special_characters() {
     let hazards = [
         "$HOME $(id) $$ ${x} $(RAY_DASHBOARD_ADDRESS)",
         "`reboot`",
@@ -197,9 +197,9 @@ proptest::proptest! {
     }
 
     #[test]
-    fn entrypoints_never_break_the_command_in_two(text in "[ -~\n]*") {
+    fn entrypoints_never_end_the_command_early(text in "[ -~\n]*") {
         let words = entrypoint(&text);
-        proptest::prop_assert!(!leaves_its_line(&words), "{}", words);
+        proptest::prop_assert!(!breaks_the_line(&words), "{}", words);
     }
 }
 
@@ -212,14 +212,14 @@ fn resources_on_several_lines_become_one_line() {
 }
 
 #[test]
-fn odd_submission_ids_are_quoted() {
+fn submission_ids_with_special_characters_are_quoted() {
     assert_eq!(shell_word("train-bcdfg"), "train-bcdfg");
     assert_eq!(shell_word("a b;c"), "'a b;c'");
     assert_eq!(shell_word("it's $(HOME)"), r"'it'\''s $$(HOME)'");
 }
 
 #[test]
-fn entrypoints_that_would_leave_their_line_are_encoded() {
+fn entrypoints_with_line_breaks_or_comments_are_encoded() {
     let check = |text: &str, encoded: bool| {
         let words = entrypoint(text);
         assert_eq!(words.starts_with("bash -c 'echo "), encoded, "{text:?} became {words}");

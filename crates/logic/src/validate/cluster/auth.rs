@@ -1,14 +1,14 @@
 //! Rules of token authentication, which depends on the Ray version.
 
 use super::ensure;
+use crate::cluster_spec;
 use crate::go::quote::quote;
 use crate::version::RayVersion;
-use manta_api::{AuthMode, RayClusterSpec};
+use manta_api::RayClusterSpec;
 
 pub(super) fn check(spec: &RayClusterSpec) -> Result<(), String> {
-    let Some(auth) = &spec.auth_options else { return Ok(()) };
-    let by_kubernetes = auth.enable_k8s_token_auth == Some(true);
-    if auth.mode != Some(AuthMode::Token) {
+    let by_kubernetes = cluster_spec::is_k8s_token_auth(spec);
+    if !cluster_spec::is_token_auth(spec) {
         return ensure(!by_kubernetes, || {
             "authOptions.enableK8sTokenAuth is enabled but authOptions.mode not set to 'token'".to_owned()
         });
@@ -21,7 +21,7 @@ pub(super) fn check(spec: &RayClusterSpec) -> Result<(), String> {
         let given = spec.ray_version.as_deref().unwrap_or_default();
         format!("authOptions.enableK8sTokenAuth is enabled but minimum Ray version is 2.55.0, got {given}")
     })?;
-    ensure(auth.secret_name.as_ref().is_none_or(String::is_empty), || {
+    ensure(cluster_spec::auth_user_secret(spec).is_none(), || {
         "authOptions.enableK8sTokenAuth is enabled and authOptions.secretName is also set".to_owned()
     })
 }

@@ -1,14 +1,15 @@
 //! Rules of the autoscaler and of suspended worker groups.
 
-use super::groups::{AUTOSCALER_V2_ENV, autoscaler_v2_env, is_v2_version};
+use super::ensure;
+use super::groups::autoscaler_v2_env;
 use super::pod::{find_env, may_restart, ray_env};
-use super::{ensure, is_autoscaling};
+use crate::cluster_spec::{autoscaler_version, is_autoscaler_v2, is_autoscaling, is_suspended, worker_groups};
 use crate::config::FeatureGates;
+use crate::names::reserved::{AUTOSCALER_START_COMMAND_ENV, AUTOSCALER_V2_ENV};
 use manta_api::RayClusterSpec;
 
 pub(super) fn check(spec: &RayClusterSpec, gates: &FeatureGates) -> Result<(), String> {
-    let groups = || spec.worker_group_specs.iter().flatten();
-    let suspended = groups().find(|group| group.suspend == Some(true)).map(|group| &group.group_name);
+    let suspended = worker_groups(spec).iter().find(|group| is_suspended(group)).map(|group| &group.group_name);
     if let (Some(name), false) = (suspended, gates.ray_job_deletion_policy) {
         return Err(format!(
             "worker group {name} can be suspended only when the RayJobDeletionPolicy feature gate is enabled"
@@ -31,20 +32,19 @@ pub(super) fn check(spec: &RayClusterSpec, gates: &FeatureGates) -> Result<(), S
 /// One place chooses the autoscaler, and the second one replaces Pods instead of restarting them.
 fn check_version(spec: &RayClusterSpec) -> Result<(), String> {
     let head = &spec.head_group_spec.template;
-    let version = spec.autoscaler_options.as_ref().and_then(|options| options.version.as_ref());
-    ensure(version.is_none() || ray_env(head, AUTOSCALER_V2_ENV).is_none(), || {
+    ensure(autoscaler_version(spec).is_none() || ray_env(head, AUTOSCALER_V2_ENV).is_none(), || {
         format!(
             "both .spec.autoscalerOptions.version and head Pod env var {AUTOSCALER_V2_ENV} are set, please only use \
              the former"
         )
     })?;
-    if !is_v2_version(spec) {
+    if !is_autoscaler_v2(spec) {
         return Ok(());
     }
     ensure(!may_restart(head), || {
         "restartPolicy for head Pod should be Never or unset when using autoscaler V2".to_owned()
     })?;
-    let restarting = spec.worker_group_specs.iter().flatten().find(|group| may_restart(&group.template));
+    let restarting = worker_groups(spec).iter().find(|group| may_restart(&group.template));
     restarting.map_or(Ok(()), |group| {
         let name = &group.group_name;
         Err(format!("restartPolicy for worker group {name} should be Never or unset when using autoscaler V2"))
@@ -53,14 +53,13 @@ fn check_version(spec: &RayClusterSpec) -> Result<(), String> {
 
 /// These hold with the autoscaler off, too.
 fn check_options(spec: &RayClusterSpec) -> Result<(), String> {
-    const START_COMMAND: &str = "KUBERAY_GEN_AUTOSCALER_START_CMD";
     let Some(options) = &spec.autoscaler_options else { return Ok(()) };
     if let Some(seconds) = options.idle_timeout_seconds.filter(|seconds| *seconds < 0) {
         return Err(format!("autoscalerOptions.idleTimeoutSeconds must be non-negative, got {seconds}"));
     }
-    ensure(find_env(options.env.as_deref(), START_COMMAND).is_none(), || {
+    ensure(find_env(options.env.as_deref(), AUTOSCALER_START_COMMAND_ENV).is_none(), || {
         format!(
-            "autoscalerOptions.env must not contain {START_COMMAND}: it is managed by KubeRay and injected \
+            "autoscalerOptions.env must not contain {AUTOSCALER_START_COMMAND_ENV}: it is managed by KubeRay and injected \
              automatically into the autoscaler container"
         )
     })

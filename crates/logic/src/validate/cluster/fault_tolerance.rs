@@ -2,13 +2,12 @@
 
 use super::ensure;
 use super::pod::{ray_env, ray_mounts};
+use crate::cluster_spec::{head_param, is_gcs_storage_embedded, is_true};
 use crate::config::FeatureGates;
 use crate::labels::annotation::{EXTERNAL_STORAGE_NAMESPACE, FT_ENABLED};
-use manta_api::{GcsBackend, GcsFaultToleranceOptions, GcsStorage, RayClusterSpec};
+use crate::names::reserved::{GCS_STORAGE_PATH, GCS_STORAGE_VOLUME};
+use manta_api::{GcsFaultToleranceOptions, GcsStorage, RayClusterSpec};
 use std::collections::BTreeMap;
-
-const STORAGE_VOLUME: &str = "gcs-storage";
-const STORAGE_PATH: &str = "/data/gcs";
 
 pub(super) fn check(
     spec: &RayClusterSpec,
@@ -24,7 +23,7 @@ pub(super) fn check(
          GcsFaultToleranceOptions to configure GCS fault tolerance"
             .to_owned()
     })?;
-    let enabled = options.is_some() || annotation(FT_ENABLED).eq_ignore_ascii_case("true");
+    let enabled = options.is_some() || is_true(Some(annotation(FT_ENABLED)));
     ensure(enabled || !has_env("RAY_REDIS_ADDRESS"), || {
         "RAY_REDIS_ADDRESS is set which implicitly enables GCS fault tolerance, but GcsFaultToleranceOptions is not \
          set. Please set GcsFaultToleranceOptions to enable GCS fault tolerance"
@@ -64,7 +63,7 @@ fn check_backend(
     options: &GcsFaultToleranceOptions,
     gates: &FeatureGates,
 ) -> Result<(), String> {
-    if options.backend != Some(GcsBackend::Rocksdb) {
+    if !is_gcs_storage_embedded(spec) {
         return ensure(options.storage.is_none(), || {
             "cannot set GcsFaultToleranceOptions.Storage when backend is 'redis' - it only applies to the 'rocksdb' \
              backend"
@@ -109,23 +108,22 @@ fn check_managed_by_operator(spec: &RayClusterSpec) -> Result<(), String> {
          is used - these are managed by KubeRay"
             .to_owned()
     })?;
-    let managed = ray_mounts(template).iter().any(|m| m.name == STORAGE_VOLUME || m.mount_path == STORAGE_PATH);
+    let managed = ray_mounts(template).iter().any(|m| m.name == GCS_STORAGE_VOLUME || m.mount_path == GCS_STORAGE_PATH);
     ensure(!managed, || {
         format!(
-            "cannot set a volume mount named \"{STORAGE_VOLUME}\" or mounted at {STORAGE_PATH} in the head container \
+            "cannot set a volume mount named \"{GCS_STORAGE_VOLUME}\" or mounted at {GCS_STORAGE_PATH} in the head container \
              when the embedded GCS FT backend is used - it is managed by KubeRay"
         )
     })?;
     let mut volumes = template.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    ensure(!volumes.any(|volume| volume.name == STORAGE_VOLUME), || {
+    ensure(!volumes.any(|volume| volume.name == GCS_STORAGE_VOLUME), || {
         format!(
-            "cannot set a volume named \"{STORAGE_VOLUME}\" in the head Pod when the embedded GCS FT backend is used - \
+            "cannot set a volume named \"{GCS_STORAGE_VOLUME}\" in the head Pod when the embedded GCS FT backend is used - \
              it is managed by KubeRay"
         )
     })
 }
 
 fn has_head_param(spec: &RayClusterSpec, name: &str) -> bool {
-    let params = spec.head_group_spec.ray_start_params.as_ref();
-    params.and_then(|params| params.get(name)).is_some_and(|value| !value.is_empty())
+    head_param(spec, name).is_some_and(|value| !value.is_empty())
 }

@@ -1,15 +1,14 @@
 //! Rules of the head group and the worker groups: containers, resources, labels, replicas, priority.
 
-use super::pod::{ray_container, ray_env};
-use super::{ensure, is_autoscaling};
+use super::ensure;
+use super::pod::ray_env;
+use crate::cluster_spec::{self, is_autoscaling, ray_container};
+use crate::names::reserved::AUTOSCALER_V2_ENV;
 use crate::validate::cluster::auth::check_ray_version;
 use crate::validate::kubernetes_names::{label_key, label_value};
 use crate::version::RayVersion;
-use manta_api::{AutoscalerVersion, RayClusterSpec, WorkerGroupSpec};
+use manta_api::{RayClusterSpec, WorkerGroupSpec};
 use std::collections::BTreeMap;
-
-/// The variable of the head's Ray container that turns the second autoscaler on in old clusters.
-pub(super) const AUTOSCALER_V2_ENV: &str = "RAY_enable_autoscaler_v2";
 
 type Texts = BTreeMap<String, String>;
 
@@ -17,7 +16,7 @@ pub(super) fn check(spec: &RayClusterSpec) -> Result<(), String> {
     let head = &spec.head_group_spec;
     ensure(ray_container(&head.template).is_some(), || "headGroupSpec should have at least one container".to_owned())?;
     check_params("Head", head.ray_start_params.as_ref(), head.resources.as_ref(), head.labels.as_ref())?;
-    spec.worker_group_specs.iter().flatten().try_for_each(|group| check_workers(spec, group))
+    cluster_spec::worker_groups(spec).iter().try_for_each(|group| check_workers(spec, group))
 }
 
 fn check_workers(spec: &RayClusterSpec, group: &WorkerGroupSpec) -> Result<(), String> {
@@ -31,7 +30,7 @@ fn check_workers(spec: &RayClusterSpec, group: &WorkerGroupSpec) -> Result<(), S
         ensure(seconds >= 0, || {
             format!("worker group {name}: idleTimeoutSeconds must be non-negative, got {seconds}")
         })?;
-        ensure(is_autoscaler_v2(spec), || {
+        ensure(uses_autoscaler_v2(spec), || {
             format!(
                 "worker group {name}: idleTimeoutSeconds is set, but autoscaler v2 is not enabled. Please set \
                  .spec.autoscalerOptions.version to 'v2' (or set RAY_enable_autoscaler_v2 environment variable to \
@@ -70,7 +69,7 @@ fn check_replicas(spec: &RayClusterSpec, group: &WorkerGroupSpec) -> Result<(), 
 fn check_priority(spec: &RayClusterSpec, name: &str, priority: i32) -> Result<(), String> {
     let what = format!("worker group {name}: priority is set, but");
     check_ray_version(spec, &what, RayVersion::new(2, 56, 0), "2.56.0")?;
-    ensure(is_autoscaler_v2(spec), || {
+    ensure(uses_autoscaler_v2(spec), || {
         format!(
             "worker group {name}: priority is set to {priority}, but autoscaler v2 is not enabled. Priority is only \
              supported with autoscaler v2 enabled"
@@ -78,18 +77,12 @@ fn check_priority(spec: &RayClusterSpec, name: &str, priority: i32) -> Result<()
     })
 }
 
-/// Whether the second autoscaler is chosen, by the field or by the variable of old times.
-fn is_autoscaler_v2(spec: &RayClusterSpec) -> bool {
-    is_v2_version(spec) || autoscaler_v2_env(spec).is_some()
+/// Returns whether autoscaler v2 is selected by its field or by the environment variable of older versions.
+fn uses_autoscaler_v2(spec: &RayClusterSpec) -> bool {
+    cluster_spec::is_autoscaler_v2(spec) || autoscaler_v2_env(spec).is_some()
 }
 
-/// Whether the field chooses the second autoscaler.
-pub(super) fn is_v2_version(spec: &RayClusterSpec) -> bool {
-    let version = spec.autoscaler_options.as_ref().and_then(|options| options.version.as_ref());
-    version == Some(&AutoscalerVersion::V2)
-}
-
-/// The value of the variable, if it turns the second autoscaler on.
+/// Returns the value of the environment variable if it enables autoscaler v2.
 pub(super) fn autoscaler_v2_env(spec: &RayClusterSpec) -> Option<&str> {
     let value = ray_env(&spec.head_group_spec.template, AUTOSCALER_V2_ENV)?.value.as_deref()?;
     matches!(value, "1" | "true").then_some(value)

@@ -2,11 +2,12 @@
 
 use super::ensure;
 use super::pod::{find_env, has_container};
+use crate::cluster_spec::worker_groups;
 use crate::config::FeatureGates;
+use crate::names::reserved::COLLECTOR;
 use k8s_openapi::api::core::v1::EnvVar;
 use manta_api::{CollectorOptions, RayClusterSpec};
 
-const COLLECTOR: &str = "ray-history-collector";
 /// The variables that the operator sets in the collector.
 const MANAGED: [&str; 8] = [
     "POD_IP",
@@ -29,7 +30,7 @@ pub(super) fn check(spec: &RayClusterSpec, gates: &FeatureGates) -> Result<(), S
     const TAKEN: &str = "pod template must not define a container with name 'ray-history-collector' when history \
                          server collector options are enabled";
     ensure(!has_container(&spec.head_group_spec.template, COLLECTOR), || format!("head {TAKEN}"))?;
-    let taken = spec.worker_group_specs.iter().flatten().find(|group| has_container(&group.template, COLLECTOR));
+    let taken = worker_groups(spec).iter().find(|group| has_container(&group.template, COLLECTOR));
     taken.map_or(Ok(()), |group| Err(format!("worker group {} {TAKEN}", group.group_name)))
 }
 

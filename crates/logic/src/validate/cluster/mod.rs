@@ -16,16 +16,16 @@ mod tests;
 mod tls;
 
 use super::kubernetes_names::dns1035_label;
+use super::{Invalid, Part, ensure, invalid};
 use crate::action::Event;
+use crate::cluster_spec::{self, Creator, is_autoscaling};
 use crate::config::Config;
-use crate::labels::ORIGINATED_FROM_CRD;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use manta_api::{AutoscalerVersion, RayCluster, RayClusterSpec, UpgradeType};
+use manta_api::{RayCluster, RayClusterSpec, UpgradeType};
 use std::collections::BTreeMap;
 
 pub(super) use pod::may_restart;
 pub use problems::{cluster_problems, cluster_spec_problems};
-pub use tls::is_tls_enabled;
 
 /// The longest name; it leaves room for the suffixes of Services.
 const MAX_NAME: usize = 53;
@@ -33,22 +33,28 @@ const MAX_NAME: usize = 53;
 /// A RayCluster that has passed validation: builders take this and cannot fail.
 #[derive(Clone, Copy, Debug)]
 pub struct ValidCluster<'a> {
-    pub(crate) cluster: &'a RayCluster,
+    cluster: &'a RayCluster,
 }
 
 impl<'a> ValidCluster<'a> {
     /// Checks everything but the status.
     pub fn check(cluster: &'a RayCluster, config: &Config) -> Result<Self, Invalid> {
-        let fail = |step| move |text| Invalid { step, text };
         let metadata = &cluster.metadata;
-        check_cluster_name(metadata).map_err(fail(Step::Metadata))?;
-        validate_cluster_spec(&cluster.spec, metadata.annotations.as_ref(), config).map_err(fail(Step::Spec))?;
-        if is_tls_enabled(&cluster.spec, config) && !config.platform.cert_manager {
+        check_cluster_name(metadata).map_err(invalid(Part::ClusterMetadata))?;
+        validate_cluster_spec(&cluster.spec, metadata.annotations.as_ref(), config)
+            .map_err(invalid(Part::ClusterSpec))?;
+        if cluster_spec::is_tls_enabled(&cluster.spec, &config.gates) && !config.platform.cert_manager {
             let text = "tlsOptions requires cert-manager, but cert-manager is not installed".to_owned();
-            return Err(fail(Step::Spec)(text));
+            return Err(invalid(Part::ClusterSpec)(text));
         }
-        upgrade_options(cluster).map_err(fail(Step::UpgradeOptions))?;
+        upgrade_options(cluster).map_err(invalid(Part::ClusterUpgradeStrategy))?;
         Ok(Self { cluster })
+    }
+
+    /// Takes a cluster of a test for a valid one.
+    #[cfg(test)]
+    pub(crate) fn assume(cluster: &'a RayCluster) -> Self {
+        Self { cluster }
     }
 
     /// Checks that the status does not contradict itself.
@@ -58,27 +64,20 @@ impl<'a> ValidCluster<'a> {
         if is_true.contains(&"RayClusterSuspending") && is_true.contains(&"RayClusterSuspended") {
             let text = "invalid RayCluster State: rayv1.RayClusterSuspending and rayv1.RayClusterSuspended conditions \
                         should not be both true";
-            return Err(Invalid { step: Step::Status, text: text.to_owned() });
+            return Err(Invalid { part: Part::ClusterStatus, text: text.to_owned() });
         }
         Ok(())
-    }
-
-    /// Returns a cluster whose spec need not be valid, for the clean-up after it: all that needs is a head container.
-    pub fn for_cleanup(cluster: &'a RayCluster) -> Option<Self> {
-        let head = cluster.spec.head_group_spec.template.spec.as_ref()?;
-        (!head.containers.is_empty()).then_some(Self { cluster })
     }
 
     /// The warning about worker Pods that restart under the feet of the first autoscaler.
     pub fn restart_policy_warning(&self) -> Option<Event> {
         let spec = &self.cluster.spec;
-        let version = spec.autoscaler_options.as_ref().and_then(|options| options.version.as_ref());
-        if !is_autoscaling(spec) || version != Some(&AutoscalerVersion::V1) {
+        if !is_autoscaling(spec) || !cluster_spec::is_autoscaler_v1(spec) {
             return None;
         }
-        let groups = spec.worker_group_specs.iter().flatten().filter(|group| pod::may_restart(&group.template));
+        let groups = cluster_spec::worker_groups(spec).iter().filter(|group| pod::may_restart(&group.template));
         let groups: Vec<_> = groups.map(|group| group.group_name.as_str()).collect();
-        let (namespace, name) = full_name(self.cluster);
+        let (namespace, name) = (cluster_spec::namespace(self.cluster), cluster_spec::name(self.cluster));
         (!groups.is_empty()).then(|| {
             let note = format!(
                 "RayCluster spec warning {namespace}/{name}: restartPolicy for worker groups [{}] should be Never or \
@@ -95,47 +94,6 @@ impl std::ops::Deref for ValidCluster<'_> {
 
     fn deref(&self) -> &RayCluster {
         self.cluster
-    }
-}
-
-/// Why a RayCluster is not valid.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text}")]
-pub struct Invalid {
-    pub step: Step,
-    /// The rule that is broken, in KubeRay's words.
-    pub text: String,
-}
-
-/// What was being checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    Metadata,
-    Spec,
-    UpgradeOptions,
-    Status,
-}
-
-impl Invalid {
-    /// The event that tells the user.
-    pub fn event(&self, namespace: &str, name: &str) -> Event {
-        let text = &self.text;
-        let (reason, note) = match self.step {
-            Step::Metadata => {
-                ("InvalidRayClusterMetadata", format!("The RayCluster metadata is invalid {namespace}/{name}: {text}"))
-            }
-            Step::Spec => {
-                ("InvalidRayClusterSpec", format!("The RayCluster spec is invalid {namespace}/{name}: {text}"))
-            }
-            Step::UpgradeOptions => (
-                "InvalidRayClusterSpec",
-                format!("The RayCluster UpgradeStrategy is invalid {namespace}/{name}: {text}"),
-            ),
-            Step::Status => {
-                ("InvalidRayClusterStatus", format!("The RayCluster status is invalid {namespace}/{name}, {text}"))
-            }
-        };
-        Event::warning(reason, "Validate", note)
     }
 }
 
@@ -158,7 +116,7 @@ const SPEC_CHECKS: &[SpecCheck] = &[
     |spec, _, config| history_server::check(spec, &config.gates),
     |spec, _, _| auth::check(spec),
     |spec, _, config| network_policy::check(spec, &config.gates),
-    |spec, _, config| tls::check(spec, config),
+    |spec, _, config| tls::check(spec, &config.gates),
 ];
 
 /// Checks the name of a RayCluster.
@@ -187,26 +145,8 @@ fn upgrade_options(cluster: &RayCluster) -> Result<(), String> {
              Recreate or None"
         ));
     }
-    let origin = cluster.metadata.labels.as_ref().and_then(|labels| labels.get(ORIGINATED_FROM_CRD));
-    match origin.map(String::as_str) {
-        Some(origin @ ("RayJob" | "RayService")) => {
-            Err(format!("upgradeStrategy cannot be set when RayCluster is created by {origin}"))
-        }
-        _ => Ok(()),
+    match cluster_spec::creator(cluster) {
+        Creator::RayCluster => Ok(()),
+        creator => Err(format!("upgradeStrategy cannot be set when RayCluster is created by {}", creator.as_str())),
     }
-}
-
-/// Whether the autoscaler decides about the number of workers.
-pub fn is_autoscaling(spec: &RayClusterSpec) -> bool {
-    spec.enable_in_tree_autoscaling == Some(true)
-}
-
-fn full_name(cluster: &RayCluster) -> (&str, &str) {
-    let metadata = &cluster.metadata;
-    (metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
-}
-
-/// Fails with a text if a rule is broken.
-fn ensure(kept: bool, text: impl FnOnce() -> String) -> Result<(), String> {
-    if kept { Ok(()) } else { Err(text()) }
 }

@@ -1,6 +1,7 @@
 //! Rules of network isolation: no rules for a direction that stays open, and group names that fit.
 
 use super::ensure;
+use crate::cluster_spec::worker_groups;
 use crate::config::FeatureGates;
 use crate::go::quote::quote;
 use crate::validate::kubernetes_names::dns1123_label;
@@ -17,7 +18,7 @@ pub(super) fn check(spec: &RayClusterSpec, gates: &FeatureGates) -> Result<(), S
             check_rules(mode, section, rules)?;
         }
     }
-    let groups = || spec.worker_group_specs.iter().flatten().map(|group| &group.group_name);
+    let groups = || worker_groups(spec).iter().map(|group| &group.group_name);
     for name in groups() {
         let problems = dns1123_label(name);
         ensure(problems.is_empty(), || {

@@ -2,7 +2,8 @@
 //!
 //! The operator itself stops at the first, as KubeRay does; the first here is the same.
 
-use super::{Invalid, SPEC_CHECKS, Step, check_cluster_name, upgrade_options};
+use super::{Invalid, Part, SPEC_CHECKS, check_cluster_name, invalid, upgrade_options};
+use crate::cluster_spec;
 use crate::config::Config;
 use manta_api::{RayCluster, RayClusterSpec};
 use std::collections::BTreeMap;
@@ -12,12 +13,11 @@ const MAX_GROUPS: usize = 100;
 
 /// The rules that a RayCluster breaks, status aside.
 pub fn cluster_problems(cluster: &RayCluster, config: &Config) -> Vec<Invalid> {
-    let fail = |step| move |text| Invalid { step, text };
     let metadata = &cluster.metadata;
-    let name = check_cluster_name(metadata).err().map(fail(Step::Metadata));
+    let name = check_cluster_name(metadata).err().map(invalid(Part::ClusterMetadata));
     let spec = cluster_spec_problems(&cluster.spec, metadata.annotations.as_ref(), config);
-    let upgrade = upgrade_options(cluster).err().map(fail(Step::UpgradeOptions));
-    name.into_iter().chain(spec.into_iter().map(fail(Step::Spec))).chain(upgrade).collect()
+    let upgrade = upgrade_options(cluster).err().map(invalid(Part::ClusterUpgradeStrategy));
+    name.into_iter().chain(spec.into_iter().map(invalid(Part::ClusterSpec))).chain(upgrade).collect()
 }
 
 /// The rules that the spec of a cluster breaks, in the order in which they are checked.
@@ -30,7 +30,7 @@ pub fn cluster_spec_problems(
         SPEC_CHECKS.iter().filter_map(|check| check(spec, annotations, config).err()).collect()
     };
     let mut found = broken(spec);
-    let groups = spec.worker_group_specs.as_deref().unwrap_or_default();
+    let groups = cluster_spec::worker_groups(spec);
     if found.is_empty() || groups.len() < 2 {
         return found;
     }
@@ -76,16 +76,16 @@ mod tests {
         ];
         let cluster: RayCluster = serde_json::from_value(edited(base, &edits)).unwrap();
         let found = cluster_problems(&cluster, &everything());
-        let told: Vec<(Step, &str)> =
-            found.iter().map(|p| (p.step, p.text.split_once(':').map_or(p.text.as_str(), |(text, _)| text))).collect();
+        let told: Vec<(Part, &str)> =
+            found.iter().map(|p| (p.part, p.text.split_once(':').map_or(p.text.as_str(), |(text, _)| text))).collect();
         assert_eq!(
             told,
             [
-                (Step::Metadata, "RayCluster name should be a valid DNS1035 label"),
-                (Step::Spec, "worker group low has negative minReplicas -1"),
-                (Step::Spec, "authOptions.mode is 'token' but minimum Ray version is 2.52.0, got 2.9.0"),
-                (Step::Spec, "worker group high has minReplicas 9 greater than maxReplicas 5"),
-                (Step::UpgradeOptions, "The RayCluster spec is invalid"),
+                (Part::ClusterMetadata, "RayCluster name should be a valid DNS1035 label"),
+                (Part::ClusterSpec, "worker group low has negative minReplicas -1"),
+                (Part::ClusterSpec, "authOptions.mode is 'token' but minimum Ray version is 2.52.0, got 2.9.0"),
+                (Part::ClusterSpec, "worker group high has minReplicas 9 greater than maxReplicas 5"),
+                (Part::ClusterUpgradeStrategy, "The RayCluster spec is invalid"),
             ]
         );
         assert_eq!(ValidCluster::check(&cluster, &everything()).err(), found.first().cloned());

@@ -1,30 +1,23 @@
 //! Rules of encryption between Pods: what the operator sets, users must not.
 
 use super::ensure;
-use super::pod::{find_env, ray_container, ray_mounts};
-use crate::config::Config;
+use super::pod::{find_env, ray_mounts};
+use crate::cluster_spec::{is_tls_enabled, ray_container, worker_groups};
+use crate::config::FeatureGates;
 use crate::go::quote::quote;
+use crate::names::reserved::{TLS_ENV, TLS_PATH, TLS_VOLUME};
 use k8s_openapi::api::core::v1::{EnvVar, PodTemplateSpec, VolumeMount};
 use manta_api::RayClusterSpec;
 
-const VOLUME: &str = "ray-tls";
-const PATH: &str = "/etc/ray/tls";
-const ENV: [&str; 4] = ["RAY_USE_TLS", "RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT"];
-
-/// Whether the cluster's Pods speak TLS with each other.
-pub fn is_tls_enabled(spec: &RayClusterSpec, config: &Config) -> bool {
-    config.gates.ray_cluster_mtls && spec.tls_options.as_ref().is_some_and(|options| options.enabled == Some(true))
-}
-
-pub(super) fn check(spec: &RayClusterSpec, config: &Config) -> Result<(), String> {
-    ensure(spec.tls_options.is_none() || config.gates.ray_cluster_mtls, || {
+pub(super) fn check(spec: &RayClusterSpec, gates: &FeatureGates) -> Result<(), String> {
+    ensure(spec.tls_options.is_none() || gates.ray_cluster_mtls, || {
         "spec.tlsOptions requires the RayClusterMTLS feature gate to be enabled".to_owned()
     })?;
-    if !is_tls_enabled(spec, config) {
+    if !is_tls_enabled(spec, gates) {
         return Ok(());
     }
     check_pod(&spec.head_group_spec.template, "head Pod")?;
-    for group in spec.worker_group_specs.iter().flatten() {
+    for group in worker_groups(spec) {
         check_pod(&group.template, &format!("worker group {}", quote(&group.group_name)))?;
     }
     let Some(autoscaler) = &spec.autoscaler_options else { return Ok(()) };
@@ -38,7 +31,7 @@ fn check_pod(template: &PodTemplateSpec, place: &str) -> Result<(), String> {
 }
 
 fn check_env(env: Option<&[EnvVar]>, place: &str, whose: &str) -> Result<(), String> {
-    let taken = ENV.into_iter().find(|name| find_env(env, name).is_some());
+    let taken = TLS_ENV.into_iter().map(|(name, _)| name).find(|name| find_env(env, name).is_some());
     taken.map_or(Ok(()), |name| {
         Err(format!(
             "cannot set {name} environment variable in {place} when tlsOptions is set - the operator manages TLS \
@@ -50,7 +43,11 @@ fn check_env(env: Option<&[EnvVar]>, place: &str, whose: &str) -> Result<(), Str
 fn check_mounts(mounts: &[VolumeMount], place: &str) -> Result<(), String> {
     const MANAGED: &str = "when tlsOptions is set - the operator manages TLS configuration automatically";
     mounts.iter().try_for_each(|mount| {
-        ensure(mount.name != VOLUME, || format!("cannot use volume mount named \"{VOLUME}\" in {place} {MANAGED}"))?;
-        ensure(mount.mount_path != PATH, || format!("cannot use volume mount at path \"{PATH}\" in {place} {MANAGED}"))
+        ensure(mount.name != TLS_VOLUME, || {
+            format!("cannot use volume mount named \"{TLS_VOLUME}\" in {place} {MANAGED}")
+        })?;
+        ensure(mount.mount_path != TLS_PATH, || {
+            format!("cannot use volume mount at path \"{TLS_PATH}\" in {place} {MANAGED}")
+        })
     })
 }

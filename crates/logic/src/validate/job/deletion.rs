@@ -1,26 +1,26 @@
 //! Rules of what is deleted after the job: the two legacy policies or a list of rules, not both.
 
-use super::{SPEC, has_selector, refuse};
+use super::{SPEC, ensure, has_selector};
+use crate::cluster_spec::is_autoscaling;
 use crate::config::Config;
-use crate::validate::cluster::is_autoscaling;
 use manta_api::{DeletionPolicy, DeletionPolicyType, DeletionRule, DeletionStrategy, RayJobSpec};
 use std::collections::BTreeMap;
 
 pub(super) fn check(spec: &RayJobSpec, config: &Config) -> Result<(), String> {
     let Some(strategy) = &spec.deletion_strategy else { return Ok(()) };
-    refuse(!config.gates.ray_job_deletion_policy, || {
+    ensure(config.gates.ray_job_deletion_policy, || {
         "RayJobDeletionPolicy feature gate must be enabled to use DeletionStrategy".to_owned()
     })?;
     let rules = strategy.deletion_rules.as_deref().unwrap_or_default();
     let shutdown = spec.shutdown_after_job_finishes == Some(true);
     let legacy = strategy.on_success.is_some() || strategy.on_failure.is_some();
-    refuse(!rules.is_empty() && shutdown, || {
+    ensure(rules.is_empty() || !shutdown, || {
         format!("{SPEC} spec.shutdownAfterJobFinishes and spec.deletionStrategy.deletionRules are mutually exclusive")
     })?;
-    refuse(!rules.is_empty() && legacy, || {
+    ensure(rules.is_empty() || !legacy, || {
         format!("{SPEC} Cannot use both legacy onSuccess/onFailure fields and deletionRules simultaneously")
     })?;
-    refuse(rules.is_empty() && !legacy, || {
+    ensure(!rules.is_empty() || legacy, || {
         format!(
             "{SPEC} DeletionStrategy requires either BOTH onSuccess and onFailure, OR the deletionRules field (cannot \
              be empty)"
@@ -47,15 +47,15 @@ fn check_legacy(spec: &RayJobSpec, strategy: &DeletionStrategy, shutdown: bool) 
     };
     let (success, failure) = (set(success, "OnSuccess")?, set(failure, "OnFailure")?);
     for (policy, outcome) in [(&success, "success"), (&failure, "failure")] {
-        refuse(has_selector(spec) && needs_own_cluster(policy), || {
+        ensure(!has_selector(spec) || !needs_own_cluster(policy), || {
             format!("the ClusterSelector mode doesn't support DeletionStrategy={policy} on {outcome}")
         })?;
     }
     let either = |policy| success == policy || failure == policy;
-    refuse(either(DeletionPolicyType::DeleteWorkers) && autoscales(spec), || {
+    ensure(!either(DeletionPolicyType::DeleteWorkers) || !autoscales(spec), || {
         "DeletionStrategy=DeleteWorkers currently does not support RayCluster with autoscaling enabled".to_owned()
     })?;
-    refuse(shutdown && either(DeletionPolicyType::DeleteNone), || {
+    ensure(!shutdown || !either(DeletionPolicyType::DeleteNone), || {
         // The misspelt field name is part of the text that users know.
         format!("{SPEC} shutdownAfterJobFinshes is set to 'true' while deletion policy is 'DeleteNone'")
     })
@@ -71,23 +71,23 @@ fn check_rules(spec: &RayJobSpec, rules: &[DeletionRule]) -> Result<(), String> 
         }
     }
     problems.extend(times.disorder());
-    refuse(!problems.is_empty(), || problems.join("\n"))
+    ensure(problems.is_empty(), || problems.join("\n"))
 }
 
 fn check_rule(spec: &RayJobSpec, rule: &DeletionRule) -> Result<(), String> {
     let condition = &rule.condition;
     let policy = &rule.policy;
-    refuse(condition.job_status.is_some() && condition.job_deployment_status.is_some(), || {
+    ensure(condition.job_status.is_none() || condition.job_deployment_status.is_none(), || {
         "cannot set both JobStatus and JobDeploymentStatus at the same time".to_owned()
     })?;
-    refuse(condition.job_status.is_none() && condition.job_deployment_status.is_none(), || {
+    ensure(condition.job_status.is_some() || condition.job_deployment_status.is_some(), || {
         "exactly one of JobStatus and JobDeploymentStatus must be set".to_owned()
     })?;
-    refuse(condition.ttl_seconds.is_some_and(|ttl| ttl < 0), || "TTLSeconds must be non-negative".to_owned())?;
-    refuse(has_selector(spec) && needs_own_cluster(policy), || {
+    ensure(condition.ttl_seconds.is_none_or(|ttl| ttl >= 0), || "TTLSeconds must be non-negative".to_owned())?;
+    ensure(!has_selector(spec) || !needs_own_cluster(policy), || {
         format!("DeletionPolicyType '{policy}' not supported when ClusterSelector is set")
     })?;
-    refuse(*policy == DeletionPolicyType::DeleteWorkers && autoscales(spec), || {
+    ensure(*policy != DeletionPolicyType::DeleteWorkers || !autoscales(spec), || {
         "DeletionPolicyType 'DeleteWorkers' not supported with autoscaling enabled".to_owned()
     })
 }
@@ -117,7 +117,7 @@ impl Times {
             self.by_condition.len() - 1
         });
         let times = &mut self.by_condition[index].1;
-        refuse(times.contains_key(&rule.policy), || {
+        ensure(!times.contains_key(&rule.policy), || {
             let Condition { kind, value } = &condition;
             format!("duplicate rule for DeletionPolicyType '{}' and {kind} '{value}'", rule.policy)
         })?;

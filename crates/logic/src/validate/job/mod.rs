@@ -7,9 +7,11 @@ mod deletion;
 mod tests;
 
 use super::cluster::{check_name, may_restart, validate_cluster_spec};
-use crate::action::Event;
+use super::{Invalid, Part, ensure, invalid};
+use crate::cluster_spec::is_k8s_token_auth;
 use crate::config::Config;
 use crate::go::yaml;
+use crate::job::Mode;
 use crate::labels::CLUSTER;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use manta_api::{RayJob, RayJobSpec};
@@ -19,50 +21,16 @@ use std::collections::BTreeMap;
 pub(super) const MAX_NAME: usize = 47;
 const SPEC: &str = "The RayJob spec is invalid:";
 
-/// A RayJob that has passed validation.
-#[derive(Clone, Copy, Debug)]
-pub struct ValidJob<'a> {
-    job: &'a RayJob,
-}
-
-impl<'a> ValidJob<'a> {
-    /// Checks metadata, spec and status.
-    pub fn check(job: &'a RayJob, config: &Config) -> Result<Self, InvalidJob> {
-        let fail = |reason| move |text| InvalidJob { reason, text };
-        let metadata = &job.metadata;
-        check_job_name(metadata).map_err(fail("InvalidRayJobMetadata"))?;
-        validate_job_spec(&job.spec, metadata.annotations.as_ref(), config).map_err(fail("InvalidRayJobSpec"))?;
-        check_status(job).map_err(fail("InvalidRayJobStatus"))?;
-        Ok(Self { job })
-    }
-}
-
-impl std::ops::Deref for ValidJob<'_> {
-    type Target = RayJob;
-
-    fn deref(&self) -> &RayJob {
-        self.job
-    }
-}
-
-/// Why a RayJob is not valid. The text is also `status.message`.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text}")]
-pub struct InvalidJob {
-    /// The reason of the event.
-    pub reason: &'static str,
-    pub text: String,
-}
-
-impl InvalidJob {
-    /// The event that tells the user.
-    pub fn event(&self, namespace: &str, name: &str) -> Event {
-        Event::warning(self.reason, "Validate", format!("{namespace}/{name}: {}", self.text))
-    }
+/// Checks metadata, spec and status of a RayJob.
+pub fn validate_job(job: &RayJob, config: &Config) -> Result<(), Invalid> {
+    let metadata = &job.metadata;
+    check_job_name(metadata).map_err(invalid(Part::JobMetadata))?;
+    validate_job_spec(&job.spec, metadata.annotations.as_ref(), config).map_err(invalid(Part::JobSpec))?;
+    check_status(job).map_err(invalid(Part::JobStatus))
 }
 
 /// Checks the name of a RayJob.
-pub(crate) fn check_job_name(metadata: &ObjectMeta) -> Result<(), String> {
+fn check_job_name(metadata: &ObjectMeta) -> Result<(), String> {
     check_name("RayJob", metadata.name.as_deref().unwrap_or_default(), MAX_NAME)
         .map_err(|text| format!("The RayJob metadata is invalid: {text}"))
 }
@@ -81,18 +49,18 @@ pub fn validate_job_spec(
         .deletion_strategy
         .as_ref()
         .is_some_and(|strategy| strategy.deletion_rules.as_ref().is_some_and(|rules| !rules.is_empty()));
-    refuse(suspend && !shutdown && !has_rules, || {
+    ensure(!suspend || shutdown || has_rules, || {
         format!("{SPEC} a RayJob with shutdownAfterJobFinishes set to false is not allowed to be suspended")
     })?;
-    refuse(ttl < 0, || format!("{SPEC} TTLSecondsAfterFinished must be a non-negative integer"))?;
-    refuse(!shutdown && ttl > 0, || {
+    ensure(ttl >= 0, || format!("{SPEC} TTLSecondsAfterFinished must be a non-negative integer"))?;
+    ensure(shutdown || ttl <= 0, || {
         format!("{SPEC} a RayJob with shutdownAfterJobFinishes set to false cannot have TTLSecondsAfterFinished")
     })?;
     deletion::check(spec, config)?;
-    refuse(suspend && has_selector(spec), || {
+    ensure(!suspend || !has_selector(spec), || {
         format!("{SPEC} the ClusterSelector mode doesn't support the suspend operation")
     })?;
-    refuse(spec.ray_cluster_spec.is_none() && !has_selector(spec), || {
+    ensure(spec.ray_cluster_spec.is_some() || has_selector(spec), || {
         format!("{SPEC} one of RayClusterSpec or ClusterSelector must be set")
     })?;
     check_selector(spec)?;
@@ -107,24 +75,26 @@ fn check_selector(spec: &RayJobSpec) -> Result<(), String> {
         return Ok(());
     }
     let cluster = spec.cluster_selector.as_ref().and_then(|selector| selector.get(CLUSTER));
-    refuse(cluster.is_none_or(String::is_empty), || "cluster name in ClusterSelector should not be empty".to_owned())?;
-    refuse(mode(spec) == "SidecarMode", || "ClusterSelector is not supported in SidecarMode".to_owned())?;
-    refuse(has_retries(spec), || format!("{SPEC} BackoffLimit is incompatible with ClusterSelector mode"))
+    ensure(cluster.is_some_and(|name| !name.is_empty()), || {
+        "cluster name in ClusterSelector should not be empty".to_owned()
+    })?;
+    ensure(Mode::of(spec) != Ok(Mode::Sidecar), || "ClusterSelector is not supported in SidecarMode".to_owned())?;
+    ensure(!has_retries(spec), || format!("{SPEC} BackoffLimit is incompatible with ClusterSelector mode"))
 }
 
 fn check_mode(spec: &RayJobSpec) -> Result<(), String> {
-    refuse(mode(spec) == "InteractiveMode" && has_retries(spec), || {
+    ensure(Mode::of(spec) != Ok(Mode::Interactive) || !has_retries(spec), || {
         format!("{SPEC} BackoffLimit is incompatible with InteractiveMode")
     })?;
-    if mode(spec) != "SidecarMode" {
+    if Mode::of(spec) != Ok(Mode::Sidecar) {
         return Ok(());
     }
-    refuse(spec.submitter_pod_template.is_some(), || {
+    ensure(spec.submitter_pod_template.is_none(), || {
         "Currently, SidecarMode doesn't support SubmitterPodTemplate".to_owned()
     })?;
-    refuse(spec.submitter_config.is_some(), || "Currently, SidecarMode doesn't support SubmitterConfig".to_owned())?;
+    ensure(spec.submitter_config.is_none(), || "Currently, SidecarMode doesn't support SubmitterConfig".to_owned())?;
     let head = spec.ray_cluster_spec.as_ref().map(|cluster| &cluster.head_group_spec.template);
-    refuse(head.is_some_and(may_restart), || {
+    ensure(!head.is_some_and(may_restart), || {
         "restartPolicy for head Pod should be Never or unset when using SidecarMode".to_owned()
     })
 }
@@ -135,8 +105,9 @@ fn check_cluster(
     config: &Config,
 ) -> Result<(), String> {
     let Some(cluster) = &spec.ray_cluster_spec else { return Ok(()) };
-    let by_kubernetes = cluster.auth_options.as_ref().is_some_and(|auth| auth.enable_k8s_token_auth == Some(true));
-    refuse(by_kubernetes, || format!("{SPEC} K8s token auth mode is currently not supported for RayJob"))?;
+    ensure(!is_k8s_token_auth(cluster), || {
+        format!("{SPEC} K8s token auth mode is currently not supported for RayJob")
+    })?;
     validate_cluster_spec(cluster, annotations, config).map_err(|text| format!("{SPEC} {text}"))
 }
 
@@ -149,14 +120,14 @@ fn check_runtime_env(spec: &RayJobSpec) -> Result<(), String> {
 }
 
 fn check_limits(spec: &RayJobSpec) -> Result<(), String> {
-    let not_positive = |seconds: Option<i32>| seconds.is_some_and(|seconds| seconds <= 0);
-    refuse(not_positive(spec.active_deadline_seconds), || {
+    let is_positive = |seconds: Option<i32>| seconds.is_none_or(|seconds| seconds > 0);
+    ensure(is_positive(spec.active_deadline_seconds), || {
         format!("{SPEC} activeDeadlineSeconds must be a positive integer")
     })?;
-    refuse(not_positive(spec.pre_running_deadline_seconds), || {
+    ensure(is_positive(spec.pre_running_deadline_seconds), || {
         format!("{SPEC} preRunningDeadlineSeconds must be a positive integer")
     })?;
-    refuse(spec.backoff_limit.is_some_and(|limit| limit < 0), || {
+    ensure(spec.backoff_limit.is_none_or(|limit| limit >= 0), || {
         format!("{SPEC} backoffLimit must be a positive integer")
     })
 }
@@ -164,27 +135,18 @@ fn check_limits(spec: &RayJobSpec) -> Result<(), String> {
 /// Only an interactive job waits for its user.
 fn check_status(job: &RayJob) -> Result<(), String> {
     let status = job.status.as_ref().and_then(|status| status.job_deployment_status.as_deref());
-    refuse(status == Some("Waiting") && mode(&job.spec) != "InteractiveMode", || {
+    ensure(status != Some("Waiting") || Mode::of(&job.spec) == Ok(Mode::Interactive), || {
         "The RayJob status is invalid: JobDeploymentStatus cannot be `Waiting` when SubmissionMode is not \
          InteractiveMode"
             .to_owned()
     })
 }
 
-fn mode(spec: &RayJobSpec) -> &str {
-    spec.submission_mode.as_deref().unwrap_or("K8sJobMode")
-}
-
-/// Whether the job runs on a cluster that exists.
-fn has_selector(spec: &RayJobSpec) -> bool {
+/// Returns whether the job runs on an existing cluster that it selects.
+pub(crate) fn has_selector(spec: &RayJobSpec) -> bool {
     spec.cluster_selector.as_ref().is_some_and(|selector| !selector.is_empty())
 }
 
 fn has_retries(spec: &RayJobSpec) -> bool {
     spec.backoff_limit.is_some_and(|limit| limit > 0)
-}
-
-/// Fails with a text if a rule is broken.
-fn refuse(broken: bool, text: impl FnOnce() -> String) -> Result<(), String> {
-    if broken { Err(text()) } else { Ok(()) }
 }

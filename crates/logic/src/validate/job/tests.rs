@@ -4,13 +4,13 @@ use super::*;
 use crate::validate::fixtures::{Edit, cluster_spec, edited, everything};
 use serde_json::{Value, json};
 
-fn outcome(edits: &[Edit<'_>], config: &Config) -> Result<(), InvalidJob> {
+fn outcome(edits: &[Edit<'_>], config: &Config) -> Result<(), Invalid> {
     let base = json!({
         "metadata": {"name": "train", "namespace": "ns"},
         "spec": {"entrypoint": "x", "submissionMode": "K8sJobMode", "backoffLimit": 0, "rayClusterSpec": cluster_spec()},
     });
     let job: RayJob = serde_json::from_value(edited(base, edits)).unwrap();
-    ValidJob::check(&job, config).map(|_| ())
+    validate_job(&job, config)
 }
 
 #[track_caller]
@@ -329,7 +329,7 @@ fn events_name_the_part() {
     assert_eq!(event(&[("/status", json!({"jobDeploymentStatus": "Waiting"}))]).reason, "InvalidRayJobStatus");
     assert_eq!(
         event(&[("/spec/backoffLimit", json!(-1))]),
-        Event::warning(
+        crate::action::Event::warning(
             "InvalidRayJobSpec",
             "Validate",
             "ns/train: The RayJob spec is invalid: backoffLimit must be a positive integer"

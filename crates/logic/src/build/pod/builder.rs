@@ -1,115 +1,67 @@
-//! A Pod in the making, and what its steps know about it.
+//! The builder that every step of a Ray Pod works on.
 
-use crate::build::cluster_facts::{self as facts, Creator};
+use super::context::{NodeType, PodContext};
 use crate::build::owner;
+use crate::cluster_spec::{self, Creator};
 use crate::config::Config;
 use crate::labels::{self, annotation};
 use crate::names;
 use k8s_openapi::api::core::v1::{Container, ContainerPort, Pod, PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use manta_api::RayCluster;
 use std::collections::BTreeMap;
 
-/// Which part a Pod plays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
-    Head,
-    Worker,
-}
-
-impl Role {
-    /// As it stands in labels and names.
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Role::Head => labels::HEAD,
-            Role::Worker => labels::WORKER,
-        }
-    }
-}
-
-/// What all steps read.
-pub(super) struct Node<'a> {
-    pub(super) cluster: &'a RayCluster,
-    pub(super) config: &'a Config,
-    pub(super) role: Role,
-    pub(super) creator: Creator,
-    /// The head Service's full name.
-    pub(super) fqdn: String,
-    /// The port of the global control store.
-    pub(super) head_port: &'a str,
-}
-
-impl<'a> Node<'a> {
-    pub(super) fn new(cluster: &'a RayCluster, config: &'a Config, role: Role) -> Self {
-        Self {
-            cluster,
-            config,
-            role,
-            creator: facts::creator(cluster),
-            fqdn: facts::head_fqdn(cluster, config),
-            head_port: facts::head_port(&cluster.spec),
-        }
-    }
-
-    /// The name of the cluster.
-    pub(super) fn cluster_name(&self) -> &'a str {
-        facts::name(self.cluster)
-    }
-
-    /// The head Service's name: the first part of its full name.
-    pub(super) fn head_service(&self) -> &str {
-        self.fqdn.split('.').next().unwrap_or_default()
-    }
-
-    /// Whether Serve decides if the Pod gets traffic.
-    pub(super) fn is_serve_worker(&self) -> bool {
-        self.creator == Creator::RayService && self.role == Role::Worker
-    }
-}
-
-/// A Pod taken apart: the Ray container stands alone, so that steps can change it and the rest.
-pub(super) struct Draft {
+/// A Pod under construction, with the Ray container apart from the rest.
+pub(super) struct PodBuilder {
     pub(super) metadata: ObjectMeta,
-    /// What `ray start` is called with.
+    /// The parameters of `ray start`.
     pub(super) params: BTreeMap<String, String>,
     /// The first container.
     pub(super) ray: Container,
     /// The other containers.
     pub(super) sidecars: Vec<Container>,
-    /// Everything else; `containers` is empty until [`Draft::into_pod`].
+    /// Everything else; `containers` is empty until [`PodBuilder::build`].
     pub(super) spec: PodSpec,
 }
 
-impl Draft {
-    /// Copies what a group brings.
-    pub(super) fn new(node: &Node<'_>, template: &PodTemplateSpec, params: Option<&BTreeMap<String, String>>) -> Self {
+impl PodBuilder {
+    /// Returns a builder with the template and the parameters of a group.
+    pub(super) fn new(
+        context: &PodContext<'_>,
+        template: &PodTemplateSpec,
+        params: Option<&BTreeMap<String, String>>,
+    ) -> Self {
         let mut spec = template.spec.clone().unwrap_or_default();
         let mut containers = std::mem::take(&mut spec.containers).into_iter();
-        // A valid template has a container; the empty one keeps this function total.
+        // A valid template has a container.
         let ray = containers.next().unwrap_or_default();
         let given = template.metadata.as_ref();
         let metadata = ObjectMeta {
             name: given.and_then(|meta| meta.name.clone()).filter(|name| !name.is_empty()),
-            namespace: node.cluster.metadata.namespace.clone(),
+            namespace: context.cluster.metadata.namespace.clone(),
             labels: given.and_then(|meta| meta.labels.clone()),
             annotations: given.and_then(|meta| meta.annotations.clone()),
             finalizers: given.and_then(|meta| meta.finalizers.clone()),
-            owner_references: Some(vec![owner::cluster_reference(node.cluster)]),
+            owner_references: Some(vec![owner::cluster_reference(context.cluster)]),
             ..ObjectMeta::default()
         };
         Self { metadata, params: params.cloned().unwrap_or_default(), ray, sidecars: containers.collect(), spec }
     }
 
-    /// Sets the labels: the system's, overlaid by the template's, overlaid by the group's, save for
-    /// those by which Pods are found.
-    pub(super) fn label(&mut self, node: &Node<'_>, group: &str, of_group: Option<&BTreeMap<String, String>>) {
+    /// Sets the labels: the group's override the template's, and both override the operator's, except for the labels
+    /// that select Pods.
+    pub(super) fn label(
+        &mut self,
+        context: &PodContext<'_>,
+        group: &str,
+        group_labels: Option<&BTreeMap<String, String>>,
+    ) {
         let labels = self.metadata.labels.get_or_insert_default();
-        if let Some(more) = of_group {
-            labels.extend(more.iter().map(|(key, value)| (key.clone(), value.clone())));
+        if let Some(group_labels) = group_labels {
+            labels.extend(group_labels.iter().map(|(key, value)| (key.clone(), value.clone())));
         }
-        let cluster = node.cluster_name();
-        let role = node.role.as_str();
-        for (key, value) in [(labels::CLUSTER, cluster), (labels::NODE_TYPE, role), (labels::GROUP, group)] {
+        let cluster = context.cluster_name();
+        let node_type = context.node_type.as_str();
+        for (key, value) in [(labels::CLUSTER, cluster), (labels::NODE_TYPE, node_type), (labels::GROUP, group)] {
             labels.insert(key.to_owned(), value.to_owned());
         }
         for (key, value) in [
@@ -119,7 +71,7 @@ impl Draft {
         ] {
             labels.entry(key.to_owned()).or_insert_with(|| value.to_owned());
         }
-        let identifier = || names::clip63(&format!("{cluster}-{role}"));
+        let identifier = || names::clip63(&format!("{cluster}-{node_type}"));
         labels.entry(labels::IDENTIFIER.to_owned()).or_insert_with(identifier);
     }
 
@@ -128,46 +80,46 @@ impl Draft {
         self.metadata.annotations.get_or_insert_default().insert(key.to_owned(), value.into());
     }
 
-    /// Passes the cluster's wish to keep the container's own command on to the Pod.
-    pub(super) fn copy_overwrite_annotation(&mut self, node: &Node<'_>) {
-        if facts::is_true(facts::annotation(node.cluster, annotation::OVERWRITE_CONTAINER_CMD)) {
+    /// Copies the annotation that keeps the container's command from the cluster to the Pod.
+    pub(super) fn copy_overwrite_annotation(&mut self, context: &PodContext<'_>) {
+        if cluster_spec::is_true(cluster_spec::annotation(context.cluster, annotation::OVERWRITE_CONTAINER_CMD)) {
             self.annotate(annotation::OVERWRITE_CONTAINER_CMD, "true");
         }
     }
 
-    /// Declares the metrics port unless there is one.
+    /// Declares the metrics port unless the container declares one.
     pub(super) fn add_metrics_port(&mut self) {
-        if facts::container_port(&self.ray, "metrics").is_none() {
+        if cluster_spec::container_port(&self.ray, "metrics").is_none() {
             self.ray.ports.get_or_insert_default().push(ContainerPort {
                 name: Some("metrics".to_owned()),
-                container_port: facts::DEFAULT_METRICS_PORT,
+                container_port: cluster_spec::DEFAULT_METRICS_PORT,
                 ..ContainerPort::default()
             });
         }
     }
 
-    /// Adds the sidecars and the default metadata of the operator's configuration.
+    /// Adds the sidecars and the default metadata from the operator's configuration.
     pub(super) fn add_operator_defaults(&mut self, config: &Config, sidecars: &[Container]) {
         self.sidecars.extend_from_slice(sidecars);
         add_absent(&mut self.metadata.annotations, &config.default_pod_annotations);
         add_absent(&mut self.metadata.labels, &config.default_pod_labels);
     }
 
-    /// Marks Pods of a RayService: the head gets no traffic until the controller lets it.
-    pub(super) fn add_serve_label(&mut self, node: &Node<'_>) {
-        if node.creator == Creator::RayService {
-            let serves = (node.role == Role::Worker).to_string();
-            self.metadata.labels.get_or_insert_default().insert(labels::SERVE.to_owned(), serves);
+    /// Sets the Serve label on Pods of a RayService: the head gets no traffic until the controller enables it.
+    pub(super) fn add_serve_label(&mut self, context: &PodContext<'_>) {
+        if context.creator == Creator::RayService {
+            let value = (context.node_type == NodeType::Worker).to_string();
+            self.metadata.labels.get_or_insert_default().insert(labels::SERVE.to_owned(), value);
         }
     }
 
-    /// The init containers.
+    /// Returns the init containers.
     pub(super) fn init_containers(&mut self) -> &mut [Container] {
         self.spec.init_containers.as_deref_mut().unwrap_or_default()
     }
 
-    /// Puts the Pod together.
-    pub(super) fn into_pod(self) -> Pod {
+    /// Returns the finished Pod.
+    pub(super) fn build(self) -> Pod {
         let mut spec = self.spec;
         spec.containers = Vec::with_capacity(1 + self.sidecars.len());
         spec.containers.push(self.ray);
@@ -192,8 +144,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn pods_of_a_rayservice_say_whether_they_serve() {
-        // 19
+    fn pods_of_a_rayservice_get_the_serve_label() {
         let group = json!({"template": {"metadata": {"labels": {labels::SERVE: "mine"}}}});
         for (creator, on_head, on_worker) in
             [("RayService", "false", "true"), ("RayJob", "mine", "mine"), ("Other", "mine", "mine")]
@@ -206,8 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_heads_name_may_be_the_users() {
-        // 29
+    fn template_names_apply_to_the_head_only() {
         let group = json!({"template": {"metadata": {"name": "ray-test", "namespace": "other"}}});
         let cluster = cluster(json!({"head": group, "worker": group}));
         let before = cluster.clone();
@@ -222,8 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_cut_and_may_be_fixed() {
-        // 87, 88
+    fn long_names_are_truncated_and_head_names_may_be_deterministic() {
         let fixed = Config { deterministic_head_pod_name: true, ..Config::default() };
         let long = cluster(json!({"metadata": {"name": "C".repeat(60)}}));
         let short = cluster(json!({}));
@@ -236,8 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_of_a_replica_are_numbered() {
-        // 30
+    fn hosts_of_a_multi_host_replica_are_numbered() {
         let identity = WorkerIdentity { suffix: "*", replica_index: 0, replica_name: "small-abcde", host_index: 2 };
         let gate_off = Config {
             gates: FeatureGates { ray_multi_host_indexing: false, ..FeatureGates::default() },
@@ -257,7 +205,6 @@ mod tests {
 
     #[test]
     fn a_metrics_port_is_declared_once() {
-        // 31
         for (ports, expect) in [
             (json!([]), json!([{"name": "metrics", "containerPort": 8080}])),
             (json!([{"name": "metrics", "containerPort": 8081}]), json!([{"name": "metrics", "containerPort": 8081}])),
@@ -270,8 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_overlaid_save_those_that_find_pods() {
-        // 53
+    fn group_labels_override_template_labels_but_not_selectors() {
         let check = |template: Value, group: Value, expect: &[(&str, &str)]| {
             let spec = json!({"template": {"metadata": {"labels": template}}, "labels": group});
             let cluster = cluster(json!({"head": spec, "worker": spec}));
@@ -309,8 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn default_metadata_gives_way_to_the_users() {
-        // 58
+    fn template_metadata_overrides_default_metadata() {
         let map = |value: &str| BTreeMap::from([("key".to_owned(), value.to_owned())]);
         let config =
             Config { default_pod_annotations: map("default"), default_pod_labels: map("default"), ..Config::default() };

@@ -1,6 +1,7 @@
-//! What follows from a RayCluster at a glance: which features it uses, and where its head is reached.
+//! Queries on the metadata and the spec of a RayCluster: the features that it uses, the names and ports of its parts.
 //!
-//! Validation, builders and plans ask the same questions; the answers are here once.
+//! Validation, builders, schedulers and plans share these functions, so each default and each rule of precedence is
+//! written once.
 
 use crate::config::{Config, FeatureGates};
 use crate::labels::{self, annotation};
@@ -12,18 +13,18 @@ use manta_api::{
 };
 use std::collections::BTreeMap;
 
-/// The port of Ray's global control store where the head sets none.
+/// The port of Ray's global control store (GCS) unless the head sets one.
 const DEFAULT_HEAD_PORT: &str = "6379";
-/// The dashboard's port where the head names none.
+/// The dashboard's port unless the head names one.
 pub const DEFAULT_DASHBOARD_PORT: i32 = 8265;
-/// The Serve proxy's port where the head names none.
+/// The Serve proxy's port unless the head names one.
 pub const DEFAULT_SERVE_PORT: i32 = 8000;
-/// The metrics port where a container names none.
+/// The metrics port unless a container names one.
 pub const DEFAULT_METRICS_PORT: i32 = 8080;
-/// How long the Redis cleanup may take before the finalizer goes anyway.
+/// How long the Redis cleanup may take before the finalizer is removed anyway.
 const DEFAULT_DELETION_TIMEOUT_SECONDS: i64 = 300;
 
-/// The kind of object that a RayCluster was made for.
+/// The kind of object that created a RayCluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Creator {
     RayCluster,
@@ -32,7 +33,7 @@ pub enum Creator {
 }
 
 impl Creator {
-    /// The kind as it stands in labels and usage tags.
+    /// Returns the kind as it is written in labels and usage tags.
     pub fn as_str(self) -> &'static str {
         match self {
             Creator::RayCluster => "RayCluster",
@@ -42,7 +43,7 @@ impl Creator {
     }
 }
 
-/// Who made the cluster, by its label; anything unknown counts as the user.
+/// Returns the creator that the cluster's label names; any other label means that a user created the cluster.
 pub fn creator(cluster: &RayCluster) -> Creator {
     match label(cluster, labels::ORIGINATED_FROM_CRD) {
         Some("RayJob") => Creator::RayJob,
@@ -51,65 +52,75 @@ pub fn creator(cluster: &RayCluster) -> Creator {
     }
 }
 
-/// The cluster's name.
+/// Returns the cluster's name.
 pub fn name(cluster: &RayCluster) -> &str {
     cluster.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// The cluster's namespace.
+/// Returns the cluster's namespace.
 pub fn namespace(cluster: &RayCluster) -> &str {
     cluster.metadata.namespace.as_deref().unwrap_or_default()
 }
 
-/// The cluster's UID.
+/// Returns the cluster's UID.
 pub fn uid(cluster: &RayCluster) -> &str {
     cluster.metadata.uid.as_deref().unwrap_or_default()
 }
 
-/// A label of the cluster.
+/// Returns a label of the cluster.
 pub fn label<'a>(cluster: &'a RayCluster, key: &str) -> Option<&'a str> {
     cluster.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
-/// An annotation of the cluster.
+/// Returns an annotation of the cluster.
 pub fn annotation<'a>(cluster: &'a RayCluster, key: &str) -> Option<&'a str> {
     cluster.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
-/// The worker groups.
+/// Returns the worker groups.
 pub fn worker_groups(spec: &RayClusterSpec) -> &[WorkerGroupSpec] {
     spec.worker_group_specs.as_deref().unwrap_or_default()
 }
 
-/// Whether some replica of the group spans several hosts.
-pub fn is_multi_host(group: &WorkerGroupSpec) -> bool {
-    group.num_of_hosts.unwrap_or(1) > 1
+/// Returns the number of hosts in one replica of the group.
+pub fn hosts(group: &WorkerGroupSpec) -> i32 {
+    group.num_of_hosts.unwrap_or(1)
 }
 
-/// The container that runs Ray: the first one, whatever its name.
+/// Returns whether a replica of the group spans several hosts.
+pub fn is_multi_host(group: &WorkerGroupSpec) -> bool {
+    hosts(group) > 1
+}
+
+/// Returns whether the group is suspended.
+pub fn is_suspended(group: &WorkerGroupSpec) -> bool {
+    group.suspend == Some(true)
+}
+
+/// Returns the container that runs Ray: the first one, whatever its name.
 pub fn ray_container(template: &PodTemplateSpec) -> Option<&Container> {
     template.spec.as_ref()?.containers.first()
 }
 
-/// The port of the global control store, as the user wrote it.
+/// Returns the port of the GCS as the user wrote it.
 pub fn head_port(spec: &RayClusterSpec) -> &str {
     head_param(spec, "port").unwrap_or(DEFAULT_HEAD_PORT)
 }
 
-/// A parameter of the head's `ray start`.
+/// Returns a parameter of the head's `ray start`.
 pub fn head_param<'a>(spec: &'a RayClusterSpec, key: &str) -> Option<&'a str> {
     spec.head_group_spec.ray_start_params.as_ref()?.get(key).map(String::as_str)
 }
 
-/// The name under which Pods find the head.
+/// Returns the domain name of the head Service.
 pub fn head_fqdn(cluster: &RayCluster, config: &Config) -> String {
     let service = names::head_service(name(cluster), &cluster.spec);
     names::fqdn(&service, namespace(cluster), &config.cluster_domain)
 }
 
-/// The ports of the head Service by name.
+/// Returns the ports of the head Service by name.
 ///
-/// A head container without ports counts as having all of Ray's; one without `metrics` has that too.
+/// A head container that declares no ports gets all of Ray's, and every head has a `metrics` port.
 pub fn head_ports(spec: &RayClusterSpec) -> BTreeMap<String, i32> {
     let declared =
         ray_container(&spec.head_group_spec.template).and_then(|ray| ray.ports.as_deref()).unwrap_or_default();
@@ -133,73 +144,84 @@ pub fn head_ports(spec: &RayClusterSpec) -> BTreeMap<String, i32> {
     ports
 }
 
-/// The first port of a container that has this name.
+/// Returns the first port of a container that has this name.
 pub fn container_port(container: &Container, name: &str) -> Option<i32> {
     let ports = container.ports.as_deref().unwrap_or_default();
     ports.iter().find(|port| port.name.as_deref() == Some(name)).map(|port| port.container_port)
 }
 
-/// The dashboard's port as Ingress and Route address it.
+/// Returns the dashboard's port on the head Service.
 pub fn dashboard_port(spec: &RayClusterSpec) -> i32 {
     head_ports(spec).get("dashboard").copied().unwrap_or(DEFAULT_DASHBOARD_PORT)
 }
 
-/// Whether the autoscaler runs beside the head.
+/// Returns whether the autoscaler runs beside the head and decides the number of workers.
 pub fn is_autoscaling(spec: &RayClusterSpec) -> bool {
     spec.enable_in_tree_autoscaling == Some(true)
 }
 
-/// Whether the autoscaler's options ask for its first generation.
+/// Returns whether the options select autoscaler v1.
 pub fn is_autoscaler_v1(spec: &RayClusterSpec) -> bool {
     autoscaler_version(spec) == Some(&AutoscalerVersion::V1)
 }
 
-/// Whether the autoscaler's options ask for its second generation.
+/// Returns whether the options select autoscaler v2.
 pub fn is_autoscaler_v2(spec: &RayClusterSpec) -> bool {
     autoscaler_version(spec) == Some(&AutoscalerVersion::V2)
 }
 
-fn autoscaler_version(spec: &RayClusterSpec) -> Option<&AutoscalerVersion> {
+/// Returns the autoscaler version that the options select.
+pub fn autoscaler_version(spec: &RayClusterSpec) -> Option<&AutoscalerVersion> {
     spec.autoscaler_options.as_ref()?.version.as_ref()
 }
 
-/// The ServiceAccount that the user names for the head.
+/// Returns the ServiceAccount that the user names for the head.
 pub fn head_service_account(spec: &RayClusterSpec) -> Option<&str> {
     let pod = spec.head_group_spec.template.spec.as_ref()?;
     pod.service_account_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// Whether the head may die without the cluster: by options (even empty ones) or by annotation.
+/// Returns whether the cluster survives the loss of its head: by options (even empty ones) or by annotation.
 pub fn is_gcs_ft_enabled(cluster: &RayCluster) -> bool {
     cluster.spec.gcs_fault_tolerance_options.is_some() || is_true(annotation(cluster, annotation::FT_ENABLED))
 }
 
-/// Whether the options put the state on a volume of the head.
+/// Returns whether the options put the state of the GCS on a volume of the head.
 pub fn is_gcs_storage_embedded(spec: &RayClusterSpec) -> bool {
     spec.gcs_fault_tolerance_options.as_ref().is_some_and(|options| options.backend == Some(GcsBackend::Rocksdb))
 }
 
-/// Whether the state is in Redis, where it must be removed when the cluster goes.
+/// Returns whether the state of the GCS is in Redis, which must be cleaned up when the cluster is deleted.
 pub fn is_redis_ft_enabled(cluster: &RayCluster) -> bool {
     is_gcs_ft_enabled(cluster) && !is_gcs_storage_embedded(&cluster.spec)
 }
 
-/// The settings of the embedded storage.
+/// Returns the cluster's namespace in Redis: the one that the user sets, or else the UID.
+pub fn external_storage_namespace(cluster: &RayCluster) -> &str {
+    let options = cluster.spec.gcs_fault_tolerance_options.as_ref();
+    let by_options = options.and_then(|options| options.external_storage_namespace.as_deref());
+    by_options
+        .filter(|namespace| !namespace.is_empty())
+        .or_else(|| annotation(cluster, annotation::EXTERNAL_STORAGE_NAMESPACE))
+        .unwrap_or_else(|| uid(cluster))
+}
+
+/// Returns the settings of the embedded storage.
 pub fn gcs_storage(spec: &RayClusterSpec) -> Option<&GcsStorage> {
     spec.gcs_fault_tolerance_options.as_ref()?.storage.as_ref()
 }
 
-/// The user's own claim for the embedded storage.
+/// Returns the claim that the user provides for the embedded storage.
 pub fn gcs_user_claim(spec: &RayClusterSpec) -> Option<&str> {
     gcs_storage(spec)?.claim_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// The claim of the embedded storage.
+/// Returns the name of the claim for the embedded storage.
 pub fn gcs_claim_name(cluster: &RayCluster) -> String {
     gcs_user_claim(&cluster.spec).map_or_else(|| format!("{}-gcs-pvc", name(cluster)), str::to_owned)
 }
 
-/// How many seconds after its deletion a cluster's finalizer goes in any case.
+/// Returns the number of seconds after which the finalizer of a deleted cluster is removed in any case.
 pub fn gcs_ft_deletion_timeout_seconds(cluster: &RayCluster) -> i64 {
     annotation(cluster, annotation::GCS_FT_DELETION_TIMEOUT)
         .and_then(|text| text.parse().ok())
@@ -207,38 +229,38 @@ pub fn gcs_ft_deletion_timeout_seconds(cluster: &RayCluster) -> i64 {
         .unwrap_or(DEFAULT_DELETION_TIMEOUT_SECONDS)
 }
 
-/// Whether Ray asks for a token.
+/// Returns whether Ray requires a token.
 pub fn is_token_auth(spec: &RayClusterSpec) -> bool {
     spec.auth_options.as_ref().is_some_and(|options| options.mode == Some(AuthMode::Token))
 }
 
-/// Whether the tokens are those of ServiceAccounts.
+/// Returns whether the tokens are those of ServiceAccounts.
 pub fn is_k8s_token_auth(spec: &RayClusterSpec) -> bool {
     spec.auth_options.as_ref().is_some_and(|options| options.enable_k8s_token_auth == Some(true))
 }
 
-/// The user's own Secret with the token.
+/// Returns the Secret that the user provides for the token.
 pub fn auth_user_secret(spec: &RayClusterSpec) -> Option<&str> {
     spec.auth_options.as_ref()?.secret_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// The Secret with the token.
+/// Returns the name of the Secret that holds the token.
 pub fn auth_secret_name(cluster: &RayCluster) -> String {
     auth_user_secret(&cluster.spec).map_or_else(|| names::clip50(name(cluster)), str::to_owned)
 }
 
-/// Whether the operator makes the Secret with the token: also when the mode is not given.
+/// Returns whether the operator creates the Secret that holds the token, which it also does when no mode is set.
 pub fn needs_auth_secret(spec: &RayClusterSpec) -> bool {
     let Some(options) = &spec.auth_options else { return false };
     options.mode != Some(AuthMode::Disabled) && !is_k8s_token_auth(spec) && auth_user_secret(spec).is_none()
 }
 
-/// Whether the cluster's Pods speak TLS to each other.
+/// Returns whether the Pods of the cluster use TLS among themselves.
 pub fn is_tls_enabled(spec: &RayClusterSpec, gates: &FeatureGates) -> bool {
     gates.ray_cluster_mtls && spec.tls_options.as_ref().is_some_and(|options| options.enabled == Some(true))
 }
 
-/// The history collector's settings, if it runs.
+/// Returns the options of the history collector if it is enabled.
 pub fn collector<'a>(spec: &'a RayClusterSpec, gates: &FeatureGates) -> Option<&'a CollectorOptions> {
     if !gates.ray_cluster_history_server {
         return None;
@@ -246,13 +268,13 @@ pub fn collector<'a>(spec: &'a RayClusterSpec, gates: &FeatureGates) -> Option<&
     spec.history_server_options.as_ref()?.collector_options.as_ref()
 }
 
-/// Whether the dashboard agent answers for the whole node's health over HTTP.
+/// Returns whether the dashboard agent serves the health of the whole node over HTTP.
 pub fn has_unified_health_check(spec: &RayClusterSpec) -> bool {
     const FIRST: RayVersion = RayVersion::new(2, 53, 0);
     spec.ray_version.as_deref().and_then(RayVersion::parse).is_some_and(|version| version >= FIRST)
 }
 
-/// Whether an annotation says yes, in whatever case.
+/// Returns whether a label or an annotation is `true`, in any case.
 pub fn is_true(value: Option<&str>) -> bool {
     value.is_some_and(|text| text.eq_ignore_ascii_case("true"))
 }
@@ -264,8 +286,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn autoscaling_is_what_the_spec_says() {
-        // 98
+    fn autoscaling_follows_the_spec() {
         let check = |spec: Value, expect: [bool; 3]| {
             let spec = cluster(json!({"spec": spec})).spec;
             assert_eq!([is_autoscaling(&spec), is_autoscaler_v1(&spec), is_autoscaler_v2(&spec)], expect);
@@ -279,7 +300,6 @@ mod tests {
 
     #[test]
     fn fault_tolerance_is_by_annotation_or_options() {
-        // 99
         let check = |annotation: Value, options: Value, expect: [bool; 3]| {
             let cluster = cluster(json!({
                 "metadata": {"annotations": {annotation::FT_ENABLED: annotation}},
@@ -299,8 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn deletion_waits_for_a_positive_number_of_seconds() {
-        // 110
+    fn the_deletion_timeout_is_a_positive_number_of_seconds() {
         for (text, expect) in [
             (json!(null), 300),
             (json!("not-a-number"), 300),
@@ -317,7 +336,6 @@ mod tests {
 
     #[test]
     fn ports_are_found_by_name() {
-        // 91
         let cluster = cluster(json!({"ray": {"ports": [{"name": "a", "containerPort": 1}]}}));
         let ray = ray_container(&cluster.spec.head_group_spec.template).unwrap();
         assert_eq!((container_port(ray, "a"), container_port(ray, "b")), (Some(1), None));
