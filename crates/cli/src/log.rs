@@ -20,9 +20,9 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
 /// A log file that is this long is put aside.
-const LONGEST_FILE: u64 = 500 << 20;
+const MAX_FILE_BYTES: u64 = 500 << 20;
 /// So many that were put aside are kept.
-const KEPT_FILES: usize = 10;
+const MAX_ROTATED_FILES: usize = 10;
 
 /// Starts to log; `RUST_LOG` has the last word about levels.
 pub(crate) fn start(log: &Log) -> anyhow::Result<()> {
@@ -36,20 +36,20 @@ pub(crate) fn start(log: &Log) -> anyhow::Result<()> {
     let file = match &log.file {
         Some((path, encoder)) => {
             let file = LogFile::open(path).with_context(|| format!("cannot write the log to {}", path.display()))?;
-            let layer = tracing_subscriber::fmt::layer().event_format(Lines(*encoder)).with_writer(Mutex::new(file));
+            let layer = tracing_subscriber::fmt::layer().event_format(LineFormat(*encoder)).with_writer(Mutex::new(file));
             Some(layer.with_filter(LevelFilter::INFO))
         }
         None => None,
     };
-    let console = tracing_subscriber::fmt::layer().event_format(Lines(log.encoder)).with_writer(io::stderr);
+    let console = tracing_subscriber::fmt::layer().event_format(LineFormat(log.encoder)).with_writer(io::stderr);
     tracing_subscriber::registry().with(filter).with(console).with(file).init();
     Ok(())
 }
 
 /// One line an event.
-struct Lines(Encoder);
+struct LineFormat(Encoder);
 
-impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for Lines {
+impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for LineFormat {
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let mut fields = Fields::default();
         event.record(&mut fields);
@@ -90,7 +90,7 @@ struct Fields {
 }
 
 impl Fields {
-    fn put(&mut self, field: &Field, value: Value) {
+    fn insert(&mut self, field: &Field, value: Value) {
         match (field.name(), value) {
             ("message", Value::String(text)) => self.message = text,
             (name, value) => drop(self.others.insert(name.to_owned(), value)),
@@ -100,27 +100,27 @@ impl Fields {
 
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.put(field, format!("{value:?}").into());
+        self.insert(field, format!("{value:?}").into());
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.put(field, value.into());
+        self.insert(field, value.into());
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.put(field, value.into());
+        self.insert(field, value.into());
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.put(field, value.into());
+        self.insert(field, value.into());
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.put(field, value.into());
+        self.insert(field, value.into());
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.put(field, value.into());
+        self.insert(field, value.into());
     }
 }
 
@@ -129,7 +129,7 @@ struct LogFile {
     path: PathBuf,
     file: File,
     length: u64,
-    longest: u64,
+    max_bytes: u64,
 }
 
 impl LogFile {
@@ -139,24 +139,24 @@ impl LogFile {
         }
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         let length = file.metadata()?.len();
-        Ok(Self { path: path.to_owned(), file, length, longest: LONGEST_FILE })
+        Ok(Self { path: path.to_owned(), file, length, max_bytes: MAX_FILE_BYTES })
     }
 
-    fn put_aside(&mut self) -> io::Result<()> {
-        let aside = |number: usize| PathBuf::from(format!("{}.{number}", self.path.display()));
-        for number in (1..KEPT_FILES).rev().filter(|number| aside(*number).exists()) {
-            fs::rename(aside(number), aside(number + 1))?;
+    fn rotate(&mut self) -> io::Result<()> {
+        let rotated = |number: usize| PathBuf::from(format!("{}.{number}", self.path.display()));
+        for number in (1..MAX_ROTATED_FILES).rev().filter(|number| rotated(*number).exists()) {
+            fs::rename(rotated(number), rotated(number + 1))?;
         }
-        fs::rename(&self.path, aside(1))?;
-        *self = Self { longest: self.longest, ..Self::open(&self.path)? };
+        fs::rename(&self.path, rotated(1))?;
+        *self = Self { max_bytes: self.max_bytes, ..Self::open(&self.path)? };
         Ok(())
     }
 }
 
 impl Write for LogFile {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if self.length >= self.longest {
-            self.put_aside()?;
+        if self.length >= self.max_bytes {
+            self.rotate()?;
         }
         let written = self.file.write(line)?;
         self.length += written as u64;
@@ -196,7 +196,7 @@ mod tests {
     fn a_long_file_is_put_aside_and_the_oldest_goes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("logs/manta.log");
-        let mut file = LogFile { longest: 3, ..LogFile::open(&path).unwrap() };
+        let mut file = LogFile { max_bytes: 3, ..LogFile::open(&path).unwrap() };
         for number in 0..15 {
             file.write_all(format!("{number:03}").as_bytes()).unwrap();
         }

@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, ErrorKind, Write};
 
 /// Lets `write` fill stdout. A reader that has gone away (`manta crds | head`) ends it quietly.
-pub(crate) fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+pub(crate) fn write_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     let written = write(&mut out).and_then(|()| out.flush());
     // What could not be written must not be tried again when the buffer goes.
@@ -15,7 +15,7 @@ pub(crate) fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) ->
 }
 
 /// One line for the person at the terminal.
-pub(crate) fn say(line: &str) {
+pub(crate) fn print_line(line: &str) {
     // Nobody reads any more: there is nothing better to do than to go on.
-    let _ = to_stdout(|out| writeln!(out, "{line}"));
+    let _ = write_stdout(|out| writeln!(out, "{line}"));
 }

@@ -1,6 +1,6 @@
 //! `manta crds`: the CRDs of the four kinds as YAML, to stdout or into a folder.
 
-use crate::output::to_stdout;
+use crate::output::write_stdout;
 use anyhow::Context;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use manta_api::crd::{self, Versions};
@@ -31,7 +31,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         .collect::<anyhow::Result<Vec<_>>>()?;
     match args.dir {
         Some(dir) => write_files(&dir, &documents)?,
-        None => to_stdout(|out| documents.iter().try_for_each(|(_, yaml)| write!(out, "---\n{yaml}")))?,
+        None => write_stdout(|out| documents.iter().try_for_each(|(_, yaml)| write!(out, "---\n{yaml}")))?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,7 +1,7 @@
 //! `manta down`: ends a local mode that runs elsewhere.
 
 use crate::local::{self, StateArgs};
-use crate::output::say;
+use crate::output::print_line;
 use anyhow::{Context, bail};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -15,8 +15,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let state = args.state.folder()?;
-    let Some(pid) = local::owner(&state)? else {
-        say("local mode is not running");
+    let Some(pid) = local::running_pid(&state)? else {
+        print_line("local mode is not running");
         return Ok(ExitCode::SUCCESS);
     };
     // Only root's processes and our own can be signalled; the system says so better than we could.
@@ -25,12 +25,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         bail!("process {pid} holds {} and cannot be stopped by this user", state.display());
     }
     let end = Instant::now() + Duration::from_secs(40);
-    while local::owner(&state)?.is_some() {
+    while local::running_pid(&state)?.is_some() {
         if Instant::now() > end {
             bail!("process {pid} is still there after 40 s; end it with `kill -9 {pid}`, nothing will be left over");
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    say("stopped");
+    print_line("stopped");
     Ok(ExitCode::SUCCESS)
 }

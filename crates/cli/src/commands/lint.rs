@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use manta_cli::lint::{Finding, Linter, Severity};
 
-use crate::output::to_stdout;
+use crate::output::write_stdout;
 
 /// Larger files are not read: no manifest is.
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
@@ -45,10 +45,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         lint_path(path, &mut linter, &mut findings);
     }
     match args.output {
-        Format::Text => to_stdout(|out| findings.iter().try_for_each(|finding| writeln!(out, "{finding}")))?,
+        Format::Text => write_stdout(|out| findings.iter().try_for_each(|finding| writeln!(out, "{finding}")))?,
         Format::Json => {
             let json = serde_json::to_string_pretty(&findings)?;
-            to_stdout(|out| writeln!(out, "{json}"))?;
+            write_stdout(|out| writeln!(out, "{json}"))?;
         }
     }
     Ok(match findings.iter().map(|finding| finding.severity).min() {

@@ -1,6 +1,6 @@
 //! `manta policy`: the rules as ValidatingAdmissionPolicies, to stdout or into a folder.
 
-use crate::output::to_stdout;
+use crate::output::write_stdout;
 use anyhow::Context;
 use manta_logic::admission::policy;
 use serde::Serialize;
@@ -27,7 +27,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
     let Some(dir) = args.dir else {
-        to_stdout(|out| documents.iter().try_for_each(|(_, yaml)| write!(out, "---\n{yaml}")))?;
+        write_stdout(|out| documents.iter().try_for_each(|(_, yaml)| write!(out, "---\n{yaml}")))?;
         return Ok(ExitCode::SUCCESS);
     };
     fs::create_dir_all(&dir).with_context(|| format!("cannot make the folder {}", dir.display()))?;

@@ -18,11 +18,11 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 /// How long a request may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a broken log stream is opened again.
-const RECONNECTS: u32 = 5;
+const MAX_RECONNECTS: u32 = 5;
 /// How long to wait for a job whose log has ended to show its end.
-const END_LOOKS: u32 = 30;
+const STATUS_ATTEMPTS: u32 = 30;
 
 /// Submits a Ray job, prints its log, and ends as the job does
 #[derive(clap::Args)]
@@ -66,12 +66,12 @@ async fn submit_and_follow(
     environment: impl Fn(&str) -> Option<String>,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
-    let needed = |name: &str| {
+    let required = |name: &str| {
         let value = environment(name).filter(|value| !value.is_empty());
         value.with_context(|| format!("missing {name} in environment variables"))
     };
-    let address = needed("RAY_DASHBOARD_ADDRESS")?;
-    let id = needed("RAY_JOB_SUBMISSION_ID")?;
+    let address = required("RAY_DASHBOARD_ADDRESS")?;
+    let id = required("RAY_JOB_SUBMISSION_ID")?;
     let token = environment("RAY_AUTH_TOKEN").filter(|token| !token.is_empty());
     let body = body(args, &id)?;
     let job = Job::new(&address, &id, token.clone());
@@ -84,7 +84,7 @@ async fn submit_and_follow(
     }
     writeln!(out, "INFO -- Tailing logs until the job finishes:")?;
     follow(&job, &address, &id, token.as_deref(), out).await?;
-    match end(&job).await?.as_str() {
+    match terminal_status(&job).await?.as_str() {
         "SUCCEEDED" => writeln!(out, "SUCC -- Job '{id}' succeeded")?,
         status => bail!("Job '{id}' ended as {status}"),
     }
@@ -106,7 +106,7 @@ impl Job {
             service: String::new(),
             token_secret: None,
         };
-        Self { client: Client::direct(token, PATIENCE), endpoint, id: id.to_owned() }
+        Self { client: Client::direct(token, REQUEST_TIMEOUT), endpoint, id: id.to_owned() }
     }
 
     async fn status(&self) -> Result<String, JobError> {
@@ -150,12 +150,12 @@ fn body(args: &Args, id: &str) -> anyhow::Result<Value> {
 /// Prints the log until its end, from the beginning again if the stream breaks while the job runs.
 async fn follow(job: &Job, address: &str, id: &str, token: Option<&str>, out: &mut impl Write) -> anyhow::Result<()> {
     let mut printed = 0;
-    for attempt in 0..=RECONNECTS {
+    for attempt in 0..=MAX_RECONNECTS {
         match tail(address, id, token, &mut printed, out).await {
             Ok(()) => return Ok(()),
-            Err(error) if attempt == RECONNECTS => return Err(error),
+            Err(error) if attempt == MAX_RECONNECTS => return Err(error),
             Err(error) => {
-                if job.status().await.is_ok_and(|status| is_over(&status)) {
+                if job.status().await.is_ok_and(|status| is_terminal(&status)) {
                     return Ok(());
                 }
                 writeln!(out, "INFO -- The log broke off ({error:#}); opening it again.")?;
@@ -203,11 +203,11 @@ async fn tail(
 }
 
 /// How the job ended; its status may lag behind its log.
-async fn end(job: &Job) -> anyhow::Result<String> {
+async fn terminal_status(job: &Job) -> anyhow::Result<String> {
     let mut last = String::new();
-    for _ in 0..END_LOOKS {
+    for _ in 0..STATUS_ATTEMPTS {
         match job.status().await {
-            Ok(status) if is_over(&status) => return Ok(status),
+            Ok(status) if is_terminal(&status) => return Ok(status),
             Ok(status) => last = status,
             Err(error) => last = error.to_string(),
         }
@@ -216,7 +216,7 @@ async fn end(job: &Job) -> anyhow::Result<String> {
     bail!("the log has ended, but not the job: {last}")
 }
 
-fn is_over(status: &str) -> bool {
+fn is_terminal(status: &str) -> bool {
     matches!(status, "SUCCEEDED" | "FAILED" | "STOPPED")
 }
 

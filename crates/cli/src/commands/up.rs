@@ -1,7 +1,7 @@
 //! `manta up`: local mode in the foreground.
 
 use crate::local::{self, LocalArgs, StateArgs};
-use crate::output::say;
+use crate::output::print_line;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -36,15 +36,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn up(local: &local::Local, files: &[PathBuf]) -> anyhow::Result<ExitCode> {
-    say(&format!("local mode is up; use it with\n  export KUBECONFIG={}", local.kubeconfig.display()));
+    print_line(&format!("local mode is up; use it with\n  export KUBECONFIG={}", local.kubeconfig.display()));
     for applied in local::apply_files(&local.client, files).await? {
-        say(&format!("applied {applied}"));
+        print_line(&format!("applied {applied}"));
     }
-    let line = |text: String| say(&format!("{}  {text}", jiff::Zoned::now().strftime("%H:%M:%S")));
+    let print = |text: String| print_line(&format!("{}  {text}", jiff::Zoned::now().strftime("%H:%M:%S")));
     tokio::select! {
-        () = local.stop.cancelled() => say("stopping"),
-        () = local::narrate(&local.client, &line) => {}
-        () = local::expose_dashboards(local, &line) => {}
+        () = local.stop.cancelled() => print_line("stopping"),
+        () = local::print_changes(&local.client, &print) => {}
+        () = local::expose_dashboards(local, &print) => {}
     }
     Ok(ExitCode::SUCCESS)
 }

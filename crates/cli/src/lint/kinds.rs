@@ -29,7 +29,7 @@ impl Kind {
 #[derive(Debug)]
 pub(crate) enum Unsupported {
     /// Someone else's kind.
-    NotOurs,
+    OtherGroup,
     /// The apiVersion is wrong.
     Version(String),
     /// The kind is wrong.
@@ -53,7 +53,7 @@ impl Kinds {
             // A typo in the group must not make a RayCluster pass unchecked.
             return Err(match name {
                 Some(name) => Unsupported::Version(format!("{name} is of {GROUP}/{}", manta_api::VERSION)),
-                None => Unsupported::NotOurs,
+                None => Unsupported::OtherGroup,
             });
         }
         let Some(name) = name else {
@@ -66,7 +66,7 @@ impl Kinds {
             let compiled = self.compile(name, version)?;
             self.known.insert(key.clone(), compiled);
         }
-        self.known.get(&key).ok_or(Unsupported::NotOurs)
+        self.known.get(&key).ok_or(Unsupported::OtherGroup)
     }
 
     fn compile(&mut self, name: &'static str, version: &str) -> Result<Kind, Unsupported> {

@@ -110,7 +110,7 @@ impl Linter {
 
     fn lint_object(&mut self, root: &Node, report: &mut Report<'_>) {
         if !root.is_map() {
-            report.error(root.line, "", &format!("must be an object with apiVersion and kind, but is {}", root.what()));
+            report.error(root.line, "", &format!("must be an object with apiVersion and kind, but is {}", root.type_name()));
             return;
         }
         let missing: Vec<&str> =
@@ -128,7 +128,7 @@ impl Linter {
         let line_of = |key: &str| root.key_line(key).unwrap_or(root.line);
         match self.kinds.find(&api_version, &kind_name) {
             Ok(kind) => lint_kind(root, kind, report),
-            Err(Unsupported::NotOurs) => {
+            Err(Unsupported::OtherGroup) => {
                 report.note(line_of("kind"), &format!("{kind_name} of {api_version} is not checked"));
             }
             Err(Unsupported::Version(message)) => report.error(line_of("apiVersion"), "apiVersion", &message),
@@ -146,7 +146,7 @@ fn lint_kind(root: &Node, kind: &Kind, report: &mut Report<'_>) {
         let name = unknown.path.rsplit(['.', ']']).next().unwrap_or_default();
         let hint = suggest::closest(name, unknown.known.iter().map(String::as_str))
             .map_or_else(String::new, |name| format!(", did you mean \"{name}\"?"));
-        report.at(root, &unknown.path, &format!("unknown field{hint}"));
+        report.error_at(root, &unknown.path, &format!("unknown field{hint}"));
     }
     kind.schema.prune(&mut object);
     kind.schema.default(&mut object);
@@ -158,13 +158,13 @@ fn lint_kind(root: &Node, kind: &Kind, report: &mut Report<'_>) {
         }
         broken = true;
         let path = if error.field == "<nil>" { "" } else { &error.field };
-        report.at(root, path, &error.body);
+        report.error_at(root, path, &error.body);
     }
     if broken {
         return;
     }
     for problem in rules::check(kind, object, root) {
-        report.at(root, &problem.path, &problem.message);
+        report.error_at(root, &problem.path, &problem.message);
     }
 }
 
@@ -198,7 +198,7 @@ impl Report<'_> {
     }
 
     /// An error at a field, on the line where the field, or what should hold it, stands.
-    fn at(&mut self, root: &Node, path: &str, message: &str) {
+    fn error_at(&mut self, root: &Node, path: &str, message: &str) {
         self.error(locate(root, path), path, message);
     }
 }

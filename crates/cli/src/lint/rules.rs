@@ -31,12 +31,12 @@ static CONFIG: LazyLock<Config> = LazyLock::new(|| {
 /// Checks an object that its schema accepts.
 pub(crate) fn check(kind: &Kind, mut object: Value, root: &Node) -> Vec<Problem> {
     let mut problems = Vec::new();
-    if let Some(problem) = settle_name(&mut object) {
+    if let Some(problem) = fill_in_name(&mut object) {
         problems.push(problem);
     }
     match broken_rules(kind, object) {
         Ok(messages) => problems.extend(messages.into_iter().map(|message| {
-            let path = place_of(&message, root);
+            let path = guess_field(&message, root);
             Problem { path, message }
         })),
         Err(message) => problems.push(Problem { path: "spec".to_owned(), message }),
@@ -55,33 +55,33 @@ fn broken_rules(kind: &Kind, object: Value) -> Result<Vec<String>, String> {
         "RayJob" => {
             let job: RayJob = read(object)?;
             let first = ValidJob::check(&job, config).err().map(|invalid| invalid.to_string());
-            with_cluster(first, job.spec.ray_cluster_spec.as_ref(), job.metadata.annotations.as_ref())
+            with_cluster_problems(first, job.spec.ray_cluster_spec.as_ref(), job.metadata.annotations.as_ref())
         }
         "RayService" => {
             let service: RayService = read(object)?;
             let first = ValidService::check(&service, config).err().map(|invalid| invalid.to_string());
-            with_cluster(first, Some(&service.spec.ray_cluster_config), service.metadata.annotations.as_ref())
+            with_cluster_problems(first, Some(&service.spec.ray_cluster_config), service.metadata.annotations.as_ref())
         }
         "RayCronJob" => {
             let cron: RayCronJob = read(object)?;
             let first = ValidCronJob::check(&cron, config).err().map(|invalid| invalid.to_string());
-            with_cluster(first, cron.spec.job_template.ray_cluster_spec.as_ref(), cron.metadata.annotations.as_ref())
+            with_cluster_problems(first, cron.spec.job_template.ray_cluster_spec.as_ref(), cron.metadata.annotations.as_ref())
         }
         _ => Vec::new(),
     })
 }
 
 /// The rule that the object breaks first, and those that the cluster in it breaks besides.
-fn with_cluster(
+fn with_cluster_problems(
     first: Option<String>,
     cluster: Option<&RayClusterSpec>,
     annotations: Option<&BTreeMap<String, String>>,
 ) -> Vec<String> {
     let Some(first) = first else { return Vec::new() };
-    let more = cluster.map_or_else(Vec::new, |spec| cluster_spec_problems(spec, annotations, &CONFIG));
+    let nested = cluster.map_or_else(Vec::new, |spec| cluster_spec_problems(spec, annotations, &CONFIG));
     // The rules of the object include those of its cluster, in words of their own around them.
-    let more: Vec<String> = more.into_iter().filter(|problem| !first.ends_with(problem)).collect();
-    std::iter::once(first).chain(more).collect()
+    let nested: Vec<String> = nested.into_iter().filter(|problem| !first.ends_with(problem)).collect();
+    std::iter::once(first).chain(nested).collect()
 }
 
 fn read<T: DeserializeOwned>(object: Value) -> Result<T, String> {
@@ -89,7 +89,7 @@ fn read<T: DeserializeOwned>(object: Value) -> Result<T, String> {
 }
 
 /// A name that the server will generate is stood in for; no name at all is a problem.
-fn settle_name(object: &mut Value) -> Option<Problem> {
+fn fill_in_name(object: &mut Value) -> Option<Problem> {
     let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
     let (name, prefix) = (text("name"), text("generateName"));
     if !name.is_empty() {
@@ -111,7 +111,7 @@ const CLUSTER_SPECS: [&[&str]; 4] =
     [&["spec", "rayClusterSpec"], &["spec", "rayClusterConfig"], &["spec", "jobTemplate", "rayClusterSpec"], &["spec"]];
 
 /// Which field a message is about, as far as it can be told: the rules speak in sentences.
-fn place_of(message: &str, root: &Node) -> String {
+fn guess_field(message: &str, root: &Node) -> String {
     if message.contains(" name should be ") {
         return "metadata.name".to_owned();
     }

@@ -92,7 +92,7 @@ impl Node {
     }
 
     /// What it is, in a sentence.
-    pub(crate) fn what(&self) -> &'static str {
+    pub(crate) fn type_name(&self) -> &'static str {
         match &self.data {
             Data::List(_) => "a list",
             Data::Map(_) => "an object",
@@ -141,7 +141,7 @@ impl<'a> Documents<'a> {
             match self.builder.document(&mut self.parser, report) {
                 Ok(Some(root)) => return Some(root),
                 Ok(None) => self.at_end = true,
-                Err(GiveUp) => {
+                Err(Unparsable) => {
                     self.builder.open.clear();
                     self.builder.anchors.clear();
                     self.at_end = !matches!(self.parser.proceed_next_document(), Ok(true));
@@ -153,7 +153,7 @@ impl<'a> Documents<'a> {
 }
 
 /// The rest of the document cannot be used.
-struct GiveUp;
+struct Unparsable;
 
 #[derive(Default)]
 struct Builder {
@@ -190,7 +190,7 @@ impl Builder {
         &mut self,
         parser: &mut Parser<'a, StrInput<'a>>,
         report: &mut Report<'_>,
-    ) -> Result<Option<Rc<Node>>, GiveUp> {
+    ) -> Result<Option<Rc<Node>>, Unparsable> {
         let mut root = None;
         while let Some(next) = parser.next_event() {
             let (event, span) = match next {
@@ -198,14 +198,14 @@ impl Builder {
                 Err(error) => {
                     let line = error.marker().line().max(1);
                     report.unreadable(line, &format!("not YAML: {}", error.info()));
-                    return Err(GiveUp);
+                    return Err(Unparsable);
                 }
             };
             match event {
                 Event::DocumentEnd => {
                     self.anchors.clear();
                     // Comments between two separators make a document of nothing.
-                    if let Some(root) = root.take().filter(|root: &Rc<Node>| !is_nothing(root)) {
+                    if let Some(root) = root.take().filter(|root: &Rc<Node>| !is_null(root)) {
                         return Ok(Some(root));
                     }
                 }
@@ -221,7 +221,7 @@ impl Builder {
     }
 
     /// Takes one event; gives the root when it is complete.
-    fn event(&mut self, event: Event<'_>, span: &Span, report: &mut Report<'_>) -> Result<Option<Rc<Node>>, GiveUp> {
+    fn event(&mut self, event: Event<'_>, span: &Span, report: &mut Report<'_>) -> Result<Option<Rc<Node>>, Unparsable> {
         let line = span.start.line();
         let (node, anchor) = match event {
             Event::Scalar(text, style, anchor, tag) => {
@@ -247,29 +247,29 @@ impl Builder {
         };
         if node.depth > MAX_DEPTH {
             report.unreadable(line, &format!("nested deeper than {MAX_DEPTH} levels"));
-            return Err(GiveUp);
+            return Err(Unparsable);
         }
         if anchor > 0 {
             self.anchors.insert(anchor, Rc::clone(&node));
         }
-        Ok(self.place(node, report))
+        Ok(self.attach(node, report))
     }
 
-    fn alias(&mut self, id: usize, line: usize, report: &mut Report<'_>) -> Result<Rc<Node>, GiveUp> {
+    fn alias(&mut self, id: usize, line: usize, report: &mut Report<'_>) -> Result<Rc<Node>, Unparsable> {
         let Some(target) = self.anchors.get(&id) else {
             report.unreadable(line, "an alias that refers to what contains it");
-            return Err(GiveUp);
+            return Err(Unparsable);
         };
         self.aliased = self.aliased.saturating_add(target.size);
         if self.aliased > MAX_ALIASED {
             report.unreadable(line, &format!("aliases that stand for more than {MAX_ALIASED} values"));
-            return Err(GiveUp);
+            return Err(Unparsable);
         }
         Ok(Rc::clone(target))
     }
 
     /// Puts a value where it belongs: into the innermost open collection, or it is the root.
-    fn place(&mut self, node: Rc<Node>, report: &mut Report<'_>) -> Option<Rc<Node>> {
+    fn attach(&mut self, node: Rc<Node>, report: &mut Report<'_>) -> Option<Rc<Node>> {
         let Some(open) = self.open.last_mut() else { return Some(node) };
         match &mut open.kind {
             OpenKind::List(items) => items.push(node),
@@ -344,6 +344,6 @@ fn scalar_value(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Value {
     }
 }
 
-fn is_nothing(node: &Node) -> bool {
+fn is_null(node: &Node) -> bool {
     matches!(node.data, Data::Scalar(Value::Null))
 }

@@ -9,11 +9,11 @@ mod apply;
 mod backend;
 mod expose;
 mod images;
-mod narrate;
-mod neighbours;
+mod progress;
+mod shared_network;
 mod options;
 
-use crate::output::say;
+use crate::output::print_line;
 use anyhow::Context;
 use kube::{Api, Client};
 use manta_agent::images::Catalog;
@@ -35,8 +35,13 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use apply::{apply_files, apply_text};
 pub(crate) use expose::expose_dashboards;
 pub(crate) use images::{Found, RAY_VERSION, find_ray};
-pub(crate) use narrate::{KINDS, narrate, ray, summarise, summarise_pod};
+pub(crate) use progress::{KINDS, print_changes, ray_resource, summarise, summarise_pod};
 pub(crate) use options::{LocalArgs, Options, StateArgs};
+
+/// How long to wait for a CRD to be served; generous, because the machine may be busy.
+const CRD_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the agent and the operator may take to stop.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running local mode.
 pub(crate) struct Local {
@@ -47,7 +52,7 @@ pub(crate) struct Local {
     /// Which images run in what.
     pub(crate) catalog: Catalog,
     /// Whether pods have networks of their own.
-    pub(crate) is_apart: bool,
+    pub(crate) has_pod_networks: bool,
     /// Cancelled when the user wants it to end.
     pub(crate) stop: CancellationToken,
     server: Server,
@@ -63,13 +68,12 @@ where
     R: Future<Output = (Local, anyhow::Result<ExitCode>)>,
 {
     // Here, outside the world, so that the number in the file is the one that `manta down` can signal.
-    let (held, before) = lock::take(&options.state)?;
-    let found = clean_leftovers(&options.state);
+    let (held, crashed) = lock::take(&options.state)?;
+    let leftovers = clean_leftovers(&options.state);
     let state = options.state.clone();
     let code = enter_world_or_share(move |world, reduced| {
-        let told =
-            || found.or_else(|| before.map(|pid| format!("an earlier run (process {pid}) did not end in order")));
-        match in_world(world, reduced, options, told(), main) {
+        let leftovers = leftovers.or_else(|| crashed.map(|pid| format!("an earlier run (process {pid}) was killed")));
+        match in_world(world, reduced, options, leftovers, main) {
             Ok(code) => code,
             Err(error) => {
                 tracing::error!("{error:#}");
@@ -84,14 +88,14 @@ where
 }
 
 /// The process that runs local mode in a state folder, if one does.
-pub(crate) fn owner(state: &std::path::Path) -> anyhow::Result<Option<u32>> {
+pub(crate) fn running_pid(state: &std::path::Path) -> anyhow::Result<Option<u32>> {
     if !state.join("lock").exists() {
         return Ok(None);
     }
     match lock::take(state) {
-        Ok((held, before)) => {
-            // It was free: leave what an owner may have left for the next start to report.
-            let text = before.map(|pid| pid.to_string()).unwrap_or_default();
+        Ok((held, crashed)) => {
+            // Nobody holds the lock. Restore the pid of a crashed run, so that the next start still reports it.
+            let text = crashed.map(|pid| pid.to_string()).unwrap_or_default();
             std::fs::write(state.join("lock"), text)?;
             drop(held);
             Ok(None)
@@ -105,7 +109,7 @@ fn in_world<F, R>(
     world: World,
     reduced: Option<WorldError>,
     options: Options,
-    found: Option<String>,
+    leftovers: Option<String>,
     main: F,
 ) -> anyhow::Result<i32>
 where
@@ -113,15 +117,15 @@ where
     R: Future<Output = (Local, anyhow::Result<ExitCode>)>,
 {
     options.start_logging();
-    if let Some(found) = found {
-        say(&found);
+    if let Some(leftovers) = leftovers {
+        print_line(&leftovers);
     }
     match reduced {
         None => {
             network::prepare_world().context("cannot set up the pod network")?;
             network::use_own_resolver(&options.state).context("cannot set up the resolver")?;
         }
-        Some(why) => say_reduced(&why),
+        Some(why) => warn_reduced_isolation(&why),
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
@@ -136,7 +140,7 @@ where
 }
 
 /// The one line that must not be missed.
-fn say_reduced(why: &WorldError) {
+fn warn_reduced_isolation(why: &WorldError) {
     tracing::warn!(
         "REDUCED ISOLATION: {why}. Until then all pods share this machine's network and files: Ray listens on all \
          interfaces, one Ray cluster fits at a time, and there is no autoscaler"
@@ -144,7 +148,7 @@ fn say_reduced(why: &WorldError) {
 }
 
 async fn start(world: World, options: &Options) -> anyhow::Result<Local> {
-    let is_apart = world.isolation != Isolation::Shared;
+    let has_pod_networks = world.isolation != Isolation::Shared;
     let Hands { containers, machine, stop: signals } = world.open().context("cannot use the world")?;
     let stop = CancellationToken::new();
     let inner = CancellationToken::new();
@@ -167,7 +171,7 @@ async fn start(world: World, options: &Options) -> anyhow::Result<Local> {
     .await
     .context("cannot start the API server")?;
     let address = server.listen(listener).context("cannot serve the API")?;
-    if is_apart {
+    if has_pod_networks {
         let inside = TcpListener::bind((network::API_SERVER, 443)).context("cannot serve the API to pods")?;
         server.listen(inside).context("cannot serve the API to pods")?;
     }
@@ -178,44 +182,41 @@ async fn start(world: World, options: &Options) -> anyhow::Result<Local> {
     let client = server.client();
     install_crds(&client).await.context("cannot install the Ray CRDs")?;
     let identity = Identity { token: server.identity().admin_token.clone(), ca: server.identity().ca_pem.clone() };
-    let one_network = (!is_apart).then_some(OneNetwork { api: address, adapt: neighbours::adapt });
+    let one_network = (!has_pod_networks).then_some(OneNetwork { api: address, adapt: shared_network::adapt });
     let config = options.agent_config(identity, one_network);
-    let (tell, told) = tokio::sync::oneshot::channel();
+    let (agent_tx, agent_rx) = tokio::sync::oneshot::channel();
     let agent = Agent::run(config, client.clone(), containers, machine.clone(), inner.clone(), |agent| {
-        let _ = tell.send(agent);
+        let _ = agent_tx.send(agent);
     });
-    let over = stop.clone();
+    let stop_all = stop.clone();
     tasks.spawn(async move {
         if let Err(error) = agent.await {
             tracing::error!("{:#}", anyhow::Error::new(error));
-            over.cancel();
+            stop_all.cancel();
         }
     });
-    let agent = told.await.context("the node agent did not start")?;
+    let agent = agent_rx.await.context("the node agent did not start")?;
     server.set_node(backend::node_backend(agent));
 
-    let mut settings = options.operator_settings(is_apart)?;
+    let mut settings = options.operator_settings(has_pod_networks)?;
     settings.config.platform =
         manta_operator::platform::detect(&client).await.context("cannot ask the API server what it offers")?;
     tasks.spawn(manta_operator::run(client.clone(), settings, inner.clone()));
-    Ok(Local { client, machine, kubeconfig, catalog: options.catalog.clone(), is_apart, stop, server, tasks, inner })
+    Ok(Local { client, machine, kubeconfig, catalog: options.catalog.clone(), has_pod_networks, stop, server, tasks, inner })
 }
 
 impl Local {
     /// Ends pods, operator and API server, in this order.
     async fn stop(mut self) {
         self.inner.cancel();
-        let patience = Duration::from_secs(20);
-        let ending = async { while self.tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(patience, ending).await.is_err() {
-            tracing::warn!("some parts did not end within {} s; they end with the process", patience.as_secs());
+        let all_tasks = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, all_tasks).await.is_err() {
+            tracing::warn!(timeout = ?SHUTDOWN_TIMEOUT, "some tasks did not stop in time; exiting anyway");
         }
         self.server.stop().await;
     }
 }
 
-/// A busy machine may be slow; a broken one must not wait for ever.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn install_crds(client: &Client) -> anyhow::Result<()> {
     use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -226,7 +227,7 @@ async fn install_crds(client: &Client) -> anyhow::Result<()> {
         let name = crd.metadata.name.clone().unwrap_or_default();
         api.patch(&name, &PatchParams::apply("manta").force(), &Patch::Apply(&crd)).await?;
         let established = await_condition(api.clone(), &name, conditions::is_crd_established());
-        tokio::time::timeout(PATIENCE, established)
+        tokio::time::timeout(CRD_TIMEOUT, established)
             .await
             .with_context(|| format!("the CRD {name} is not served"))??;
     }

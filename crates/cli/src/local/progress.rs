@@ -12,7 +12,7 @@ use std::collections::HashMap;
 pub(crate) const KINDS: [&str; 4] = ["RayCluster", "RayJob", "RayService", "RayCronJob"];
 
 /// A kind of ray.io/v1 as the API serves it.
-pub(crate) fn ray(kind: &str) -> ApiResource {
+pub(crate) fn ray_resource(kind: &str) -> ApiResource {
     ApiResource {
         group: "ray.io".to_owned(),
         version: "v1".to_owned(),
@@ -23,13 +23,13 @@ pub(crate) fn ray(kind: &str) -> ApiResource {
 }
 
 /// Says one line whenever an object's summary changes; never returns.
-pub(crate) async fn narrate(client: &Client, say: &(dyn Fn(String) + Sync)) {
+pub(crate) async fn print_changes(client: &Client, print: &(dyn Fn(String) + Sync)) {
     let pods = watcher(Api::<Pod>::all(client.clone()), watcher::Config::default())
         .filter_map(|event| async { Some(("Pod", change(event.ok()?, summarise_pod)?)) })
         .boxed();
     let mut all = vec![pods];
     for kind in KINDS {
-        let api: Api<DynamicObject> = Api::all_with(client.clone(), &ray(kind));
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &ray_resource(kind));
         let stream = watcher(api, watcher::Config::default())
             .filter_map(move |event| async move {
                 Some((kind, change(event.ok()?, |object: &DynamicObject| summarise(kind, &object.data))?))
@@ -38,20 +38,20 @@ pub(crate) async fn narrate(client: &Client, say: &(dyn Fn(String) + Sync)) {
         all.push(stream);
     }
     let mut all = futures::stream::select_all(all);
-    let mut said: HashMap<(&str, String), String> = HashMap::new();
+    let mut printed: HashMap<(&str, String), String> = HashMap::new();
     while let Some((kind, (name, summary))) = all.next().await {
         let key = (kind, name);
         match summary {
-            Some(summary) if said.get(&key) != Some(&summary) => {
+            Some(summary) if printed.get(&key) != Some(&summary) => {
                 if !summary.is_empty() {
-                    say(format!("{:<11} {:<44} {summary}", kind, key.1));
+                    print(format!("{:<11} {:<44} {summary}", kind, key.1));
                 }
-                said.insert(key, summary);
+                printed.insert(key, summary);
             }
             Some(_) => {}
             None => {
-                say(format!("{:<11} {:<44} gone", kind, key.1));
-                said.remove(&key);
+                print(format!("{:<11} {:<44} gone", kind, key.1));
+                printed.remove(&key);
             }
         }
     }
