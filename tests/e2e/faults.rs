@@ -13,7 +13,7 @@ pub(crate) fn a_taken_port_is_named() {
     let state = folder.path().to_str().expect("a path");
     let output = Command::new(MANTA).args(["up", "--in-memory", "--state", state, "--port", &port]).output();
     let expect =
-        format!("port {port} of this machine is taken: choose another with --port, or any free one with --port 0");
+        format!("port {port} of this machine is in use: choose another with --port, or a free one with --port 0");
     assert_fails_with(&output.expect("manta"), &expect);
 }
 

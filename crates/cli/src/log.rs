@@ -1,5 +1,5 @@
-//! Logs as KubeRay writes them: to stderr, and to a file if asked for; as JSON with `level`, `ts`,
-//! `logger` and `msg`, or as lines with tabs for people.
+//! Logging in KubeRay's format: to stderr and optionally to a file, as JSON with `level`, `ts`, `logger` and `msg`, or
+//! as tab-separated lines for people.
 
 use anyhow::Context;
 use manta_operator::args::{Encoder, Level, Log};
@@ -19,12 +19,12 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
-/// A log file that is this long is put aside.
+/// The size at which a log file is rotated.
 const MAX_FILE_BYTES: u64 = 500 << 20;
-/// So many that were put aside are kept.
+/// How many rotated files are kept.
 const MAX_ROTATED_FILES: usize = 10;
 
-/// Starts to log; `RUST_LOG` has the last word about levels.
+/// Installs the global logger; `RUST_LOG` overrides the configured level.
 pub(crate) fn start(log: &Log) -> anyhow::Result<()> {
     let level = match log.level {
         Level::Error => "error",
@@ -36,7 +36,8 @@ pub(crate) fn start(log: &Log) -> anyhow::Result<()> {
     let file = match &log.file {
         Some((path, encoder)) => {
             let file = LogFile::open(path).with_context(|| format!("cannot write the log to {}", path.display()))?;
-            let layer = tracing_subscriber::fmt::layer().event_format(LineFormat(*encoder)).with_writer(Mutex::new(file));
+            let layer =
+                tracing_subscriber::fmt::layer().event_format(LineFormat(*encoder)).with_writer(Mutex::new(file));
             Some(layer.with_filter(LevelFilter::INFO))
         }
         None => None,
@@ -46,7 +47,7 @@ pub(crate) fn start(log: &Log) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One line an event.
+/// Formats one event as one line.
 struct LineFormat(Encoder);
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for LineFormat {
@@ -124,7 +125,7 @@ impl Visit for Fields {
     }
 }
 
-/// A log file that does not grow without end: `x.log.1` is the newest of those put aside.
+/// A log file with rotation: `x.log.1` is the most recently rotated file.
 struct LogFile {
     path: PathBuf,
     file: File,
@@ -173,27 +174,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_have_kuberays_keys() {
+    fn lines_use_kuberays_keys() {
         let fields = || Fields {
-            message: "said \"so\"".to_owned(),
+            message: "quoted \"text\"".to_owned(),
             others: Map::from_iter([("name".to_owned(), Value::from("demo")), ("count".to_owned(), Value::from(3))]),
         };
         let time = jiff::Timestamp::from_millisecond(1_767_323_045_678).unwrap();
         let shown = |encoder| line(encoder, tracing::Level::INFO, time, "manta", fields());
         let json: Value = serde_json::from_str(&shown(Encoder::Json)).unwrap();
         let expect = serde_json::json!({
-            "level": "info", "ts": "2026-01-02T03:04:05.678Z", "logger": "manta", "msg": "said \"so\"",
+            "level": "info", "ts": "2026-01-02T03:04:05.678Z", "logger": "manta", "msg": "quoted \"text\"",
             "name": "demo", "count": 3,
         });
         assert_eq!(json, expect);
         assert_eq!(
             shown(Encoder::Console),
-            "2026-01-02T03:04:05.678Z\tINFO\tmanta\tsaid \"so\"\t{\"count\":3,\"name\":\"demo\"}"
+            "2026-01-02T03:04:05.678Z\tINFO\tmanta\tquoted \"text\"\t{\"count\":3,\"name\":\"demo\"}"
         );
     }
 
     #[test]
-    fn a_long_file_is_put_aside_and_the_oldest_goes() {
+    fn full_files_are_rotated_and_the_oldest_is_deleted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("logs/manta.log");
         let mut file = LogFile { max_bytes: 3, ..LogFile::open(&path).unwrap() };

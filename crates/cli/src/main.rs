@@ -1,7 +1,7 @@
 //! `manta`: Ray on Kubernetes, and on one machine without it.
 //!
-//! Every command is one file in [`commands`]. Exit codes: 0 done, 1 failed, 2 wrong usage; a command
-//! that means something else by them says so in its help.
+//! Every command is one file in [`commands`]. Exit codes: 0 success, 1 failure, 2 wrong usage; the help of a command
+//! says where it differs.
 
 mod commands;
 mod local;
@@ -24,13 +24,13 @@ struct Cli {
 
 fn main() -> ExitCode {
     Cli::parse_from(command_line(std::env::args_os())).command.run().unwrap_or_else(|error| {
-        // Nothing is left to be told when stderr is closed too.
+        // Nowhere is left to report to when stderr is closed too.
         let _ = writeln!(std::io::stderr(), "manta: {error:#}");
         ExitCode::FAILURE
     })
 }
 
-/// The command line; a program called `manager` is the operator, as in KubeRay's image.
+/// Returns the command line to parse; a program called `manager` is the operator, as in KubeRay's image.
 fn command_line(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.collect();
     if arguments.first().is_some_and(|program| Path::new(program).file_name() == Some(OsStr::new("manager"))) {
@@ -45,7 +45,7 @@ mod tests {
     use clap::{CommandFactory, Parser};
 
     #[test]
-    fn the_operators_flags_are_left_to_it() {
+    fn operator_flags_are_not_parsed_by_clap() {
         for line in ["/manager -qps=1 --nope --help", "manta operator -qps=1 --nope --help"] {
             let arguments = command_line(line.split(' ').map(Into::into));
             assert_eq!(arguments[1..], ["operator", "-qps=1", "--nope", "--help"]);
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_do_not_clash() {
+    fn flags_do_not_conflict() {
         Cli::command().debug_assert();
     }
 }

@@ -2,11 +2,11 @@
 
 use std::io::{self, BufWriter, ErrorKind, Write};
 
-/// Lets `write` fill stdout. A reader that has gone away (`manta crds | head`) ends it quietly.
+/// Writes to stdout through a buffer; a closed pipe (`manta crds | head`) is not an error.
 pub(crate) fn write_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     let written = write(&mut out).and_then(|()| out.flush());
-    // What could not be written must not be tried again when the buffer goes.
+    // Discards what is still buffered, so that dropping the writer does not try again.
     let _ = out.into_parts();
     match written {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -14,8 +14,8 @@ pub(crate) fn write_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>)
     }
 }
 
-/// One line for the person at the terminal.
+/// Prints one line for the user.
 pub(crate) fn print_line(line: &str) {
-    // Nobody reads any more: there is nothing better to do than to go on.
+    // A closed stdout must not stop the command.
     let _ = write_stdout(|out| writeln!(out, "{line}"));
 }

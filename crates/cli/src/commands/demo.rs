@@ -1,4 +1,4 @@
-//! `manta demo`: a cluster, a job and a service of real Ray on this machine, then nothing of them.
+//! `manta demo`: runs a cluster, a job and a service with real Ray on this machine, then cleans up.
 
 use crate::local::{self, Local, LocalArgs};
 use crate::output::print_line;
@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 const CLUSTER: &str = include_str!("../../../../examples/raycluster.yaml");
 const JOB: &str = include_str!("../../../../examples/rayjob.yaml");
 const SERVICE: &str = include_str!("../../../../examples/rayservice.yaml");
-/// A busy machine may be slow; a broken one must not wait for ever.
+/// How long one step may take; generous, because the machine may be busy.
 const STEP_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Shows a RayCluster, a RayJob and a RayService running on this machine, and cleans up.
+/// Runs a RayCluster, a RayJob and a RayService on this machine, then cleans up
 ///
-/// Needs Python 3; Ray is installed into an environment of its own the first time. Exit code 0 only if all of it
-/// really happened.
+/// Needs Python 3. The first run installs Ray into an environment of its own. Exits with 0 only if every step
+/// succeeded.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -41,7 +41,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     });
     let _ = std::fs::remove_dir_all(&folder);
     if matches!(done, Ok(ExitCode::SUCCESS)) {
-        print_line(&format!("everything is gone again; {:.1} s in all", started.elapsed().as_secs_f64()));
+        print_line(&format!("cleaned up; {:.1} s in total", started.elapsed().as_secs_f64()));
     }
     done
 }
@@ -80,7 +80,7 @@ struct Steps {
 }
 
 impl Steps {
-    /// Carries out one step, telling its beginning, its end and its result.
+    /// Runs one step and prints when it starts, when it ends and its result.
     async fn run(
         &mut self,
         name: &'static str,
@@ -90,7 +90,7 @@ impl Steps {
         let start = Instant::now();
         let result = match tokio::time::timeout(STEP_TIMEOUT, step).await {
             Ok(result) => result.with_context(|| name.to_owned())?,
-            Err(_) => bail!("{name}: not done after {} s", STEP_TIMEOUT.as_secs()),
+            Err(_) => bail!("{name}: timed out after {} s", STEP_TIMEOUT.as_secs()),
         };
         let seconds = start.elapsed().as_secs_f64();
         print_line(&format!("[{:5.1} s] {name}: {result}", self.started.elapsed().as_secs_f64()));
@@ -99,7 +99,7 @@ impl Steps {
     }
 }
 
-/// Finds Ray, or installs it.
+/// Finds a Ray environment, or installs one.
 async fn prepare(local: &Local) -> anyhow::Result<String> {
     match local::find_ray(&local.catalog, local::RAY_VERSION) {
         local::Found::Ready(what) => Ok(what),
@@ -134,13 +134,13 @@ async fn job(local: &Local) -> anyhow::Result<String> {
     let url = format!("http://{head}:8265/api/jobs/{id}/logs");
     let logs: Value = reqwest::get(&url).await?.json().await.context("cannot read the job's log")?;
     let logs = logs["logs"].as_str().unwrap_or_default();
-    // The entry point is a script that Ray repeats first; its own lines follow.
+    // Ray logs the entrypoint first; the output of the script follows.
     let own = logs.lines().skip_while(|line| *line != "\"").skip(1).filter(|line| !line.is_empty());
     for line in own {
         print_line(&format!("      | {line}"));
     }
     if status["jobStatus"] != "SUCCEEDED" {
-        bail!("the job ended as {}: {}", status["jobStatus"], status["message"]);
+        bail!("the job ended with {}: {}", status["jobStatus"], status["message"]);
     }
     if !logs.contains("sum of squares: 506") {
         bail!("the job did not print its result");
@@ -155,18 +155,18 @@ async fn service(local: &Local) -> anyhow::Result<String> {
         conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True").then_some(())
     })
     .await?;
-    // By its Service, as another pod would call it.
+    // Through its Service, as another pod would call it.
     let host = if local.has_pod_networks { "greeter-serve-svc.default.svc.cluster.local" } else { "127.0.0.1" };
     let url = &format!("http://{host}:8000/?name=manta");
-    let answer = reqwest::get(url).await.with_context(|| format!("cannot call {url}"))?;
-    let (code, text) = (answer.status(), answer.text().await?);
+    let response = reqwest::get(url).await.with_context(|| format!("cannot call {url}"))?;
+    let (code, text) = (response.status(), response.text().await?);
     if !code.is_success() || text != "hello manta" {
-        bail!("{url} answered {code}: {text}");
+        bail!("{url} returned {code}: {text}");
     }
     Ok(format!("GET {url} -> {} {text:?}", code.as_u16()))
 }
 
-/// Waits until the status of an object is as wanted.
+/// Waits until `want` finds what it looks for in the status of an object.
 async fn wait_for_status<T>(local: &Local, kind: &str, name: &str, want: impl Fn(&Value) -> Option<T>) -> anyhow::Result<T> {
     let mut tick = tokio::time::interval(Duration::from_millis(100));
     loop {

@@ -1,4 +1,4 @@
-//! `manta status`: what runs in local mode.
+//! `manta status`: shows what runs in local mode.
 
 use crate::local::{self, StateArgs};
 use crate::output::print_line;
@@ -9,7 +9,9 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, ResourceExt};
 use std::process::ExitCode;
 
-/// Shows whether local mode runs, and the state of its Ray resources and pods. Exit code 1 when it does not run.
+/// Shows whether local mode is running, and the state of its Ray resources and pods
+///
+/// Exits with 1 if local mode is not running.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -23,7 +25,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     };
     let kubeconfig = state.join("kubeconfig");
-    print_line(&format!("local mode runs as process {pid}; export KUBECONFIG={}", kubeconfig.display()));
+    print_line(&format!("local mode is running as process {pid}; export KUBECONFIG={}", kubeconfig.display()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let file = Kubeconfig::read_from(&kubeconfig)

@@ -1,4 +1,4 @@
-//! Lets the API server reach into the agent's pods.
+//! Connects the API server's logs, exec and port-forward to the agent's pods.
 
 use futures::FutureExt;
 use manta_agent::exec::Streams;
@@ -60,7 +60,7 @@ fn uid(pod: &PodRef) -> Result<&str, NodeError> {
     uid.ok_or_else(|| NodeError::NotFound(format!("pod {}/{} has no uid", pod.namespace, pod.name)))
 }
 
-/// The agent knows pods by uid; users know them by name.
+/// Replaces the pod's uid, which the agent uses, by the name that users know.
 fn with_pod_name(error: RequestError, pod: &PodRef) -> NodeError {
     let text = |text: String| text.replace(uid(pod).unwrap_or_default(), &pod.name);
     match error {

@@ -1,4 +1,4 @@
-//! Makes dashboards and Serve endpoints reachable on this machine's loopback.
+//! Forwards loopback ports of this machine to dashboards and Serve endpoints.
 
 use super::Local;
 use futures::StreamExt;
@@ -15,13 +15,13 @@ use tokio::task::JoinSet;
 const DASHBOARD: u16 = 8265;
 const SERVE: u16 = 8000;
 
-/// Where a port of this machine leads at the moment.
+/// The address that a port of this machine is currently forwarded to.
 type Target = Arc<Mutex<Option<SocketAddr>>>;
 
-/// Opens a port for every cluster's dashboard and every RayService, and says which; never returns.
+/// Opens a port for every cluster's dashboard and every RayService, and prints it; never returns.
 pub(crate) async fn expose_dashboards(local: &Local, print: &(dyn Fn(String) + Sync)) {
     if !local.has_pod_networks {
-        // They are there already, and a port of ours would only be in their way.
+        // Ray listens on these ports of the machine itself.
         print(format!("dashboard: http://127.0.0.1:{DASHBOARD}, Serve: http://127.0.0.1:{SERVE}"));
         return std::future::pending().await;
     }
@@ -62,7 +62,7 @@ struct Forwards {
 }
 
 impl Forwards {
-    /// Points a port to an address, opening the port the first time.
+    /// Forwards a port to the backend, and opens the port the first time.
     async fn forward(
         &mut self,
         local: &Local,
@@ -78,7 +78,7 @@ impl Forwards {
         if backend.is_none() {
             return;
         }
-        // A number near the usual one is easier to remember than a random one.
+        // A port close to the usual one is easier to remember than a random one.
         for port in (preferred_port..preferred_port + 20).chain([0]) {
             let Ok(listener) = local.machine.listen((Ipv4Addr::LOCALHOST, port).into()).await else { continue };
             let Ok(address) = listener.local_addr() else { continue };
@@ -103,7 +103,7 @@ impl Forwards {
     }
 }
 
-/// The address of a RayService's own Serve service, not of the one per cluster.
+/// Returns the address of a RayService's own Serve Service, not of the one per cluster.
 fn serve_address(service: &Service) -> Option<SocketAddr> {
     let owner = service.metadata.owner_references.iter().flatten().any(|o| o.kind == "RayService");
     let spec = service.spec.as_ref()?;

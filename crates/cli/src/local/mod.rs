@@ -1,4 +1,4 @@
-//! Local mode: API server, operator and node agent in one world, in one process.
+//! Local mode: API server, operator and node agent in one process.
 //!
 //! ```text
 //!   kubectl ─▶ 127.0.0.1 ─┐
@@ -9,9 +9,9 @@ mod apply;
 mod backend;
 mod expose;
 mod images;
+mod options;
 mod progress;
 mod shared_network;
-mod options;
 
 use crate::output::print_line;
 use anyhow::Context;
@@ -35,8 +35,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use apply::{apply_files, apply_text};
 pub(crate) use expose::expose_dashboards;
 pub(crate) use images::{Found, RAY_VERSION, find_ray};
-pub(crate) use progress::{KINDS, print_changes, ray_resource, summarise, summarise_pod};
 pub(crate) use options::{LocalArgs, Options, StateArgs};
+pub(crate) use progress::{KINDS, print_changes, ray_resource, summarise, summarise_pod};
 
 /// How long to wait for a CRD to be served; generous, because the machine may be busy.
 const CRD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -46,28 +46,28 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 /// A running local mode.
 pub(crate) struct Local {
     pub(crate) client: Client,
-    /// Opens ports and runs commands on the machine itself.
+    /// Opens ports and runs commands in the machine's own namespaces.
     pub(crate) machine: Spawner,
     pub(crate) kubeconfig: PathBuf,
-    /// Which images run in what.
+    /// Maps images to local environments.
     pub(crate) catalog: Catalog,
-    /// Whether pods have networks of their own.
+    /// Whether every pod has a network namespace of its own.
     pub(crate) has_pod_networks: bool,
-    /// Cancelled when the user wants it to end.
+    /// Cancelled when the user asks to stop.
     pub(crate) stop: CancellationToken,
     server: Server,
-    /// Agent and operator; they end with `inner`.
+    /// Agent and operator; `inner` stops them.
     tasks: JoinSet<()>,
     inner: CancellationToken,
 }
 
-/// Runs `main` with a local mode around it, then takes everything down again.
+/// Starts local mode, runs `main` with it, then stops everything.
 pub(crate) fn run<F, R>(options: Options, main: F) -> anyhow::Result<ExitCode>
 where
     F: FnOnce(Local) -> R,
     R: Future<Output = (Local, anyhow::Result<ExitCode>)>,
 {
-    // Here, outside the world, so that the number in the file is the one that `manta down` can signal.
+    // Taken outside of the PID namespace, so that the file holds the pid that `manta down` can signal.
     let (held, crashed) = lock::take(&options.state)?;
     let leftovers = clean_leftovers(&options.state);
     let state = options.state.clone();
@@ -81,13 +81,13 @@ where
             }
         }
     })?;
-    // The world is gone with all its processes, so nothing holds on to what it left.
+    // The namespaces and all their processes are gone, so nothing holds on to the leftovers.
     clean_leftovers(&state);
     lock::release(&state, held);
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
 }
 
-/// The process that runs local mode in a state folder, if one does.
+/// Returns the process that runs local mode in a state directory, if any.
 pub(crate) fn running_pid(state: &std::path::Path) -> anyhow::Result<Option<u32>> {
     if !state.join("lock").exists() {
         return Ok(None);
@@ -100,7 +100,7 @@ pub(crate) fn running_pid(state: &std::path::Path) -> anyhow::Result<Option<u32>
             drop(held);
             Ok(None)
         }
-        Err(lock::LockError::Held { pid, .. }) => Ok(Some(pid.parse().context("the lock file names no process")?)),
+        Err(lock::LockError::Held { pid, .. }) => Ok(Some(pid.parse().context("the lock file holds no process id")?)),
         Err(error) => Err(error.into()),
     }
 }
@@ -139,17 +139,18 @@ where
     })
 }
 
-/// The one line that must not be missed.
+/// Warns that pods are not isolated from the machine, and why.
 fn warn_reduced_isolation(why: &WorldError) {
     tracing::warn!(
-        "REDUCED ISOLATION: {why}. Until then all pods share this machine's network and files: Ray listens on all \
-         interfaces, one Ray cluster fits at a time, and there is no autoscaler"
+        "REDUCED ISOLATION: {why}. Until that is fixed, all pods share this machine's network and files: Ray listens on \
+         all interfaces, only one Ray cluster can run at a time, and the autoscaler does not run"
     );
 }
 
 async fn start(world: World, options: &Options) -> anyhow::Result<Local> {
     let has_pod_networks = world.isolation != Isolation::Shared;
-    let Hands { containers, machine, stop: signals } = world.open().context("cannot use the world")?;
+    let Hands { containers, machine, stop: signals } =
+        world.open().context("cannot connect to the namespaces' init process")?;
     let stop = CancellationToken::new();
     let inner = CancellationToken::new();
     let mut tasks = JoinSet::new();
@@ -158,7 +159,7 @@ async fn start(world: World, options: &Options) -> anyhow::Result<Local> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, options.port));
     let listener = machine.listen(address).await.with_context(|| {
         format!(
-            "port {} of this machine is taken: choose another with --port, or any free one with --port 0",
+            "port {} of this machine is in use: choose another with --port, or a free one with --port 0",
             options.port
         )
     })?;
@@ -200,13 +201,23 @@ async fn start(world: World, options: &Options) -> anyhow::Result<Local> {
 
     let mut settings = options.operator_settings(has_pod_networks)?;
     settings.config.platform =
-        manta_operator::platform::detect(&client).await.context("cannot ask the API server what it offers")?;
+        manta_operator::platform::detect(&client).await.context("cannot discover the APIs of the API server")?;
     tasks.spawn(manta_operator::run(client.clone(), settings, inner.clone()));
-    Ok(Local { client, machine, kubeconfig, catalog: options.catalog.clone(), has_pod_networks, stop, server, tasks, inner })
+    Ok(Local {
+        client,
+        machine,
+        kubeconfig,
+        catalog: options.catalog.clone(),
+        has_pod_networks,
+        stop,
+        server,
+        tasks,
+        inner,
+    })
 }
 
 impl Local {
-    /// Ends pods, operator and API server, in this order.
+    /// Stops agent and operator, then the API server.
     async fn stop(mut self) {
         self.inner.cancel();
         let all_tasks = async { while self.tasks.join_next().await.is_some() {} };
@@ -216,7 +227,6 @@ impl Local {
         self.server.stop().await;
     }
 }
-
 
 async fn install_crds(client: &Client) -> anyhow::Result<()> {
     use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -229,12 +239,12 @@ async fn install_crds(client: &Client) -> anyhow::Result<()> {
         let established = await_condition(api.clone(), &name, conditions::is_crd_established());
         tokio::time::timeout(CRD_TIMEOUT, established)
             .await
-            .with_context(|| format!("the CRD {name} is not served"))??;
+            .with_context(|| format!("the CRD {name} was not established within {} s", CRD_TIMEOUT.as_secs()))??;
     }
     Ok(())
 }
 
-/// The first request to stop is polite to everything; the outer process counts and ends it by force.
+/// Starts a graceful stop on the first signal; the outer process kills everything on further ones.
 async fn stop_on_signal(
     mut signals: tokio::sync::mpsc::UnboundedReceiver<i32>,
     stop: CancellationToken,
