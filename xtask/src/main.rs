@@ -30,21 +30,21 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Formatting, clippy, dependencies.
+    /// Checks formatting, clippy and dependencies.
     Check,
-    /// Dependencies: bans, licences, sources, advisories.
+    /// Checks dependencies: bans, licences, sources, advisories.
     Deny,
-    /// Builds and fetches the tools that the tests use, and says what could not be had.
+    /// Builds and downloads the tools that the tests use.
     Prepare,
-    /// Everything that CI runs.
+    /// Runs everything that CI runs.
     Test,
-    /// Plays the recorded cases against an operator and compares.
+    /// Replays the recorded cases against an operator and compares the results.
     Parity(parity::Args),
-    /// Loads what KubeRay leaves behind, starts an operator, counts its pod writes.
+    /// Loads objects that KubeRay created, starts an operator, and counts its pod writes.
     Takeover(takeover::Args),
     /// Measures an operator.
     Bench(bench::Args),
-    /// Runs a control plane until interrupted, and says how to reach it.
+    /// Runs a control plane until interrupted, and prints how to reach it.
     ControlPlane,
 }
 
@@ -59,12 +59,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether the task found everything in order.
+/// Runs a task and returns whether it succeeded.
 fn run(task: Task) -> Result<bool> {
     match task {
-        Task::Check => Ok(process::all_good(&check::run())),
-        Task::Deny => Ok(process::all_good(&check::deny())),
-        Task::Prepare => Ok(process::all_good(&test::prepare())),
+        Task::Check => Ok(process::all_passed(&check::run())),
+        Task::Deny => Ok(process::all_passed(&check::deny())),
+        Task::Prepare => Ok(process::all_passed(&test::prepare())),
         Task::Test => test::run(),
         Task::Parity(args) => parity::run(&args).map(|outcome| outcome.failed == 0),
         Task::Takeover(args) => takeover::run(&args).map(|outcome| outcome.failed == 0),
@@ -79,7 +79,7 @@ fn serve_control_plane() -> Result<()> {
         plane.install_ray_crds().await?;
         say(&format!("export KUBECONFIG={}", plane.kubeconfig_path().display()));
         say(&format!("export {}={}", manta_testkit::SHARED_VARIABLE, plane.folder().display()));
-        say("interrupt to end it");
+        say("press Ctrl-C to stop it");
         tokio::signal::ctrl_c().await?;
         Ok(())
     })
