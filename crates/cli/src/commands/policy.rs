@@ -1,10 +1,7 @@
 //! `manta policy`: prints the operator's rules as ValidatingAdmissionPolicies, or writes them to a directory.
 
-use crate::output::write_stdout;
-use anyhow::Context;
+use crate::output::{to_yaml, write_manifests};
 use manta_logic::admission::policy;
-use serde::Serialize;
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -23,24 +20,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let documents = policy::all()
         .iter()
         .map(|both| {
-            let name = both.policy.metadata.name.as_deref().unwrap_or_default();
-            Ok((name.to_owned(), format!("{}---\n{}", yaml(&both.policy)?, yaml(&both.binding)?)))
+            let name = both.policy.metadata.name.clone().unwrap_or_default();
+            Ok((name, format!("{}---\n{}", to_yaml(&both.policy)?, to_yaml(&both.binding)?)))
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
-    let Some(dir) = args.dir else {
-        write_stdout(|out| documents.iter().try_for_each(|(_, yaml)| write!(out, "---\n{yaml}")))?;
-        return Ok(ExitCode::SUCCESS);
-    };
-    fs::create_dir_all(&dir).with_context(|| format!("cannot create the directory {}", dir.display()))?;
-    for (name, yaml) in documents {
-        let path = dir.join(format!("{name}.yaml"));
-        fs::write(&path, yaml).with_context(|| format!("cannot write {}", path.display()))?;
-    }
+    write_manifests(args.dir.as_deref(), &documents)?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn yaml(object: &impl Serialize) -> anyhow::Result<String> {
-    // Expressions stay on one line each, so that grep finds them.
-    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
-    Ok(serde_saphyr::to_string_with_options(object, options)?)
 }
