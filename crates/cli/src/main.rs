@@ -14,20 +14,47 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Runs Ray on Kubernetes, and on one machine without it.
+/// Runs Ray on Kubernetes, and on one machine without it
 #[derive(Parser)]
-#[command(name = "manta", version)]
+#[command(name = "manta", version, subcommand_required = false)]
 struct Cli {
     #[command(subcommand)]
-    command: commands::Command,
+    command: Option<commands::Command>,
 }
 
+/// What `manta` prints without a command.
+const FIRST_STEPS: &str = "\
+Manta runs Ray on Kubernetes, and on one machine without it.
+
+On this machine:
+  manta demo                    run a RayCluster, a RayJob and a RayService, then clean up
+  manta up -f MANIFEST          run your own manifests until interrupted
+  manta status                  show what is running
+
+On Kubernetes:
+  manta lint MANIFEST           check manifests without a cluster
+  manta crds | kubectl apply --server-side -f -
+  manta operator --kubeconfig FILE
+
+manta help lists all commands, manta help COMMAND explains one.
+";
+
 fn main() -> ExitCode {
-    Cli::parse_from(command_line(std::env::args_os())).command.run().unwrap_or_else(|error| {
+    let Some(command) = Cli::parse_from(command_line(std::env::args_os())).command else {
+        // A closed stdout is not worth an error.
+        let _ = output::write_stdout(|out| out.write_all(FIRST_STEPS.as_bytes()));
+        return ExitCode::SUCCESS;
+    };
+    command.run().unwrap_or_else(|error| {
         // Nowhere is left to report to when stderr is closed too.
         let _ = writeln!(std::io::stderr(), "manta: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// Returns the definition of all commands, for completions and man pages.
+fn command() -> clap::Command {
+    <Cli as clap::CommandFactory>::command()
 }
 
 /// Returns the command line to parse; a program called `manager` is the operator, as in KubeRay's image.
@@ -41,8 +68,8 @@ fn command_line(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cli, command_line};
-    use clap::{CommandFactory, Parser};
+    use super::{Cli, FIRST_STEPS, command, command_line};
+    use clap::Parser;
 
     #[test]
     fn operator_flags_are_not_parsed_by_clap() {
@@ -56,6 +83,18 @@ mod tests {
 
     #[test]
     fn flags_do_not_conflict() {
-        Cli::command().debug_assert();
+        command().debug_assert();
+    }
+
+    #[test]
+    fn first_steps_name_existing_commands() {
+        let commands = FIRST_STEPS.lines().filter_map(|line| line.trim_start().strip_prefix("manta "));
+        let named: Vec<&str> = commands.filter_map(|rest| rest.split(' ').next()).collect();
+        assert!(named.len() > 5, "{named:?}");
+        let mut definition = command();
+        definition.build();
+        for name in named {
+            assert!(definition.find_subcommand(name).is_some(), "{name}");
+        }
     }
 }

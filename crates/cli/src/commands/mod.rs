@@ -27,13 +27,16 @@ macro_rules! commands {
 
 commands! {
     Apiserver => apiserver,
+    Completion => completion,
     Crds => crds,
     Demo => demo,
     Down => down,
     Lint => lint,
+    Man => man,
     Operator => operator,
     Policy => policy,
     Status => status,
     Submitter => submitter,
     Up => up,
+    Version => version,
 }
