@@ -4,9 +4,11 @@
 //! says where it differs.
 
 mod commands;
+mod connect;
 mod local;
 mod log;
 mod output;
+mod signals;
 
 use clap::Parser;
 use std::ffi::{OsStr, OsString};

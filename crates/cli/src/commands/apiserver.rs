@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use manta_apiserver::{Options, Server, tls};
 
+use crate::signals::StopSignals;
+
 /// Serves a Kubernetes API on this machine, without nodes
 ///
 /// Writes a kubeconfig once the server is ready, and runs until SIGINT or SIGTERM.
@@ -49,6 +51,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn serve(args: Args) -> anyhow::Result<()> {
+    let mut signals = StopSignals::listen()?;
     let address = SocketAddr::new(args.address, args.port);
     let listener = TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
     let options = Options {
@@ -67,11 +70,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     tls::write_secret(&args.kubeconfig, &server.kubeconfig(&url))
         .with_context(|| format!("cannot write the kubeconfig {}", args.kubeconfig.display()))?;
     tracing::info!(%url, kubeconfig = %args.kubeconfig.display(), "serving");
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    tokio::select! {
-        interrupted = tokio::signal::ctrl_c() => interrupted?,
-        _ = terminate.recv() => {}
-    }
+    signals.recv().await;
     server.stop().await;
     Ok(())
 }

@@ -35,6 +35,7 @@ commands! {
     Man => man,
     Operator => operator,
     Policy => policy,
+    SmokeTest => smoke_test,
     Status => status,
     Submitter => submitter,
     Up => up,

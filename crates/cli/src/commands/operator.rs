@@ -2,9 +2,8 @@
 //!
 //! Its flags follow Go's syntax, so that command lines written for KubeRay work unchanged; clap does not parse them.
 
-use crate::log;
-use anyhow::Context;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use crate::signals::StopSignals;
+use crate::{connect, log};
 use manta_operator::args::{Arguments, ArgsError, UsageError, usage};
 use manta_operator::process;
 use std::io::Write;
@@ -49,12 +48,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     // One thread: the longest computation is decoding one page of a list, and waking other threads costs more.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
-        let config = connect(arguments.process.kubeconfig.as_deref()).await?;
+        let signals = StopSignals::listen()?;
+        let config = connect::config(arguments.process.kubeconfig.as_deref()).await?;
         let stop = CancellationToken::new();
         let operator = process::run(config, arguments.settings, arguments.process, stop.clone());
         tokio::select! {
             ended = operator => Ok(ended?),
-            () = stop_on_signal(stop) => anyhow::bail!("stopped before all running passes had finished"),
+            () = stop_on_signal(signals, stop) => anyhow::bail!("stopped before all running passes had finished"),
         }
     });
     // Tasks that are still running must not write any more.
@@ -70,39 +70,11 @@ fn variable(name: &str) -> Option<String> {
     })
 }
 
-async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
-    match kubeconfig {
-        Some(path) => {
-            let file =
-                Kubeconfig::read_from(path).with_context(|| format!("cannot read kubeconfig {}", path.display()))?;
-            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("kubeconfig {} has no usable cluster", path.display()))
-        }
-        // In a Pod, its service account takes precedence over a kubeconfig in the home directory.
-        None if std::env::var_os("KUBECONFIG").is_none() && kube::Config::incluster().is_ok() => {
-            kube::Config::incluster().context("cannot use the Pod's service account")
-        }
-        None => kube::Config::infer().await.context("no kubeconfig found; pass one with --kubeconfig FILE"),
-    }
-}
-
 /// Starts a graceful stop on the first signal; returns on the second, or when stopping takes too long.
-async fn stop_on_signal(stop: CancellationToken) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
+async fn stop_on_signal(mut signals: StopSignals, stop: CancellationToken) {
+    signals.recv().await;
     info!("shutting down; waiting for running passes");
     stop.cancel();
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        () = tokio::time::sleep(DRAIN) => {}
-    }
+    // A second signal or the end of the timeout: both mean to exit now.
+    let _ = tokio::time::timeout(DRAIN, signals.recv()).await;
 }

@@ -1,5 +1,6 @@
 //! `manta version`: prints the version of this program, and of the operator in the current cluster.
 
+use crate::connect;
 use crate::output::print_line;
 use anyhow::Context;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -32,10 +33,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let config = match kube::Config::infer().await {
+        let config = match connect::config(None).await {
             Ok(config) => config,
             Err(error) => {
-                print_line(&format!("operator: unknown, because no cluster is configured: {error}"));
+                print_line(&format!("operator: unknown, because no cluster is configured: {error:#}"));
                 return Ok(ExitCode::SUCCESS);
             }
         };

@@ -14,6 +14,7 @@ mod progress;
 mod shared_network;
 
 use crate::output::print_line;
+use crate::signals::StopSignals;
 use anyhow::Context;
 use kube::{Api, Client};
 use manta_agent::images::Catalog;
@@ -149,12 +150,12 @@ fn warn_reduced_isolation(why: &WorldError) {
 
 async fn start(world: World, options: &Options) -> anyhow::Result<Local> {
     let has_pod_networks = world.isolation != Isolation::Shared;
-    let Hands { containers, machine, stop: signals } =
+    let Hands { containers, machine, stop: outer } =
         world.open().context("cannot connect to the namespaces' init process")?;
     let stop = CancellationToken::new();
     let inner = CancellationToken::new();
     let mut tasks = JoinSet::new();
-    tasks.spawn(stop_on_signal(signals, stop.clone(), inner.clone()));
+    tasks.spawn(stop_on_signal(StopSignals::listen()?, outer, stop.clone(), inner.clone()));
 
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, options.port));
     let listener = machine.listen(address).await.with_context(|| {
@@ -246,19 +247,14 @@ async fn install_crds(client: &Client) -> anyhow::Result<()> {
 
 /// Starts a graceful stop on the first signal; the outer process kills everything on further ones.
 async fn stop_on_signal(
-    mut signals: tokio::sync::mpsc::UnboundedReceiver<i32>,
+    mut signals: StopSignals,
+    mut outer: tokio::sync::mpsc::UnboundedReceiver<i32>,
     stop: CancellationToken,
     inner: CancellationToken,
 ) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return;
-    };
     tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        _ = signals.recv() => {}
+        () = signals.recv() => {}
+        _ = outer.recv() => {}
         () = inner.cancelled() => return,
     }
     stop.cancel();
