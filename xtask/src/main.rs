@@ -8,6 +8,7 @@ mod operator;
 mod parity;
 mod process;
 mod redis;
+mod release;
 mod takeover;
 mod test;
 mod workspace;
@@ -44,6 +45,10 @@ enum Task {
     Takeover(takeover::Args),
     /// Measures an operator.
     Bench(bench::Args),
+    /// Writes the release archive, its SBOM, the packaged charts and their checksums.
+    Dist(release::Args),
+    /// Writes the container image as an OCI archive, and runs it in a bare root file system.
+    Image(release::Args),
     /// Runs a control plane until interrupted, and prints how to reach it.
     ControlPlane,
 }
@@ -69,6 +74,8 @@ fn run(task: Task) -> Result<bool> {
         Task::Parity(args) => parity::run(&args).map(|outcome| outcome.failed == 0),
         Task::Takeover(args) => takeover::run(&args).map(|outcome| outcome.failed == 0),
         Task::Bench(args) => bench::run(&args).map(|()| true),
+        Task::Dist(args) => release::dist(&args).map(|()| true),
+        Task::Image(args) => release::image(&args).map(|()| true),
         Task::ControlPlane => serve_control_plane().map(|()| true),
     }
 }
