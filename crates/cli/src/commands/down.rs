@@ -14,8 +14,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let state = args.state.folder()?;
-    let Some(pid) = local::running_pid(&state)? else {
+    let (state, Some(pid)) = args.state.running()? else {
         print_line("local mode is not running");
         return Ok(ExitCode::SUCCESS);
     };

@@ -19,8 +19,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let state = args.state.folder()?;
-    let Some(pid) = local::running_pid(&state)? else {
+    let (state, Some(pid)) = args.state.running()? else {
         print_line("local mode is not running; start it with `manta up`");
         return Ok(ExitCode::FAILURE);
     };

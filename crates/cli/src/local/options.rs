@@ -27,6 +27,13 @@ impl StateArgs {
             None => Ok(images::home_folder("XDG_STATE_HOME", ".local/state")?.join("manta")),
         }
     }
+
+    /// Returns the directory and the process that runs local mode in it, if any.
+    pub(crate) fn running(self) -> anyhow::Result<(PathBuf, Option<u32>)> {
+        let folder = self.folder()?;
+        let pid = super::running_pid(&folder)?;
+        Ok((folder, pid))
+    }
 }
 
 /// The flags that `manta up` and `manta demo` share.
