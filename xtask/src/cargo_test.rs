@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::process::{cargo, display, say};
+use crate::process::{cargo, display, print_line};
 use crate::workspace;
 
 /// How long a test process may print nothing before it is killed; no test takes this long unless it hangs.
@@ -60,7 +60,7 @@ impl CargoTest {
         if !build.status().context("cannot start cargo")?.success() {
             return Ok((Counts::default(), false));
         }
-        watch(&mut self.command, SILENCE_TIMEOUT, say)
+        watch(&mut self.command, SILENCE_TIMEOUT, print_line)
     }
 }
 

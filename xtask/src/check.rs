@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use crate::process::{Outcome, Step, cargo, run_command, say, step};
+use crate::process::{Outcome, Step, cargo, print_line, run_command, step};
 use crate::workspace;
 
 const DENY: &str = "cargo-deny";
@@ -47,7 +47,7 @@ fn advisories(mut deny: Command) -> Result<Outcome> {
     if text.contains("failed to fetch advisory database") {
         return Ok(Outcome::Skipped("the advisory database is not reachable".to_owned()));
     }
-    say(&text);
+    print_line(&text);
     Ok(Outcome::Failed("see above".to_owned()))
 }
 
@@ -60,7 +60,7 @@ fn obtain_deny() -> Result<PathBuf> {
     let folder = manta_testkit::cache_folder()?.join("tools").join(format!("{DENY}-{DENY_VERSION}"));
     let program = folder.join("bin").join(DENY);
     if !program.is_file() {
-        say(&format!("── installing {DENY} {DENY_VERSION}, once per user"));
+        print_line(&format!("── installing {DENY} {DENY_VERSION}, once per user"));
         // A debug build: it runs for a second, and builds in a fraction of the time.
         let status = cargo()
             .args(["install", "--quiet", "--debug", "--locked", "--no-default-features", "--root"])

@@ -19,7 +19,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use manta_testkit::ControlPlane;
 
-use process::say;
+use process::print_line;
 
 /// The project's tasks.
 #[derive(Debug, Parser)]
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            say(&format!("xtask: {error:#}"));
+            print_line(&format!("xtask: {error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -84,9 +84,9 @@ fn serve_control_plane() -> Result<()> {
     let plane = ControlPlane::start()?;
     process::block_on(async {
         plane.install_ray_crds().await?;
-        say(&format!("export KUBECONFIG={}", plane.kubeconfig_path().display()));
-        say(&format!("export {}={}", manta_testkit::SHARED_VARIABLE, plane.folder().display()));
-        say("press Ctrl-C to stop it");
+        print_line(&format!("export KUBECONFIG={}", plane.kubeconfig_path().display()));
+        print_line(&format!("export {}={}", manta_testkit::SHARED_VARIABLE, plane.folder().display()));
+        print_line("press Ctrl-C to stop it");
         tokio::signal::ctrl_c().await?;
         Ok(())
     })

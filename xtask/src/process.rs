@@ -27,13 +27,13 @@ pub(crate) struct Step {
 
 /// Runs a step; prints its name first and, unless it passed, the outcome.
 pub(crate) fn step(name: &str, work: impl FnOnce() -> Result<Outcome>) -> Step {
-    say(&format!("── {name}"));
+    print_line(&format!("── {name}"));
     let start = Instant::now();
     let outcome = work().unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
     match &outcome {
         Outcome::Passed => {}
-        Outcome::Failed(why) => say(&format!("── {name} FAILED: {why}")),
-        Outcome::Skipped(why) => say(&format!("── {name} skipped: {why}")),
+        Outcome::Failed(why) => print_line(&format!("── {name} FAILED: {why}")),
+        Outcome::Skipped(why) => print_line(&format!("── {name} skipped: {why}")),
     }
     Step { name: name.to_owned(), outcome, seconds: start.elapsed().as_secs() }
 }
@@ -72,7 +72,7 @@ pub(crate) fn display(command: &Command) -> String {
 }
 
 /// Prints a line and flushes.
-pub(crate) fn say(line: &str) {
+pub(crate) fn print_line(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}");
     let _ = out.flush();

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::process::{Outcome, is_root, say, succeeds};
+use crate::process::{Outcome, is_root, print_line, succeeds};
 
 const WITHOUT: &str = "the test that needs it is ignored; install it with the package manager";
 
@@ -16,7 +16,7 @@ pub(crate) fn obtain() -> Result<Outcome> {
     if !is_root() || !apt_get(&["--version"]) {
         return Ok(Outcome::Skipped(format!("no redis-server, and only root can install it: {WITHOUT}")));
     }
-    say("installing redis-server with apt-get");
+    print_line("installing redis-server with apt-get");
     let install = ["install", "--yes", "--quiet", "--no-install-recommends", "redis-server"];
     // A fresh machine has no package lists yet.
     let installed = apt_get(&install) || (apt_get(&["update"]) && apt_get(&install));

@@ -7,7 +7,7 @@ use manta_testkit::{ControlPlane, LEDGER_VARIABLE, SERVER_VARIABLE, SHARED_VARIA
 
 use crate::cargo_test::{CargoTest, Counts};
 use crate::operator::{Build, built_manta};
-use crate::process::{Outcome, Step, all_passed, say, step};
+use crate::process::{Outcome, Step, all_passed, print_line, step};
 use crate::{check, parity, redis, takeover, workspace};
 
 /// Builds the tools that tests use, once per user, so that no test waits for a build.
@@ -57,18 +57,18 @@ pub(crate) fn run() -> Result<bool> {
         }));
     }
 
-    say("");
+    print_line("");
     for Step { name, outcome, seconds } in &steps {
-        say(&match outcome {
+        print_line(&match outcome {
             Outcome::Passed => format!("passed   {name} ({seconds} s)"),
             Outcome::Skipped(why) => format!("skipped  {name}: {why}"),
             Outcome::Failed(why) => format!("FAILED   {name}: {why}"),
         });
     }
-    say(&format!("{real} tests ran against a real kube-apiserver"));
+    print_line(&format!("{real} tests ran against a real kube-apiserver"));
     // A step that failed without a failed test counts as one failure.
     let failed = if all_passed(&steps) { 0 } else { total.failed.max(1) };
-    say(&format!("{} passed, {failed} failed", total.passed));
+    print_line(&format!("{} passed, {failed} failed", total.passed));
     Ok(all_passed(&steps))
 }
 

@@ -81,10 +81,10 @@ fn the_image_runs_as_its_user_with_a_read_only_root() {
     let printed = xtask("image", out.path());
     verify_checksums(out.path());
     for (place, reasons) in [
-        ("bare root file system", &["may not create namespaces"][..]),
-        ("containerd", &["containerd needs root", "containerd and runc are not installed"]),
+        ("in a bare root file system", &["may not create namespaces"][..]),
+        ("in containerd", &["containerd needs root", "containerd and runc are not installed"]),
     ] {
-        let ran = printed.contains(&format!("ran as uid 65532 with a read-only root: {place}"));
+        let ran = printed.contains(&format!("ran {place} as uid 65532 with a read-only root"));
         let skipped = reasons.iter().any(|reason| printed.contains(reason));
         assert!(ran || skipped, "{place}: {printed}");
     }

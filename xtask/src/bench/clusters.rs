@@ -12,7 +12,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::process::say;
+use crate::process::print_line;
 
 /// How many are created concurrently.
 const CONCURRENCY: usize = 8;
@@ -53,7 +53,7 @@ async fn wait_for_ready(api: Api<DynamicObject>, mut missing: BTreeSet<String>) 
         let Some(Ok(cluster)) = seen.next().await else { continue };
         let name = cluster.name_any();
         if cluster.data["status"]["state"] == "ready" && missing.remove(&name) && missing.len().is_multiple_of(100) {
-            say(&format!("{} ready", count - missing.len()));
+            print_line(&format!("{} ready", count - missing.len()));
         }
     }
     Ok(())

@@ -16,7 +16,7 @@ use manta_testkit::audit::{Request, tally};
 use manta_testkit::{ControlPlane, Kubelet, Options, User};
 
 use crate::operator::{Build, Operator, OperatorArgs, Rights, is_work};
-use crate::process::{block_on, say};
+use crate::process::{block_on, print_line};
 use usage::Usage;
 
 /// The program to measure.
@@ -58,13 +58,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let plane = ControlPlane::start_with(Options { audit: true, ..Options::default() })?;
     let command = args.operator.prepare(&plane, Build::Release, Rights::All, "")?;
     block_on(plane.install_ray_crds())?;
-    say(&format!("operator: {}", crate::process::display(&command)));
+    print_line(&format!("operator: {}", crate::process::display(&command)));
 
     let mut operator = Operator::start(&plane, &command, "rayclusters")?;
     operator.wait_quiet(Duration::from_secs(3), Duration::from_secs(60))?;
     let idle = Usage::of(operator.process.pid())?;
 
-    say(&format!("creating {} RayClusters", args.clusters));
+    print_line(&format!("creating {} RayClusters", args.clusters));
     let start = Instant::now();
     let created = block_on(async {
         let _kubelet = Kubelet::start(plane.client_for(User::Kubelet).await?, None);
@@ -79,15 +79,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let writes_at_start: Vec<Request> = operator.read()?.iter().filter(is_write).cloned().collect();
     let before_rest = operator.requests.len();
 
-    say(&format!("resting {} s", args.rest_seconds));
+    print_line(&format!("resting {} s", args.rest_seconds));
     std::thread::sleep(Duration::from_secs(args.rest_seconds));
     let rest = Usage::of(operator.process.pid())?;
     let at_rest = tally(operator.read()?[before_rest..].iter().filter(|request| is_work(request)));
 
-    say("restarting the operator");
+    print_line("restarting the operator");
     let status = operator.process.terminate(Duration::from_secs(30))?;
     if !status.success() {
-        say(&format!("the operator exited with {status} after SIGTERM"));
+        print_line(&format!("the operator exited with {status} after SIGTERM"));
     }
     let again = restart(&plane, &command)?;
 
@@ -112,8 +112,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     rows.extend(by_kind.iter().map(|(kind, count)| (kind.as_str(), per_cluster(*count))));
     let refused = tally(writes_at_start.iter().filter(|request| !request.succeeded()));
     rows.push(("writes refused", list(&refused)));
-    say("\n| what | measured |\n| --- | --- |");
-    rows.iter().for_each(|(what, value)| say(&format!("| {what} | {value} |")));
+    print_line("\n| what | measured |\n| --- | --- |");
+    rows.iter().for_each(|(what, value)| print_line(&format!("| {what} | {value} |")));
     Ok(())
 }
 

@@ -5,7 +5,7 @@
 
 use super::{Args, clusters};
 use crate::operator::{Build, Operator, Rights};
-use crate::process::{block_on, say};
+use crate::process::{block_on, print_line};
 use anyhow::{Context, Result, bail};
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
@@ -25,8 +25,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
         (format!("{count} RayClusters beside {} silent RayJobs", args.silent_jobs), format!("{beside:.2} s")),
         ("ratio".to_owned(), format!("{:.2}", beside / alone)),
     ];
-    say("\n| what | measured |\n| --- | --- |");
-    rows.iter().for_each(|(what, value)| say(&format!("| {what} | {value} |")));
+    print_line("\n| what | measured |\n| --- | --- |");
+    rows.iter().for_each(|(what, value)| print_line(&format!("| {what} | {value} |")));
     Ok(())
 }
 
@@ -42,7 +42,7 @@ fn measure(args: &Args, jobs: usize) -> Result<f64> {
         let client = plane.client().await?;
         clusters::create_until_ready(&client, 0..args.clusters, limit).await?;
         let dashboard = silent_dashboard().await?;
-        say(&format!("beside {jobs} RayJobs with an unresponsive dashboard"));
+        print_line(&format!("beside {jobs} RayJobs with an unresponsive dashboard"));
         create_jobs(&client, jobs, dashboard, limit).await?;
         let start = Instant::now();
         clusters::create_until_ready(&client, args.clusters..2 * args.clusters, limit).await?;

@@ -21,7 +21,7 @@ use serde_json::Value;
 use crate::cargo_test::Counts;
 use crate::chart::Chart;
 use crate::operator::{self, Build, Operator, OperatorArgs, Rights};
-use crate::process::{Outcome, block_on, cargo, run_command, say};
+use crate::process::{Outcome, block_on, cargo, print_line, run_command};
 use crate::workspace;
 use deviations::Deviations;
 use schedulers::Scheduler;
@@ -196,7 +196,7 @@ pub(crate) fn run(args: &Args) -> Result<Counts> {
         requests.extend(new_requests);
     }
     if args.as_deviations {
-        say(&deviations::as_entries(known.unexpected(&verdicts)));
+        print_line(&deviations::as_entries(known.unexpected(&verdicts)));
     }
     let mut counts = report(&known, &verdicts);
     if rights == Rights::Chart {
@@ -211,10 +211,10 @@ fn check_permissions(args: &Args, plane: &ControlPlane, requests: &[Request]) ->
     let granted = if all { Some(Chart::permissions(plane)?) } else { None };
     let unused = permissions::unused_on_purpose(&workspace::root().join("tests/parity/permissions.yaml"))?;
     let complaints = permissions::complaints(requests, granted.as_ref(), &unused);
-    complaints.iter().for_each(|line| say(&format!("PERMISSIONS {line}")));
+    complaints.iter().for_each(|line| print_line(&format!("PERMISSIONS {line}")));
     let good = complaints.is_empty();
     if good {
-        say(if all {
+        print_line(if all {
             "permissions: the chart's suffice, and none is unused"
         } else {
             "permissions: the chart's suffice"
@@ -249,7 +249,7 @@ fn replay_all(
         if again.is_empty() || operator.process.check().is_err() {
             break;
         }
-        say(&format!("replaying {} unexpected cases again, {jobs} at a time", again.len()));
+        print_line(&format!("replaying {} unexpected cases again, {jobs} at a time", again.len()));
         let files: Vec<PathBuf> = cases.iter().filter(|file| again.contains(&case_name(file))).cloned().collect();
         verdicts.merge(parity.replay(&files, jobs)?);
     }
@@ -260,13 +260,13 @@ fn replay_all(
 fn report(known: &Deviations, verdicts: &Verdicts) -> Counts {
     let unexpected: Vec<&Verdict> = known.unexpected(verdicts).collect();
     for verdict in &unexpected {
-        say(&format!("UNEXPECTED {}", verdict.case));
-        known.explain(verdict).iter().for_each(|line| say(&format!("    {line}")));
+        print_line(&format!("UNEXPECTED {}", verdict.case));
+        known.explain(verdict).iter().for_each(|line| print_line(&format!("    {line}")));
     }
     let counts = Counts { passed: verdicts.len() - unexpected.len(), failed: unexpected.len() };
     let listed = verdicts.iter().filter(|verdict| !verdict.lines.is_empty()).count()
         - unexpected.iter().filter(|v| !v.lines.is_empty()).count();
-    say(&summary(counts, listed));
+    print_line(&summary(counts, listed));
     counts
 }
 
@@ -295,7 +295,7 @@ fn run_in_world(folder: &Path) -> Result<Counts> {
     for line in BufReader::new(child.stdout.take().context("no output")?).lines() {
         let line = line?;
         counts = parse_summary(&line).or(counts);
-        say(&line);
+        print_line(&line);
     }
     let status = child.wait()?;
     counts.with_context(|| format!("no verdict from inside ../shared/parity/world ({status}); it needs unshare and ip"))
@@ -340,7 +340,7 @@ impl Parity<'_> {
             let line = line?;
             verdicts.push_line(&line);
             if !line.starts_with("    ") {
-                say(&line);
+                print_line(&line);
             }
         }
         child.wait()?;

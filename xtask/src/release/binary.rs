@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::archive::run;
-use crate::process::{Outcome, cargo, run_command, say};
+use crate::process::{Outcome, cargo, print_line, run_command};
 use crate::workspace;
 
 /// A binary to package.
@@ -33,7 +33,7 @@ impl Binary {
             Some(target) => target.to_owned(),
             None => default_target(&host()?, &installed_targets()),
         };
-        say(&format!("building manta {} for {target}", super::VERSION));
+        print_line(&format!("building manta {} for {target}", super::VERSION));
         let mut command = cargo();
         command.args(["build", "--release", "--locked", "--package", "manta", "--target", &target]);
         // Only for this target: build scripts and procedural macros stay dynamic.

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::image::{UID, reference};
 use super::{VERSION, archive};
-use crate::process::{Outcome, is_root, say, succeeds};
+use crate::process::{Outcome, is_root, print_line, succeeds};
 
 /// Imports the image into a containerd of its own and runs it there with a read-only root.
 pub(super) fn run(image: &Path) -> Result<Outcome> {
@@ -58,7 +58,7 @@ pub(super) fn run(image: &Path) -> Result<Outcome> {
     Ok(Outcome::Passed)
 }
 
-/// Returns a search path with containerd and runc, or None if they cannot be had.
+/// Returns a search path with containerd and runc, or None if they are not available.
 fn search_path() -> Option<OsString> {
     let own = std::env::var_os("PATH").unwrap_or_default();
     if has_programs(&own) {
@@ -68,7 +68,7 @@ fn search_path() -> Option<OsString> {
     let folders = ["usr/bin", "usr/sbin"].map(|folder| root.join(folder));
     let path = std::env::join_paths(folders.into_iter().chain(std::env::split_paths(&own))).ok()?;
     if !has_programs(&path) {
-        say("unpacking Debian's containerd into the cache, once per user");
+        print_line("unpacking Debian's containerd into the cache, once per user");
         unpack_packages(&root).ok()?;
     }
     has_programs(&path).then_some(path)

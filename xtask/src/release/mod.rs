@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::process::{Outcome, say};
+use crate::process::{Outcome, print_line};
 use crate::workspace;
 use binary::Binary;
 
@@ -70,17 +70,19 @@ pub(crate) fn image(args: &Args) -> Result<()> {
     let image = image::write(&binary, &out)?;
     archive::update_checksums(&out, std::slice::from_ref(&image))?;
     report(std::slice::from_ref(&image));
-    let checks =
-        [("bare root file system", bare_root::run as fn(&Path) -> Result<Outcome>), ("containerd", containerd::run)];
+    let checks = [
+        ("in a bare root file system", bare_root::run as fn(&Path) -> Result<Outcome>),
+        ("in containerd", containerd::run),
+    ];
     for (name, check) in checks {
         if !binary.runs_here()? {
-            say(&format!("not run in a {name}: the image is for {}", binary.architecture));
+            print_line(&format!("not run {name}: the image is for {}", binary.architecture));
             continue;
         }
-        match check(&image).with_context(|| format!("the image does not run: {name}"))? {
-            Outcome::Skipped(why) => say(&format!("not run in a {name}: {why}")),
-            Outcome::Failed(why) => anyhow::bail!("the image does not run: {name}: {why}"),
-            Outcome::Passed => say(&format!("ran as uid {} with a read-only root: {name}", image::UID)),
+        match check(&image).with_context(|| format!("the image does not run {name}"))? {
+            Outcome::Skipped(why) => print_line(&format!("not run {name}: {why}")),
+            Outcome::Failed(why) => anyhow::bail!("the image does not run {name}: {why}"),
+            Outcome::Passed => print_line(&format!("ran {name} as uid {} with a read-only root", image::UID)),
         }
     }
     Ok(())
@@ -89,6 +91,6 @@ pub(crate) fn image(args: &Args) -> Result<()> {
 fn report(files: &[PathBuf]) {
     for file in files {
         let bytes = file.metadata().map_or(0, |metadata| metadata.len());
-        say(&format!("wrote {} ({:.1} MB)", file.display(), bytes as f64 / 1e6));
+        print_line(&format!("wrote {} ({:.1} MB)", file.display(), bytes as f64 / 1e6));
     }
 }

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::cargo_test::Counts;
 use crate::operator::{Build, Operator, OperatorArgs, Rights};
 use crate::parity::{CaseFilter, case_name, read_case};
-use crate::process::{block_on, say};
+use crate::process::{block_on, print_line};
 use crate::workspace;
 use restore::Restore;
 
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<Counts> {
     let plane = ControlPlane::start_with(Options { audit: true, ..Options::default() })?;
     let command = args.operator.prepare(&plane, Build::Debug, Rights::All, "")?;
     let namespaces = block_on(load_all(&plane, &cases))?;
-    say(&format!("takeover: loaded the objects of {} cases", namespaces.len()));
+    print_line(&format!("takeover: loaded the objects of {} cases", namespaces.len()));
 
     let mut operator = Operator::start(&plane, &command, "rayclusters")?;
     operator.wait_quiet(Duration::from_secs(5), Duration::from_secs(300))?;
@@ -67,12 +67,16 @@ pub(crate) fn run(args: &Args) -> Result<Counts> {
         ));
     }
     for (case, lines) in &writes {
-        say(&format!("POD WRITES {case}"));
-        lines.iter().for_each(|line| say(&format!("    {line}")));
+        print_line(&format!("POD WRITES {case}"));
+        lines.iter().for_each(|line| print_line(&format!("    {line}")));
     }
     let counts = Counts { passed: namespaces.len().saturating_sub(writes.len()), failed: writes.len() };
     let total: usize = writes.values().map(Vec::len).sum();
-    say(&format!("takeover: {total} pod writes; pods untouched in {} of {} cases", counts.passed, namespaces.len()));
+    print_line(&format!(
+        "takeover: {total} pod writes; pods untouched in {} of {} cases",
+        counts.passed,
+        namespaces.len()
+    ));
     Ok(counts)
 }
 
@@ -86,7 +90,7 @@ fn takeover_cases(files: &[PathBuf]) -> Result<Vec<(String, Vec<Value>)>> {
             .iter()
             .any(|object| object["spec"]["upgradeStrategy"]["type"] == "Recreate" || object["kind"] == "RayService");
         if recreates {
-            say(&format!("takeover: {} skipped, its hash is not in the recording", case_name(file)));
+            print_line(&format!("takeover: {} skipped, its hash is not in the recording", case_name(file)));
         } else if objects.iter().any(|object| object["kind"] == "Pod") {
             cases.push((case_name(file), objects));
         }
