@@ -34,7 +34,8 @@ pub(super) fn run(image: &Path) -> Result<Outcome> {
     ensure!(config["config"]["User"] == format!("{UID}:{UID}"), "the image runs as {}", config["config"]["User"]);
     let entrypoint = config["config"]["Entrypoint"][0].as_str().context("the image has no entrypoint")?;
 
-    let mut command = Command::new("unshare");
+    let mut command = Command::new("timeout");
+    command.args(["120", "unshare"]);
     let user = if is_root() {
         command.arg("--mount");
         format!("--userspec={UID}:{UID}")
@@ -43,7 +44,7 @@ pub(super) fn run(image: &Path) -> Result<Outcome> {
         command.args(["--user", &format!("--map-user={UID}"), &format!("--map-group={UID}"), "--keep-caps", "--mount"]);
         String::new()
     };
-    if !succeeds(Command::new("unshare").args(command.get_args()).arg("true")) {
+    if !succeeds(Command::new("timeout").args(command.get_args()).arg("true")) {
         return Ok(Outcome::Skipped("this user may not create namespaces".to_owned()));
     }
     command.args(["sh", "-c", SCRIPT, "sandbox"]).arg(&root).arg(&user).args([entrypoint, "--help"]);

@@ -16,8 +16,9 @@ use crate::process::{Outcome, is_root, print_line, succeeds};
 
 /// Imports the image into a containerd of its own and runs it there with a read-only root.
 pub(super) fn run(image: &Path) -> Result<Outcome> {
-    if !is_root() {
-        return Ok(Outcome::Skipped("containerd needs root".to_owned()));
+    let may_isolate = succeeds(Command::new("unshare").args(["--mount", "--pid", "--net", "--fork", "true"]));
+    if !is_root() || !may_isolate {
+        return Ok(Outcome::Skipped("containerd needs root, with the right to create namespaces".to_owned()));
     }
     let Some(path) = search_path() else {
         return Ok(Outcome::Skipped("containerd and runc are not installed".to_owned()));
@@ -26,17 +27,19 @@ pub(super) fn run(image: &Path) -> Result<Outcome> {
     let socket = folder.path().join("containerd.sock");
     let config = folder.path().join("config.toml");
     fs::write(&config, "version = 2\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n")?;
-    let command = |program: &str| {
-        let mut command = Command::new("env");
-        command.arg(program).env("PATH", &path).arg("--address").arg(&socket);
+    // `env` looks the program up in the new path; `timeout` keeps a broken containerd from hanging us.
+    let command = |launcher: &[&str]| {
+        let mut command = Command::new(launcher[0]);
+        command.args(&launcher[1..]).env("PATH", &path).arg("--address").arg(&socket);
         command
     };
-    let mut daemon = command("containerd");
+    let ctr = || command(&["timeout", "120", "ctr"]);
+    let mut daemon = command(&["env", "containerd"]);
     daemon.arg("--config").arg(&config).arg("--root").arg(folder.path().join("root"));
     let mut daemon =
         Supervised::start(folder.path(), "containerd", daemon.arg("--state").arg(folder.path().join("state")))?;
     let end = Instant::now() + Duration::from_secs(60);
-    while !succeeds(command("ctr").arg("version")) {
+    while !succeeds(ctr().arg("version")) {
         daemon.check()?;
         if Instant::now() > end {
             bail!("containerd does not respond; the end of its log:\n{}", daemon.log_tail(15));
@@ -44,15 +47,15 @@ pub(super) fn run(image: &Path) -> Result<Outcome> {
         std::thread::sleep(Duration::from_millis(50));
     }
     // The native snapshotter copies files, so it works on every file system.
-    archive::run(command("ctr").args(["images", "import", "--snapshotter=native"]).arg(image))?;
+    archive::run(ctr().args(["images", "import", "--snapshotter=native"]).arg(image))?;
     let flags = ["--read-only", "--snapshotter=native", &reference()];
-    archive::run(command("ctr").args(["containers", "create"]).args(flags).arg("inspected"))?;
-    let info = archive::run(command("ctr").args(["containers", "info", "inspected"]))?;
+    archive::run(ctr().args(["containers", "create"]).args(flags).arg("inspected"))?;
+    let info = archive::run(ctr().args(["containers", "info", "inspected"]))?;
     let spec = serde_json::from_str::<Value>(&info).context("ctr did not print JSON")?["Spec"].take();
     ensure!(spec["process"]["user"]["uid"] == UID, "containerd runs it as {}", spec["process"]["user"]);
     ensure!(spec["root"]["readonly"] == true, "the root is writable: {}", spec["root"]);
     let arguments = ["executed", "/manta", "version", "--client"];
-    let output = archive::run(command("ctr").args(["run", "--rm"]).args(flags).args(arguments))?;
+    let output = archive::run(ctr().args(["run", "--rm"]).args(flags).args(arguments))?;
     daemon.terminate(Duration::from_secs(20))?;
     ensure!(output.contains(&format!("manta {VERSION}")), "{output}");
     Ok(Outcome::Passed)
@@ -83,7 +86,11 @@ fn has_programs(path: &OsString) -> bool {
 /// Downloads and unpacks the packages; nothing is installed, and no service starts.
 fn unpack_packages(root: &Path) -> Result<()> {
     let folder = tempfile::tempdir().context("no temporary directory")?;
-    archive::run(Command::new("apt-get").args(["download", "containerd", "runc"]).current_dir(folder.path()))?;
+    archive::run(
+        Command::new("apt-get")
+            .args(["-o", "Acquire::http::Timeout=20", "-o", "Acquire::Retries=0", "download", "containerd", "runc"])
+            .current_dir(folder.path()),
+    )?;
     fs::create_dir_all(root)?;
     for entry in fs::read_dir(folder.path())? {
         let package: PathBuf = entry?.path();
