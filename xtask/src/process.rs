@@ -62,7 +62,15 @@ pub(crate) fn is_root() -> bool {
 
 /// Returns the cargo that runs this program, else the one in the path.
 pub(crate) fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // Cargo describes xtask's own package in these. Build scripts of dependencies would see a change and run again.
+    let of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(of_package) {
+            command.env_remove(name);
+        }
+    }
+    command
 }
 
 /// Formats a command as typed in a shell.
