@@ -72,6 +72,8 @@ fn the_archive_holds_everything_that_users_install() {
         let listed = run(Command::new("tar").arg("-tzf").arg(format!("{chart}-{VERSION}.tgz")).current_dir(out.path()));
         assert!(listed.contains(&format!("{chart}/values.yaml")), "{listed}");
         assert_eq!(listed.contains("/crds/rayclusters.ray.io.yaml"), chart == "manta-operator", "{listed}");
+        let package = out.path().join(format!("{chart}-{VERSION}.tgz"));
+        manta_testkit::helm(&["template", "release", package.to_str().unwrap()]).unwrap();
     }
 }
 

@@ -14,7 +14,7 @@ const CHECKSUMS: &str = "SHA256SUMS";
 /// Packs entries of a directory into a tar file, sorted, owned by root, and with one time for all files.
 pub(super) fn tar(directory: &Path, entries: &[&str], file: &Path) -> Result<()> {
     let mut command = Command::new("tar");
-    command.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=ustar"]);
+    command.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mode=u=rwX,go=rX", "--format=ustar"]);
     command.arg(format!("--mtime=@{}", timestamp())).arg("--file").arg(file).arg("--create");
     run(command.arg("--directory").arg(directory).args(entries)).map(drop)
 }

@@ -61,12 +61,20 @@ fn fill(binary: &Binary, root: &Path, sbom: &str) -> Result<()> {
     Ok(())
 }
 
+/// Packages a chart with Helm, which checks it, and packs it again, because Helm writes the current time into archives.
 fn package_chart(chart: &str, out: &Path) -> Result<PathBuf> {
+    let staging = tempfile::tempdir().context("no temporary directory")?;
     let mut helm = manta_testkit::helm_command()?;
-    helm.arg("package").arg(workspace::root().join("deploy/helm").join(chart)).arg("--destination").arg(out);
+    helm.arg("package").arg(workspace::root().join("deploy/helm").join(chart)).arg("--destination").arg(staging.path());
     archive::run(&mut helm).with_context(|| format!("cannot package the chart {chart}"))?;
-    let file = out.join(format!("{chart}-{VERSION}.tgz"));
-    anyhow::ensure!(file.is_file(), "the version in deploy/helm/{chart}/Chart.yaml is not {VERSION}");
+    let name = format!("{chart}-{VERSION}");
+    let packed = staging.path().join(format!("{name}.tgz"));
+    anyhow::ensure!(packed.is_file(), "the version in deploy/helm/{chart}/Chart.yaml is not {VERSION}");
+    archive::run(Command::new("tar").arg("-xzf").arg(packed).arg("-C").arg(staging.path()))?;
+    let tar = staging.path().join(format!("{name}.tar"));
+    archive::tar(staging.path(), &[chart], &tar)?;
+    let file = out.join(format!("{name}.tgz"));
+    fs::copy(archive::gzip(&tar)?, &file).with_context(|| format!("cannot write {}", file.display()))?;
     Ok(file)
 }
 
