@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use crate::jobs;
 use crate::user::{User, head_only, is_ready, poll};
 
-pub(crate) async fn kubectl_looks_into_a_cluster_and_a_job_runs_on_it(user: &User) {
+pub(crate) async fn kubectl_inspects_a_cluster_that_runs_a_job(user: &User) {
     let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
     let cluster = format!("{examples}/raycluster.yaml");
     assert_eq!(kubectl(user, &["apply", "-f", &cluster]).await.trim(), "raycluster.ray.io/demo created");
@@ -22,8 +22,8 @@ pub(crate) async fn kubectl_looks_into_a_cluster_and_a_job_runs_on_it(user: &Use
     assert!(log.contains("Ray runtime started"), "{log}");
     let nodes = kubectl(user, &["exec", &head, "--", "python", "-c", COUNT_NODES]).await;
     assert_eq!(nodes.trim(), "3");
-    let answer = through_a_forwarded_port(user, &head).await;
-    assert!(answer.contains("ray_version"), "{answer}");
+    let response = through_a_forwarded_port(user, &head).await;
+    assert!(response.contains("ray_version"), "{response}");
 
     user.apply_example("rayjob.yaml").await;
     jobs::succeeds(user, "hello").await;
@@ -32,7 +32,7 @@ pub(crate) async fn kubectl_looks_into_a_cluster_and_a_job_runs_on_it(user: &Use
 const COUNT_NODES: &str = "import ray; ray.init(logging_level='error', log_to_driver=False); \
                            print(sum(n['Alive'] for n in ray.nodes()))";
 
-/// kubectl, as this user; what it printed.
+/// Runs kubectl as this user and returns its stdout.
 async fn kubectl(user: &User, args: &[&str]) -> String {
     let output = tokio::process::Command::from(kubectl_command(user)).args(args).output().await.expect("kubectl");
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -47,25 +47,25 @@ fn kubectl_command(user: &User) -> Command {
     command
 }
 
-/// Asks the dashboard behind `kubectl port-forward`.
+/// Requests the dashboard's version through `kubectl port-forward`.
 async fn through_a_forwarded_port(user: &User, pod: &str) -> String {
     let mut command = tokio::process::Command::from(kubectl_command(user));
     command.args(["port-forward", &format!("pod/{pod}"), ":8265"]).stdout(Stdio::piped()).kill_on_drop(true);
     let mut forward = command.spawn().expect("kubectl");
-    let mut said = String::new();
+    let mut line = String::new();
     let mut lines = BufReader::new(forward.stdout.take().expect("its output"));
-    lines.read_line(&mut said).await.expect("a line");
-    let port = said.strip_prefix("Forwarding from 127.0.0.1:").and_then(|rest| rest.split(' ').next());
-    let port: u16 = port.and_then(|port| port.parse().ok()).unwrap_or_else(|| panic!("no port in {said:?}"));
+    lines.read_line(&mut line).await.expect("a line");
+    let port = line.strip_prefix("Forwarding from 127.0.0.1:").and_then(|rest| rest.split(' ').next());
+    let port: u16 = port.and_then(|port| port.parse().ok()).unwrap_or_else(|| panic!("no port in {line:?}"));
     let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.expect("a connection");
     stream.write_all(b"GET /api/version HTTP/1.0\r\nHost: x\r\n\r\n").await.expect("sent");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.expect("an answer");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.expect("a response");
     forward.kill().await.expect("killed");
-    answer
+    response
 }
 
-pub(crate) async fn a_cluster_survives_a_lost_head_and_a_pause(user: &User) {
+pub(crate) async fn a_cluster_survives_head_loss_and_suspension(user: &User) {
     user.create("RayCluster", "brief", head_only()).await;
     user.until_ready("brief").await;
     user.lose_head("brief").await;
@@ -78,19 +78,19 @@ pub(crate) async fn a_cluster_survives_a_lost_head_and_a_pause(user: &User) {
     user.until_ready("brief").await;
 }
 
-pub(crate) async fn a_closed_cluster_wants_its_token(user: &User) {
+pub(crate) async fn token_authentication_is_enforced(user: &User) {
     user.apply_example("raycluster-auth.yaml").await;
     user.until_ready("closed").await;
-    assert_eq!(user.python("closed", KNOCK).await, "401 200");
-    // The operator knows the token too.
+    assert_eq!(user.python("closed", STATUS_WITHOUT_AND_WITH_TOKEN).await, "401 200");
+    // The operator uses the token too.
     let job = json!({"submissionMode": "HTTPMode", "clusterSelector": {"ray.io/cluster": "closed"},
                      "entrypoint": "python -c \"print('inside')\""});
     user.create("RayJob", "guest", job).await;
     jobs::succeeds(user, "guest").await;
 }
 
-/// Asks for the list of jobs, first without the token, then with it.
-const KNOCK: &str = "
+/// Lists the jobs without the token, then with it, and prints both status codes.
+const STATUS_WITHOUT_AND_WITH_TOKEN: &str = "
 import os, urllib.error, urllib.request
 def ask(headers):
     try:

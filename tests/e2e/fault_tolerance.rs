@@ -1,4 +1,4 @@
-//! Clusters whose state outlives their head.
+//! GCS fault tolerance: the state of a cluster survives the loss of its head.
 
 use std::collections::BTreeSet;
 
@@ -6,9 +6,9 @@ use kube::ResourceExt;
 
 use crate::user::{User, is_ready, poll};
 
-pub(crate) async fn a_cluster_outlives_its_head_by_redis(user: &User) {
+pub(crate) async fn redis_keeps_a_cluster_through_head_loss(user: &User) {
     user.apply_example("raycluster-redis.yaml").await;
-    outlives_its_head(user, "lasting").await;
+    survives_head_loss(user, "lasting").await;
 
     let redis = user.pods_with("app=redis").await.pop().expect("the Redis pod").name_any();
     let keys = async || {
@@ -20,16 +20,16 @@ pub(crate) async fn a_cluster_outlives_its_head_by_redis(user: &User) {
     let before = keys().await;
     assert!(before.iter().any(|key| key.starts_with("RAY")), "Ray's state is in Redis: {before:?}");
     user.delete("RayCluster", "lasting").await;
-    assert_eq!(keys().await, [] as [&str; 0], "the keys went with the cluster");
+    assert_eq!(keys().await, [] as [&str; 0], "the keys are deleted with the cluster");
 }
 
-pub(crate) async fn a_cluster_outlives_its_head_by_rocksdb(user: &User) {
+pub(crate) async fn rocksdb_keeps_a_cluster_through_head_loss(user: &User) {
     user.apply_example("raycluster-rocksdb.yaml").await;
-    outlives_its_head(user, "embedded").await;
+    survives_head_loss(user, "embedded").await;
 }
 
-/// The head goes and another comes; the workers stay, and so does what an actor on them knows.
-async fn outlives_its_head(user: &User, cluster: &str) {
+/// Replaces the head and asserts that the workers and the state of an actor on them survive.
+async fn survives_head_loss(user: &User, cluster: &str) {
     user.until_ready(cluster).await;
     assert_eq!(user.python(cluster, COUNT).await, "1");
     let before = workers(user, cluster).await;
@@ -40,12 +40,12 @@ async fn outlives_its_head(user: &User, cluster: &str) {
         ran.ok.then_some(ran.stdout)
     })
     .await;
-    assert_eq!(count.trim(), "2", "the actor remembers");
+    assert_eq!(count.trim(), "2", "the actor kept its state");
     assert_eq!(workers(user, cluster).await, before, "the same workers, not restarted");
     poll(|| async { is_ready(&user.head(cluster).await).then_some(()) }).await;
 }
 
-/// Which workers there are, and how often their containers were restarted.
+/// Returns the workers with their restart counts.
 async fn workers(user: &User, cluster: &str) -> BTreeSet<(Option<String>, i32)> {
     let restarts = |pod: &k8s_openapi::api::core::v1::Pod| {
         let all = pod.status.iter().flat_map(|s| s.container_statuses.iter().flatten());
@@ -54,7 +54,7 @@ async fn workers(user: &User, cluster: &str) -> BTreeSet<(Option<String>, i32)> 
     user.workers(cluster).await.iter().map(|pod| (pod.uid(), restarts(pod))).collect()
 }
 
-/// A detached actor counts how often it is asked. Only a worker has room for it.
+/// Increments a detached actor, which fits only on a worker.
 const COUNT: &str = "
 import ray
 ray.init(namespace='e2e', logging_level='error', log_to_driver=False)

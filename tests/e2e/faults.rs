@@ -1,4 +1,4 @@
-//! What a machine can lack: one clear line each, with what to do.
+//! Problems of the machine: each is reported in one clear line, with what to do.
 
 use std::net::TcpListener;
 use std::process::{Command, Output};
@@ -6,19 +6,19 @@ use std::sync::Arc;
 
 use crate::up::{MANTA, Up, command};
 
-pub(crate) fn a_taken_port_is_named() {
+pub(crate) fn a_port_in_use_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("an address").port().to_string();
     let state = folder.path().to_str().expect("a path");
     let output = Command::new(MANTA).args(["up", "--in-memory", "--state", state, "--port", &port]).output();
     let expect =
-        format!("port {port} of this machine is taken: choose another with --port, or any free one with --port 0");
+        format!("port {port} of this machine is in use: choose another with --port, or a free one with --port 0");
     assert_fails_with(&output.expect("manta"), &expect);
 }
 
-/// Without Python there can be no environment for an image of Ray.
-pub(crate) fn a_machine_without_python_says_so() {
+/// Without Python, no environment can be created for a Ray image.
+pub(crate) fn missing_python_is_reported() {
     let folder = Arc::new(tempfile::tempdir().expect("a folder"));
     let manifest = folder.path().join("pod.yaml");
     std::fs::write(&manifest, pod("rayproject/ray:2.60.0", "1Mi")).expect("a manifest");
@@ -28,8 +28,8 @@ pub(crate) fn a_machine_without_python_says_so() {
     assert!(line.contains("cannot make a Python environment (is python3 with its venv module installed?)"), "{line}");
 }
 
-/// A disk of its own, as small as can be, in a mount namespace of its own.
-pub(crate) fn a_full_disk_is_named() {
+/// Uses a tiny tmpfs in a mount namespace of its own.
+pub(crate) fn a_full_disk_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let script = "mount -t tmpfs -o size=64k none \"$1\" && exec \"$0\" up --port 0 --state \"$1\"";
     let apart = ["--map-root-user", "--mount", "sh", "-c", script, MANTA];
@@ -37,7 +37,7 @@ pub(crate) fn a_full_disk_is_named() {
     assert_fails_with(&output.expect("unshare"), "make room, or choose another --state folder");
 }
 
-pub(crate) fn pods_that_cannot_run_say_what_to_do() {
+pub(crate) fn pods_that_cannot_run_report_the_remedy() {
     for (image, memory, expect) in [
         ("corp.example/unknown:1", "1Mi", "image \"corp.example/unknown:1\" has no local environment: add it to"),
         ("busybox", "999Ti", "1 Insufficient memory. (declare more with --memory, or ask for less)"),
@@ -58,8 +58,8 @@ fn pod(image: &str, memory: &str) -> String {
 }
 
 fn assert_fails_with(output: &Output, expect: &str) {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success(), "{said}");
-    let lines: Vec<&str> = said.lines().filter(|line| line.contains("ERROR") || line.contains(expect)).collect();
-    assert!(matches!(lines.as_slice(), [line] if line.contains(expect)), "one line with {expect:?} in:\n{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{stderr}");
+    let lines: Vec<&str> = stderr.lines().filter(|line| line.contains("ERROR") || line.contains(expect)).collect();
+    assert!(matches!(lines.as_slice(), [line] if line.contains(expect)), "one line with {expect:?} in:\n{stderr}");
 }

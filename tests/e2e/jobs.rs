@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::user::{User, poll};
 
-/// The status of a job that is over.
-async fn end(user: &User, name: &str) -> Value {
+/// Waits until a job has finished and returns its status.
+async fn wait_until_finished(user: &User, name: &str) -> Value {
     user.until("RayJob", name, |status| {
         let over = ["Complete", "Failed", "ValidationFailed"].iter().any(|s| status["jobDeploymentStatus"] == *s);
         over.then(|| status.clone())
@@ -16,12 +16,12 @@ async fn end(user: &User, name: &str) -> Value {
 }
 
 pub(crate) async fn succeeds(user: &User, name: &str) {
-    let status = end(user, name).await;
+    let status = wait_until_finished(user, name).await;
     let ended = (&status["jobDeploymentStatus"], &status["jobStatus"]);
     assert_eq!(ended, (&json!("Complete"), &json!("SUCCEEDED")), "{status}");
 }
 
-pub(crate) async fn a_job_by_a_submitter_pod_succeeds(user: &User) {
+pub(crate) async fn a_job_with_a_submitter_pod_succeeds(user: &User) {
     user.apply_example("rayjob-submitter.yaml").await;
     succeeds(user, "sum").await;
     let submitter = user.pods_with("job-name=sum").await.pop().expect("the submitter's pod").name_any();
@@ -29,12 +29,12 @@ pub(crate) async fn a_job_by_a_submitter_pod_succeeds(user: &User) {
     assert!(log.contains("sum: 6"), "{log}");
 }
 
-pub(crate) async fn a_job_by_a_sidecar_succeeds(user: &User) {
+pub(crate) async fn a_job_with_a_sidecar_succeeds(user: &User) {
     user.apply_example("rayjob-sidecar.yaml").await;
     succeeds(user, "beside").await;
 }
 
-pub(crate) async fn a_job_by_hand_succeeds(user: &User) {
+pub(crate) async fn an_interactive_job_succeeds(user: &User) {
     user.apply_example("rayjob-interactive.yaml").await;
     let cluster = user
         .until("RayJob", "by-hand", |status| {
@@ -50,10 +50,10 @@ pub(crate) async fn a_job_by_hand_succeeds(user: &User) {
     succeeds(user, "by-hand").await;
 }
 
-pub(crate) async fn a_failing_job_is_tried_again_and_says_why(user: &User) {
+pub(crate) async fn a_failing_job_is_retried_and_reports_the_reason(user: &User) {
     user.apply_example("rayjob-retry.yaml").await;
     let first = user.until("RayJob", "stubborn", |s| s["rayClusterName"].as_str().map(str::to_owned)).await;
-    let status = end(user, "stubborn").await;
+    let status = wait_until_finished(user, "stubborn").await;
     assert_eq!((&status["jobDeploymentStatus"], &status["jobStatus"]), (&json!("Failed"), &json!("FAILED")));
     assert_eq!(
         (&status["failed"], &status["succeeded"], &status["reason"]),
@@ -63,11 +63,11 @@ pub(crate) async fn a_failing_job_is_tried_again_and_says_why(user: &User) {
     assert_ne!(status["rayClusterName"], first, "the second attempt had a cluster of its own");
 }
 
-pub(crate) async fn a_schedule_brings_jobs(user: &User) {
+pub(crate) async fn a_schedule_creates_jobs(user: &User) {
     user.apply_example("raycronjob.yaml").await;
     let jobs = user.ray("RayJob");
     let job = poll(|| async { jobs.list(&ListParams::default()).await.expect("jobs").items.pop() }).await;
-    // One is enough; another minute would only bring another.
+    // One job is enough; the next minute would create another.
     user.patch("RayCronJob", "minutely", json!({"spec": {"suspend": true}})).await;
     succeeds(user, &job.name_any()).await;
 }

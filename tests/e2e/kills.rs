@@ -1,4 +1,4 @@
-//! `manta up` killed without warning leaves nothing, and the next start says what it cleaned.
+//! `manta up` leaves nothing behind after SIGKILL, and the next start reports what it cleaned up.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use crate::up::{Up, wait_for};
 
-/// Quick by default; `MANTA_KILLS=100` for certainty.
+/// Few by default; `make kills` sets `MANTA_KILLS=100`.
 fn rounds() -> usize {
     std::env::var("MANTA_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(3)
 }
 
-pub(crate) fn nothing_is_left_after_a_kill() {
+pub(crate) fn sigkill_leaves_nothing_behind() {
     let mut folder = Arc::new(tempfile::tempdir().expect("a folder"));
     let manifest = folder.path().join("pod.yaml");
     fs::write(&manifest, POD).expect("a manifest");
@@ -23,16 +23,16 @@ pub(crate) fn nothing_is_left_after_a_kill() {
         if round > 0 {
             up.until_printed("an earlier run");
         }
-        // Now early, now late: the kill must not care.
+        // The moment of the kill varies.
         match round % 3 {
             0 => up.until_printed("Running 1/1"),
             1 => up.until_printed("applied"),
             _ => up.until_printed("local mode is up"),
         };
         let traces = Traces::of(up.pid(), folder.path());
-        assert!(traces.processes.len() >= 3, "the world is seen: {traces:?}");
+        assert!(traces.processes.len() >= 3, "the processes are found: {traces:?}");
         folder = up.kill();
-        // The kernel takes the world down right away, but not in no time.
+        // The kernel removes the namespaces at once, but not instantly.
         wait_for(|| traces.left().is_empty().then_some(()));
         let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
         assert!(!mounts.contains(&*folder.path().to_string_lossy()), "no mount is left");
@@ -46,7 +46,7 @@ pub(crate) fn nothing_is_left_after_a_kill() {
     wait_for(|| traces.left().is_empty().then_some(()));
     assert!(!folder.path().join("pods").exists(), "pod folders are gone");
     assert_eq!(manta_agent::clean_leftovers(folder.path()), None, "control groups are gone");
-    println!("{} rounds, nothing left", rounds());
+    println!("{} rounds, nothing left behind", rounds());
 }
 
 const POD: &str = r#"
@@ -60,10 +60,10 @@ spec:
   - {name: m, emptyDir: {medium: Memory}}
 "#;
 
-/// What a running local mode holds of the machine.
+/// The processes, namespaces and the port of a running local mode.
 #[derive(Debug)]
 pub(crate) struct Traces {
-    /// Process ids with the times they began, since ids come back.
+    /// Process ids with their start times, because ids are reused.
     processes: BTreeSet<(u32, String)>,
     /// Namespaces that are not this test's own.
     namespaces: BTreeSet<String>,
@@ -74,7 +74,7 @@ impl Traces {
     pub(crate) fn of(root: u32, folder: &Path) -> Self {
         let all = processes();
         let mut family = BTreeSet::from([root]);
-        // Parents have smaller numbers only mostly, so look until nobody new is found.
+        // Parents do not always have smaller ids, so repeat until nothing new is found.
         while all.iter().filter(|(pid, p)| family.contains(&p.parent) && !family.contains(pid)).count() > 0 {
             family.extend(
                 all.iter().filter(|(_, p)| family.contains(&p.parent)).map(|(pid, _)| *pid).collect::<Vec<_>>(),
@@ -86,15 +86,16 @@ impl Traces {
         let port = port.chars().take_while(char::is_ascii_digit).collect::<String>();
         Self {
             namespaces: family.iter().flat_map(|pid| namespaces(*pid)).filter(|n| !own.contains(n)).collect(),
-            processes: family.iter().filter_map(|pid| Some((*pid, all.get(pid)?.began.clone()))).collect(),
+            processes: family.iter().filter_map(|pid| Some((*pid, all.get(pid)?.start_time.clone()))).collect(),
             port: port.parse().expect("a port"),
         }
     }
 
-    /// What of it is still there.
+    /// Returns what still exists.
     pub(crate) fn left(&self) -> Vec<String> {
         let all = processes();
-        let alive = self.processes.iter().filter(|(pid, began)| all.get(pid).is_some_and(|p| p.began == *began));
+        let alive =
+            self.processes.iter().filter(|(pid, start_time)| all.get(pid).is_some_and(|p| p.start_time == *start_time));
         let held: BTreeSet<String> = all.keys().flat_map(|pid| namespaces(*pid)).collect();
         let alive = alive.map(|(pid, _)| format!("process {pid}"));
         let held = self.namespaces.intersection(&held).map(|n| format!("namespace {n}"));
@@ -104,7 +105,7 @@ impl Traces {
 
 struct Process {
     parent: u32,
-    began: String,
+    start_time: String,
 }
 
 fn processes() -> HashMap<u32, Process> {
@@ -114,10 +115,10 @@ fn processes() -> HashMap<u32, Process> {
 
 fn process(pid: &str) -> Option<Process> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name comes in parentheses and may hold anything; the state follows.
+    // The name is in parentheses and may contain anything; the state follows.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let parent = fields.get(1)?.parse().ok()?;
-    Some(Process { parent, began: (*fields.get(19)?).to_owned() })
+    Some(Process { parent, start_time: (*fields.get(19)?).to_owned() })
 }
 
 fn namespaces(pid: u32) -> BTreeSet<String> {

@@ -1,8 +1,8 @@
-//! End to end: `manta up` with real Ray, from the outside.
+//! End-to-end tests: `manta up` with real Ray, used from outside.
 //!
-//! Scenarios talk to one running local mode as users would, each in a namespace of its own, a few side by side. They
-//! apply the files of `examples/`. Arguments choose scenarios by parts of their names. What needs something that this
-//! machine lacks says so and is counted as ignored.
+//! Scenarios share one running local mode, each in a namespace of its own, a few at a time. They apply the files of
+//! `examples/`. Arguments select scenarios by parts of their names. A scenario that needs something this machine lacks
+//! is reported as ignored, with the reason.
 #![allow(clippy::print_stdout, reason = "the report of a test without a harness")]
 
 mod autoscaling;
@@ -27,7 +27,7 @@ use futures::{FutureExt, StreamExt};
 use manta_testkit::Tally;
 use user::{Machine, User};
 
-/// Something that happens in a running local mode.
+/// A test in a running local mode.
 struct Scenario {
     name: &'static str,
     run: for<'a> fn(&'a User) -> BoxFuture<'a, ()>,
@@ -43,45 +43,45 @@ macro_rules! scenarios {
     };
 }
 
-/// The longest first, so that none of them is left alone at the end.
+/// The longest come first, so that none of them runs alone at the end.
 const SCENARIOS: &[Scenario] = scenarios![
-    services::a_service_changes_without_a_failed_request,
-    fault_tolerance::a_cluster_outlives_its_head_by_redis,
-    jobs::a_failing_job_is_tried_again_and_says_why,
-    autoscaling::version_1_brings_workers_and_removes_them,
-    autoscaling::version_2_brings_workers_and_removes_them,
-    fault_tolerance::a_cluster_outlives_its_head_by_rocksdb,
-    clusters::kubectl_looks_into_a_cluster_and_a_job_runs_on_it,
-    jobs::a_schedule_brings_jobs,
-    clusters::a_cluster_survives_a_lost_head_and_a_pause,
+    services::an_upgrade_fails_no_request,
+    fault_tolerance::redis_keeps_a_cluster_through_head_loss,
+    jobs::a_failing_job_is_retried_and_reports_the_reason,
+    autoscaling::v1_adds_and_removes_workers,
+    autoscaling::v2_adds_and_removes_workers,
+    fault_tolerance::rocksdb_keeps_a_cluster_through_head_loss,
+    clusters::kubectl_inspects_a_cluster_that_runs_a_job,
+    jobs::a_schedule_creates_jobs,
+    clusters::a_cluster_survives_head_loss_and_suspension,
     clusters::hosts_of_a_replica_are_replaced_together,
-    jobs::a_job_by_hand_succeeds,
-    jobs::a_job_by_a_submitter_pod_succeeds,
-    jobs::a_job_by_a_sidecar_succeeds,
-    clusters::a_closed_cluster_wants_its_token,
+    jobs::an_interactive_job_succeeds,
+    jobs::a_job_with_a_submitter_pod_succeeds,
+    jobs::a_job_with_a_sidecar_succeeds,
+    clusters::token_authentication_is_enforced,
 ];
 
-/// Tests that start local modes of their own, and need no Ray.
-const ALONE: &[(&str, fn())] = &[
-    ("kills::nothing_is_left_after_a_kill", kills::nothing_is_left_after_a_kill),
-    ("faults::a_taken_port_is_named", faults::a_taken_port_is_named),
-    ("faults::a_machine_without_python_says_so", faults::a_machine_without_python_says_so),
-    ("faults::a_full_disk_is_named", faults::a_full_disk_is_named),
-    ("faults::pods_that_cannot_run_say_what_to_do", faults::pods_that_cannot_run_say_what_to_do),
+/// Tests that start their own local mode and need no Ray.
+const STANDALONE: &[(&str, fn())] = &[
+    ("kills::sigkill_leaves_nothing_behind", kills::sigkill_leaves_nothing_behind),
+    ("faults::a_port_in_use_is_reported", faults::a_port_in_use_is_reported),
+    ("faults::missing_python_is_reported", faults::missing_python_is_reported),
+    ("faults::a_full_disk_is_reported", faults::a_full_disk_is_reported),
+    ("faults::pods_that_cannot_run_report_the_remedy", faults::pods_that_cannot_run_report_the_remedy),
 ];
 
-/// The same with Ray.
-const AFTERWARDS: &[(&str, fn())] = &[
-    ("persistence::what_was_there_is_there_again", || {
-        runtime().block_on(patiently(persistence::what_was_there_is_there_again()))
+/// Tests that start their own local mode and need Ray.
+const STANDALONE_WITH_RAY: &[(&str, fn())] = &[
+    ("persistence::objects_survive_a_restart", || {
+        runtime().block_on(with_timeout(persistence::objects_survive_a_restart()))
     }),
-    ("reduced::ray_runs_without_namespaces_and_says_so", reduced::ray_runs_without_namespaces_and_says_so),
+    ("reduced::ray_runs_with_reduced_isolation", reduced::ray_runs_with_reduced_isolation),
 ];
 
-/// No scenario may hang, and a busy machine may be slow.
-const PATIENCE: Duration = Duration::from_secs(600);
-/// What a scenario takes of the machine.
-const MEMORY_EACH: i64 = 3 << 30;
+/// The timeout of one scenario; generous, because the machine may be busy.
+const TIMEOUT: Duration = Duration::from_secs(600);
+/// The memory that a scenario needs.
+const SCENARIO_MEMORY: i64 = 3 << 30;
 
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
@@ -90,11 +90,11 @@ fn main() {
         std::process::exit(i32::from(!runtime().block_on(samples::run())));
     }
     let mut tally = Tally::default();
-    for (name, test) in ALONE.iter().filter(|(name, _)| is_wanted(name)) {
-        alone(&mut tally, name, *test);
+    for (name, test) in STANDALONE.iter().filter(|(name, _)| is_wanted(name)) {
+        run_standalone(&mut tally, name, *test);
     }
     let chosen: Vec<&Scenario> = SCENARIOS.iter().filter(|s| is_wanted(s.name)).collect();
-    let later: Vec<&(&str, fn())> = AFTERWARDS.iter().filter(|(name, _)| is_wanted(name)).collect();
+    let later: Vec<&(&str, fn())> = STANDALONE_WITH_RAY.iter().filter(|(name, _)| is_wanted(name)).collect();
     match user::ray_environment() {
         Err(why) => {
             let names = chosen.iter().map(|s| s.name).chain(later.iter().map(|(name, _)| *name));
@@ -102,37 +102,37 @@ fn main() {
         }
         Ok(()) => {
             if !chosen.is_empty() {
-                tally = runtime().block_on(side_by_side(chosen, tally));
+                tally = runtime().block_on(run_concurrently(chosen, tally));
             }
-            later.iter().for_each(|(name, test)| alone(&mut tally, name, *test));
+            later.iter().for_each(|(name, test)| run_standalone(&mut tally, name, *test));
         }
     }
     std::process::exit(i32::from(!tally.finish()));
 }
 
-fn alone(tally: &mut Tally, name: &str, test: fn()) {
+fn run_standalone(tally: &mut Tally, name: &str, test: fn()) {
     if let Some(why) = user::lacks(name) {
         return tally.skip(name, &why);
     }
-    let began = Instant::now();
+    let start = Instant::now();
     let done = std::panic::catch_unwind(test);
-    tally.record(name, done.is_ok(), began.elapsed());
+    tally.record(name, done.is_ok(), start.elapsed());
 }
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("tokio")
 }
 
-async fn patiently(work: impl Future<Output = ()>) {
-    if tokio::time::timeout(PATIENCE, work).await.is_err() {
-        panic!("not done after {} s", PATIENCE.as_secs());
+async fn with_timeout(work: impl Future<Output = ()>) {
+    if tokio::time::timeout(TIMEOUT, work).await.is_err() {
+        panic!("timed out after {} s", TIMEOUT.as_secs());
     }
 }
 
-async fn side_by_side(chosen: Vec<&'static Scenario>, tally: Tally) -> Tally {
+async fn run_concurrently(chosen: Vec<&'static Scenario>, tally: Tally) -> Tally {
     let machine = Machine::start().await;
     let tally = Mutex::new(tally);
-    let at_once = usize::try_from(user::free_memory() / MEMORY_EACH).unwrap_or(1).clamp(1, 3);
+    let at_once = usize::try_from(user::free_memory() / SCENARIO_MEMORY).unwrap_or(1).clamp(1, 3);
     println!("{} scenarios, {at_once} at a time", chosen.len());
     let (machine_ref, tally_ref) = (&machine, &tally);
     futures::stream::iter(chosen)
@@ -142,14 +142,14 @@ async fn side_by_side(chosen: Vec<&'static Scenario>, tally: Tally) -> Tally {
                 return;
             }
             let user = machine_ref.user(scenario.name).await;
-            let began = Instant::now();
-            let done = AssertUnwindSafe(patiently((scenario.run)(&user))).catch_unwind().await;
-            let took = began.elapsed();
+            let start = Instant::now();
+            let done = AssertUnwindSafe(with_timeout((scenario.run)(&user))).catch_unwind().await;
+            let took = start.elapsed();
             if done.is_err() {
                 println!("{}:\n{}", scenario.name, user.describe().await);
             }
             tally_ref.lock().expect("no panic").record(scenario.name, done.is_ok(), took);
-            user.leave().await;
+            user.clean_up().await;
         })
         .await;
     tally.into_inner().expect("no panic")

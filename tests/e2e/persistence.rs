@@ -1,4 +1,4 @@
-//! Local mode with its state on disk, killed and started again.
+//! Local mode with its state on disk, killed and restarted.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use serde_json::json;
 use crate::jobs;
 use crate::user::{Machine, head_only};
 
-/// The cluster comes back, the finished job is remembered, and the next one runs.
-pub(crate) async fn what_was_there_is_there_again() {
+/// The cluster comes back, the finished job is still there, and the next one runs.
+pub(crate) async fn objects_survive_a_restart() {
     let folder = Arc::new(tempfile::tempdir().expect("a folder"));
     let machine = Machine::run(Arc::clone(&folder), &[]).await;
     let user = machine.user_of("default");

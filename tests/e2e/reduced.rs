@@ -1,4 +1,4 @@
-//! Local mode where there can be no namespaces.
+//! Local mode on a machine that does not allow namespaces.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -7,19 +7,19 @@ use crate::up::{MANTA, Up};
 use crate::user::{example, head_only};
 use serde_json::json;
 
-/// A network of its own for the test, in which no further one can be made: for the program under test there are no
-/// namespaces to be had, and its ports are nobody else's.
+/// Runs the program in a network namespace in which no further ones can be created: it finds no namespaces to use, and
+/// its ports conflict with nobody's.
 const SCRIPT: &str = "ip link set lo up && echo 0 > /proc/sys/user/max_net_namespaces && \
                       exec \"$0\" up --in-memory --port 0 --state \"$1\" -f \"$1/cluster.json\" -f \"$1/job.json\" 2>&1";
 
-/// What the test itself needs.
+/// Returns what the test itself lacks on this machine.
 pub(crate) fn lacks() -> Option<String> {
     let works = Command::new("unshare").args(["--map-root-user", "--net", "ip", "link", "set", "lo", "up"]).output();
     (!works.is_ok_and(|output| output.status.success()))
         .then(|| "no unshare, or no ip, or no right to use them".to_owned())
 }
 
-pub(crate) fn ray_runs_without_namespaces_and_says_so() {
+pub(crate) fn ray_runs_with_reduced_isolation() {
     let folder = Arc::new(tempfile::tempdir().expect("a folder"));
     let mut spec = head_only();
     spec["workerGroupSpecs"] = example("raycluster.yaml")[0]["spec"]["workerGroupSpecs"].clone();
@@ -41,7 +41,7 @@ pub(crate) fn ray_runs_without_namespaces_and_says_so() {
     let traces = crate::kills::Traces::of(up.pid(), folder.path());
     up.kill();
     crate::up::wait_for(|| traces.left().is_empty().then_some(()));
-    // The next start would do this; there is none.
+    // Usually the next start does this.
     manta_agent::clean_leftovers(folder.path());
 }
 

@@ -1,4 +1,4 @@
-//! The recorded sample manifests, one after the other: `make samples`, since it takes half an hour.
+//! The recorded sample manifests, one after the other. `make samples` runs them; it takes half an hour.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use crate::user::{Machine, User, ray_environment};
 
-/// How long one cluster may take on a busy machine.
-const EACH: Duration = Duration::from_secs(300);
-/// What one machine without the cloud cannot have, as it appears in manifests.
-const ELSEWHERE: [(&str, &str); 7] = [
+/// The timeout of one sample; generous, because the machine may be busy.
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// What a single machine lacks, by the text that manifests contain.
+const UNAVAILABLE: [(&str, &str); 7] = [
     ("nvidia.com/gpu", "a GPU"),
     ("google.com/tpu", "a TPU"),
     ("cloud.google.com", "Google Cloud"),
@@ -21,8 +21,8 @@ const ELSEWHERE: [(&str, &str); 7] = [
     ("tlsOptions", "cert-manager"),
     ("gvisor", "gVisor from the Internet"),
 ];
-/// The manifests are made for bigger machines; what they declare is not what they use.
-const NODE: [&str; 7] = [
+/// The manifests request more than they use, so the node offers more than the machine has.
+const NODE_FLAGS: [&str; 7] = [
     "--in-memory",
     "--cpus",
     "64",
@@ -32,16 +32,16 @@ const NODE: [&str; 7] = [
     "RayClusterNetworkPolicy=true,GCSFaultToleranceEmbeddedStorage=true,RayClusterHistoryServer=true",
 ];
 
-/// Applies each sample and prints how many of their clusters became ready.
+/// Applies each sample and prints how many clusters became ready.
 pub(crate) async fn run() -> bool {
     if let Err(why) = ray_environment() {
         println!("skipped: {why}");
         return true;
     }
-    let machine = Machine::run(Arc::new(tempfile::tempdir().expect("a folder")), &NODE).await;
+    let machine = Machine::run(Arc::new(tempfile::tempdir().expect("a folder")), &NODE_FLAGS).await;
     let user = machine.user_of("default");
     let only: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    let (mut ready, mut tried) = (0, 0);
+    let (mut ready, mut attempted) = (0, 0);
     for path in samples() {
         let name = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
         if !only.is_empty() && !only.iter().any(|part| name.contains(part)) {
@@ -52,25 +52,25 @@ pub(crate) async fn run() -> bool {
             println!("sample {name} ... left out: it needs {why}");
             continue;
         }
-        tried += 1;
+        attempted += 1;
         let began = Instant::now();
-        let word = match tokio::time::timeout(EACH, bring_up(&user, &documents)).await {
+        let word = match tokio::time::timeout(TIMEOUT, bring_up(&user, &documents)).await {
             Ok(Ok(())) => {
                 ready += 1;
                 "ready".to_owned()
             }
             Ok(Err(Trouble::NoImage(why))) => {
-                tried -= 1;
+                attempted -= 1;
                 format!("left out: {why}")
             }
             Ok(Err(Trouble::Other(why))) => format!("FAILED: {why}"),
-            Err(_) => format!("FAILED: not ready after {} s\n{}", EACH.as_secs(), user.describe().await),
+            Err(_) => format!("FAILED: not ready after {} s\n{}", TIMEOUT.as_secs(), user.describe().await),
         };
         println!("sample {name} ... {word} ({:.0} s)", began.elapsed().as_secs_f64());
         remove(&user, &documents).await;
     }
-    println!("{ready} of {tried} samples brought their cluster up");
-    ready == tried
+    println!("{ready} of {attempted} samples became ready");
+    ready == attempted
 }
 
 fn samples() -> Vec<PathBuf> {
@@ -94,7 +94,7 @@ fn documents(path: &Path) -> Option<Vec<Value>> {
     Some(documents)
 }
 
-/// The recordings hold no Deployments: behind a Service for Redis there is nobody.
+/// Returns a Redis pod, because the recordings contain the Service for Redis without its Deployment.
 fn stand_in_for_redis(documents: &[Value]) -> Option<Value> {
     let service = documents.iter().find(|d| d["kind"] == "Service" && d["metadata"]["name"] == "redis")?;
     let settings = documents.iter().find(|d| d["kind"] == "ConfigMap" && d["data"]["redis.conf"].is_string())?;
@@ -114,7 +114,7 @@ fn stand_in_for_redis(documents: &[Value]) -> Option<Value> {
     }))
 }
 
-/// Some samples ask for a Secret that their reader makes by hand.
+/// Returns the Secrets that users of the samples create by hand.
 fn stand_ins_for_secrets(documents: &[Value]) -> Vec<Value> {
     let mut wanted = Vec::new();
     documents.iter().for_each(|document| secret_keys(document, &mut wanted));
@@ -123,7 +123,7 @@ fn stand_ins_for_secrets(documents: &[Value]) -> Vec<Value> {
     wanted.into_iter().filter(|(name, _)| !is_there(name)).map(secret).collect()
 }
 
-/// The names and keys of Secrets that environment variables come from.
+/// Collects the names and keys of Secrets that environment variables refer to.
 fn secret_keys(value: &Value, found: &mut Vec<(Value, String)>) {
     if let Some(reference) = value.get("secretKeyRef") {
         found.push((reference["name"].clone(), reference["key"].as_str().unwrap_or_default().to_owned()));
@@ -134,10 +134,10 @@ fn secret_keys(value: &Value, found: &mut Vec<(Value, String)>) {
 
 fn impossible(documents: &[Value]) -> Option<String> {
     let text = serde_json::to_string(documents).unwrap_or_default();
-    if let Some((_, what)) = ELSEWHERE.iter().find(|(part, _)| text.contains(part)) {
+    if let Some((_, what)) = UNAVAILABLE.iter().find(|(part, _)| text.contains(part)) {
         return Some((*what).to_owned());
     }
-    // Their workers are ready once they serve, and there is no way out of the pods' network.
+    // Their workers become ready once they serve, and pods cannot reach the Internet.
     let fetches = |d: &Value| d["spec"]["serveConfigV2"].as_str().is_some_and(|config| config.contains("https://"));
     if documents.iter().any(fetches) {
         return Some("its application from the Internet".to_owned());
@@ -150,7 +150,7 @@ fn impossible(documents: &[Value]) -> Option<String> {
     (!documents.iter().any(brings)).then(|| "another manifest's cluster, or its hour".to_owned())
 }
 
-/// Why a sample did not come up.
+/// Why a sample did not become ready.
 enum Trouble {
     NoImage(String),
     Other(String),
@@ -175,7 +175,7 @@ async fn bring_up(user: &User, documents: &[Value]) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// The name of the cluster that a resource is or has.
+/// Returns the name of the cluster that a resource is or owns.
 fn cluster_of(kind: &str, name: &str, status: &Value) -> Option<String> {
     let path: &[&str] = match kind {
         "RayCluster" => return Some(name.to_owned()),
@@ -186,7 +186,7 @@ fn cluster_of(kind: &str, name: &str, status: &Value) -> Option<String> {
     names.into_iter().find(|name| !name.is_empty()).map(str::to_owned)
 }
 
-/// Answers when a pod asks for an image that has no local environment.
+/// Returns once a pod uses an image that has no local environment.
 async fn missing_image(user: &User) -> String {
     crate::user::poll(|| async {
         let pods = user.pods_with("").await;
@@ -200,9 +200,9 @@ async fn missing_image(user: &User) -> String {
     .await
 }
 
-/// Removes what a sample brought, the Ray resources first.
+/// Deletes the objects of a sample, the Ray resources first.
 async fn remove(user: &User, documents: &[Value]) {
-    user.leave().await;
+    user.clean_up().await;
     for document in documents.iter().filter(|d| !d["kind"].as_str().unwrap_or_default().starts_with("Ray")) {
         let group = document["apiVersion"].as_str().unwrap_or_default();
         let (group, version) = group.split_once('/').unwrap_or(("", group));

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::user::{User, example, poll};
 
-pub(crate) async fn a_service_changes_without_a_failed_request(user: &User) {
+pub(crate) async fn an_upgrade_fails_no_request(user: &User) {
     user.apply_example("rayservice.yaml").await;
     let first = serving(user).await;
     start_load(user).await;
@@ -35,7 +35,7 @@ pub(crate) async fn a_service_changes_without_a_failed_request(user: &User) {
     assert_eq!(failures, [] as [&str; 0], "of {} requests", requests(user).await);
 }
 
-/// The cluster that serves once the service is ready.
+/// Waits until the service is ready and returns its active cluster.
 async fn serving(user: &User) -> String {
     user.until("RayService", "greeter", |status| {
         let name = status["activeServiceStatus"]["rayClusterName"].as_str()?;
@@ -49,7 +49,7 @@ fn is_ready(status: &Value) -> bool {
     conditions.into_iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
 }
 
-/// A pod that calls the service without pause, each time with a new connection, and prints what it got.
+/// Starts a pod that calls the service continuously, with a new connection each time, and prints the responses.
 async fn start_load(user: &User) {
     let pod: Pod = serde_json::from_value(json!({
         "metadata": {"name": "load"},
@@ -74,7 +74,7 @@ while True:
     time.sleep(0.05)
 ";
 
-/// What the load printed, as far back as it matters.
+/// Returns the log of the load pod.
 async fn load(user: &User) -> String {
     user.pods().logs("load", &LogParams::default()).await.unwrap_or_default()
 }

@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// A busy machine may be slow.
-const PATIENCE: Duration = Duration::from_secs(180);
+/// How long to wait for output; generous, because the machine may be busy.
+const TIMEOUT: Duration = Duration::from_secs(180);
 pub(crate) const MANTA: &str = env!("CARGO_BIN_EXE_manta");
 
-/// A running `manta up`; ends with the value.
+/// A running `manta up`; stopped when dropped.
 pub(crate) struct Up {
     child: Child,
     pub(crate) folder: Arc<TempDir>,
     printed: Arc<Mutex<Vec<String>>>,
 }
 
-/// The command in a folder of its own, or in one that an earlier run used.
+/// Returns the command with this state directory.
 pub(crate) fn command(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(MANTA);
     command.args(["up", "--port", "0", "--state"]).arg(folder).args(args);
@@ -36,10 +36,10 @@ impl Up {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().expect("manta up");
         let printed = Arc::new(Mutex::new(Vec::new()));
         let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
-        let kept = Arc::clone(&printed);
+        let sink = Arc::clone(&printed);
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
-                kept.lock().expect("no panic").push(line);
+                sink.lock().expect("no panic").push(line);
             }
         });
         Self { child, folder, printed }
@@ -51,11 +51,11 @@ impl Up {
 
     /// Waits until a line with this text was printed, and returns it.
     pub(crate) fn until_printed(&mut self, text: &str) -> String {
-        self.until_any_printed(&[text], PATIENCE)
+        self.until_any_printed(&[text], TIMEOUT)
     }
 
-    pub(crate) fn until_any_printed(&mut self, texts: &[&str], patience: Duration) -> String {
-        wait_as_long_as(patience, || {
+    pub(crate) fn until_any_printed(&mut self, texts: &[&str], timeout: Duration) -> String {
+        wait_with_timeout(timeout, || {
             let ended = self.child.try_wait().expect("a child");
             let printed = self.printed.lock().expect("no panic");
             assert!(ended.is_none(), "manta up ended early: {ended:?}\n{}", printed.join("\n"));
@@ -63,7 +63,7 @@ impl Up {
         })
     }
 
-    /// Ends it without warning.
+    /// Kills it with SIGKILL.
     pub(crate) fn kill(mut self) -> Arc<TempDir> {
         self.child.kill().expect("killed");
         self.child.wait().expect("ended");
@@ -80,18 +80,18 @@ impl Drop for Up {
     }
 }
 
-/// Asks again until there is an answer.
+/// Repeats `ask` until it returns a value.
 pub(crate) fn wait_for<T>(ask: impl FnMut() -> Option<T>) -> T {
-    wait_as_long_as(PATIENCE, ask)
+    wait_with_timeout(TIMEOUT, ask)
 }
 
-fn wait_as_long_as<T>(patience: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + patience;
+fn wait_with_timeout<T>(timeout: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + timeout;
     loop {
-        if let Some(answer) = ask() {
-            return answer;
+        if let Some(value) = ask() {
+            return value;
         }
-        assert!(Instant::now() < end, "waited for {} s in vain", patience.as_secs());
+        assert!(Instant::now() < end, "timed out after {} s", timeout.as_secs());
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -1,4 +1,4 @@
-//! Users of local mode: each has a namespace, applies things, waits, looks.
+//! Users of local mode: each has a namespace, applies objects, waits and inspects.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,14 +21,14 @@ pub(crate) struct Machine {
     _up: Up,
 }
 
-/// One who uses it, in a namespace of their own.
+/// A user with a namespace of their own.
 pub(crate) struct User {
     pub(crate) client: Client,
     pub(crate) namespace: String,
     pub(crate) kubeconfig: PathBuf,
 }
 
-/// Makes sure there is a Ray to test with: the first pod that needs it brings it.
+/// Makes sure that Ray is installed, by running a pod that needs it.
 pub(crate) fn ray_environment() -> Result<(), String> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
@@ -48,7 +48,7 @@ pub(crate) fn ray_environment() -> Result<(), String> {
 const FIRST_POD: &str = "{apiVersion: v1, kind: Pod, metadata: {name: first}, spec: {restartPolicy: Never, \
                          containers: [{name: c, image: 'rayproject/ray:2.60.0', command: ['true']}]}}";
 
-/// What a scenario needs and this machine lacks.
+/// Returns what a scenario needs but this machine lacks.
 pub(crate) fn lacks(scenario: &str) -> Option<String> {
     if scenario.starts_with("reduced") {
         return crate::reduced::lacks();
@@ -58,14 +58,14 @@ pub(crate) fn lacks(scenario: &str) -> Option<String> {
     missing.then(|| "no redis-server; install it with the package system".to_owned())
 }
 
-/// What programs may still take without harm, in bytes.
+/// Returns the available memory in bytes.
 pub(crate) fn free_memory() -> i64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     line.and_then(|l| l.split_whitespace().next()?.parse::<i64>().ok()).unwrap_or(0) * 1024
 }
 
-/// A file of `examples/`, document by document.
+/// Returns the documents of a file in `examples/`.
 pub(crate) fn example(name: &str) -> Vec<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -78,7 +78,7 @@ impl Machine {
         Self::run(Arc::new(tempfile::tempdir().expect("a folder")), &["--in-memory", "--feature-gates", gates]).await
     }
 
-    /// Starts it in a folder and waits until it can be used.
+    /// Starts it with a state directory and waits until it is up.
     pub(crate) async fn run(folder: Arc<tempfile::TempDir>, args: &[&str]) -> Self {
         let kubeconfig = folder.path().join("kubeconfig");
         let mut up = Up::start(folder, args);
@@ -93,12 +93,12 @@ impl Machine {
         Self { client: Client::try_from(config).expect("a client"), kubeconfig, _up: up }
     }
 
-    /// Ends it without warning.
+    /// Kills it with SIGKILL.
     pub(crate) fn kill(self) -> Arc<tempfile::TempDir> {
         self._up.kill()
     }
 
-    /// A user with a new namespace, named after what they are going to do.
+    /// Returns a user with a new namespace, named after the scenario.
     pub(crate) async fn user(&self, purpose: &str) -> User {
         let name = purpose.rsplit("::").next().unwrap_or(purpose).replace('_', "-");
         let user = self.user_of(name.trim_end_matches('-'));
@@ -108,13 +108,13 @@ impl Machine {
         user
     }
 
-    /// A user of a namespace that is there.
+    /// Returns a user of an existing namespace.
     pub(crate) fn user_of(&self, namespace: &str) -> User {
         User { client: self.client.clone(), namespace: namespace.to_owned(), kubeconfig: self.kubeconfig.clone() }
     }
 }
 
-/// How a command in a pod ended.
+/// The result of a command in a pod.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) stdout: String,
@@ -164,7 +164,7 @@ impl User {
         self.ray(kind).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched");
     }
 
-    /// Waits until the status of a Ray resource is as wanted.
+    /// Waits until `want` finds what it looks for in the status of a Ray resource.
     pub(crate) async fn until<T>(&self, kind: &str, name: &str, want: impl Fn(&Value) -> Option<T>) -> T {
         let api = self.ray(kind);
         poll(|| async { want(&api.get_opt(name).await.expect("the API")?.data["status"]) }).await
@@ -181,7 +181,7 @@ impl User {
         poll(|| async { api.get_opt(name).await.expect("the API").is_none().then_some(()) }).await;
     }
 
-    /// The pods with a label, by name.
+    /// Returns the pods that match a label selector.
     pub(crate) async fn pods_with(&self, selector: &str) -> Vec<Pod> {
         self.pods().list(&ListParams::default().labels(selector)).await.expect("pods").items
     }
@@ -195,7 +195,7 @@ impl User {
         poll(|| async { self.pods_with(&selector).await.pop() }).await
     }
 
-    /// Takes the head pod away without grace and waits until another is ready.
+    /// Deletes the head pod without grace period and waits until another is ready.
     pub(crate) async fn lose_head(&self, cluster: &str) {
         let before = self.head(cluster).await;
         self.pods().delete(&before.name_any(), &DeleteParams::default().grace_period(0)).await.expect("deleted");
@@ -206,7 +206,7 @@ impl User {
         .await;
     }
 
-    /// Runs Python in the head of a cluster; what it printed.
+    /// Runs Python in the head of a cluster and returns its stdout.
     pub(crate) async fn python(&self, cluster: &str, script: &str) -> String {
         let head = self.head(cluster).await.name_any();
         let ran = self.run_in(&head, "ray-head", &["python", "-c", script]).await;
@@ -226,8 +226,8 @@ impl User {
         Ran { ok: status.is_some_and(|s| s.status.as_deref() == Some("Success")), stdout, stderr }
     }
 
-    /// Removes everything and waits until the pods are gone, so that the next one has the machine's memory.
-    pub(crate) async fn leave(&self) {
+    /// Deletes everything and waits until the pods are gone, so that the next scenario has the memory.
+    pub(crate) async fn clean_up(&self) {
         for kind in ["RayCronJob", "RayJob", "RayService", "RayCluster"] {
             for object in self.ray(kind).list(&ListParams::default()).await.expect("a list") {
                 let _ = self.ray(kind).delete(&object.name_any(), &DeleteParams::default()).await;
@@ -237,7 +237,7 @@ impl User {
         if self.namespace != "default" {
             namespaces.delete(&self.namespace, &DeleteParams::default()).await.expect("deleted");
         }
-        // Serve takes its time to end; nobody waits for it here.
+        // Serve takes long to stop, so its pods are deleted without grace period.
         let now = DeleteParams::default().grace_period(0);
         let _ = self.pods().delete_collection(&now, &ListParams::default()).await;
         let gone = poll(|| async {
@@ -248,7 +248,7 @@ impl User {
         }
     }
 
-    /// What there is in a few words, for a failure.
+    /// Describes the user's objects, for a failure message.
     pub(crate) async fn describe(&self) -> String {
         let mut lines = Vec::new();
         for kind in ["RayCluster", "RayJob", "RayService", "RayCronJob"] {
@@ -268,18 +268,18 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
     conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
-/// Asks again until there is an answer; the scenario has the deadline.
+/// Repeats `ask` until it returns a value; the scenario has the timeout.
 pub(crate) async fn poll<T, F: Future<Output = Option<T>>>(ask: impl Fn() -> F) -> T {
     let mut tick = tokio::time::interval(Duration::from_millis(250));
     loop {
         tick.tick().await;
-        if let Some(answer) = ask().await {
-            return answer;
+        if let Some(value) = ask().await {
+            return value;
         }
     }
 }
 
-/// A cluster of one head alone.
+/// Returns the spec of a cluster with a head and no workers.
 pub(crate) fn head_only() -> Value {
     json!({
         "rayVersion": "2.60.0",

@@ -1,4 +1,4 @@
-//! `cargo test` with its verdicts added up, and an end to what hangs.
+//! Runs `cargo test`, adds up the results, and kills tests that hang.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -10,14 +10,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::process::{cargo, display, say};
+use crate::process::{cargo, display, print_line};
 use crate::workspace;
 
-/// How long tests may print nothing. No test is allowed to take this long, so that it hangs, and would take what is
-/// left of the time, and of the other tests, with it.
-const SILENCE: Duration = Duration::from_mins(15);
+/// How long a test process may print nothing before it is killed; no test takes this long unless it hangs.
+const SILENCE_TIMEOUT: Duration = Duration::from_mins(15);
 
-/// How many passed and how many did not.
+/// The number of passed and failed tests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) passed: usize,
@@ -31,13 +30,13 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-/// Tests to run.
+/// A `cargo test` command.
 pub(crate) struct CargoTest {
     command: Command,
 }
 
 impl CargoTest {
-    /// All tests of the workspace, each with its verdict.
+    /// Runs all tests of the workspace.
     pub(crate) fn of_workspace() -> Self {
         let mut command = cargo();
         command.args(["test", "--workspace", "--no-fail-fast"]).current_dir(workspace::root()).stdin(Stdio::null());
@@ -48,45 +47,44 @@ impl CargoTest {
         self.command.env(name, value);
     }
 
-    /// Names one of the integration tests that shall run, instead of all tests.
+    /// Adds an integration test to run instead of all tests.
     pub(crate) fn only(&mut self, name: &OsStr) {
         self.command.arg("--test").arg(name);
     }
 
-    /// Builds and runs them; what they said, and whether cargo was content.
+    /// Builds and runs the tests; returns the counts and whether cargo succeeded.
     pub(crate) fn run(mut self) -> Result<(Counts, bool)> {
-        // Building may be silent for as long as it likes.
+        // The silence timeout does not apply to the build.
         let mut build = cargo();
         build.args(self.command.get_args()).arg("--no-run").current_dir(workspace::root()).stdin(Stdio::null());
         if !build.status().context("cannot start cargo")?.success() {
             return Ok((Counts::default(), false));
         }
-        watch(&mut self.command, SILENCE, say)
+        watch(&mut self.command, SILENCE_TIMEOUT, print_line)
     }
 }
 
-/// Passes on what cargo prints and adds up the verdicts of its test processes. A process that says nothing for too
-/// long is ended, and the others have their turn.
-fn watch(command: &mut Command, silence: Duration, say: fn(&str)) -> Result<(Counts, bool)> {
+/// Forwards cargo's output and adds up the results of its test processes; kills a process that is silent for too long.
+fn watch(command: &mut Command, silence: Duration, print: fn(&str)) -> Result<(Counts, bool)> {
     let mut child =
         command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot run {}", display(command)))?;
     let output = BufReader::new(child.stdout.take().context("no output")?);
-    let (tell, told) = mpsc::channel();
-    let reader = std::thread::spawn(move || output.lines().try_for_each(|line| tell.send(line).ok()));
+    let (line_tx, line_rx) = mpsc::channel();
+    let reader = std::thread::spawn(move || output.lines().try_for_each(|line| line_tx.send(line).ok()));
     let mut counts = Counts::default();
     loop {
-        match told.recv_timeout(silence) {
+        match line_rx.recv_timeout(silence) {
             Ok(line) => {
                 let line = line?;
-                if let Some(more) = verdict_of(&line) {
+                if let Some(more) = parse_result(&line) {
                     counts += more;
                 }
-                say(&line);
+                print(&line);
             }
             Err(RecvTimeoutError::Timeout) => {
-                for program in end_children(child.id()) {
+                for program in kill_children(child.id()) {
                     let seconds = silence.as_secs();
-                    say(&format!("{} printed nothing for {seconds} s: it hangs, and is ended", program.display()));
+                    print(&format!("killed {}: it printed nothing for {seconds} s", program.display()));
                 }
             }
             Err(RecvTimeoutError::Disconnected) => break,
@@ -96,14 +94,14 @@ fn watch(command: &mut Command, silence: Duration, say: fn(&str)) -> Result<(Cou
     Ok((counts, child.wait()?.success()))
 }
 
-/// Ends the processes that this one started, and names their programs.
-fn end_children(parent: u32) -> Vec<PathBuf> {
-    let end = |child: Pid| {
+/// Kills the children of a process and returns their programs.
+fn kill_children(parent: u32) -> Vec<PathBuf> {
+    let kill = |child: Pid| {
         let program = std::fs::read_link(format!("/proc/{}/exe", child.as_raw_nonzero())).unwrap_or_default();
         let _ = kill_process(child, Signal::KILL);
         program
     };
-    children_of(parent).into_iter().map(end).collect()
+    children_of(parent).into_iter().map(kill).collect()
 }
 
 fn children_of(parent: u32) -> Vec<Pid> {
@@ -114,8 +112,8 @@ fn children_of(parent: u32) -> Vec<Pid> {
     ids.into_iter().filter_map(Pid::from_raw).collect()
 }
 
-/// The numbers in `test result: ok. 3 passed; 0 failed; …`.
-fn verdict_of(line: &str) -> Option<Counts> {
+/// Parses the counts in `test result: ok. 3 passed; 0 failed; …`.
+fn parse_result(line: &str) -> Option<Counts> {
     let rest = line.strip_prefix("test result: ")?.split_once(". ")?.1;
     let mut numbers = rest.split("; ").filter_map(|part| part.split_once(' '));
     let mut next = |what: &str| numbers.next().filter(|(_, name)| *name == what)?.0.parse().ok();
@@ -127,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_verdict_of_a_test_process_is_read() {
+    fn result_lines_are_parsed() {
         for (line, expect) in [
             (
                 "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s",
@@ -140,15 +138,15 @@ mod tests {
             ("test result_is_read ... ok", None),
             ("test result: ok.", None),
         ] {
-            assert_eq!(verdict_of(line), expect.map(|(passed, failed)| Counts { passed, failed }), "{line}");
+            assert_eq!(parse_result(line), expect.map(|(passed, failed)| Counts { passed, failed }), "{line}");
         }
     }
 
     #[test]
-    fn what_hangs_is_ended_and_the_rest_goes_on() {
+    fn a_hanging_process_is_killed_and_the_rest_continues() {
         let script = "sleep 1000; echo 'test result: ok. 1 passed; 0 failed; 0 ignored'";
-        let (counts, ended_well) =
+        let (counts, succeeded) =
             watch(Command::new("bash").args(["-c", script]), Duration::from_millis(200), |_| {}).expect("it runs");
-        assert_eq!((counts, ended_well), (Counts { passed: 1, failed: 0 }, true));
+        assert_eq!((counts, succeeded), (Counts { passed: 1, failed: 0 }, true));
     }
 }

@@ -1,4 +1,4 @@
-//! Our operator as its chart installs it: its arguments, the token of its service account, its rules.
+//! Installs our Helm chart and reads the operator's arguments, token and permissions from it.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -16,14 +16,14 @@ const NAME: &str = "kuberay-operator";
 /// An installed chart.
 #[derive(Debug)]
 pub(crate) struct Chart {
-    /// Has nothing but the service account's token.
+    /// The service account's token is its only credential.
     pub(crate) kubeconfig: PathBuf,
-    /// What the Deployment's container is started with.
+    /// The arguments of the Deployment's container.
     pub(crate) arguments: Vec<String>,
 }
 
 impl Chart {
-    /// Installs the chart with Helm, or changes it; the gates are written as the operator's flag takes them.
+    /// Installs or upgrades the chart with Helm; the gates have the form of the operator's flag.
     pub(crate) fn install(plane: &ControlPlane, gates: &str, scheduler: &str) -> Result<Self> {
         let mut command = helm_command()?;
         command
@@ -31,13 +31,13 @@ impl Chart {
             .arg(workspace::root().join("deploy/helm/manta-operator"));
         command.args(["--create-namespace", "--namespace", NAMESPACE, "--kubeconfig"]).arg(plane.kubeconfig_path());
         for (index, gate) in gates.split(',').enumerate() {
-            let (name, on) = gate.split_once('=').with_context(|| format!("{gate} is no gate"))?;
+            let (name, on) = gate.split_once('=').with_context(|| format!("{gate} is not a feature gate"))?;
             let entry = format!("featureGates[{index}]");
             command.args(["--set", &format!("{entry}.name={name},{entry}.enabled={on}")]);
         }
         let output = command.output().context("cannot start helm")?;
         if !output.status.success() {
-            bail!("the chart cannot be installed: {}", String::from_utf8_lossy(&output.stderr).trim());
+            bail!("cannot install the chart: {}", String::from_utf8_lossy(&output.stderr).trim());
         }
         let deployment = get(plane, "deployment", NAME)?;
         let arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"].clone();
@@ -47,7 +47,7 @@ impl Chart {
         })
     }
 
-    /// Everything that its roles permit, as `verb resource.group`.
+    /// Returns all permissions of its roles, as `verb resource.group`.
     pub(crate) fn permissions(plane: &ControlPlane) -> Result<BTreeSet<String>> {
         let mut all = permissions(&get(plane, "clusterrole", NAME)?);
         all.extend(permissions(&get(plane, "role", &format!("{NAME}-leader-election"))?));

@@ -1,27 +1,29 @@
-//! What can be said without running the code: formatting, clippy, dependencies.
+//! Static checks: formatting, clippy, dependencies.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use crate::process::{Outcome, Step, cargo, passes, say, step};
+use crate::process::{Outcome, Step, cargo, print_line, run_command, step};
 use crate::workspace;
 
 const DENY: &str = "cargo-deny";
 const DENY_VERSION: &str = "0.20.2";
 
-/// All of them.
+/// Runs all checks.
 pub(crate) fn run() -> Vec<Step> {
     let mut steps = vec![
-        step("formatting", || passes(cargo().args(["fmt", "--all", "--check"]))),
-        step("clippy", || passes(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))),
+        step("formatting", || run_command(cargo().args(["fmt", "--all", "--check"]))),
+        step("clippy", || {
+            run_command(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+        }),
     ];
     steps.extend(deny());
     steps
 }
 
-/// Dependencies: bans, licences and sources; advisories where their database can be had.
+/// Checks dependencies: bans, licences and sources, and advisories if their database is reachable.
 pub(crate) fn deny() -> Vec<Step> {
     let program = match obtain_deny() {
         Ok(program) => program,
@@ -30,7 +32,7 @@ pub(crate) fn deny() -> Vec<Step> {
     let command = || Command::new(&program);
     vec![
         step("dependencies", || {
-            passes(command().args(["--log-level", "error", "check", "bans", "licenses", "sources"]))
+            run_command(command().args(["--log-level", "error", "check", "bans", "licenses", "sources"]))
         }),
         step("advisories", || advisories(command())),
     ]
@@ -43,23 +45,23 @@ fn advisories(mut deny: Command) -> Result<Outcome> {
     }
     let text = String::from_utf8_lossy(&output.stderr);
     if text.contains("failed to fetch advisory database") {
-        return Ok(Outcome::Skipped("the advisory database cannot be reached from here".to_owned()));
+        return Ok(Outcome::Skipped("the advisory database is not reachable".to_owned()));
     }
-    say(&text);
+    print_line(&text);
     Ok(Outcome::Failed("see above".to_owned()))
 }
 
-/// The program in the path, else in the cache, else built into the cache.
+/// Returns cargo-deny from the path, else from the cache, into which it is built once.
 fn obtain_deny() -> Result<PathBuf> {
     if cargo().args(["deny", "--version"]).output().is_ok_and(|output| output.status.success()) {
-        // Called as `cargo-deny` like the cached one, so that both take the same arguments.
+        // Called as `cargo-deny`, like the cached one, so that both take the same arguments.
         return Ok(DENY.into());
     }
     let folder = manta_testkit::cache_folder()?.join("tools").join(format!("{DENY}-{DENY_VERSION}"));
     let program = folder.join("bin").join(DENY);
     if !program.is_file() {
-        say(&format!("── installing {DENY} {DENY_VERSION}, once per user"));
-        // Unoptimised: it runs for a second, and builds in a fraction of the time.
+        print_line(&format!("── installing {DENY} {DENY_VERSION}, once per user"));
+        // A debug build: it runs for a second, and builds in a fraction of the time.
         let status = cargo()
             .args(["install", "--quiet", "--debug", "--locked", "--no-default-features", "--root"])
             .arg(&folder)

@@ -8,6 +8,7 @@ mod operator;
 mod parity;
 mod process;
 mod redis;
+mod release;
 mod takeover;
 mod test;
 mod workspace;
@@ -18,7 +19,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use manta_testkit::ControlPlane;
 
-use process::say;
+use process::print_line;
 
 /// The project's tasks.
 #[derive(Debug, Parser)]
@@ -30,21 +31,25 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Formatting, clippy, dependencies.
+    /// Checks formatting, clippy and dependencies.
     Check,
-    /// Dependencies: bans, licences, sources, advisories.
+    /// Checks dependencies: bans, licences, sources, advisories.
     Deny,
-    /// Builds and fetches the tools that the tests use, and says what could not be had.
+    /// Builds and downloads the tools that the tests use.
     Prepare,
-    /// Everything that CI runs.
+    /// Runs everything that CI runs.
     Test,
-    /// Plays the recorded cases against an operator and compares.
+    /// Replays the recorded cases against an operator and compares the results.
     Parity(parity::Args),
-    /// Loads what KubeRay leaves behind, starts an operator, counts its pod writes.
+    /// Loads objects that KubeRay created, starts an operator, and counts its pod writes.
     Takeover(takeover::Args),
     /// Measures an operator.
     Bench(bench::Args),
-    /// Runs a control plane until interrupted, and says how to reach it.
+    /// Writes the release archive, its SBOM, the packaged charts and their checksums.
+    Dist(release::Args),
+    /// Writes the container image as an OCI archive, and runs it in a bare root file system.
+    Image(release::Args),
+    /// Runs a control plane until interrupted, and prints how to reach it.
     ControlPlane,
 }
 
@@ -53,22 +58,24 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            say(&format!("xtask: {error:#}"));
+            print_line(&format!("xtask: {error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
-/// Whether the task found everything in order.
+/// Runs a task and returns whether it succeeded.
 fn run(task: Task) -> Result<bool> {
     match task {
-        Task::Check => Ok(process::all_good(&check::run())),
-        Task::Deny => Ok(process::all_good(&check::deny())),
-        Task::Prepare => Ok(process::all_good(&test::prepare())),
+        Task::Check => Ok(process::all_passed(&check::run())),
+        Task::Deny => Ok(process::all_passed(&check::deny())),
+        Task::Prepare => Ok(process::all_passed(&test::prepare())),
         Task::Test => test::run(),
         Task::Parity(args) => parity::run(&args).map(|outcome| outcome.failed == 0),
         Task::Takeover(args) => takeover::run(&args).map(|outcome| outcome.failed == 0),
         Task::Bench(args) => bench::run(&args).map(|()| true),
+        Task::Dist(args) => release::dist(&args).map(|()| true),
+        Task::Image(args) => release::image(&args).map(|()| true),
         Task::ControlPlane => serve_control_plane().map(|()| true),
     }
 }
@@ -77,9 +84,9 @@ fn serve_control_plane() -> Result<()> {
     let plane = ControlPlane::start()?;
     process::block_on(async {
         plane.install_ray_crds().await?;
-        say(&format!("export KUBECONFIG={}", plane.kubeconfig_path().display()));
-        say(&format!("export {}={}", manta_testkit::SHARED_VARIABLE, plane.folder().display()));
-        say("interrupt to end it");
+        print_line(&format!("export KUBECONFIG={}", plane.kubeconfig_path().display()));
+        print_line(&format!("export {}={}", manta_testkit::SHARED_VARIABLE, plane.folder().display()));
+        print_line("press Ctrl-C to stop it");
         tokio::signal::ctrl_c().await?;
         Ok(())
     })

@@ -1,4 +1,4 @@
-//! Starting an operator, ours or another, and knowing when it watches.
+//! Starts an operator, ours or another, and waits until it watches.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,31 +9,31 @@ use manta_testkit::audit::{AuditLog, Request};
 use manta_testkit::{ControlPlane, Supervised, User};
 
 use crate::chart::Chart;
-use crate::process::{Outcome, cargo, passes};
+use crate::process::{Outcome, cargo, run_command};
 use crate::workspace;
 
-/// The gates with which the recordings were made: those of KubeRay, whose alpha features are off, and four of these on.
+/// The feature gates of the recordings: KubeRay's defaults, with four alpha features on.
 const FEATURE_GATES: &str = "AllAlpha=false,RayCronJob=true,RayClusterNetworkPolicy=true,\
     GCSFaultToleranceEmbeddedStorage=true,RayClusterMTLS=true";
 
-/// How an operator is started.
+/// Selects the operator to run.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct OperatorArgs {
-    /// The operator's command line; `{kubeconfig}` stands for the file. Default: `manta operator` of this workspace.
+    /// Command line of the operator, with `{kubeconfig}` as placeholder [default: this workspace's `manta operator`]
     #[arg(long, env = "OPERATOR", value_name = "COMMAND")]
     operator: Option<String>,
 }
 
-/// What our own operator may do.
+/// The permissions of our own operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rights {
     /// Everything.
     All,
-    /// What the chart gives its service account, on a server that authorises by RBAC.
+    /// Those of the chart's service account, on a server with RBAC.
     Chart,
 }
 
-/// Which build of our own operator.
+/// The build profile of our own operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Build {
     Debug,
@@ -41,7 +41,7 @@ pub(crate) enum Build {
 }
 
 impl OperatorArgs {
-    /// Ours.
+    /// Selects our own operator.
     pub(crate) const fn ours() -> Self {
         Self { operator: None }
     }
@@ -50,7 +50,7 @@ impl OperatorArgs {
         self.operator.is_none()
     }
 
-    /// The command, with our own operator built first if it is that one. The chart is told the batch scheduler, if any.
+    /// Returns the command; builds our own operator first. The chart is installed with the batch scheduler, if any.
     pub(crate) fn prepare(
         &self,
         plane: &ControlPlane,
@@ -80,12 +80,12 @@ fn our_command(kubeconfig: &Path, arguments: &[String], build: Build) -> Result<
     let mut command = Command::new(built_manta(build)?);
     command.arg("operator").arg("--kubeconfig").arg(kubeconfig);
     command.args(arguments);
-    // Several run side by side, and what they ask the server is counted: no ports, and no Lease to renew.
+    // Several operators run concurrently and their requests are counted: no ports, and no Lease to renew.
     command.args(["--metrics-addr=0", "--health-probe-bind-address=0", "--enable-leader-election=false"]);
     Ok(command)
 }
 
-/// Builds `manta`; where it is.
+/// Builds `manta` and returns its path.
 pub(crate) fn built_manta(build: Build) -> Result<PathBuf> {
     let mut cargo = cargo();
     cargo.args(["build", "--quiet", "--package", "manta"]);
@@ -94,18 +94,18 @@ pub(crate) fn built_manta(build: Build) -> Result<PathBuf> {
         cargo.arg("--release");
         folder = folder.with_file_name("release");
     }
-    if let Outcome::Failed(why) = passes(&mut cargo)? {
-        bail!("manta does not build: {why}");
+    if let Outcome::Failed(why) = run_command(&mut cargo)? {
+        bail!("cannot build manta: {why}");
     }
     Ok(folder.join("manta"))
 }
 
-/// Whether a request is about more than who leads, which goes on for ever.
+/// Whether a request is not about the leader election Lease, which is renewed for ever.
 pub(crate) fn is_work(request: &Request) -> bool {
     request.object_ref.resource != "leases"
 }
 
-/// A running operator with what it asks of the server.
+/// A running operator and its requests to the server.
 #[derive(Debug)]
 pub(crate) struct Operator {
     pub(crate) process: Supervised,
@@ -115,7 +115,7 @@ pub(crate) struct Operator {
 }
 
 impl Operator {
-    /// Starts it and waits until it watches the given resource; the control plane must have an audit log.
+    /// Starts the operator and waits until it watches the resource; the control plane needs an audit log.
     pub(crate) fn start(plane: &ControlPlane, command: &Command, resource: &str) -> Result<Self> {
         let mut log = AuditLog::open(&plane.audit_log_path())?;
         log.new_requests()?;
@@ -127,7 +127,7 @@ impl Operator {
             operator.process.check()?;
             if Instant::now() > end {
                 bail!(
-                    "the operator does not watch {resource} after 120 s; its log ends:\n{}",
+                    "the operator does not watch {resource} after 120 s; the end of its log:\n{}",
                     operator.process.log_tail(15)
                 );
             }
@@ -136,13 +136,13 @@ impl Operator {
         Ok(operator)
     }
 
-    /// All requests so far, the newest included.
+    /// Reads new requests and returns all of them.
     pub(crate) fn read(&mut self) -> Result<&[Request]> {
         self.requests.extend(self.log.new_requests()?);
         Ok(&self.requests)
     }
 
-    /// Waits until it has asked nothing for this long; gives up after `limit`.
+    /// Waits until it has sent no request for this long; fails after `limit`.
     pub(crate) fn wait_quiet(&mut self, quiet: Duration, limit: Duration) -> Result<()> {
         let start = Instant::now();
         let (mut seen, mut since) = (usize::MAX, start);
@@ -156,7 +156,7 @@ impl Operator {
                 return Ok(());
             }
             if start.elapsed() > limit {
-                bail!("the operator still asks the server after {} s", limit.as_secs());
+                bail!("the operator still sends requests after {} s", limit.as_secs());
             }
             std::thread::sleep(Duration::from_millis(100));
         }

@@ -1,4 +1,4 @@
-//! Everything that CI runs, with a summary that says what was and what was not done.
+//! Runs everything that CI runs, and prints a summary.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use manta_testkit::{ControlPlane, LEDGER_VARIABLE, SERVER_VARIABLE, SHARED_VARIA
 
 use crate::cargo_test::{CargoTest, Counts};
 use crate::operator::{Build, built_manta};
-use crate::process::{Outcome, Step, all_good, say, step};
+use crate::process::{Outcome, Step, all_passed, print_line, step};
 use crate::{check, parity, redis, takeover, workspace};
 
-/// Gets the tools that tests use, once per user, so that no test waits for one to be built.
+/// Builds the tools that tests use, once per user, so that no test waits for a build.
 pub(crate) fn prepare() -> Vec<Step> {
     vec![
         step("Kubernetes and the CRDs of others", || ControlPlane::prepare().map(|()| Outcome::Passed)),
@@ -18,7 +18,7 @@ pub(crate) fn prepare() -> Vec<Step> {
     ]
 }
 
-/// Runs all steps, also after one has failed; whether all are in order.
+/// Runs all steps, even after one has failed, and returns whether all passed.
 pub(crate) fn run() -> Result<bool> {
     let mut total = Counts::default();
     let mut steps = check::run();
@@ -28,26 +28,18 @@ pub(crate) fn run() -> Result<bool> {
     let plane = step_with_value(&mut steps, "control plane", ControlPlane::start);
     let ledger = std::env::temp_dir().join(format!("manta-test-ledger-{}", std::process::id()));
     steps.push(step("tests", || {
-        let (counts, ended_well) = run_tests(plane.as_ref(), &ledger)?;
+        let (counts, succeeded) = run_tests(plane.as_ref(), &ledger)?;
         total += counts;
-        // Without a failed test, cargo failed because something did not build or a process died before its verdict.
-        Ok(if counts.failed == 0 && !ended_well {
-            Outcome::Failed("cargo test did not come to its end, see above".to_owned())
-        } else {
-            verdict(counts, "test")
-        })
+        Ok(test_outcome(counts, succeeded))
     }));
     let real = manta_testkit::count_tests(&ledger);
     let _ = std::fs::remove_file(ledger);
     drop(plane);
 
     steps.push(step("the operator's tests on the embedded server", || {
-        let (counts, ended_well) = run_operator_tests_embedded()?;
+        let (counts, succeeded) = run_operator_tests_embedded()?;
         total += counts;
-        Ok(match verdict(counts, "test") {
-            Outcome::Passed if !ended_well => Outcome::Failed("cargo test did not come to its end".to_owned()),
-            outcome => outcome,
-        })
+        Ok(test_outcome(counts, succeeded))
     }));
 
     for (name, work) in [
@@ -59,37 +51,45 @@ pub(crate) fn run() -> Result<bool> {
         steps.push(step(name, || match work()? {
             Some(counts) => {
                 total += counts;
-                Ok(verdict(counts, "case"))
+                Ok(outcome(counts, "case"))
             }
-            None => Ok(Outcome::Skipped("no recordings in ../shared/parity, or no python3 to play them".to_owned())),
+            None => Ok(Outcome::Skipped("no recordings in ../shared/parity, or no python3 to replay them".to_owned())),
         }));
     }
 
-    say("");
+    print_line("");
     for Step { name, outcome, seconds } in &steps {
-        say(&match outcome {
+        print_line(&match outcome {
             Outcome::Passed => format!("passed   {name} ({seconds} s)"),
             Outcome::Skipped(why) => format!("skipped  {name}: {why}"),
             Outcome::Failed(why) => format!("FAILED   {name}: {why}"),
         });
     }
-    say(&format!("{real} tests ran against a real kube-apiserver"));
-    // A step that failed without a failed test still counts, or the last line would not be true.
-    let failed = if all_good(&steps) { 0 } else { total.failed.max(1) };
-    say(&format!("{} passed, {failed} failed", total.passed));
-    Ok(all_good(&steps))
+    print_line(&format!("{real} tests ran against a real kube-apiserver"));
+    // A step that failed without a failed test counts as one failure.
+    let failed = if all_passed(&steps) { 0 } else { total.failed.max(1) };
+    print_line(&format!("{} passed, {failed} failed", total.passed));
+    Ok(all_passed(&steps))
 }
 
 fn step_with_value<T>(steps: &mut Vec<Step>, name: &str, work: impl FnOnce() -> Result<T>) -> Option<T> {
-    let mut made = None;
+    let mut value = None;
     steps.push(step(name, || {
-        made = Some(work()?);
+        value = Some(work()?);
         Ok(Outcome::Passed)
     }));
-    made
+    value
 }
 
-fn verdict(counts: Counts, what: &str) -> Outcome {
+/// Returns the outcome of `cargo test`, which also fails if something did not build or a test process crashed.
+fn test_outcome(counts: Counts, succeeded: bool) -> Outcome {
+    match outcome(counts, "test") {
+        Outcome::Passed if !succeeded => Outcome::Failed("cargo test did not finish, see above".to_owned()),
+        outcome => outcome,
+    }
+}
+
+fn outcome(counts: Counts, what: &str) -> Outcome {
     match counts {
         Counts { failed: 0, passed: 0 } => Outcome::Failed(format!("no {what} ran")),
         Counts { failed: 0, .. } => Outcome::Passed,
@@ -97,7 +97,7 @@ fn verdict(counts: Counts, what: &str) -> Outcome {
     }
 }
 
-/// What the tests said, and whether cargo was content.
+/// Runs all tests; returns the counts and whether cargo succeeded.
 fn run_tests(plane: Option<&ControlPlane>, ledger: &Path) -> Result<(Counts, bool)> {
     let mut tests = CargoTest::of_workspace();
     tests.env(LEDGER_VARIABLE, ledger);
@@ -107,9 +107,9 @@ fn run_tests(plane: Option<&ControlPlane>, ledger: &Path) -> Result<(Counts, boo
     tests.run()
 }
 
-/// The integration tests of the operator once more, with the embedded server in the place of the real one.
+/// Runs the operator's integration tests again, on the embedded server instead of the real one.
 fn run_operator_tests_embedded() -> Result<(Counts, bool)> {
-    // The whole workspace, so that nothing is built again with other features.
+    // The whole workspace, so that nothing is rebuilt with other features.
     let mut tests = CargoTest::of_workspace();
     tests.env(SERVER_VARIABLE, built_manta(Build::Debug)?);
     for entry in std::fs::read_dir(workspace::root().join("crates/operator/tests"))? {

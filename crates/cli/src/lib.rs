@@ -1,3 +1,3 @@
-//! The parts of `manta` that tests and fuzzers call without the command line.
+//! The parts of `manta` that tests and fuzz targets call directly.
 
 pub mod lint;

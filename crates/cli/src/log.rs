@@ -1,5 +1,5 @@
-//! Logs as KubeRay writes them: to stderr, and to a file if asked for; as JSON with `level`, `ts`,
-//! `logger` and `msg`, or as lines with tabs for people.
+//! Logging in KubeRay's format: to stderr and optionally to a file, as JSON with `level`, `ts`, `logger` and `msg`, or
+//! as tab-separated lines for people.
 
 use anyhow::Context;
 use manta_operator::args::{Encoder, Level, Log};
@@ -19,12 +19,12 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
-/// A log file that is this long is put aside.
-const LONGEST_FILE: u64 = 500 << 20;
-/// So many that were put aside are kept.
-const KEPT_FILES: usize = 10;
+/// The size at which a log file is rotated.
+const MAX_FILE_BYTES: u64 = 500 << 20;
+/// How many rotated files are kept.
+const MAX_ROTATED_FILES: usize = 10;
 
-/// Starts to log; `RUST_LOG` has the last word about levels.
+/// Installs the global logger; `RUST_LOG` overrides the configured level.
 pub(crate) fn start(log: &Log) -> anyhow::Result<()> {
     let level = match log.level {
         Level::Error => "error",
@@ -36,20 +36,21 @@ pub(crate) fn start(log: &Log) -> anyhow::Result<()> {
     let file = match &log.file {
         Some((path, encoder)) => {
             let file = LogFile::open(path).with_context(|| format!("cannot write the log to {}", path.display()))?;
-            let layer = tracing_subscriber::fmt::layer().event_format(Lines(*encoder)).with_writer(Mutex::new(file));
+            let layer =
+                tracing_subscriber::fmt::layer().event_format(LineFormat(*encoder)).with_writer(Mutex::new(file));
             Some(layer.with_filter(LevelFilter::INFO))
         }
         None => None,
     };
-    let console = tracing_subscriber::fmt::layer().event_format(Lines(log.encoder)).with_writer(io::stderr);
+    let console = tracing_subscriber::fmt::layer().event_format(LineFormat(log.encoder)).with_writer(io::stderr);
     tracing_subscriber::registry().with(filter).with(console).with(file).init();
     Ok(())
 }
 
-/// One line an event.
-struct Lines(Encoder);
+/// Formats one event as one line.
+struct LineFormat(Encoder);
 
-impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for Lines {
+impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'static> FormatEvent<S, N> for LineFormat {
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
         let mut fields = Fields::default();
         event.record(&mut fields);
@@ -90,7 +91,7 @@ struct Fields {
 }
 
 impl Fields {
-    fn put(&mut self, field: &Field, value: Value) {
+    fn insert(&mut self, field: &Field, value: Value) {
         match (field.name(), value) {
             ("message", Value::String(text)) => self.message = text,
             (name, value) => drop(self.others.insert(name.to_owned(), value)),
@@ -100,36 +101,36 @@ impl Fields {
 
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.put(field, format!("{value:?}").into());
+        self.insert(field, format!("{value:?}").into());
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.put(field, value.into());
+        self.insert(field, value.into());
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.put(field, value.into());
+        self.insert(field, value.into());
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.put(field, value.into());
+        self.insert(field, value.into());
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.put(field, value.into());
+        self.insert(field, value.into());
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.put(field, value.into());
+        self.insert(field, value.into());
     }
 }
 
-/// A log file that does not grow without end: `x.log.1` is the newest of those put aside.
+/// A log file with rotation: `x.log.1` is the most recently rotated file.
 struct LogFile {
     path: PathBuf,
     file: File,
     length: u64,
-    longest: u64,
+    max_bytes: u64,
 }
 
 impl LogFile {
@@ -139,24 +140,24 @@ impl LogFile {
         }
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         let length = file.metadata()?.len();
-        Ok(Self { path: path.to_owned(), file, length, longest: LONGEST_FILE })
+        Ok(Self { path: path.to_owned(), file, length, max_bytes: MAX_FILE_BYTES })
     }
 
-    fn put_aside(&mut self) -> io::Result<()> {
-        let aside = |number: usize| PathBuf::from(format!("{}.{number}", self.path.display()));
-        for number in (1..KEPT_FILES).rev().filter(|number| aside(*number).exists()) {
-            fs::rename(aside(number), aside(number + 1))?;
+    fn rotate(&mut self) -> io::Result<()> {
+        let rotated = |number: usize| PathBuf::from(format!("{}.{number}", self.path.display()));
+        for number in (1..MAX_ROTATED_FILES).rev().filter(|number| rotated(*number).exists()) {
+            fs::rename(rotated(number), rotated(number + 1))?;
         }
-        fs::rename(&self.path, aside(1))?;
-        *self = Self { longest: self.longest, ..Self::open(&self.path)? };
+        fs::rename(&self.path, rotated(1))?;
+        *self = Self { max_bytes: self.max_bytes, ..Self::open(&self.path)? };
         Ok(())
     }
 }
 
 impl Write for LogFile {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if self.length >= self.longest {
-            self.put_aside()?;
+        if self.length >= self.max_bytes {
+            self.rotate()?;
         }
         let written = self.file.write(line)?;
         self.length += written as u64;
@@ -173,30 +174,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_have_kuberays_keys() {
+    fn lines_use_kuberays_keys() {
         let fields = || Fields {
-            message: "said \"so\"".to_owned(),
+            message: "quoted \"text\"".to_owned(),
             others: Map::from_iter([("name".to_owned(), Value::from("demo")), ("count".to_owned(), Value::from(3))]),
         };
         let time = jiff::Timestamp::from_millisecond(1_767_323_045_678).unwrap();
         let shown = |encoder| line(encoder, tracing::Level::INFO, time, "manta", fields());
         let json: Value = serde_json::from_str(&shown(Encoder::Json)).unwrap();
         let expect = serde_json::json!({
-            "level": "info", "ts": "2026-01-02T03:04:05.678Z", "logger": "manta", "msg": "said \"so\"",
+            "level": "info", "ts": "2026-01-02T03:04:05.678Z", "logger": "manta", "msg": "quoted \"text\"",
             "name": "demo", "count": 3,
         });
         assert_eq!(json, expect);
         assert_eq!(
             shown(Encoder::Console),
-            "2026-01-02T03:04:05.678Z\tINFO\tmanta\tsaid \"so\"\t{\"count\":3,\"name\":\"demo\"}"
+            "2026-01-02T03:04:05.678Z\tINFO\tmanta\tquoted \"text\"\t{\"count\":3,\"name\":\"demo\"}"
         );
     }
 
     #[test]
-    fn a_long_file_is_put_aside_and_the_oldest_goes() {
+    fn full_files_are_rotated_and_the_oldest_is_deleted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("logs/manta.log");
-        let mut file = LogFile { longest: 3, ..LogFile::open(&path).unwrap() };
+        let mut file = LogFile { max_bytes: 3, ..LogFile::open(&path).unwrap() };
         for number in 0..15 {
             file.write_all(format!("{number:03}").as_bytes()).unwrap();
         }

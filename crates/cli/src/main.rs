@@ -1,12 +1,14 @@
 //! `manta`: Ray on Kubernetes, and on one machine without it.
 //!
-//! Every command is one file in [`commands`]. Exit codes: 0 done, 1 failed, 2 wrong usage; a command
-//! that means something else by them says so in its help.
+//! Every command is one file in [`commands`]. Exit codes: 0 success, 1 failure, 2 wrong usage; the help of a command
+//! says where it differs.
 
 mod commands;
+mod connect;
 mod local;
 mod log;
 mod output;
+mod signals;
 
 use clap::Parser;
 use std::ffi::{OsStr, OsString};
@@ -14,23 +16,50 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Runs Ray on Kubernetes, and on one machine without it.
+/// Runs Ray on Kubernetes, and on one machine without it
 #[derive(Parser)]
-#[command(name = "manta", version)]
+#[command(name = "manta", version, subcommand_required = false)]
 struct Cli {
     #[command(subcommand)]
-    command: commands::Command,
+    command: Option<commands::Command>,
 }
 
+/// What `manta` prints without a command.
+const FIRST_STEPS: &str = "\
+Manta runs Ray on Kubernetes, and on one machine without it.
+
+On this machine:
+  manta demo                    run a RayCluster, a RayJob and a RayService, then clean up
+  manta up -f MANIFEST          run your own manifests until interrupted
+  manta status                  show what is running
+
+On Kubernetes:
+  manta lint MANIFEST           check manifests without a cluster
+  manta crds | kubectl apply --server-side -f -
+  manta operator --kubeconfig FILE
+
+manta help lists all commands, manta help COMMAND explains one.
+";
+
 fn main() -> ExitCode {
-    Cli::parse_from(command_line(std::env::args_os())).command.run().unwrap_or_else(|error| {
-        // Nothing is left to be told when stderr is closed too.
+    let Some(command) = Cli::parse_from(command_line(std::env::args_os())).command else {
+        // A closed stdout is not worth an error.
+        let _ = output::write_stdout(|out| out.write_all(FIRST_STEPS.as_bytes()));
+        return ExitCode::SUCCESS;
+    };
+    command.run().unwrap_or_else(|error| {
+        // Nowhere is left to report to when stderr is closed too.
         let _ = writeln!(std::io::stderr(), "manta: {error:#}");
         ExitCode::FAILURE
     })
 }
 
-/// The command line; a program called `manager` is the operator, as in KubeRay's image.
+/// Returns the definition of all commands, for completions and man pages.
+fn command() -> clap::Command {
+    <Cli as clap::CommandFactory>::command()
+}
+
+/// Returns the command line to parse; a program called `manager` is the operator, as in KubeRay's image.
 fn command_line(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.collect();
     if arguments.first().is_some_and(|program| Path::new(program).file_name() == Some(OsStr::new("manager"))) {
@@ -41,11 +70,11 @@ fn command_line(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cli, command_line};
-    use clap::{CommandFactory, Parser};
+    use super::{Cli, FIRST_STEPS, command, command_line};
+    use clap::Parser;
 
     #[test]
-    fn the_operators_flags_are_left_to_it() {
+    fn operator_flags_are_not_parsed_by_clap() {
         for line in ["/manager -qps=1 --nope --help", "manta operator -qps=1 --nope --help"] {
             let arguments = command_line(line.split(' ').map(Into::into));
             assert_eq!(arguments[1..], ["operator", "-qps=1", "--nope", "--help"]);
@@ -55,7 +84,19 @@ mod tests {
     }
 
     #[test]
-    fn flags_do_not_clash() {
-        Cli::command().debug_assert();
+    fn flags_do_not_conflict() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn first_steps_name_existing_commands() {
+        let commands = FIRST_STEPS.lines().filter_map(|line| line.trim_start().strip_prefix("manta "));
+        let named: Vec<&str> = commands.filter_map(|rest| rest.split(' ').next()).collect();
+        assert!(named.len() > 5, "{named:?}");
+        let mut definition = command();
+        definition.build();
+        for name in named {
+            assert!(definition.find_subcommand(name).is_some(), "{name}");
+        }
     }
 }

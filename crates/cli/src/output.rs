@@ -1,12 +1,16 @@
-//! Writing to stdout.
+//! Writing to stdout, and manifests to stdout or files.
 
+use anyhow::Context;
+use serde::Serialize;
+use std::fs;
 use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::Path;
 
-/// Lets `write` fill stdout. A reader that has gone away (`manta crds | head`) ends it quietly.
-pub(crate) fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+/// Writes to stdout through a buffer; a closed pipe (`manta crds | head`) is not an error.
+pub(crate) fn write_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     let written = write(&mut out).and_then(|()| out.flush());
-    // What could not be written must not be tried again when the buffer goes.
+    // Discards what is still buffered, so that dropping the writer does not try again.
     let _ = out.into_parts();
     match written {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -14,8 +18,28 @@ pub(crate) fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) ->
     }
 }
 
-/// One line for the person at the terminal.
-pub(crate) fn say(line: &str) {
-    // Nobody reads any more: there is nothing better to do than to go on.
-    let _ = to_stdout(|out| writeln!(out, "{line}"));
+/// Prints one line for the user.
+pub(crate) fn print_line(line: &str) {
+    // A closed stdout must not stop the command.
+    let _ = write_stdout(|out| writeln!(out, "{line}"));
+}
+
+/// Formats an object as YAML with every string on one line, so that grep finds messages and expressions.
+pub(crate) fn to_yaml(object: &impl Serialize) -> anyhow::Result<String> {
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+    Ok(serde_saphyr::to_string_with_options(object, options)?)
+}
+
+/// Writes named YAML documents to one file each in the directory, or all of them to stdout.
+pub(crate) fn write_manifests(dir: Option<&Path>, documents: &[(String, String)]) -> anyhow::Result<()> {
+    let Some(dir) = dir else {
+        write_stdout(|out| documents.iter().try_for_each(|(_, yaml)| write!(out, "---\n{yaml}")))?;
+        return Ok(());
+    };
+    fs::create_dir_all(dir).with_context(|| format!("cannot create the directory {}", dir.display()))?;
+    for (name, yaml) in documents {
+        let path = dir.join(format!("{name}.yaml"));
+        fs::write(&path, yaml).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
 }

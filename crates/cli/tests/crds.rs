@@ -1,4 +1,4 @@
-//! `manta crds` as a user runs it, and the files that it has written into the repository.
+//! `manta crds` from the command line, and the generated files in the repository.
 
 #![allow(clippy::unwrap_used)]
 
@@ -30,11 +30,11 @@ fn deployed_crds_are_current() {
     let deployed = files(&PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds"));
     assert_eq!(expected.len(), 4);
     for name in expected.keys().chain(deployed.keys()) {
-        // Not assert_eq: nobody wants to read half a megabyte twice.
+        // Not assert_eq, which would print half a megabyte twice.
         assert!(
             expected.get(name) == deployed.get(name),
-            "deploy/crds/{name} differs from what the types say; \
-             run `cargo run -p manta -- crds --dir deploy/crds` and remove files that it does not write"
+            "deploy/crds/{name} is out of date; run `cargo run -p manta -- crds --dir deploy/crds` \
+             and remove files that it does not write"
         );
     }
 }
@@ -63,7 +63,7 @@ fn prints_a_stream_of_all_kinds() {
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_failure() {
+fn a_closed_pipe_is_not_an_error() {
     let mut child = manta(&["crds"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut out = child.stdout.take().unwrap();
     out.read_exact(&mut [0; 4]).unwrap();
@@ -74,14 +74,14 @@ fn a_reader_that_leaves_is_no_failure() {
 }
 
 #[test]
-fn wrong_use_and_failures_have_their_exit_codes() {
+fn usage_errors_exit_with_2_and_failures_with_1() {
     let check = |args: &[&str], code: i32, message: &str| {
         let output = manta(args).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(code), "{stderr}");
         assert!(stderr.contains(message), "{stderr}");
     };
-    check(&[], 2, "Usage: manta <COMMAND>");
+    check(&["nope"], 2, "unrecognized subcommand 'nope'");
     check(&["crds", "--nope"], 2, "unexpected argument '--nope'");
-    check(&["crds", "--dir", "/dev/null/crds"], 1, "cannot make the folder /dev/null/crds: ");
+    check(&["crds", "--dir", "/dev/null/crds"], 1, "cannot create the directory /dev/null/crds: ");
 }

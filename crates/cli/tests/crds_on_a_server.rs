@@ -1,4 +1,4 @@
-//! The CRDs on a real kube-apiserver: installed with kubectl, served, and taking objects.
+//! The CRDs on a real kube-apiserver: installed with kubectl, served, and accepting objects.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +21,7 @@ const NAMES: [&str; 4] =
     ["crd/rayclusters.ray.io", "crd/raycronjobs.ray.io", "crd/rayjobs.ray.io", "crd/rayservices.ray.io"];
 
 #[tokio::test]
-async fn a_plain_kubectl_apply_installs_them() {
+async fn client_side_kubectl_apply_installs_the_crds() {
     let plane = ControlPlane::start().unwrap();
     let applied = plane.kubectl(&["apply", "-f", CRDS]).unwrap();
     assert_eq!(applied.matches(" created\n").count(), 4, "{applied}");
@@ -31,10 +31,10 @@ async fn a_plain_kubectl_apply_installs_them() {
     serves_the_schemas_of(&plane, Versions::V1).await;
 
     let namespace = plane.namespace("crds").await.unwrap();
-    takes::<RayCluster>(&plane, &namespace, json!({"headGroupSpec": head()})).await;
-    takes::<RayJob>(&plane, &namespace, json!({"rayClusterSpec": {"headGroupSpec": head()}})).await;
-    takes::<RayService>(&plane, &namespace, json!({"rayClusterConfig": {"headGroupSpec": head()}})).await;
-    takes::<RayCronJob>(&plane, &namespace, json!({"schedule": "* * * * *", "jobTemplate": {}})).await;
+    accepts::<RayCluster>(&plane, &namespace, json!({"headGroupSpec": head()})).await;
+    accepts::<RayJob>(&plane, &namespace, json!({"rayClusterSpec": {"headGroupSpec": head()}})).await;
+    accepts::<RayService>(&plane, &namespace, json!({"rayClusterConfig": {"headGroupSpec": head()}})).await;
+    accepts::<RayCronJob>(&plane, &namespace, json!({"schedule": "* * * * *", "jobTemplate": {}})).await;
 
     let table = plane.kubectl(&["get", "raycluster", "-n", &namespace]).unwrap();
     let columns: Vec<_> = table.lines().next().unwrap().split("  ").map(str::trim).filter(|c| !c.is_empty()).collect();
@@ -45,7 +45,7 @@ async fn a_plain_kubectl_apply_installs_them() {
 }
 
 #[tokio::test]
-async fn the_old_version_can_be_added() {
+async fn v1alpha1_can_be_added() {
     let plane = ControlPlane::start().unwrap();
     plane.kubectl(&["apply", "-f", CRDS]).unwrap();
     wait_until_established(&plane);
@@ -60,9 +60,9 @@ async fn the_old_version_can_be_added() {
     head["rayStartParams"] = json!({});
     head["resources"] = json!({"this": "came with v1"});
     let spec = json!({"headGroupSpec": head});
-    old_version_takes(&plane, &namespace, "RayCluster", spec.clone());
-    old_version_takes(&plane, &namespace, "RayJob", json!({"entrypoint": "ls", "rayClusterSpec": spec}));
-    old_version_takes(&plane, &namespace, "RayService", json!({"rayClusterConfig": spec}));
+    v1alpha1_accepts(&plane, &namespace, "RayCluster", spec.clone());
+    v1alpha1_accepts(&plane, &namespace, "RayJob", json!({"entrypoint": "ls", "rayClusterSpec": spec}));
+    v1alpha1_accepts(&plane, &namespace, "RayService", json!({"rayClusterConfig": spec}));
 
     let clusters: Api<RayCluster> = Api::namespaced(plane.client().await.unwrap(), &namespace);
     let read = clusters.get("a").await.unwrap().spec.head_group_spec;
@@ -75,12 +75,12 @@ fn wait_until_established(plane: &ControlPlane) {
     plane.kubectl(&[wait.as_slice(), NAMES.as_slice()].concat()).unwrap();
 }
 
-/// The YAML in between, written by us and read by kubectl, changed nothing.
+/// Asserts that the schemas survive the way through our YAML and kubectl unchanged.
 async fn serves_the_schemas_of(plane: &ControlPlane, versions: Versions) {
     let api: Api<CustomResourceDefinition> = Api::all(plane.client().await.unwrap());
     for ours in crd::all(versions) {
         let served = api.get(&ours.name_any()).await.unwrap();
-        assert!(served.spec.versions == ours.spec.versions, "{} is served otherwise", ours.name_any());
+        assert!(served.spec.versions == ours.spec.versions, "{} is served with another schema", ours.name_any());
     }
 }
 
@@ -89,8 +89,8 @@ fn head() -> Value {
     json!({"template": {"spec": {"containers": [{"name": "ray-head", "image": "ray", "resources": {"limits": limits}}]}}})
 }
 
-/// Creates an object and reads it again; the server has filled in nothing but what the type has.
-async fn takes<K>(plane: &ControlPlane, namespace: &str, spec: Value)
+/// Creates an object and reads it back; the server must not have set fields that the type lacks.
+async fn accepts<K>(plane: &ControlPlane, namespace: &str, spec: Value)
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
         + Clone
@@ -107,7 +107,7 @@ where
     assert_contains(&of(&created), &of(&given));
 }
 
-/// Asserts that all that `part` holds is in `whole` too.
+/// Asserts that `whole` contains everything in `part`.
 fn assert_contains(whole: &Value, part: &Value) {
     match (whole, part) {
         (Value::Object(whole), Value::Object(part)) => {
@@ -121,7 +121,7 @@ fn assert_contains(whole: &Value, part: &Value) {
     }
 }
 
-fn old_version_takes(plane: &ControlPlane, namespace: &str, kind: &str, spec: Value) {
+fn v1alpha1_accepts(plane: &ControlPlane, namespace: &str, kind: &str, spec: Value) {
     let object = json!({"apiVersion": "ray.io/v1alpha1", "kind": kind, "metadata": {"name": "a"}, "spec": spec});
     let args = ["create", "--validate=ignore", "-n", namespace, "-f", "-"];
     let output = kubectl_with_input(plane, &args, object.to_string().as_bytes());

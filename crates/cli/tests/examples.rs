@@ -1,4 +1,4 @@
-//! What holds for every file in `examples/`: it lints, it is small, and a test applies it.
+//! Every file in `examples/` lints, fits a small machine, and is applied by a test.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -26,9 +26,9 @@ fn examples() -> Vec<PathBuf> {
 #[test]
 fn examples_lint() {
     let output = Command::new(env!("CARGO_BIN_EXE_manta")).arg("lint").args(examples()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    // Kinds of Kubernetes itself are skipped with a note.
-    let findings: Vec<&str> = said.lines().filter(|line| !line.contains(": note: ")).collect();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    // Kubernetes' own kinds are skipped with a note.
+    let findings: Vec<&str> = printed.lines().filter(|line| !line.contains(": note: ")).collect();
     assert_eq!((output.status.code(), findings), (Some(0), Vec::new()));
 }
 
@@ -53,7 +53,7 @@ fn examples_are_tested() {
     }
 }
 
-/// The memory limits of everything below, worker groups as large as they may become by themselves.
+/// Returns the sum of all memory limits below a value, with every worker group at its largest size.
 fn memory(value: &Value) -> i64 {
     let below = |value: &Value| -> i64 {
         let inner = value.as_object().into_iter().flat_map(|map| map.values());
@@ -67,7 +67,7 @@ fn memory(value: &Value) -> i64 {
         .map(|group| {
             let count = |key: &str| group.get(key).and_then(Value::as_i64);
             let replicas = count(if grows { "maxReplicas" } else { "replicas" }).unwrap();
-            // One of them is counted below.
+            // `below` already counts one of them.
             below(group) * (replicas * count("numOfHosts").unwrap_or(1) - 1)
         })
         .sum();

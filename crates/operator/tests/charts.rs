@@ -25,7 +25,7 @@ fn chart(name: &str) -> String {
 
 fn render(name: &str, release: &str, settings: &str) -> Result<String> {
     let chart = chart(name);
-    let mut args = vec!["template", release, &chart, "--namespace", "ray-system"];
+    let mut args = vec!["template", release, &chart, "--namespace", "ray-system", "--skip-tests"];
     for setting in settings.split_whitespace() {
         args.extend(["--set", setting]);
     }
@@ -90,6 +90,16 @@ fn the_operators_chart_takes_kuberays_values() -> Result<()> {
         (
             "logging.baseDir=/logs logging.fileName=x.log logging.sizeLimit=1Gi logging.stdoutEncoder=console",
             &["- /logs/x.log", "mountPath: /logs", "sizeLimit: 1Gi", "- console"],
+            &[],
+        ),
+        (
+            "logging.stdoutEncoder= logging.fileEncoder=",
+            &["- --log-stdout-encoder\n            - json\n            - --log-file-encoder\n            - json\n"],
+            &[],
+        ),
+        (
+            "componentOverride=c",
+            &["    app.kubernetes.io/component: c\nspec:", "        app.kubernetes.io/component: c\n"],
             &[],
         ),
         (

@@ -1,4 +1,4 @@
-//! Reads what the operator asked of the server from the audit log.
+//! Reads the operator's requests from the API server's audit log.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::User;
 
-/// One answered request of the operator, be it the user of that name or a service account.
+/// One completed request of the operator, which is the user of that name or a service account.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
@@ -32,7 +32,7 @@ struct Who {
     username: String,
 }
 
-/// What the server noted about its decision.
+/// The authorization decision that the server recorded.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct Annotations {
@@ -40,7 +40,7 @@ struct Annotations {
     decision: String,
 }
 
-/// What a request was about.
+/// The object of a request.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ObjectRef {
@@ -59,29 +59,29 @@ struct ResponseStatus {
 }
 
 impl Request {
-    /// Whether it changed something, or tried to.
+    /// Whether it is a write, successful or not.
     pub fn is_write(&self) -> bool {
         matches!(self.verb.as_str(), "create" | "update" | "patch" | "delete" | "deletecollection")
     }
 
-    /// Whether the server did as asked.
+    /// Whether the server returned a success code.
     pub fn succeeded(&self) -> bool {
         (200..300).contains(&self.response_status.code)
     }
 
-    /// Whether the caller has not the right to do this. A code of 403 alone also says that a namespace is going.
+    /// Whether RBAC denied it. The code 403 alone does not tell: it also means that a namespace is terminating.
     pub fn is_forbidden(&self) -> bool {
         self.annotations.decision == "forbid"
     }
 
-    /// `pods/status` or `pods`.
+    /// Returns resource and subresource, such as `pods/status` or `pods`.
     pub fn target(&self) -> String {
         let ObjectRef { resource, subresource, .. } = &self.object_ref;
         if subresource.is_empty() { resource.clone() } else { format!("{resource}/{subresource}") }
     }
 }
 
-/// How many of the requests there were by verb and target.
+/// Counts requests by verb and target.
 pub fn tally<'a>(requests: impl IntoIterator<Item = &'a Request>) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for request in requests {
@@ -90,20 +90,20 @@ pub fn tally<'a>(requests: impl IntoIterator<Item = &'a Request>) -> BTreeMap<St
     counts
 }
 
-/// Reads the log bit by bit.
+/// Follows the log as it grows.
 #[derive(Debug)]
 pub struct AuditLog {
     reader: BufReader<File>,
 }
 
 impl AuditLog {
-    /// Opens the log at its beginning.
+    /// Opens the log at its start.
     pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).with_context(|| format!("cannot open the audit log {}", path.display()))?;
         Ok(Self { reader: BufReader::new(file) })
     }
 
-    /// The requests answered since the last call; long-running ones (watches) when they began.
+    /// Returns the requests completed since the last call; watches count when they start.
     pub fn new_requests(&mut self) -> Result<Vec<Request>> {
         let mut found = Vec::new();
         let mut line = String::new();
@@ -114,16 +114,16 @@ impl AuditLog {
                 return Ok(found);
             }
             if !line.ends_with('\n') {
-                // The server is in the middle of a line: read it again next time.
+                // The server has not finished this line yet: read it again next time.
                 self.reader.seek(SeekFrom::Current(-i64::try_from(length)?))?;
                 return Ok(found);
             }
-            let request: Request = serde_json::from_str(&line).context("a line of the audit log is not as expected")?;
-            // The embedded server logs everybody; a policy keeps the real one from it.
+            let request: Request = serde_json::from_str(&line).context("cannot parse a line of the audit log")?;
+            // The embedded server logs all users; the real one has an audit policy for the operator only.
             let user = &request.user.username;
             let ours = user == User::Operator.name() || user.starts_with("system:serviceaccount:");
-            let began = request.verb == "watch";
-            if ours && request.stage == if began { "ResponseStarted" } else { "ResponseComplete" } {
+            let stage = if request.verb == "watch" { "ResponseStarted" } else { "ResponseComplete" };
+            if ours && request.stage == stage {
                 found.push(request);
             }
         }
@@ -136,7 +136,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn half_a_line_is_left_for_the_next_time() {
+    fn an_incomplete_line_is_read_again_later() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let mut log = AuditLog::open(file.path()).unwrap();
         let line = r#"{"stage":"ResponseComplete","user":{"username":"operator"},"verb":"patch","objectRef":{"resource":"pods","subresource":"status"},"responseStatus":{"code":200}}"#;

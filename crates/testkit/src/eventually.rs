@@ -1,36 +1,35 @@
-//! Waiting for what will come about, with an end.
+//! Waiting with a timeout.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::time::Instant;
 
-/// How long something may take on a busy machine. What works takes a fraction of it.
-const PATIENCE: Duration = Duration::from_mins(2);
-/// How long between two questions.
-const PAUSE: Duration = Duration::from_millis(100);
+/// The timeout; generous, because the machine may be busy.
+const TIMEOUT: Duration = Duration::from_mins(2);
+/// The interval between two attempts.
+const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Asks until the answer is a good one. A bad answer says what was seen, and the last one is told if none was good in
-/// time.
-pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Result<T>) -> Result<T> {
-    let end = Instant::now() + PATIENCE;
+/// Repeats `attempt` until it succeeds; after the timeout it returns the last error.
+pub async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> Result<T>) -> Result<T> {
+    let end = Instant::now() + TIMEOUT;
     loop {
-        let answer = tokio::time::timeout(PATIENCE, ask()).await;
-        let answer = answer.with_context(|| format!("{what}: no answer within {} s", PATIENCE.as_secs()))?;
-        match answer {
+        let result = tokio::time::timeout(TIMEOUT, attempt()).await;
+        let result = result.with_context(|| format!("{what}: no result within {} s", TIMEOUT.as_secs()))?;
+        match result {
             Ok(found) => return Ok(found),
             Err(seen) if Instant::now() > end => {
-                return Err(seen.context(format!("{what}: not within {} s", PATIENCE.as_secs())));
+                return Err(seen.context(format!("{what}: not within {} s", TIMEOUT.as_secs())));
             }
-            Err(_) => tokio::time::sleep(PAUSE).await,
+            Err(_) => tokio::time::sleep(INTERVAL).await,
         }
     }
 }
 
-/// Waits for something that comes to its end by itself.
+/// Waits for a future, with the same timeout.
 pub async fn within<T>(what: &str, work: impl Future<Output = T>) -> Result<T> {
-    let done = tokio::time::timeout(PATIENCE, work).await;
-    done.with_context(|| format!("{what}: not within {} s", PATIENCE.as_secs()))
+    let done = tokio::time::timeout(TIMEOUT, work).await;
+    done.with_context(|| format!("{what}: not within {} s", TIMEOUT.as_secs()))
 }
 
 #[cfg(test)]
@@ -38,21 +37,21 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_last_thing_seen_is_told() {
-        let mut asked = 0;
-        let answer = eventually("four", async || {
-            asked += 1;
-            anyhow::ensure!(asked == 4, "seen {asked}");
-            Ok(asked)
+    async fn the_last_error_is_returned_after_the_timeout() {
+        let mut attempts = 0;
+        let result = eventually("four", async || {
+            attempts += 1;
+            anyhow::ensure!(attempts == 4, "seen {attempts}");
+            Ok(attempts)
         });
-        assert_eq!(answer.await.unwrap(), 4);
+        assert_eq!(result.await.unwrap(), 4);
 
         let never = eventually("five", async || anyhow::bail!("seen four") as Result<()>);
         assert_eq!(format!("{:#}", never.await.unwrap_err()), "five: not within 120 s: seen four");
-        let silent = eventually("an answer", async || std::future::pending::<Result<()>>().await);
+        let silent = eventually("a result", async || std::future::pending::<Result<()>>().await);
         assert_eq!(
             format!("{:#}", silent.await.unwrap_err()),
-            "an answer: no answer within 120 s: deadline has elapsed"
+            "a result: no result within 120 s: deadline has elapsed"
         );
         let stuck = within("the end", std::future::pending::<()>());
         assert_eq!(format!("{:#}", stuck.await.unwrap_err()), "the end: not within 120 s: deadline has elapsed");

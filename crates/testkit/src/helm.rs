@@ -1,4 +1,4 @@
-//! Helm, built once with Go into the cache.
+//! Helm, built once with Go and cached.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -10,12 +10,12 @@ use crate::{cache, go};
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/helm");
 const GO_MOD: &str = include_str!("../helm/go.mod");
 
-/// A `helm` command that leaves the user's own settings alone.
+/// Returns a `helm` command that ignores the user's own settings.
 pub fn helm_command() -> Result<Command> {
     let folder = cache::cache_folder()?.join("helm").join(pinned()?);
     let program = folder.join("helm");
     if !program.is_file() {
-        cache::alone_in(&folder, || if program.is_file() { Ok(()) } else { build(&program) })?;
+        cache::with_lock(&folder, || if program.is_file() { Ok(()) } else { build(&program) })?;
     }
     let mut command = Command::new(program);
     for name in ["HELM_CONFIG_HOME", "HELM_CACHE_HOME", "HELM_DATA_HOME"] {
@@ -25,7 +25,7 @@ pub fn helm_command() -> Result<Command> {
     Ok(command)
 }
 
-/// Runs `helm`; what it printed, or an error with what it complained of.
+/// Runs `helm` and returns its stdout, or an error with its stderr.
 pub fn helm(args: &[&str]) -> Result<String> {
     let output = helm_command()?.args(args).output().context("cannot start helm")?;
     if !output.status.success() {
@@ -39,9 +39,9 @@ fn pinned() -> Result<&'static str> {
     words.and_then(|version| version.split_whitespace().next()).context("helm/go.mod does not require Helm")
 }
 
-/// Builds beside its place and moves it there, so that a broken build leaves nothing behind.
+/// Builds to a temporary name and renames, so that a failed build leaves nothing behind.
 fn build(program: &PathBuf) -> Result<()> {
-    cache::say("building Helm with Go, a few minutes, once per user");
+    cache::print_progress("building Helm with Go, a few minutes, once per user");
     let partial = program.with_extension("partial");
     let output = Command::new(go::find_go()?)
         .current_dir(MODULE)
@@ -56,5 +56,5 @@ fn build(program: &PathBuf) -> Result<()> {
     if !output.status.success() {
         bail!("cannot build Helm with Go in {MODULE}:\n{}", String::from_utf8_lossy(&output.stderr));
     }
-    std::fs::rename(&partial, program).context("cannot place Helm in the cache")
+    std::fs::rename(&partial, program).context("cannot move Helm into the cache")
 }

@@ -1,7 +1,7 @@
-//! Plays the kubelet: writes pod statuses, and lets go of pods that are to end.
+//! A fake kubelet: writes pod statuses and completes pod deletions.
 //!
-//! No container ever runs. A pod is ready as soon as it is seen, unless a rule says otherwise; there is no scheduler,
-//! and a pod gets no node unless the rule binds it.
+//! No container ever runs. A pod becomes ready as soon as it is seen, unless a rule says otherwise. There is no
+//! scheduler; only [`Kubelet::start_on_node`] binds pods to a node.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,31 +20,31 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-/// How many pods are written at the same time.
-const SIDE_BY_SIDE: usize = 16;
+/// How many pods are written concurrently.
+const CONCURRENCY: usize = 16;
 
-/// What becomes of a pod.
+/// The state that a pod is put into.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Play {
     /// Running and ready.
     Ready,
-    /// Running, its readiness probe failing.
+    /// Running, with a failing readiness probe.
     Unready,
-    /// Not placed on any node.
+    /// Not scheduled to any node.
     Unschedulable { message: String },
-    /// Its containers wait, e.g. `ImagePullBackOff` or `CrashLoopBackOff`.
+    /// Its containers are waiting, e.g. in `ImagePullBackOff` or `CrashLoopBackOff`.
     Waiting { reason: String, message: String },
-    /// All containers ended with 0.
+    /// All containers exited with 0.
     Succeeded,
-    /// All containers ended with this code.
+    /// All containers exited with this code.
     Failed { exit_code: i32 },
-    /// Nothing at all, not even when it is to end: the node is dead.
+    /// Never updated and never deleted, as on a dead node.
     Ignored,
 }
 
 type Rule = Box<dyn Fn(&Pod) -> Option<Play> + Send + Sync>;
 
-/// A running player; it stops when dropped.
+/// A running fake kubelet; it stops when dropped.
 #[derive(Debug)]
 pub struct Kubelet {
     player: Arc<Player>,
@@ -52,28 +52,28 @@ pub struct Kubelet {
 }
 
 impl Kubelet {
-    /// Plays for one namespace, or for all.
+    /// Starts it for one namespace, or for all.
     pub fn start(client: Client, namespace: Option<&str>) -> Self {
         let pods = match namespace {
             Some(namespace) => Api::namespaced(client.clone(), namespace),
             None => Api::all(client.clone()),
         };
-        let player =
-            Arc::new(Player { client, pods, node: None, rules: Mutex::default(), addresses: AtomicU32::new(1) });
-        let task = tokio::spawn(Arc::clone(&player).play_watched());
-        Self { player, task }
+        Self::spawn(client, pods, None)
     }
 
-    /// As `start`; pods are also bound to a node of this name, which the endpoint controllers ask for.
+    /// Like `start`; also binds pods to a node of this name, which the endpoint controllers require.
     pub fn start_on_node(client: Client, namespace: &str, node: &str) -> Self {
         let pods = Api::namespaced(client.clone(), namespace);
-        let node = Some(node.to_owned());
+        Self::spawn(client, pods, Some(node.to_owned()))
+    }
+
+    fn spawn(client: Client, pods: Api<Pod>, node: Option<String>) -> Self {
         let player = Arc::new(Player { client, pods, node, rules: Mutex::default(), addresses: AtomicU32::new(1) });
         let task = tokio::spawn(Arc::clone(&player).play_watched());
         Self { player, task }
     }
 
-    /// Adds a rule that goes before all others, and plays it for the pods that are there already.
+    /// Adds a rule that takes precedence over all others, and applies it to existing pods.
     pub async fn rule(&self, rule: impl Fn(&Pod) -> Option<Play> + Send + Sync + 'static) -> Result<()> {
         self.player.rules.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(rule));
         for pod in self.player.pods.list(&ListParams::default()).await? {
@@ -106,9 +106,9 @@ impl std::fmt::Debug for Player {
 impl Player {
     async fn play_watched(self: Arc<Self>) {
         let seen = watcher(self.pods.clone(), watcher::Config::default()).default_backoff().applied_objects();
-        // The watch repairs itself; a pod that could not be written has changed or gone, and its next event comes anyway.
+        // The watch recovers by itself. A pod that cannot be written has changed or gone, so another event follows.
         let pods = seen.filter_map(|pod| std::future::ready(pod.ok()));
-        pods.for_each_concurrent(SIDE_BY_SIDE, |pod| async {
+        pods.for_each_concurrent(CONCURRENCY, |pod| async {
             let _ = self.play(pod).await;
         })
         .await;
@@ -157,7 +157,7 @@ impl Player {
         Ok(())
     }
 
-    /// The status to write; none if the pod shows it already.
+    /// Returns the status to write, unless the pod already has it.
     fn next_status(&self, pod: &Pod, play: &Play) -> Option<PodStatus> {
         let old = pod.status.as_ref();
         let address = old.and_then(|status| status.pod_ip.clone()).unwrap_or_else(|| {
@@ -165,13 +165,13 @@ impl Player {
             format!("10.{}.{}.{}", 244 + number / 62_500 % 10, number / 250 % 250, number % 250 + 1)
         });
         let status = status_of(pod, play, &address, Timestamp::now());
-        let same = old.is_some_and(|old| gist(old) == gist(&status));
+        let same = old.is_some_and(|old| essence(old) == essence(&status));
         (!same).then_some(status)
     }
 }
 
-/// What a status says, apart from times.
-fn gist(status: &PodStatus) -> (Option<&str>, Vec<(&str, &str)>, Vec<String>) {
+/// Returns the parts of a status that matter, without times.
+fn essence(status: &PodStatus) -> (Option<&str>, Vec<(&str, &str)>, Vec<String>) {
     let conditions = status.conditions.iter().flatten().map(|c| (c.type_.as_str(), c.status.as_str())).collect();
     let states = status.container_statuses.iter().flatten().filter_map(|container| {
         let state = container.state.as_ref()?;
@@ -182,7 +182,7 @@ fn gist(status: &PodStatus) -> (Option<&str>, Vec<(&str, &str)>, Vec<String>) {
     (status.phase.as_deref(), conditions, states.collect())
 }
 
-/// The status that a kubelet would write for this play.
+/// Returns the status that a kubelet would write.
 fn status_of(pod: &Pod, play: &Play, address: &str, now: Timestamp) -> PodStatus {
     let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
     let condition = |kind: &str, holds: bool| PodCondition {
@@ -258,7 +258,7 @@ fn container_status(container: &Container, play: &Play, now: &Time) -> Container
     ContainerStatus {
         name: container.name.clone(),
         image: container.image.clone().unwrap_or_default(),
-        image_id: "played".to_owned(),
+        image_id: "fake".to_owned(),
         ready,
         started: Some(ready),
         state: Some(state),
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn each_play_has_its_status() {
+    fn each_state_has_its_status() {
         check(Play::Ready, "Running", Some("True"), "running");
         check(Play::Unready, "Running", Some("False"), "running");
         check(Play::Succeeded, "Succeeded", Some("False"), "terminated");
@@ -306,14 +306,14 @@ mod tests {
     }
 
     #[test]
-    fn a_status_once_written_is_not_written_again() {
+    fn an_unchanged_status_is_not_written_again() {
         let plays =
             [Play::Ready, Play::Unready, Play::Succeeded, Play::Failed { exit_code: 1 }, Play::Failed { exit_code: 2 }];
         for (first, play) in plays.iter().enumerate() {
             let earlier = status_of(&pod(), play, "10.244.0.2", Timestamp::UNIX_EPOCH);
             for (second, other) in plays.iter().enumerate() {
                 let later = status_of(&pod(), other, "10.244.0.2", Timestamp::MAX);
-                assert_eq!(gist(&earlier) == gist(&later), first == second, "{play:?} then {other:?}");
+                assert_eq!(essence(&earlier) == essence(&later), first == second, "{play:?} then {other:?}");
             }
         }
     }

@@ -1,6 +1,6 @@
-//! What tests and measurements stand on: a real control plane, a kubelet player, a fake Ray dashboard.
+//! Test infrastructure: a real control plane, a fake kubelet, a fake Ray dashboard.
 //!
-//! Development only. Knows nothing of Ray's Kubernetes types, so that every crate can use it in its tests.
+//! For tests and benchmarks only. It does not depend on Ray's Kubernetes types, so that every crate can use it.
 
 pub mod audit;
 mod cache;

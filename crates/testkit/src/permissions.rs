@@ -1,10 +1,10 @@
-//! What roles permit, in words.
+//! The permissions of roles as text.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-/// Everything that a Role or ClusterRole permits, as [`permission`] says it.
+/// Returns every permission of a Role or ClusterRole in the form of [`permission`].
 pub fn permissions(role: &Value) -> BTreeSet<String> {
     let texts = |list: &Value| -> Vec<String> {
         list.as_array().into_iter().flatten().filter_map(|text| text.as_str().map(str::to_owned)).collect()
@@ -20,7 +20,7 @@ pub fn permissions(role: &Value) -> BTreeSet<String> {
     permissions
 }
 
-/// One permission in words: `list pods`, `patch rayclusters/status.ray.io`.
+/// Returns one permission as text: `list pods`, `patch rayclusters/status.ray.io`.
 pub fn permission(verb: &str, group: &str, resource: &str) -> String {
     if group.is_empty() { format!("{verb} {resource}") } else { format!("{verb} {resource}.{group}") }
 }
@@ -31,7 +31,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn rules_are_told_one_by_one() {
+    fn rules_expand_to_single_permissions() {
         let role = json!({"rules": [
             {"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["get"]},
             {"apiGroups": ["ray.io"], "resources": ["rayjobs"], "verbs": ["list", "watch"]},

@@ -1,4 +1,4 @@
-//! A Python environment with packages from PyPI, made once in the cache.
+//! Python environments with packages from PyPI, created once and cached.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,19 +7,19 @@ use anyhow::{Context, Result, bail};
 
 use crate::cache;
 
-/// The interpreter of an environment that has exactly these packages (`name==version`) and what they need.
+/// Returns the interpreter of an environment with exactly these packages (`name==version`) and their dependencies.
 pub fn python_with(name: &str, packages: &[&str]) -> Result<PathBuf> {
     let folder = cache::cache_folder()?.join("python").join(name);
     let interpreter = folder.join("env/bin/python3");
     let done = folder.join("packages");
     let wanted = packages.join("\n");
-    let is_made = || std::fs::read_to_string(&done).is_ok_and(|made| made == wanted);
-    if !is_made() {
-        cache::alone_in(&folder, || {
-            if is_made() {
+    let is_complete = || std::fs::read_to_string(&done).is_ok_and(|installed| installed == wanted);
+    if !is_complete() {
+        cache::with_lock(&folder, || {
+            if is_complete() {
                 return Ok(());
             }
-            cache::say(&format!("installing {} from PyPI, once per user", packages.join(", ")));
+            cache::print_progress(&format!("installing {} from PyPI, once per user", packages.join(", ")));
             run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(folder.join("env")))?;
             run(Command::new(&interpreter)
                 .args(["-m", "pip", "install", "--quiet", "--only-binary=:all:"])

@@ -1,12 +1,12 @@
-//! Processes that end with this one, however this one ends.
+//! Child processes that are killed when this process ends, however it ends.
 //!
 //! ```text
 //!   this process ──pipe──▶ sh ──▶ daemon
-//!                           └───▶ watcher: reads the pipe; at its end kills the daemon by pid
+//!                           └───▶ watcher: reads the pipe; at end of file kills the daemon by pid
 //! ```
 //!
-//! The kernel closes the pipe when this process goes, also after a panic or SIGKILL, and needs neither `unsafe`
-//! nor a signal handler for it.
+//! The kernel closes the pipe when this process exits, even after a panic or SIGKILL. This needs neither `unsafe` nor a
+//! signal handler.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A shell's job: `$1` is the folder to remove at the end (or empty), `$2` the pid file, the rest the command.
+/// The shell script: `$1` is the directory to remove at the end (or empty), `$2` the pid file, the rest the command.
 const SCRIPT: &str = r#"
 folder=$1 pidfile=$2
 shift 2
@@ -50,12 +50,12 @@ pub struct Supervised {
 }
 
 impl Supervised {
-    /// Starts `command`, its output going to `<folder>/<name>.log`.
+    /// Starts `command` with its output in `<folder>/<name>.log`.
     pub fn start(folder: &Path, name: &str, command: &Command) -> Result<Self> {
         Self::start_cleaning(folder, name, command, None)
     }
 
-    /// As `start`; `remove` is a folder to delete once the process has been killed, for when nobody else can.
+    /// Like `start`; also deletes the directory `remove` once the process has been killed.
     pub(crate) fn start_cleaning(folder: &Path, name: &str, command: &Command, remove: Option<&Path>) -> Result<Self> {
         let log = folder.join(format!("{name}.log"));
         let pid_file = folder.join(format!("{name}.pid"));
@@ -79,7 +79,7 @@ impl Supervised {
         if let Some(dir) = command.get_current_dir() {
             shell.current_dir(dir);
         }
-        // A group of its own: Ctrl-C in a terminal ends us, and our end ends the daemon, in that order.
+        // A process group of its own: Ctrl-C in a terminal ends this process first, which then ends the daemon.
         let mut shell = shell
             .process_group(0)
             .stdin(Stdio::piped())
@@ -97,26 +97,26 @@ impl Supervised {
         Ok(Self { name: name.to_owned(), shell, pid, log })
     }
 
-    /// The process's id.
+    /// Returns the process id.
     pub fn pid(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// Where its output goes.
+    /// Returns the path of its log.
     pub fn log_path(&self) -> &Path {
         &self.log
     }
 
-    /// An error with the end of the log if the process is no longer there.
+    /// Returns an error with the end of the log if the process has exited.
     pub fn check(&mut self) -> Result<()> {
         let Some(status) = self.shell.try_wait()? else { return Ok(()) };
-        bail!("{} ended with {status}; the end of its log:\n{}", self.name, self.log_tail(15))
+        bail!("{} exited with {status}; the end of its log:\n{}", self.name, self.log_tail(15))
     }
 
-    /// Asks it to end (SIGTERM) and waits; after `patience` it is killed. How it ended.
-    pub fn terminate(mut self, patience: Duration) -> Result<ExitStatus> {
+    /// Sends SIGTERM, waits, kills it after the timeout, and returns its exit status.
+    pub fn terminate(mut self, timeout: Duration) -> Result<ExitStatus> {
         let _ = kill_process(self.pid, Signal::TERM);
-        let end = Instant::now() + patience;
+        let end = Instant::now() + timeout;
         while Instant::now() < end {
             if let Some(status) = self.shell.try_wait()? {
                 return Ok(status);
@@ -127,7 +127,7 @@ impl Supervised {
         Ok(self.shell.wait()?)
     }
 
-    /// The last lines of its output.
+    /// Returns the last lines of its log.
     pub fn log_tail(&self, lines: usize) -> String {
         let text = fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
         let all: Vec<&str> = text.lines().collect();
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     fn is_alive(pid: i32) -> bool {
-        // A zombie is dead: its parent is a shell that has ended or is about to reap it.
+        // A zombie counts as dead: its parent is a shell that has exited or is about to reap it.
         fs::read_to_string(format!("/proc/{pid}/stat"))
             .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'))
     }
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_ends_the_process() {
+    fn dropping_kills_the_process() {
         let folder = tempfile::tempdir().unwrap();
         let sleeper = Supervised::start(folder.path(), "sleeper", Command::new("sleep").arg("600")).unwrap();
         let pid = sleeper.pid();
@@ -187,12 +187,12 @@ mod tests {
     }
 
     #[test]
-    fn killing_the_owner_ends_the_process_and_removes_its_folder() {
+    fn killing_the_owner_kills_the_process_and_removes_its_directory() {
         let folder = tempfile::tempdir().unwrap();
         let work = folder.path().join("work");
         fs::create_dir(&work).unwrap();
         let pid_file = work.join("pid");
-        // The owner holds the writing end of the pipe, as a test process does, until it is killed.
+        // The owner holds the write end of the pipe until it is killed, as a test process does.
         let (reader, writer) = std::io::pipe().unwrap();
         let mut owner = Command::new("sleep").arg("600").stdout(writer).spawn().unwrap();
         let mut shell = Command::new("sh")
@@ -206,19 +206,19 @@ mod tests {
         assert!(is_alive(pid) && work.exists());
         owner.kill().unwrap();
         owner.wait().unwrap();
-        wait_until("the end of the process", || !is_alive(pid));
+        wait_until("killing the process", || !is_alive(pid));
         shell.wait().unwrap();
-        wait_until("the end of the folder", || !work.exists());
+        wait_until("removing the directory", || !work.exists());
     }
 
     #[test]
-    fn a_process_that_ends_by_itself_is_noticed() {
+    fn check_reports_a_process_that_exited() {
         let folder = tempfile::tempdir().unwrap();
         let mut failing =
             Supervised::start(folder.path(), "failing", Command::new("sh").args(["-c", "echo no luck; exit 3"]))
                 .unwrap();
-        wait_until("the end", || failing.check().is_err());
+        wait_until("the exit", || failing.check().is_err());
         let message = failing.check().unwrap_err().to_string();
-        assert!(message.contains("failing ended with exit status: 3") && message.contains("no luck"), "{message}");
+        assert!(message.contains("failing exited with exit status: 3") && message.contains("no luck"), "{message}");
     }
 }

@@ -1,12 +1,12 @@
-//! The report of a test program without cargo's harness, in its words, so that it is counted like any other.
+//! Reports the results of a test program without a harness in the format of cargo's, so that they are counted alike.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// How tests ended so far.
+/// The results so far.
 #[derive(Debug)]
 pub struct Tally {
-    began: Instant,
+    start: Instant,
     passed: usize,
     failed: usize,
     skipped: usize,
@@ -14,25 +14,25 @@ pub struct Tally {
 
 impl Default for Tally {
     fn default() -> Self {
-        Self { began: Instant::now(), passed: 0, failed: 0, skipped: 0 }
+        Self { start: Instant::now(), passed: 0, failed: 0, skipped: 0 }
     }
 }
 
 impl Tally {
-    /// One test is over.
+    /// Records a finished test.
     pub fn record(&mut self, name: &str, passed: bool, took: Duration) {
         let (count, word) = if passed { (&mut self.passed, "ok") } else { (&mut self.failed, "FAILED") };
         *count += 1;
         print(&format!("test {name} ... {word} ({:.1} s)", took.as_secs_f64()));
     }
 
-    /// One test could not run, for this reason.
+    /// Records a test that could not run, and why.
     pub fn skip(&mut self, name: &str, why: &str) {
         self.skipped += 1;
         print(&format!("test {name} ... ignored, {why}"));
     }
 
-    /// Prints the sum; whether nothing failed.
+    /// Prints the summary and returns whether nothing failed.
     pub fn finish(self) -> bool {
         let word = if self.failed == 0 { "ok" } else { "FAILED" };
         print(&format!(
@@ -40,7 +40,7 @@ impl Tally {
             self.passed,
             self.failed,
             self.skipped,
-            self.began.elapsed().as_secs_f64()
+            self.start.elapsed().as_secs_f64()
         ));
         self.failed == 0
     }

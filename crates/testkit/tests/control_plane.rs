@@ -1,4 +1,4 @@
-//! The control plane itself: does what tests will ask of it work, and how fast.
+//! The control plane supports what tests need from it.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use manta_testkit::{ControlPlane, Options, User};
 
 #[tokio::test]
-async fn a_namespace_can_be_filled_and_kubectl_sees_it() {
+async fn kubectl_sees_objects_of_a_new_namespace() {
     let plane = ControlPlane::shared();
     let client = plane.client().await.unwrap();
     let namespace = plane.namespace("fill").await.unwrap();
@@ -23,7 +23,7 @@ async fn a_namespace_can_be_filled_and_kubectl_sees_it() {
 }
 
 #[tokio::test]
-async fn a_deleted_namespace_goes_with_what_it_holds() {
+async fn deleting_a_namespace_deletes_its_objects() {
     let plane = ControlPlane::shared();
     let client = plane.client().await.unwrap();
     let namespace = plane.namespace("delete").await.unwrap();
@@ -36,7 +36,7 @@ async fn a_deleted_namespace_goes_with_what_it_holds() {
 }
 
 #[tokio::test]
-async fn the_crds_of_other_projects_are_served() {
+async fn crds_of_other_projects_are_served() {
     let plane = ControlPlane::shared();
     assert!(plane.install_gateway_crds().await.unwrap() >= 3);
     assert!(plane.install_cert_manager_crds().await.unwrap() >= 2);
@@ -46,7 +46,7 @@ async fn the_crds_of_other_projects_are_served() {
 }
 
 #[tokio::test]
-async fn with_rbac_the_operator_may_do_only_what_it_was_granted() {
+async fn rbac_denies_the_operator_what_it_was_not_granted() {
     let start = Instant::now();
     let plane = ControlPlane::start_with(Options { rbac: true, audit: true }).unwrap();
     println!("start to ready: {:.1} s", start.elapsed().as_secs_f64());
@@ -59,7 +59,7 @@ async fn with_rbac_the_operator_may_do_only_what_it_was_granted() {
 
     let folder = plane.folder().to_owned();
     drop(plane);
-    assert!(!folder.exists(), "the folder goes with the control plane");
+    assert!(!folder.exists(), "the directory is removed with the control plane");
 }
 
 async fn create_config_map(client: Client, namespace: &str, name: &str) -> kube::Result<ConfigMap> {

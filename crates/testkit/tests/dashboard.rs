@@ -1,4 +1,4 @@
-//! The fake dashboard over HTTP: its modes, its token, its death and return.
+//! The fake dashboard over HTTP: modes, token, kill and revive.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use manta_testkit::{DashboardMode, FakeDashboard};
 use serde_json::json;
 
-/// One request by hand; the whole answer as text, or why there was none.
+/// Sends one raw request and returns the whole response, or why there was none.
 async fn ask(address: SocketAddr, method: &str, path: &str, header: &str, body: &str) -> std::io::Result<String> {
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: ray\r\n{header}Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
@@ -25,7 +25,7 @@ async fn ask(address: SocketAddr, method: &str, path: &str, header: &str, body: 
 }
 
 #[tokio::test]
-async fn it_answers_as_its_mode_says() {
+async fn responses_follow_the_mode() {
     let dashboard = FakeDashboard::start().await.unwrap();
     let at = dashboard.address();
     dashboard.set_job("a", &json!({"status": "RUNNING"}));
@@ -47,7 +47,7 @@ async fn it_answers_as_its_mode_says() {
 }
 
 #[tokio::test]
-async fn it_asks_for_its_token() {
+async fn a_required_token_is_checked() {
     let dashboard = FakeDashboard::start().await.unwrap();
     dashboard.require_token("secret");
     let at = dashboard.address();
@@ -59,13 +59,13 @@ async fn it_asks_for_its_token() {
         let answer = ask(at, "GET", "/api/jobs/", header, "").await.unwrap();
         assert!(answer.starts_with(&format!("HTTP/1.1 {expect}")), "{header}: {answer}");
     }
-    assert!(ask(at, "GET", "/-/healthz", "", "").await.unwrap().ends_with("success"), "the proxy asks nobody");
+    assert!(ask(at, "GET", "/-/healthz", "", "").await.unwrap().ends_with("success"), "the proxy needs no token");
     dashboard.set_proxy_healthy(false);
     assert!(ask(at, "GET", "/-/healthz", "", "").await.unwrap().starts_with("HTTP/1.1 503"));
 }
 
 #[tokio::test]
-async fn it_dies_and_comes_back_having_forgotten() {
+async fn a_revived_dashboard_has_lost_its_jobs() {
     let mut dashboard = FakeDashboard::start().await.unwrap();
     let at = dashboard.address();
     dashboard.set_job("a", &json!({}));

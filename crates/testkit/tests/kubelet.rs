@@ -1,4 +1,4 @@
-//! The kubelet player on a real server.
+//! The fake kubelet on a real server.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn has_phase(phase: &'static str) -> impl Condition<Pod> {
 }
 
 #[tokio::test]
-async fn pods_run_unless_a_rule_says_otherwise() {
+async fn pods_become_ready_unless_a_rule_says_otherwise() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("kubelet").await.unwrap();
     let pods: Api<Pod> = Api::namespaced(plane.client().await.unwrap(), &namespace);
@@ -50,7 +50,7 @@ async fn pods_run_unless_a_rule_says_otherwise() {
 }
 
 #[tokio::test]
-async fn a_pod_on_a_node_ends_only_when_the_kubelet_lets_go() {
+async fn a_pod_on_a_node_is_deleted_only_by_its_kubelet() {
     let plane = ControlPlane::shared();
     let namespace = plane.namespace("node").await.unwrap();
     let pods: Api<Pod> = Api::namespaced(plane.client().await.unwrap(), &namespace);

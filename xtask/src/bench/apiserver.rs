@@ -1,11 +1,11 @@
-//! The embedded API server beside kube-apiserver with etcd: `crates/apiserver/benches/server.rs` measures, in release.
+//! Compares the embedded API server with kube-apiserver and etcd, by `crates/apiserver/benches/server.rs` in release.
 
 use anyhow::{Result, bail};
 
-use crate::process::{Outcome, cargo, passes};
+use crate::process::{Outcome, cargo, run_command};
 
 pub(super) fn run() -> Result<()> {
-    match passes(cargo().args(["bench", "--quiet", "--package", "manta-apiserver", "--bench", "server"]))? {
+    match run_command(cargo().args(["bench", "--quiet", "--package", "manta-apiserver", "--bench", "server"]))? {
         Outcome::Failed(why) => bail!("the benchmark failed: {why}"),
         _ => Ok(()),
     }

@@ -1,4 +1,4 @@
-//! The RayClusters to measure with.
+//! Creates the RayClusters of the benchmark.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -12,18 +12,18 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::process::say;
+use crate::process::print_line;
 
-/// How many are created at the same time.
-const SIDE_BY_SIDE: usize = 8;
+/// How many are created concurrently.
+const CONCURRENCY: usize = 8;
 
-/// Creates the clusters with these numbers and waits until all are ready; how long creating took.
+/// Creates the clusters with these numbers, waits until all are ready, and returns how long creating took.
 pub(super) async fn create_until_ready(client: &Client, numbers: Range<usize>, limit: Duration) -> Result<Duration> {
     let count = numbers.len();
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("ray.io", "v1", "RayCluster"));
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &resource);
     let start = Instant::now();
-    let creating = async {
+    let create = async {
         stream::iter(numbers.clone())
             .map(|number| {
                 let api = &api;
@@ -33,14 +33,14 @@ pub(super) async fn create_until_ready(client: &Client, numbers: Range<usize>, l
                         .context("cannot create a RayCluster")
                 }
             })
-            .buffer_unordered(SIDE_BY_SIDE)
+            .buffer_unordered(CONCURRENCY)
             .try_for_each(|_| std::future::ready(Ok(())))
             .await?;
         Ok(start.elapsed())
     };
     let names = numbers.clone().map(name).collect();
     let ready = wait_for_ready(api.clone(), names);
-    match tokio::time::timeout(limit, futures::future::try_join(creating, ready)).await {
+    match tokio::time::timeout(limit, futures::future::try_join(create, ready)).await {
         Ok(done) => done.map(|(created_in, ())| created_in),
         Err(_) => bail!("not all {count} RayClusters were ready within {} s", limit.as_secs()),
     }
@@ -53,18 +53,18 @@ async fn wait_for_ready(api: Api<DynamicObject>, mut missing: BTreeSet<String>) 
         let Some(Ok(cluster)) = seen.next().await else { continue };
         let name = cluster.name_any();
         if cluster.data["status"]["state"] == "ready" && missing.remove(&name) && missing.len().is_multiple_of(100) {
-            say(&format!("{} ready", count - missing.len()));
+            print_line(&format!("{} ready", count - missing.len()));
         }
     }
     Ok(())
 }
 
-/// A cluster's name.
+/// Returns the name of a cluster.
 fn name(number: usize) -> String {
     format!("bench-{number:04}")
 }
 
-/// One head and three workers.
+/// Returns a RayCluster with one head and three workers.
 fn cluster(number: usize) -> Value {
     let template = |name: &str| {
         json!({"spec": {"containers": [{

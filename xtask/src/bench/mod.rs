@@ -1,7 +1,7 @@
-//! Measures an operator on a real control plane, a kubelet player making its pods ready.
+//! Benchmarks an operator on a real control plane with a fake kubelet.
 //!
-//! Many RayClusters of one head and three workers: created until all are ready, a minute at rest, a restart. What is
-//! measured is seen from outside (the process's own accounts, the server's audit log), so that any operator can be.
+//! It creates many RayClusters of one head and three workers, waits until all are ready, measures a minute at rest and
+//! a restart. The figures come from the kernel's accounting and the audit log, so any operator can be measured.
 
 mod apiserver;
 mod clusters;
@@ -16,10 +16,10 @@ use manta_testkit::audit::{Request, tally};
 use manta_testkit::{ControlPlane, Kubelet, Options, User};
 
 use crate::operator::{Build, Operator, OperatorArgs, Rights, is_work};
-use crate::process::{block_on, say};
+use crate::process::{block_on, print_line};
 use usage::Usage;
 
-/// What is measured.
+/// The program to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum What {
     Operator,
@@ -28,26 +28,26 @@ enum What {
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
-    /// What to measure.
+    /// The program to measure
     #[arg(long, env = "WHAT", value_enum, default_value_t = What::Operator)]
     what: What,
     #[command(flatten)]
     operator: OperatorArgs,
-    /// How many RayClusters.
+    /// Number of RayClusters
     #[arg(long, env = "CLUSTERS", default_value_t = 1000)]
     clusters: usize,
-    /// How long they are watched at rest.
+    /// Seconds to measure at rest
     #[arg(long, env = "REST_SECONDS", default_value_t = 60)]
     rest_seconds: u64,
-    /// When to give up waiting for all to be ready.
+    /// Timeout for all RayClusters to become ready, in seconds
     #[arg(long, env = "LIMIT_SECONDS", default_value_t = 1800)]
     limit_seconds: u64,
-    /// Measure something else: what this many RayJobs whose dashboards never answer cost everybody else.
+    /// Measure instead how this many RayJobs with unresponsive dashboards slow down other objects
     #[arg(long, env = "SILENT_JOBS", default_value_t = 0)]
     silent_jobs: usize,
 }
 
-/// Prints the table.
+/// Runs the benchmark and prints a table.
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.what == What::Apiserver {
         return apiserver::run();
@@ -58,13 +58,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let plane = ControlPlane::start_with(Options { audit: true, ..Options::default() })?;
     let command = args.operator.prepare(&plane, Build::Release, Rights::All, "")?;
     block_on(plane.install_ray_crds())?;
-    say(&format!("operator: {}", crate::process::display(&command)));
+    print_line(&format!("operator: {}", crate::process::display(&command)));
 
     let mut operator = Operator::start(&plane, &command, "rayclusters")?;
     operator.wait_quiet(Duration::from_secs(3), Duration::from_secs(60))?;
     let idle = Usage::of(operator.process.pid())?;
 
-    say(&format!("creating {} RayClusters", args.clusters));
+    print_line(&format!("creating {} RayClusters", args.clusters));
     let start = Instant::now();
     let created = block_on(async {
         let _kubelet = Kubelet::start(plane.client_for(User::Kubelet).await?, None);
@@ -79,15 +79,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let writes_at_start: Vec<Request> = operator.read()?.iter().filter(is_write).cloned().collect();
     let before_rest = operator.requests.len();
 
-    say(&format!("resting {} s", args.rest_seconds));
+    print_line(&format!("resting {} s", args.rest_seconds));
     std::thread::sleep(Duration::from_secs(args.rest_seconds));
     let rest = Usage::of(operator.process.pid())?;
     let at_rest = tally(operator.read()?[before_rest..].iter().filter(|request| is_work(request)));
 
-    say("restarting the operator");
+    print_line("restarting the operator");
     let status = operator.process.terminate(Duration::from_secs(30))?;
     if !status.success() {
-        say(&format!("the operator ended with {status} when asked to"));
+        print_line(&format!("the operator exited with {status} after SIGTERM"));
     }
     let again = restart(&plane, &command)?;
 
@@ -112,8 +112,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     rows.extend(by_kind.iter().map(|(kind, count)| (kind.as_str(), per_cluster(*count))));
     let refused = tally(writes_at_start.iter().filter(|request| !request.succeeded()));
     rows.push(("writes refused", list(&refused)));
-    say("\n| what | measured |\n| --- | --- |");
-    rows.iter().for_each(|(what, value)| say(&format!("| {what} | {value} |")));
+    print_line("\n| what | measured |\n| --- | --- |");
+    rows.iter().for_each(|(what, value)| print_line(&format!("| {what} | {value} |")));
     Ok(())
 }
 
@@ -128,7 +128,7 @@ struct Restart {
     writes: BTreeMap<String, usize>,
 }
 
-/// From the start of a new process until it has been at rest for two seconds; the rest itself is not counted.
+/// Starts a new process and measures until it becomes idle; the two idle seconds themselves are not counted.
 fn restart(plane: &ControlPlane, command: &std::process::Command) -> Result<Restart> {
     const QUIET: Duration = Duration::from_secs(2);
     let start = Instant::now();
@@ -136,8 +136,8 @@ fn restart(plane: &ControlPlane, command: &std::process::Command) -> Result<Rest
     let (mut last, mut last_active) = (Usage::of(operator.process.pid())?, Instant::now());
     while last_active.elapsed() < QUIET {
         std::thread::sleep(Duration::from_millis(20));
-        let now = Usage::of(operator.process.pid()).context("the operator went away")?;
-        // One tick of the clock is background noise: timers, a keep-alive.
+        let now = Usage::of(operator.process.pid()).context("the operator exited")?;
+        // One clock tick is background noise, such as timers or a keep-alive.
         if now.cpu_seconds - last.cpu_seconds > 0.015 {
             (last, last_active) = (now, Instant::now());
         }

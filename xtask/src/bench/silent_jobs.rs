@@ -1,11 +1,11 @@
-//! What RayJobs whose dashboards never answer cost everybody else.
+//! Measures how RayJobs with unresponsive dashboards slow down other objects.
 //!
-//! On one control plane RayClusters are created until ready, alone; on another beside many RayJobs that ask a
-//! dashboard which takes every connection and says nothing. Both should take the same time.
+//! On one control plane RayClusters are created alone; on another beside many RayJobs whose dashboard accepts every
+//! connection and never responds. Both should take the same time.
 
 use super::{Args, clusters};
 use crate::operator::{Build, Operator, Rights};
-use crate::process::{block_on, say};
+use crate::process::{block_on, print_line};
 use anyhow::{Context, Result, bail};
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
@@ -25,12 +25,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
         (format!("{count} RayClusters beside {} silent RayJobs", args.silent_jobs), format!("{beside:.2} s")),
         ("ratio".to_owned(), format!("{:.2}", beside / alone)),
     ];
-    say("\n| what | measured |\n| --- | --- |");
-    rows.iter().for_each(|(what, value)| say(&format!("| {what} | {value} |")));
+    print_line("\n| what | measured |\n| --- | --- |");
+    rows.iter().for_each(|(what, value)| print_line(&format!("| {what} | {value} |")));
     Ok(())
 }
 
-/// How many seconds the clusters take beside this many jobs, after as many clusters to warm up.
+/// Returns how many seconds the clusters take beside this many jobs, after a warm-up with as many clusters.
 fn measure(args: &Args, jobs: usize) -> Result<f64> {
     let plane = ControlPlane::start_with(Options { audit: true, ..Options::default() })?;
     let command = args.operator.prepare(&plane, Build::Release, Rights::All, "")?;
@@ -42,7 +42,7 @@ fn measure(args: &Args, jobs: usize) -> Result<f64> {
         let client = plane.client().await?;
         clusters::create_until_ready(&client, 0..args.clusters, limit).await?;
         let dashboard = silent_dashboard().await?;
-        say(&format!("beside {jobs} RayJobs whose dashboard never answers"));
+        print_line(&format!("beside {jobs} RayJobs with an unresponsive dashboard"));
         create_jobs(&client, jobs, dashboard, limit).await?;
         let start = Instant::now();
         clusters::create_until_ready(&client, args.clusters..2 * args.clusters, limit).await?;
@@ -52,7 +52,7 @@ fn measure(args: &Args, jobs: usize) -> Result<f64> {
     Ok(seconds)
 }
 
-/// Takes every connection and says nothing.
+/// Starts a server that accepts every connection and never responds.
 async fn silent_dashboard() -> Result<SocketAddr> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let address = listener.local_addr()?;
@@ -65,7 +65,7 @@ async fn silent_dashboard() -> Result<SocketAddr> {
     Ok(address)
 }
 
-/// RayJobs that run on the first cluster, as far as anybody knows, and ask this dashboard.
+/// Creates RayJobs that claim to run on the first cluster and use this dashboard.
 async fn create_jobs(client: &Client, count: usize, dashboard: SocketAddr, limit: Duration) -> Result<()> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("ray.io", "v1", "RayJob"));
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &resource);
@@ -91,12 +91,12 @@ async fn create_jobs(client: &Client, count: usize, dashboard: SocketAddr, limit
     let start = Instant::now();
     loop {
         let jobs = api.list(&Default::default()).await?;
-        let asked = jobs.iter().filter(|job| !job.data["status"]["jobStatusCheckFailureStartTime"].is_null()).count();
-        if asked == count {
+        let polled = jobs.iter().filter(|job| !job.data["status"]["jobStatusCheckFailureStartTime"].is_null()).count();
+        if polled == count {
             return Ok(());
         }
         if start.elapsed() > limit {
-            bail!("only {asked} of {count} RayJobs have asked their dashboard");
+            bail!("the dashboards of only {polled} of {count} RayJobs were polled");
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }

@@ -1,8 +1,8 @@
-//! What a process has used, from the kernel's accounts.
+//! CPU and memory use of a process, from `/proc`.
 
 use anyhow::{Context, Result};
 
-/// At one moment.
+/// The use at one point in time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Usage {
     pub(super) cpu_seconds: f64,
@@ -13,8 +13,7 @@ pub(super) struct Usage {
 impl Usage {
     pub(super) fn of(pid: i32) -> Result<Self> {
         let read = |name: &str| {
-            std::fs::read_to_string(format!("/proc/{pid}/{name}"))
-                .with_context(|| format!("no accounts of process {pid}"))
+            std::fs::read_to_string(format!("/proc/{pid}/{name}")).with_context(|| format!("cannot read /proc/{pid}"))
         };
         let status = read("status")?;
         Ok(Self {
@@ -25,9 +24,9 @@ impl Usage {
     }
 }
 
-/// User and system time; the kernel counts in hundredths of a second wherever Linux runs today.
+/// Returns user and system time; the kernel counts in hundredths of a second on all current platforms.
 fn cpu_seconds(stat: &str) -> Option<f64> {
-    // The name, in parentheses, may itself hold blanks.
+    // The name is in parentheses and may contain spaces.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let ticks: u64 = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
     Some(ticks as f64 / 100.0)
@@ -43,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_accounts_are_read() {
+    fn cpu_and_memory_are_parsed() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 1 0 100 1000 10";
         assert_eq!(cpu_seconds(stat), Some(3.0));
         assert_eq!(cpu_seconds("nonsense"), None);

@@ -19,14 +19,14 @@ struct Entry {
     lines: Vec<String>,
 }
 
-/// What is known to differ: the lines of each case.
+/// The known differences by case.
 #[derive(Debug, Default)]
 pub(super) struct Deviations(BTreeMap<String, Vec<String>>);
 
 impl Deviations {
     pub(super) fn read(file: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-        Self::parse(&text).with_context(|| format!("{} is not as it should be", file.display()))
+        Self::parse(&text).with_context(|| format!("{} is not a valid list of deviations", file.display()))
     }
 
     fn parse(text: &str) -> Result<Self> {
@@ -43,12 +43,12 @@ impl Deviations {
         Ok(Self(known))
     }
 
-    /// The cases whose differences are not exactly those listed.
+    /// Returns the cases whose differences are not exactly those listed.
     pub(super) fn unexpected<'a>(&'a self, verdicts: &'a Verdicts) -> impl Iterator<Item = &'a Verdict> {
         verdicts.iter().filter(|verdict| !self.explain(verdict).is_empty())
     }
 
-    /// What is not as listed: new differences, and listed ones that are no more.
+    /// Returns new differences, and listed ones that no longer occur.
     pub(super) fn explain(&self, verdict: &Verdict) -> Vec<String> {
         let listed = self.0.get(&verdict.case).map(Vec::as_slice).unwrap_or_default();
         let new = verdict.lines.iter().filter(|line| !listed.iter().any(|pattern| matches(pattern, line)));
@@ -59,7 +59,7 @@ impl Deviations {
     }
 }
 
-/// Whether the text is the pattern, in which `*` stands for any text.
+/// Whether the text matches the pattern, in which `*` stands for any text.
 ///
 /// `parity` itself writes `-*` for a random suffix, which a `*` matches as well.
 fn matches(pattern: &str, text: &str) -> bool {
@@ -74,7 +74,7 @@ fn matches(pattern: &str, text: &str) -> bool {
     text.ends_with(end)
 }
 
-/// Differences as entries to be given reasons.
+/// Formats differences as entries without reasons.
 pub(super) fn as_entries<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> String {
     let mut text = String::new();
     for Verdict { case, lines } in verdicts.filter(|verdict| !verdict.lines.is_empty()) {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn only_exactly_what_is_listed_is_expected() {
+    fn unlisted_and_vanished_differences_are_unexpected() {
         check(&[], &[], &[]);
         check(&["x: want 1, have 2"], &["x: want 1, have 2"], &[]);
         check(&["Pod *: missing"], &["Pod a-*: missing", "Pod b: missing"], &[]);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_in_the_repository_can_be_read() {
+    fn the_list_in_the_repository_parses() {
         Deviations::read(&crate::workspace::root().join("tests/parity/deviations.yaml")).unwrap();
     }
 }

@@ -1,7 +1,7 @@
-//! Plays the recordings of KubeRay against an operator and holds the differences against the list of known ones.
+//! Replays the recordings of KubeRay against an operator and compares the differences with the list of known ones.
 //!
-//! `../shared/parity/parity` plays and compares; this starts what it needs and judges what it prints. A difference that
-//! is not listed in `tests/parity/deviations.yaml` fails, and so does a listed one that is no longer there.
+//! `../shared/parity/parity` replays and compares; this module starts what it needs and evaluates its output. A
+//! difference that is not listed in `tests/parity/deviations.yaml` fails, and so does a listed one that vanished.
 
 mod deviations;
 mod permissions;
@@ -21,14 +21,11 @@ use serde_json::Value;
 use crate::cargo_test::Counts;
 use crate::chart::Chart;
 use crate::operator::{self, Build, Operator, OperatorArgs, Rights};
-use crate::process::{Outcome, block_on, cargo, passes, say};
+use crate::process::{Outcome, block_on, cargo, print_line, run_command};
 use crate::workspace;
 use deviations::Deviations;
 use schedulers::Scheduler;
 use verdicts::{Verdict, Verdicts};
-
-/// Kinds whose controllers exist, so that `make test` plays their cases.
-pub(crate) const DEFAULT_KINDS: &[Kind] = &[Kind::Cluster, Kind::Job, Kind::Service, Kind::Cronjob];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Kind {
@@ -51,7 +48,7 @@ impl Kind {
     }
 }
 
-/// What stands behind the API.
+/// The API server to run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Server {
     /// etcd, kube-apiserver and kube-controller-manager.
@@ -69,44 +66,84 @@ impl Server {
     }
 }
 
+/// Selects recorded cases.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct CaseFilter {
+    /// Only cases that use no other kinds
+    #[arg(long, env = "KINDS", value_enum, value_delimiter = ',', default_values_t = Kind::ALL.to_vec())]
+    kinds: Vec<Kind>,
+    /// Only cases whose file name contains this
+    #[arg(long, env = "ONLY", default_value = "")]
+    only: String,
+}
+
+impl CaseFilter {
+    /// Selects all cases.
+    pub(crate) fn all() -> Self {
+        Self { kinds: Kind::ALL.to_vec(), only: String::new() }
+    }
+
+    fn is_all(&self) -> bool {
+        self.only.is_empty() && Kind::ALL.iter().all(|kind| self.kinds.contains(kind))
+    }
+
+    /// Returns the selected cases of a directory.
+    pub(crate) fn select(&self, folder: &Path) -> Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(folder).with_context(|| format!("no directory {}", folder.display()))? {
+            let file = entry?.path();
+            let is_case = file.extension().is_some_and(|extension| extension == "json");
+            if is_case && case_name(&file).contains(&self.only) && self.covers(&read_case(&file)?) {
+                files.push(file);
+            }
+        }
+        files.sort();
+        if files.is_empty() {
+            bail!("no case in {} is selected", folder.display());
+        }
+        Ok(files)
+    }
+
+    fn covers(&self, case: &Value) -> bool {
+        let used = kinds_in(case);
+        Kind::ALL.iter().all(|kind| self.kinds.contains(kind) || !used.contains(kind.name()))
+    }
+}
+
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     operator: OperatorArgs,
-    /// Only cases that need no other kinds than these.
-    #[arg(long, env = "KINDS", value_enum, value_delimiter = ',', default_values_t = DEFAULT_KINDS.to_vec())]
-    kinds: Vec<Kind>,
-    /// Only cases whose file name contains this.
-    #[arg(long, env = "ONLY", default_value = "")]
-    only: String,
-    /// The folder of cases beside the recordings: cases, life or schedulers.
+    #[command(flatten)]
+    filter: CaseFilter,
+    /// Directory of recordings: cases, life or schedulers
     #[arg(long, env = "CASES", default_value = "cases")]
     cases: String,
-    /// Cases at the same time.
+    /// Number of concurrent cases
     #[arg(long, env = "JOBS", default_value_t = 7)]
     jobs: usize,
-    /// The server that the operator runs on.
+    /// API server to run on
     #[arg(long, env = "SERVER", value_enum, default_value_t = Server::Real)]
     server: Server,
-    /// Let our operator do everything, instead of what the chart permits.
+    /// Give our operator all permissions instead of the chart's
     #[arg(long)]
     all_rights: bool,
-    /// Print the differences as entries for the list of deviations.
+    /// Print the differences as entries for the list of deviations
     #[arg(long)]
     as_deviations: bool,
 }
 
-/// The cases that `make test` plays; nothing where they cannot be played.
+/// Replays the cases of `make test`; returns None where they cannot be replayed.
 pub(crate) fn run_default() -> Result<Option<Counts>> {
     run_folder("cases", Server::Real)
 }
 
-/// The same cases on the embedded server: what the operator does must not depend on the server.
+/// Replays the same cases on the embedded server.
 pub(crate) fn run_default_embedded() -> Result<Option<Counts>> {
     run_folder("cases", Server::Embedded)
 }
 
-/// The cases of batch schedulers, which `make test` plays too.
+/// Replays the cases of batch schedulers.
 pub(crate) fn run_schedulers() -> Result<Option<Counts>> {
     run_folder(schedulers::FOLDER, Server::Real)
 }
@@ -117,8 +154,7 @@ fn run_folder(cases: &str, server: Server) -> Result<Option<Counts>> {
     }
     let args = Args {
         operator: OperatorArgs::ours(),
-        kinds: DEFAULT_KINDS.to_vec(),
-        only: String::new(),
+        filter: CaseFilter::all(),
         cases: cases.to_owned(),
         jobs: 7,
         server,
@@ -128,14 +164,14 @@ fn run_folder(cases: &str, server: Server) -> Result<Option<Counts>> {
     run(&args).map(Some)
 }
 
-/// Plays the chosen cases; those that are as expected have passed.
+/// Replays the selected cases; a case run_command if its differences are those listed.
 pub(crate) fn run(args: &Args) -> Result<Counts> {
     let folder = workspace::recordings().context("no recordings in ../shared/parity")?;
     if args.cases == "life" && std::env::var_os(INSIDE).is_none() {
         return run_in_world(&folder);
     }
-    let cases = chosen_cases(&folder.join(&args.cases), &args.kinds, &args.only)?;
-    // Helm and the embedded server have not met yet.
+    let cases = args.filter.select(&folder.join(&args.cases))?;
+    // Helm is only used with the real server so far.
     let by_chart = !args.all_rights && args.operator.is_ours() && args.server == Server::Real;
     let rights = if by_chart { Rights::Chart } else { Rights::All };
     let plane = args.server.start(Options { audit: true, rbac: by_chart })?;
@@ -155,39 +191,39 @@ pub(crate) fn run(args: &Args) -> Result<Counts> {
         }
         command.args(scheduler.map(Scheduler::flag));
         let parity = Parity { folder: &folder, kubeconfig: plane.kubeconfig_path(), scheduler };
-        let (judged, asked) = play_all(&plane, &command, &parity, &known, &cases, args.jobs)?;
-        verdicts.take_in(judged);
-        requests.extend(asked);
+        let (new_verdicts, new_requests) = replay_all(&plane, &command, &parity, &known, &cases, args.jobs)?;
+        verdicts.merge(new_verdicts);
+        requests.extend(new_requests);
     }
     if args.as_deviations {
-        say(&deviations::as_entries(known.unexpected(&verdicts)));
+        print_line(&deviations::as_entries(known.unexpected(&verdicts)));
     }
     let mut counts = report(&known, &verdicts);
     if rights == Rights::Chart {
-        counts += judge_permissions(args, &plane, &requests)?;
+        counts += check_permissions(args, &plane, &requests)?;
     }
     Ok(counts)
 }
 
-/// Whether the chart permits what the operator did, and after all cases also nothing else: one more case.
-fn judge_permissions(args: &Args, plane: &ControlPlane, requests: &[Request]) -> Result<Counts> {
-    let all = args.cases == "cases" && args.only.is_empty() && args.kinds == DEFAULT_KINDS;
+/// Checks that the chart's permissions sufficed and, after all cases, that none is unused; counts as one more case.
+fn check_permissions(args: &Args, plane: &ControlPlane, requests: &[Request]) -> Result<Counts> {
+    let all = args.cases == "cases" && args.filter.is_all();
     let granted = if all { Some(Chart::permissions(plane)?) } else { None };
-    let kept = permissions::kept_on_purpose(&workspace::root().join("tests/parity/permissions.yaml"))?;
-    let complaints = permissions::complaints(requests, granted.as_ref(), &kept);
-    complaints.iter().for_each(|line| say(&format!("PERMISSIONS {line}")));
+    let unused = permissions::unused_on_purpose(&workspace::root().join("tests/parity/permissions.yaml"))?;
+    let complaints = permissions::complaints(requests, granted.as_ref(), &unused);
+    complaints.iter().for_each(|line| print_line(&format!("PERMISSIONS {line}")));
     let good = complaints.is_empty();
     if good {
-        say(if all {
-            "permissions: the chart's are enough, and none is granted in vain"
+        print_line(if all {
+            "permissions: the chart's suffice, and none is unused"
         } else {
-            "permissions: the chart's are enough"
+            "permissions: the chart's suffice"
         });
     }
     Ok(Counts { passed: good.into(), failed: (!good).into() })
 }
 
-/// The cases with the scheduler that each is for, which is the operator's for its whole life.
+/// Groups the cases by batch scheduler, because an operator process supports one.
 fn by_scheduler(folder: &str, cases: Vec<PathBuf>) -> Result<Vec<(Option<Scheduler>, Vec<PathBuf>)>> {
     if folder != schedulers::FOLDER {
         return Ok(vec![(None, cases)]);
@@ -196,8 +232,8 @@ fn by_scheduler(folder: &str, cases: Vec<PathBuf>) -> Result<Vec<(Option<Schedul
     Ok(groups.into_iter().map(|(scheduler, cases)| (Some(scheduler), cases)).collect())
 }
 
-/// Plays cases against one operator, and those that are not as expected again; also what it asked of the server.
-fn play_all(
+/// Replays cases against one operator, and unexpected ones again; returns the verdicts and the operator's requests.
+fn replay_all(
     plane: &ControlPlane,
     command: &Command,
     parity: &Parity<'_>,
@@ -206,16 +242,16 @@ fn play_all(
     jobs: usize,
 ) -> Result<(Verdicts, Vec<Request>)> {
     let mut operator = Operator::start(plane, command, "rayclusters")?;
-    let mut verdicts = parity.play(cases, jobs)?;
+    let mut verdicts = parity.replay(cases, jobs)?;
     for jobs in [2, 1] {
-        // On a busy machine a case may be recorded before it has come to rest; with fewer others it has time.
+        // On a busy machine a case may be compared before it has settled; fewer concurrent cases give it time.
         let again: BTreeSet<String> = known.unexpected(&verdicts).map(|verdict| verdict.case.clone()).collect();
         if again.is_empty() || operator.process.check().is_err() {
             break;
         }
-        say(&format!("once more, {jobs} at a time: {} cases that are not as expected", again.len()));
+        print_line(&format!("replaying {} unexpected cases again, {jobs} at a time", again.len()));
         let files: Vec<PathBuf> = cases.iter().filter(|file| again.contains(&case_name(file))).cloned().collect();
-        verdicts.take_in(parity.play(&files, jobs)?);
+        verdicts.merge(parity.replay(&files, jobs)?);
     }
     operator.process.check()?;
     Ok((verdicts, operator.read()?.to_vec()))
@@ -224,24 +260,24 @@ fn play_all(
 fn report(known: &Deviations, verdicts: &Verdicts) -> Counts {
     let unexpected: Vec<&Verdict> = known.unexpected(verdicts).collect();
     for verdict in &unexpected {
-        say(&format!("NOT AS EXPECTED {}", verdict.case));
-        known.explain(verdict).iter().for_each(|line| say(&format!("    {line}")));
+        print_line(&format!("UNEXPECTED {}", verdict.case));
+        known.explain(verdict).iter().for_each(|line| print_line(&format!("    {line}")));
     }
     let counts = Counts { passed: verdicts.len() - unexpected.len(), failed: unexpected.len() };
     let listed = verdicts.iter().filter(|verdict| !verdict.lines.is_empty()).count()
         - unexpected.iter().filter(|v| !v.lines.is_empty()).count();
-    say(&summary(counts, listed));
+    print_line(&summary(counts, listed));
     counts
 }
 
-/// Set for the run inside the network of its own.
+/// Set for the run inside the network namespace.
 const INSIDE: &str = "MANTA_PARITY_INSIDE";
 
-/// Runs this program again inside a network of its own, where names and pod addresses lead to a fake Ray.
+/// Runs this program again inside a network namespace, where names and pod addresses lead to a fake Ray.
 fn run_in_world(folder: &Path) -> Result<Counts> {
-    // Built and fetched out here: inside there is no registry.
-    if let Outcome::Failed(why) = passes(cargo().args(["build", "--quiet", "--package", "manta"]))? {
-        bail!("manta does not build: {why}");
+    // Build and download outside: there is no network inside.
+    if let Outcome::Failed(why) = run_command(cargo().args(["build", "--quiet", "--package", "manta"]))? {
+        bail!("cannot build manta: {why}");
     }
     ControlPlane::prepare()?;
     manta_testkit::helm_command()?;
@@ -258,28 +294,28 @@ fn run_in_world(folder: &Path) -> Result<Counts> {
     let mut counts = None;
     for line in BufReader::new(child.stdout.take().context("no output")?).lines() {
         let line = line?;
-        counts = counts_in(&line).or(counts);
-        say(&line);
+        counts = parse_summary(&line).or(counts);
+        print_line(&line);
     }
     let status = child.wait()?;
     counts.with_context(|| format!("no verdict from inside ../shared/parity/world ({status}); it needs unshare and ip"))
 }
 
-/// The line in which a run says how it went.
+/// Returns the last line of a run.
 fn summary(counts: Counts, listed: usize) -> String {
     let total = counts.passed + counts.failed;
     format!("parity: {} of {total} cases as expected, {listed} of them with listed deviations", counts.passed)
 }
 
-/// The counts in a run's `summary`.
-fn counts_in(line: &str) -> Option<Counts> {
+/// Parses the counts in a `summary`.
+fn parse_summary(line: &str) -> Option<Counts> {
     let mut words = line.strip_prefix("parity: ")?.split(' ');
     let passed = words.next()?.parse().ok()?;
     let total: usize = words.nth(1)?.parse().ok()?;
     Some(Counts { passed, failed: total.checked_sub(passed)? })
 }
 
-/// The program that plays and compares.
+/// The program that replays and compares.
 struct Parity<'a> {
     folder: &'a Path,
     kubeconfig: PathBuf,
@@ -287,7 +323,7 @@ struct Parity<'a> {
 }
 
 impl Parity<'_> {
-    fn play(&self, cases: &[PathBuf], jobs: usize) -> Result<Verdicts> {
+    fn replay(&self, cases: &[PathBuf], jobs: usize) -> Result<Verdicts> {
         let mut child = Command::new("python3")
             .arg(self.folder.join("parity"))
             .args(["compare", "--show", "100000", "--jobs", &jobs.to_string(), "--kubeconfig"])
@@ -304,7 +340,7 @@ impl Parity<'_> {
             let line = line?;
             verdicts.push_line(&line);
             if !line.starts_with("    ") {
-                say(&line);
+                print_line(&line);
             }
         }
         child.wait()?;
@@ -319,39 +355,18 @@ fn has_python() -> bool {
     Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// The cases in the folder that need only these kinds.
-pub(crate) fn chosen_cases(folder: &Path, kinds: &[Kind], only: &str) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder).with_context(|| format!("no folder {}", folder.display()))? {
-        let file = entry?.path();
-        if file.extension().is_none_or(|extension| extension != "json") || !case_name(&file).contains(only) {
-            continue;
-        }
-        let case = read_case(&file)?;
-        let needed = kinds_in(&case);
-        if Kind::ALL.iter().all(|kind| kinds.contains(kind) || !needed.contains(kind.name())) {
-            files.push(file);
-        }
-    }
-    files.sort();
-    if files.is_empty() {
-        bail!("no case in {} is chosen", folder.display());
-    }
-    Ok(files)
-}
-
-/// A case as recorded.
+/// Reads a recorded case.
 pub(crate) fn read_case(file: &Path) -> Result<Value> {
     let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     serde_json::from_slice(&text).with_context(|| format!("{} is not JSON", file.display()))
 }
 
-/// The file's name without its ending.
+/// Returns the file name without its extension.
 pub(crate) fn case_name(file: &Path) -> String {
     file.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// The kinds of all objects that a case applies.
+/// Returns the kinds of all objects that a case applies.
 fn kinds_in(case: &Value) -> BTreeSet<&str> {
     let in_steps =
         case["steps"].as_array().into_iter().flatten().flat_map(|step| step["docs"].as_array().into_iter().flatten());
@@ -363,12 +378,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_summary_is_read_back() {
+    fn a_summary_round_trips() {
         for (passed, failed) in [(0, 1), (101, 0), (7, 3)] {
             let counts = Counts { passed, failed };
-            assert_eq!(counts_in(&summary(counts, 2)), Some(counts));
+            assert_eq!(parse_summary(&summary(counts, 2)), Some(counts));
         }
-        assert_eq!(counts_in("equal  case-a.json: 3/3 objects"), None);
+        assert_eq!(parse_summary("equal  case-a.json: 3/3 objects"), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Holds what the chart permits against what the operator did: nothing may be refused, and nothing be granted unused.
+//! Compares the chart's permissions with the operator's requests: nothing may be denied, and nothing granted unused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,45 +8,49 @@ use manta_testkit::audit::Request;
 use manta_testkit::permission;
 use serde::Deserialize;
 
-/// A permission that the played cases have no use for, and why the chart grants it all the same.
+/// Permissions that the cases do not use, and why the chart grants them nevertheless.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Kept {
+struct Unused {
     permissions: Vec<String>,
     #[serde(rename = "why")]
     _why: String,
 }
 
-/// The permissions that are granted without being seen used, as listed in this file.
-pub(super) fn kept_on_purpose(file: &Path) -> Result<BTreeSet<String>> {
+/// Reads the list of permissions that are granted although the cases do not use them.
+pub(super) fn unused_on_purpose(file: &Path) -> Result<BTreeSet<String>> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let entries: Vec<Kept> =
-        serde_saphyr::from_str(&text).with_context(|| format!("{} is not as expected", file.display()))?;
+    let entries: Vec<Unused> = serde_saphyr::from_str(&text)
+        .with_context(|| format!("{} is not a valid list of permissions", file.display()))?;
     Ok(entries.into_iter().flat_map(|entry| entry.permissions).collect())
 }
 
-/// What is wrong, a line each: requests that were refused, and permissions that nobody used or explained.
+/// Returns one line per denied request, and per permission that is neither used nor listed.
 pub(super) fn complaints(
     requests: &[Request],
     granted: Option<&BTreeSet<String>>,
-    kept: &BTreeSet<String>,
+    unused: &BTreeSet<String>,
 ) -> Vec<String> {
-    let in_words = |request: &Request| permission(&request.verb, &request.object_ref.api_group, &request.target());
+    let as_text = |request: &Request| permission(&request.verb, &request.object_ref.api_group, &request.target());
     let mut refused: BTreeMap<String, usize> = BTreeMap::new();
     for request in requests.iter().filter(|request| request.is_forbidden()) {
-        *refused.entry(in_words(request)).or_default() += 1;
+        *refused.entry(as_text(request)).or_default() += 1;
     }
     let mut complaints: Vec<String> = refused
         .into_iter()
-        .map(|(what, times)| format!("the chart forbids what is needed: {what} ({times} times)"))
+        .map(|(what, times)| format!("the chart lacks a needed permission: {what} (denied {times} times)"))
         .collect();
     let Some(granted) = granted else { return complaints };
-    let used: BTreeSet<String> = requests.iter().map(in_words).collect();
-    complaints.extend(granted.iter().filter(|what| !used.contains(*what) && !kept.contains(*what)).map(|what| {
-        format!("the chart permits what nobody uses: {what}; remove it, or say why in tests/parity/permissions.yaml")
+    let used: BTreeSet<String> = requests.iter().map(as_text).collect();
+    complaints.extend(granted.iter().filter(|what| !used.contains(*what) && !unused.contains(*what)).map(|what| {
+        format!(
+            "the chart grants an unused permission: {what}; remove it, or explain it in tests/parity/permissions.yaml"
+        )
     }));
     complaints.extend(
-        kept.difference(granted).map(|what| format!("tests/parity/permissions.yaml lists what is not granted: {what}")),
+        unused
+            .difference(granted)
+            .map(|what| format!("tests/parity/permissions.yaml lists a permission that is not granted: {what}")),
     );
     complaints
 }
@@ -65,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_unused_or_listed_for_nothing_is_told() {
+    fn denied_unused_and_wrongly_listed_permissions_are_reported() {
         let set = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<BTreeSet<_>>();
         let requests = [
             request("list", "", "pods", "allow"),
@@ -73,15 +77,15 @@ mod tests {
             request("get", "ray.io", "rayjobs", "forbid"),
         ];
         let granted = set(&["list pods", "watch pods", "patch pods"]);
-        let kept = set(&["patch pods", "delete pods"]);
+        let unused = set(&["patch pods", "delete pods"]);
         assert_eq!(
-            complaints(&requests, Some(&granted), &kept),
+            complaints(&requests, Some(&granted), &unused),
             [
-                "the chart forbids what is needed: get rayjobs.ray.io (2 times)",
-                "the chart permits what nobody uses: watch pods; remove it, or say why in tests/parity/permissions.yaml",
-                "tests/parity/permissions.yaml lists what is not granted: delete pods",
+                "the chart lacks a needed permission: get rayjobs.ray.io (denied 2 times)",
+                "the chart grants an unused permission: watch pods; remove it, or explain it in tests/parity/permissions.yaml",
+                "tests/parity/permissions.yaml lists a permission that is not granted: delete pods",
             ]
         );
-        assert_eq!(complaints(&requests, None, &kept).len(), 1, "with a part of the cases, use is not judged");
+        assert_eq!(complaints(&requests, None, &unused).len(), 1, "with a subset of the cases, use is not checked");
     }
 }

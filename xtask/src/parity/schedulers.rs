@@ -1,4 +1,4 @@
-//! The recordings with a batch scheduler: which one a case is for, and what operator and player are told.
+//! The recordings with a batch scheduler: which scheduler a case uses, and how operator and replay are configured.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use super::case_name;
 
-/// The folder with these recordings.
+/// The directory with these recordings.
 pub(super) const FOLDER: &str = "schedulers";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,24 +30,25 @@ impl Scheduler {
         }
     }
 
-    /// What the operator is told.
+    /// Returns the operator's flag.
     pub(super) fn flag(self) -> String {
         format!("--batch-scheduler={}", self.name())
     }
 
-    /// What the player is told, which looks for Volcano's PodGroups otherwise.
+    /// Returns the environment variable of the replay, which expects Volcano's PodGroups by default.
     pub(super) fn variable(self) -> Option<(&'static str, &'static str)> {
         (self == Self::Coscheduling).then_some(("PODGROUP_API", "scheduling.x-k8s.io/v1alpha1"))
     }
 
-    /// The one that a case's name begins with.
+    /// Returns the scheduler that a case's name starts with.
     fn of(case: &str) -> Option<Self> {
-        let begins = |scheduler: &Self| case.strip_prefix(scheduler.name()).is_some_and(|rest| rest.starts_with('-'));
-        Self::ALL.into_iter().find(begins)
+        let is_prefix =
+            |scheduler: &Self| case.strip_prefix(scheduler.name()).is_some_and(|rest| rest.starts_with('-'));
+        Self::ALL.into_iter().find(is_prefix)
     }
 }
 
-/// The cases of each scheduler.
+/// Groups the cases by scheduler.
 pub(super) fn group(cases: Vec<PathBuf>) -> Result<BTreeMap<Scheduler, Vec<PathBuf>>> {
     let mut groups: BTreeMap<Scheduler, Vec<PathBuf>> = BTreeMap::new();
     for case in cases {
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_case_is_named_after_its_scheduler() {
+    fn the_scheduler_is_taken_from_the_case_name() {
         for (case, expect) in [
             ("volcano-job", Some(Scheduler::Volcano)),
             ("kai-scheduler-cluster-autoscaler", Some(Scheduler::Kai)),

@@ -1,6 +1,6 @@
-//! What `parity compare` prints, as values.
+//! Parses the output of `parity compare`.
 
-/// One case: the lines that say what differs; none if it is equal.
+/// The result of one case: one line per difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) case: String,
@@ -12,23 +12,23 @@ pub(crate) struct Verdict {
 pub(crate) struct Verdicts(Vec<Verdict>);
 
 impl Verdicts {
-    /// Takes the next line of output.
+    /// Parses the next line of output.
     pub(crate) fn push_line(&mut self, line: &str) {
         let head = line.strip_prefix("equal ").or_else(|| line.strip_prefix("DIFFERS ")).map(str::trim_start);
         if let Some((file, rest)) = head.and_then(|head| head.split_once(": ")) {
             let case = file.strip_suffix(".json").unwrap_or(file).to_owned();
-            // What kept a case from being played to its end stands in parentheses after the counts.
+            // An error that stopped the replay is in parentheses after the counts.
             let error = rest
                 .split_once(" (")
-                .map(|(_, error)| format!("not played to its end: {}", error.trim_end_matches(')')));
+                .map(|(_, error)| format!("not replayed to the end: {}", error.trim_end_matches(')')));
             self.0.push(Verdict { case, lines: error.into_iter().collect() });
         } else if let (Some(line), Some(last)) = (line.strip_prefix("    "), self.0.last_mut()) {
             last.lines.push(line.to_owned());
         }
     }
 
-    /// Takes in newer verdicts, in the place of older ones on the same cases.
-    pub(crate) fn take_in(&mut self, newer: Self) {
+    /// Adds newer verdicts and replaces older ones on the same cases.
+    pub(crate) fn merge(&mut self, newer: Self) {
         for verdict in newer.0 {
             match self.0.iter_mut().find(|older| older.case == verdict.case) {
                 Some(older) => *older = verdict,
@@ -71,7 +71,7 @@ mod tests {
         let expect = [
             verdict("case-a", &[]),
             verdict("case-b", &["ready: Pod x: missing", "ready: event missing: ['a']"]),
-            verdict("case-c", &["not played to its end: RuntimeError: GET /x: 500 (y"]),
+            verdict("case-c", &["not replayed to the end: RuntimeError: GET /x: 500 (y"]),
         ];
         assert_eq!(found.0, expect);
     }
@@ -80,7 +80,7 @@ mod tests {
     fn a_second_try_replaces_the_first() {
         let mut first =
             verdicts("DIFFERS a.json: 0/1 objects, 0/0 events\n    x\nequal  b.json: 1/1 objects, 0/0 events");
-        first.take_in(verdicts("equal  a.json: 1/1 objects, 0/0 events"));
+        first.merge(verdicts("equal  a.json: 1/1 objects, 0/0 events"));
         assert_eq!(first.0, [verdict("a", &[]), verdict("b", &[])]);
     }
 }

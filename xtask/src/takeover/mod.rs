@@ -1,7 +1,7 @@
-//! Taking over from KubeRay restarts nothing.
+//! Checks that taking over from KubeRay restarts nothing.
 //!
-//! Objects as KubeRay left them, from the recordings, are loaded into namespaces of their own and their pods made ready;
-//! then the operator starts, and every pod that it creates, changes or deletes is counted. There must be none.
+//! The recorded objects of each case are loaded into a namespace and their pods made ready. Then the operator starts,
+//! and every pod that it creates, changes or deletes is counted. There must be none.
 
 mod restore;
 
@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 
 use crate::cargo_test::Counts;
 use crate::operator::{Build, Operator, OperatorArgs, Rights};
-use crate::parity::{DEFAULT_KINDS, Kind, case_name, chosen_cases, read_case};
-use crate::process::{block_on, say};
+use crate::parity::{CaseFilter, case_name, read_case};
+use crate::process::{block_on, print_line};
 use crate::workspace;
 use restore::Restore;
 
@@ -31,30 +31,26 @@ const STAGE: &str = "ready";
 pub(crate) struct Args {
     #[command(flatten)]
     operator: OperatorArgs,
-    /// Only cases that need no other kinds than these.
-    #[arg(long, env = "KINDS", value_enum, value_delimiter = ',', default_values_t = DEFAULT_KINDS.to_vec())]
-    kinds: Vec<Kind>,
-    /// Only cases whose file name contains this.
-    #[arg(long, env = "ONLY", default_value = "")]
-    only: String,
+    #[command(flatten)]
+    filter: CaseFilter,
 }
 
-/// What `make test` takes over; nothing where there are no recordings.
+/// Takes over the cases of `make test`; returns None where there are no recordings.
 pub(crate) fn run_default() -> Result<Option<Counts>> {
     if workspace::recordings().is_none() {
         return Ok(None);
     }
-    run(&Args { operator: OperatorArgs::ours(), kinds: DEFAULT_KINDS.to_vec(), only: String::new() }).map(Some)
+    run(&Args { operator: OperatorArgs::ours(), filter: CaseFilter::all() }).map(Some)
 }
 
-/// Takes over the chosen cases; those whose pods were left alone have passed.
+/// Takes over the selected cases; a case passes if its pods were not written.
 pub(crate) fn run(args: &Args) -> Result<Counts> {
     let folder = workspace::recordings().context("no recordings in ../shared/parity")?;
-    let cases = takeover_cases(&chosen_cases(&folder.join("cases"), &args.kinds, &args.only)?)?;
+    let cases = takeover_cases(&args.filter.select(&folder.join("cases"))?)?;
     let plane = ControlPlane::start_with(Options { audit: true, ..Options::default() })?;
     let command = args.operator.prepare(&plane, Build::Debug, Rights::All, "")?;
     let namespaces = block_on(load_all(&plane, &cases))?;
-    say(&format!("takeover: {} cases loaded as KubeRay left them", namespaces.len()));
+    print_line(&format!("takeover: loaded the objects of {} cases", namespaces.len()));
 
     let mut operator = Operator::start(&plane, &command, "rayclusters")?;
     operator.wait_quiet(Duration::from_secs(5), Duration::from_secs(300))?;
@@ -71,26 +67,30 @@ pub(crate) fn run(args: &Args) -> Result<Counts> {
         ));
     }
     for (case, lines) in &writes {
-        say(&format!("POD WRITES {case}"));
-        lines.iter().for_each(|line| say(&format!("    {line}")));
+        print_line(&format!("POD WRITES {case}"));
+        lines.iter().for_each(|line| print_line(&format!("    {line}")));
     }
     let counts = Counts { passed: namespaces.len().saturating_sub(writes.len()), failed: writes.len() };
     let total: usize = writes.values().map(Vec::len).sum();
-    say(&format!("takeover: {total} pod writes; pods left alone in {} of {} cases", counts.passed, namespaces.len()));
+    print_line(&format!(
+        "takeover: {total} pod writes; pods untouched in {} of {} cases",
+        counts.passed,
+        namespaces.len()
+    ));
     Ok(counts)
 }
 
-/// The recorded objects of the cases that come to rest with ready pods.
+/// Returns the recorded objects of the cases that settle with ready pods.
 fn takeover_cases(files: &[PathBuf]) -> Result<Vec<(String, Vec<Value>)>> {
     let mut cases = Vec::new();
     for file in files {
         let Some(objects) = recorded_objects(file)? else { continue };
-        // The recording masks the hash that decides whether a cluster starts anew.
+        // The recording masks the hash that decides whether a cluster is recreated.
         let recreates = objects
             .iter()
             .any(|object| object["spec"]["upgradeStrategy"]["type"] == "Recreate" || object["kind"] == "RayService");
         if recreates {
-            say(&format!("takeover: {} left out, its hash is not in the recording", case_name(file)));
+            print_line(&format!("takeover: {} skipped, its hash is not in the recording", case_name(file)));
         } else if objects.iter().any(|object| object["kind"] == "Pod") {
             cases.push((case_name(file), objects));
         }
@@ -104,14 +104,14 @@ fn takeover_cases(files: &[PathBuf]) -> Result<Vec<(String, Vec<Value>)>> {
 fn recorded_objects(file: &Path) -> Result<Option<Vec<Value>>> {
     let case = read_case(file)?;
     let mut objects = case["expect"][STAGE]["objects"].as_array().cloned();
-    // A Job's pods are its own affair: the real job controller makes them anew.
+    // The real job controller creates the pods of Jobs itself.
     objects
         .iter_mut()
         .for_each(|objects| objects.retain(|object| object["metadata"]["ownerReferences"][0]["kind"] != "Job"));
     Ok(objects)
 }
 
-/// Loads every case into a namespace of its own and waits until all pods are ready; namespace to case.
+/// Loads every case into its own namespace, waits until all pods are ready, and returns the case by namespace.
 async fn load_all(plane: &ControlPlane, cases: &[(String, Vec<Value>)]) -> Result<BTreeMap<String, String>> {
     plane.install_ray_crds().await?;
     plane.install_gateway_crds().await?;
@@ -133,7 +133,7 @@ async fn load(client: &Client, namespace: &str, objects: &[Value]) -> Result<()>
     let metadata = ObjectMeta { name: Some(namespace.to_owned()), ..ObjectMeta::default() };
     Api::all(client.clone()).create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await?;
     let mut restore = Restore::new(namespace);
-    // Owners go first: what they own names their uid.
+    // Owners first, because their dependents refer to their uid.
     let mut waiting: Vec<&Value> = objects.iter().collect();
     while !waiting.is_empty() {
         let before = waiting.len();
@@ -155,7 +155,7 @@ async fn load(client: &Client, namespace: &str, objects: &[Value]) -> Result<()>
     Ok(())
 }
 
-/// Creates an object, with its status if it is one of Ray's; its uid.
+/// Creates an object, with its status if it is a Ray kind, and returns its uid.
 async fn create(client: &Client, namespace: &str, object: &Value) -> Result<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (group, version) = match object["apiVersion"].as_str().unwrap_or_default().split_once('/') {

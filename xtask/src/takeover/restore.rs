@@ -1,17 +1,17 @@
-//! Makes objects that can be created from recorded ones, in which all that varies is masked.
+//! Turns recorded objects, in which everything variable is masked, into objects that can be created.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// The version whose objects were recorded.
+/// The recorded version of KubeRay.
 const KUBERAY: &str = "v1.7.0";
 
 const REPLICA_NAME: &str = "ray.io/worker-group-replica-name";
 const REPLICA_INDEX: &str = "ray.io/worker-group-replica-index";
 
-/// The alphabet of Kubernetes' own random suffixes.
+/// The alphabet of Kubernetes' random suffixes.
 const SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// The state of one namespace's restoration.
@@ -20,7 +20,7 @@ pub(super) struct Restore<'a> {
     now: String,
     /// Kind and recorded name to the real name and uid.
     made: BTreeMap<(String, String), (String, String)>,
-    /// How many objects of a kind and recorded name were made: names with a masked suffix repeat.
+    /// The number of objects created per kind and recorded name: names with a masked suffix repeat.
     counts: BTreeMap<(String, String), u32>,
 }
 
@@ -30,7 +30,7 @@ impl<'a> Restore<'a> {
         Self { namespace, now, made: BTreeMap::new(), counts: BTreeMap::new() }
     }
 
-    /// The object to create; nothing while an owner of it is not made yet.
+    /// Returns the object to create, or None while one of its owners does not exist yet.
     pub(super) fn object(&self, recorded: &Value) -> Option<Value> {
         let key = key_of(recorded);
         let mut object = self.unmask(recorded);
@@ -43,7 +43,7 @@ impl<'a> Restore<'a> {
         }
         match key.0.as_str() {
             "Pod" => {
-                // The hosts of one replica share its name; the index tells the replicas apart that the mask made equal.
+                // The hosts of a replica share its name. The mask makes all replica names equal; the index tells them apart.
                 let labels = &recorded["metadata"]["labels"];
                 let index = labels[REPLICA_INDEX].as_str().and_then(|index| index.parse().ok());
                 if let (Some(name), Some(index)) = (labels[REPLICA_NAME].as_str(), index) {
@@ -54,14 +54,14 @@ impl<'a> Restore<'a> {
                 object["spec"].as_object_mut().map(|spec| spec.remove("clusterIP"));
             }
             "Job" => {
-                // The server chooses these itself.
+                // The server sets these itself.
                 object["spec"].as_object_mut().map(|spec| spec.remove("selector"));
                 if let Some(labels) = object["spec"]["template"]["metadata"]["labels"].as_object_mut() {
                     labels.retain(|name, _| !name.ends_with("controller-uid") && !name.ends_with("job-name"));
                 }
             }
             "Secret" => {
-                // What was masked is no base64.
+                // Masked values are not valid base64.
                 for value in object["data"].as_object_mut().into_iter().flat_map(serde_json::Map::values_mut) {
                     if value == "<data>" {
                         *value = json!("bWFza2Vk");
@@ -73,7 +73,7 @@ impl<'a> Restore<'a> {
         Some(object)
     }
 
-    /// Remembers what was created.
+    /// Records a created object.
     pub(super) fn created(&mut self, recorded: &Value, object: &Value, uid: &str) {
         let key = key_of(recorded);
         *self.counts.entry(key.clone()).or_default() += 1;
@@ -122,8 +122,8 @@ fn recorded_owners(recorded: &Value) -> impl Iterator<Item = (String, String)> {
     owners.map(move |owner| (text(&owner["kind"]), text(&owner["name"])))
 }
 
-/// Replaces each masked suffix by one that follows from what stands before it, so that equal names stay equal; only the
-/// last differs for the second and later objects of the same masked name.
+/// Replaces each masked suffix by one derived from the text before it, so that equal names stay equal; the last suffix
+/// also depends on the number, which tells objects of the same masked name apart.
 fn real_name(masked: &str, number: u32) -> String {
     let mut parts = masked.split("-*").peekable();
     let mut name = parts.next().unwrap_or_default().to_owned();
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn masked_names_become_real_and_stay_consistent() {
+    fn masked_names_become_real_consistently() {
         assert_eq!(real_name("plain", 3), "plain");
         let cluster = real_name("job-*", 0);
         assert!(cluster.len() == 9 && cluster.starts_with("job-"), "{cluster}");
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_share_the_name_of_their_replica_only() {
+    fn only_hosts_of_one_replica_share_its_name() {
         let pod = |index: &str| {
             let labels = json!({REPLICA_NAME: "tpu-*", REPLICA_INDEX: index});
             let object =
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_go_first_and_give_their_uid() {
+    fn dependents_wait_for_their_owner_and_use_its_uid() {
         let cluster = json!({"kind": "RayCluster", "metadata": {"name": "c", "namespace": "<ns>"}});
         let pod = json!({"kind": "Pod", "metadata": {"name": "c-head-*", "namespace": "<ns>",
             "annotations": {"v": "<version>", "storage": "<uid>"},

@@ -1,4 +1,4 @@
-//! `manta apiserver`: the embedded API server by itself.
+//! `manta apiserver`: runs the embedded API server on its own.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -7,36 +7,38 @@ use std::process::ExitCode;
 use anyhow::Context;
 use manta_apiserver::{Options, Server, tls};
 
-/// Serves a Kubernetes API on this machine, without nodes.
+use crate::signals::StopSignals;
+
+/// Serves a Kubernetes API on this machine, without nodes
 ///
-/// Writes a kubeconfig once it answers, and runs until it gets SIGINT or SIGTERM.
+/// Writes a kubeconfig once the server is ready, and runs until SIGINT or SIGTERM.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Keep objects and keys in this directory; without it everything is forgotten at the end.
+    /// Persist objects and keys in this directory [default: keep them in memory]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Listen on this port; 0 takes a free one.
+    /// Port to listen on; 0 picks a free one
     #[arg(long, default_value_t = 0, value_name = "N")]
     port: u16,
-    /// Listen on this address.
+    /// Address to listen on
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_name = "IP")]
     address: IpAddr,
-    /// Write the kubeconfig here.
+    /// Where to write the kubeconfig
     #[arg(long, value_name = "FILE")]
     kubeconfig: PathBuf,
-    /// Let roles decide who may do what; otherwise whoever is known may do everything.
+    /// Authorize requests by RBAC; without it every authenticated user may do everything
     #[arg(long)]
     rbac: bool,
-    /// Give pods a service account and its token, as a full cluster does.
+    /// Enable the ServiceAccount admission plugin: pods get a service account and its token
     #[arg(long)]
     service_account_admission: bool,
-    /// Bind claims to folders below this directory.
+    /// Bind PersistentVolumeClaims to directories below this one
     #[arg(long, value_name = "DIR")]
     volumes: Option<PathBuf>,
-    /// Further users: lines of token,user,uid,"group,group".
+    /// File with additional users: lines of token,user,uid,"group,group"
     #[arg(long, value_name = "FILE")]
     token_auth_file: Option<PathBuf>,
-    /// Append one line of JSON per request to this file.
+    /// Append one JSON line per request to this file
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
 }
@@ -49,6 +51,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn serve(args: Args) -> anyhow::Result<()> {
+    let mut signals = StopSignals::listen()?;
     let address = SocketAddr::new(args.address, args.port);
     let listener = TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
     let options = Options {
@@ -67,11 +70,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     tls::write_secret(&args.kubeconfig, &server.kubeconfig(&url))
         .with_context(|| format!("cannot write the kubeconfig {}", args.kubeconfig.display()))?;
     tracing::info!(%url, kubeconfig = %args.kubeconfig.display(), "serving");
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    tokio::select! {
-        ended = tokio::signal::ctrl_c() => ended?,
-        _ = terminate.recv() => {}
-    }
+    signals.recv().await;
     server.stop().await;
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! `manta demo`: a cluster, a job and a service of real Ray on this machine, then nothing of them.
+//! `manta demo`: runs a cluster, a job and a service with real Ray on this machine, then cleans up.
 
 use crate::local::{self, Local, LocalArgs};
-use crate::output::say;
+use crate::output::print_line;
 use anyhow::{Context, bail};
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject};
@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 const CLUSTER: &str = include_str!("../../../../examples/raycluster.yaml");
 const JOB: &str = include_str!("../../../../examples/rayjob.yaml");
 const SERVICE: &str = include_str!("../../../../examples/rayservice.yaml");
-/// A busy machine may be slow; a broken one must not wait for ever.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// How long one step may take; generous, because the machine may be busy.
+const STEP_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Shows a RayCluster, a RayJob and a RayService running on this machine, and cleans up.
+/// Runs a RayCluster, a RayJob and a RayService on this machine, then cleans up
 ///
-/// Needs Python 3; Ray is installed into an environment of its own the first time. Exit code 0 only if all of it
-/// really happened.
+/// Needs Python 3. The first run installs Ray into an environment of its own. Exits with 0 only if every step
+/// succeeded.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -29,85 +29,85 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let began = Instant::now();
+    let started = Instant::now();
     let folder = std::env::temp_dir().join(format!("manta-demo-{}", std::process::id()));
     let options = args.local.options(folder.clone(), None, 0)?.quiet();
     let done = local::run(options, async |local| {
         let result = tokio::select! {
-            result = demo(&local, began) => result,
+            result = demo(&local, started) => result,
             () = local.stop.cancelled() => Err(anyhow::anyhow!("interrupted")),
         };
         (local, result)
     });
     let _ = std::fs::remove_dir_all(&folder);
     if matches!(done, Ok(ExitCode::SUCCESS)) {
-        say(&format!("everything is gone again; {:.1} s in all", began.elapsed().as_secs_f64()));
+        print_line(&format!("cleaned up; {:.1} s in total", started.elapsed().as_secs_f64()));
     }
     done
 }
 
-async fn demo(local: &Local, began: Instant) -> anyhow::Result<ExitCode> {
-    let mut steps = Steps { began, times: Vec::new() };
-    steps.take("Ray on this machine", prepare(local)).await?;
+async fn demo(local: &Local, started: Instant) -> anyhow::Result<ExitCode> {
+    let mut steps = Steps { started, times: Vec::new() };
+    steps.run("Ray on this machine", prepare(local)).await?;
     let peak = AtomicU64::new(0);
-    let show = |line: String| say(&format!("      {line}"));
+    let print = |line: String| print_line(&format!("      {line}"));
     let all = async {
-        steps.take("local mode: API server, operator, node agent", async { Ok("up".to_owned()) }).await?;
-        steps.take("RayCluster demo: 1 head, 2 workers", cluster(local)).await?;
-        steps.take("RayJob hello: actors on all nodes", job(local)).await?;
+        steps.run("local mode: API server, operator, node agent", async { Ok("up".to_owned()) }).await?;
+        steps.run("RayCluster demo: 1 head, 2 workers", cluster(local)).await?;
+        steps.run("RayJob hello: actors on all nodes", job(local)).await?;
         remove(local, "RayJob", "hello").await?;
         remove(local, "RayCluster", "demo").await?;
-        steps.take("RayService greeter: an HTTP endpoint", service(local)).await?;
+        steps.run("RayService greeter: an HTTP endpoint", service(local)).await?;
         anyhow::Ok(())
     };
     tokio::select! {
         done = all => done?,
-        () = local::narrate(&local.client, &show) => bail!("the API server stopped"),
+        () = local::print_changes(&local.client, &print) => bail!("the API server stopped"),
         () = measure(&peak) => {}
     }
-    say("");
+    print_line("");
     for (name, seconds) in &steps.times {
-        say(&format!("  {seconds:6.1} s  {name}"));
+        print_line(&format!("  {seconds:6.1} s  {name}"));
     }
     let mib = peak.load(Ordering::Relaxed) >> 20;
-    say(&format!("  {:6.1} s  from the start; pods used {mib} MiB at most", began.elapsed().as_secs_f64()));
+    print_line(&format!("  {:6.1} s  from the start; pods used {mib} MiB at most", started.elapsed().as_secs_f64()));
     Ok(ExitCode::SUCCESS)
 }
 
 struct Steps {
-    began: Instant,
+    started: Instant,
     times: Vec<(&'static str, f64)>,
 }
 
 impl Steps {
-    /// Carries out one step, telling its beginning, its end and its result.
-    async fn take(
+    /// Runs one step and prints when it starts, when it ends and its result.
+    async fn run(
         &mut self,
         name: &'static str,
         step: impl Future<Output = anyhow::Result<String>>,
     ) -> anyhow::Result<()> {
-        say(&format!("[{:5.1} s] {name}", self.began.elapsed().as_secs_f64()));
+        print_line(&format!("[{:5.1} s] {name}", self.started.elapsed().as_secs_f64()));
         let start = Instant::now();
-        let result = match tokio::time::timeout(PATIENCE, step).await {
+        let result = match tokio::time::timeout(STEP_TIMEOUT, step).await {
             Ok(result) => result.with_context(|| name.to_owned())?,
-            Err(_) => bail!("{name}: not done after {} s", PATIENCE.as_secs()),
+            Err(_) => bail!("{name}: timed out after {} s", STEP_TIMEOUT.as_secs()),
         };
         let seconds = start.elapsed().as_secs_f64();
-        say(&format!("[{:5.1} s] {name}: {result}", self.began.elapsed().as_secs_f64()));
+        print_line(&format!("[{:5.1} s] {name}: {result}", self.started.elapsed().as_secs_f64()));
         self.times.push((name, seconds));
         Ok(())
     }
 }
 
-/// Finds Ray, or installs it.
+/// Finds a Ray environment, or installs one.
 async fn prepare(local: &Local) -> anyhow::Result<String> {
     match local::find_ray(&local.catalog, local::RAY_VERSION) {
         local::Found::Ready(what) => Ok(what),
         local::Found::Missing { requirement, path } => {
-            say(&format!("      installing {requirement} into {} (once; about 500 MB)", path.display()));
+            print_line(&format!("      installing {requirement} into {} (once; about 500 MB)", path.display()));
             let show = |line: &str| {
                 if line.starts_with("Collecting") || line.starts_with("Installing") {
-                    say(&format!("      {}", line.chars().take(100).collect::<String>()));
+                    print_line(&format!("      {}", line.chars().take(100).collect::<String>()));
                 }
             };
             environments::make(&local.machine, &requirement, &path, &show).await.map_err(anyhow::Error::msg)?;
@@ -118,13 +118,13 @@ async fn prepare(local: &Local) -> anyhow::Result<String> {
 
 async fn cluster(local: &Local) -> anyhow::Result<String> {
     local::apply_text(&local.client, "raycluster.yaml", CLUSTER).await?;
-    let status = until(local, "RayCluster", "demo", |status| (status["state"] == "ready").then(|| status.clone())).await?;
+    let status = wait_for_status(local, "RayCluster", "demo", |status| (status["state"] == "ready").then(|| status.clone())).await?;
     Ok(format!("ready, head at {}", status["head"]["podIP"].as_str().unwrap_or("?")))
 }
 
 async fn job(local: &Local) -> anyhow::Result<String> {
     local::apply_text(&local.client, "rayjob.yaml", JOB).await?;
-    let status = until(local, "RayJob", "hello", |status| {
+    let status = wait_for_status(local, "RayJob", "hello", |status| {
         let over = ["Complete", "Failed", "ValidationFailed"].iter().any(|s| status["jobDeploymentStatus"] == *s);
         over.then(|| status.clone())
     })
@@ -134,13 +134,13 @@ async fn job(local: &Local) -> anyhow::Result<String> {
     let url = format!("http://{head}:8265/api/jobs/{id}/logs");
     let logs: Value = reqwest::get(&url).await?.json().await.context("cannot read the job's log")?;
     let logs = logs["logs"].as_str().unwrap_or_default();
-    // The entry point is a script that Ray repeats first; its own lines follow.
+    // Ray logs the entrypoint first; the output of the script follows.
     let own = logs.lines().skip_while(|line| *line != "\"").skip(1).filter(|line| !line.is_empty());
     for line in own {
-        say(&format!("      | {line}"));
+        print_line(&format!("      | {line}"));
     }
     if status["jobStatus"] != "SUCCEEDED" {
-        bail!("the job ended as {}: {}", status["jobStatus"], status["message"]);
+        bail!("the job ended with {}: {}", status["jobStatus"], status["message"]);
     }
     if !logs.contains("sum of squares: 506") {
         bail!("the job did not print its result");
@@ -150,24 +150,24 @@ async fn job(local: &Local) -> anyhow::Result<String> {
 
 async fn service(local: &Local) -> anyhow::Result<String> {
     local::apply_text(&local.client, "rayservice.yaml", SERVICE).await?;
-    until(local, "RayService", "greeter", |status| {
+    wait_for_status(local, "RayService", "greeter", |status| {
         let conditions = status["conditions"].as_array()?;
         conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "True").then_some(())
     })
     .await?;
-    // By its Service, as another pod would call it.
-    let host = if local.is_apart { "greeter-serve-svc.default.svc.cluster.local" } else { "127.0.0.1" };
+    // Through its Service, as another pod would call it.
+    let host = if local.has_pod_networks { "greeter-serve-svc.default.svc.cluster.local" } else { "127.0.0.1" };
     let url = &format!("http://{host}:8000/?name=manta");
-    let answer = reqwest::get(url).await.with_context(|| format!("cannot call {url}"))?;
-    let (code, text) = (answer.status(), answer.text().await?);
+    let response = reqwest::get(url).await.with_context(|| format!("cannot call {url}"))?;
+    let (code, text) = (response.status(), response.text().await?);
     if !code.is_success() || text != "hello manta" {
-        bail!("{url} answered {code}: {text}");
+        bail!("{url} returned {code}: {text}");
     }
     Ok(format!("GET {url} -> {} {text:?}", code.as_u16()))
 }
 
-/// Waits until the status of an object is as wanted.
-async fn until<T>(local: &Local, kind: &str, name: &str, want: impl Fn(&Value) -> Option<T>) -> anyhow::Result<T> {
+/// Waits until `want` finds what it looks for in the status of an object.
+async fn wait_for_status<T>(local: &Local, kind: &str, name: &str, want: impl Fn(&Value) -> Option<T>) -> anyhow::Result<T> {
     let mut tick = tokio::time::interval(Duration::from_millis(100));
     loop {
         tick.tick().await;
@@ -187,7 +187,7 @@ async fn remove(local: &Local, kind: &str, name: &str) -> anyhow::Result<()> {
 }
 
 fn api(local: &Local, kind: &str) -> Api<DynamicObject> {
-    Api::default_namespaced_with(local.client.clone(), &local::ray(kind))
+    Api::default_namespaced_with(local.client.clone(), &local::ray_resource(kind))
 }
 
 /// Keeps the largest sum of memory seen in pods; never returns.

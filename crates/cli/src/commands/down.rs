@@ -1,12 +1,12 @@
-//! `manta down`: ends a local mode that runs elsewhere.
+//! `manta down`: stops local mode from another terminal.
 
 use crate::local::{self, StateArgs};
-use crate::output::say;
+use crate::output::print_line;
 use anyhow::{Context, bail};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-/// Stops the local mode that `manta up` started; what is persistent stays.
+/// Stops the local mode that `manta up` started; persisted objects stay on disk
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -14,23 +14,22 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let state = args.state.folder()?;
-    let Some(pid) = local::owner(&state)? else {
-        say("local mode is not running");
+    let (state, Some(pid)) = args.state.running()? else {
+        print_line("local mode is not running");
         return Ok(ExitCode::SUCCESS);
     };
-    // Only root's processes and our own can be signalled; the system says so better than we could.
+    // `kill` reports a missing permission better than we could.
     let sent = Command::new("kill").arg(pid.to_string()).status().context("cannot run kill")?;
     if !sent.success() {
-        bail!("process {pid} holds {} and cannot be stopped by this user", state.display());
+        bail!("process {pid} holds {}, and this user may not stop it", state.display());
     }
     let end = Instant::now() + Duration::from_secs(40);
-    while local::owner(&state)?.is_some() {
+    while local::running_pid(&state)?.is_some() {
         if Instant::now() > end {
-            bail!("process {pid} is still there after 40 s; end it with `kill -9 {pid}`, nothing will be left over");
+            bail!("process {pid} is still running after 40 s; end it with `kill -9 {pid}`, which leaves nothing behind");
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    say("stopped");
+    print_line("stopped");
     Ok(ExitCode::SUCCESS)
 }

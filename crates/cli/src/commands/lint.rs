@@ -1,4 +1,4 @@
-//! `manta lint`: what is wrong with manifests, without a cluster.
+//! `manta lint`: checks manifests without a cluster.
 
 use std::fs;
 use std::io::{self, Read};
@@ -7,34 +7,34 @@ use std::process::ExitCode;
 
 use manta_cli::lint::{Finding, Linter, Severity};
 
-use crate::output::to_stdout;
+use crate::output::write_stdout;
 
-/// Larger files are not read: no manifest is.
+/// The largest file that is read; no manifest comes close.
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
 
-/// What a file is called that comes from standard input.
+/// The file name that findings show for standard input.
 const STDIN: &str = "<stdin>";
 
-/// Check manifests of RayCluster, RayJob, RayService and RayCronJob: form, schema, CEL rules and the operator's rules.
+/// Checks manifests of RayCluster, RayJob, RayService and RayCronJob: syntax, schema, CEL rules and the operator's rules
 ///
-/// Exit code 0 if there is nothing to fix, 1 if there is, 2 if something cannot be read. Other kinds are skipped with
-/// a note.
+/// Exits with 0 if there is nothing to fix, 1 if there is, and 2 if a file cannot be read. Other kinds are skipped
+/// with a note.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Files, folders (their .yaml, .yml and .json files are read), or - for standard input.
+    /// Files, directories (searched for .yaml, .yml and .json files), or - for standard input
     #[arg(required = true, value_name = "FILE")]
     paths: Vec<PathBuf>,
 
-    /// How to print what is found.
+    /// Output format
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     output: Format,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Format {
-    /// One line each: file:line: field: message.
+    /// One line per finding: file:line: field: message
     Text,
-    /// A list of objects with file, line, path, message and severity.
+    /// A JSON list of objects with file, line, path, message and severity
     Json,
 }
 
@@ -45,10 +45,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         lint_path(path, &mut linter, &mut findings);
     }
     match args.output {
-        Format::Text => to_stdout(|out| findings.iter().try_for_each(|finding| writeln!(out, "{finding}")))?,
+        Format::Text => write_stdout(|out| findings.iter().try_for_each(|finding| writeln!(out, "{finding}")))?,
         Format::Json => {
             let json = serde_json::to_string_pretty(&findings)?;
-            to_stdout(|out| writeln!(out, "{json}"))?;
+            write_stdout(|out| writeln!(out, "{json}"))?;
         }
     }
     Ok(match findings.iter().map(|finding| finding.severity).min() {
@@ -100,19 +100,19 @@ fn read(file: &Path) -> Result<Vec<u8>, String> {
     fs::read(file).map_err(|error| error.to_string())
 }
 
-/// The file itself, or the manifests in a folder and below it, by name.
+/// Returns the file itself, or the manifests in a directory and below it, sorted by name.
 fn files_of(path: &Path) -> io::Result<Vec<PathBuf>> {
     if !fs::metadata(path)?.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
     let mut files = Vec::new();
-    let mut folders = vec![path.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder)? {
+    let mut directories = vec![path.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory)? {
             let entry = entry?;
-            // Links to folders are not followed: they may lead in circles.
+            // Symbolic links to directories are not followed, because they may form a cycle.
             if entry.file_type()?.is_dir() {
-                folders.push(entry.path());
+                directories.push(entry.path());
             } else if is_manifest(&entry.path()) {
                 files.push(entry.path());
             }

@@ -1,12 +1,11 @@
 //! The commands of `manta`, one file each.
 //!
-//! A file has `Args` (clap's derive; its doc comment is the help text) and `run`. A new command is
-//! that file and one line in the list below. An async command starts its own runtime, so that the
-//! others do without.
+//! A file defines `Args` (clap's derive; its doc comment is the help text) and `run`. To add a command, add that file
+//! and one line to the list below. An async command starts its own runtime, so that the others do not pay for one.
 
 use std::process::ExitCode;
 
-/// Declares the modules, the subcommands and their dispatch.
+/// Declares the modules, the subcommands and the dispatch to them.
 macro_rules! commands {
     ($($variant:ident => $module:ident,)+) => {
         $(mod $module;)+
@@ -28,13 +27,17 @@ macro_rules! commands {
 
 commands! {
     Apiserver => apiserver,
+    Completion => completion,
     Crds => crds,
     Demo => demo,
     Down => down,
     Lint => lint,
+    Man => man,
     Operator => operator,
     Policy => policy,
+    SmokeTest => smoke_test,
     Status => status,
     Submitter => submitter,
     Up => up,
+    Version => version,
 }

@@ -1,10 +1,9 @@
 //! `manta operator`: runs the operator against a cluster.
 //!
-//! The command line is Go's, so that one written for KubeRay works as it is: it is not clap that reads it.
+//! Its flags follow Go's syntax, so that command lines written for KubeRay work unchanged; clap does not parse them.
 
-use crate::log;
-use anyhow::Context;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use crate::signals::StopSignals;
+use crate::{connect, log};
 use manta_operator::args::{Arguments, ArgsError, UsageError, usage};
 use manta_operator::process;
 use std::io::Write;
@@ -14,12 +13,12 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-/// How long passes in hand may take after the first signal.
+/// How long running passes may take after the first signal.
 const DRAIN: Duration = Duration::from_secs(30);
 /// The exit code of Go's `flag` package for wrong usage.
 const WRONG_USAGE: u8 = 2;
 
-/// Runs the operator: reconciles RayClusters, RayJobs, RayServices and RayCronJobs until it is told to stop.
+/// Runs the operator: reconciles RayClusters, RayJobs, RayServices and RayCronJobs
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Args {
@@ -46,23 +45,24 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     for note in &arguments.notes {
         info!("{note}");
     }
-    // One thread: nothing takes it for longer than a page of a list, and waking others costs more than the work.
+    // One thread: the longest computation is decoding one page of a list, and waking other threads costs more.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
-        let config = connect(arguments.process.kubeconfig.as_deref()).await?;
+        let signals = StopSignals::listen()?;
+        let config = connect::config(arguments.process.kubeconfig.as_deref()).await?;
         let stop = CancellationToken::new();
         let operator = process::run(config, arguments.settings, arguments.process, stop.clone());
         tokio::select! {
             ended = operator => Ok(ended?),
-            () = stop_on_signal(stop) => anyhow::bail!("stopped before the passes in hand were finished"),
+            () = stop_on_signal(signals, stop) => anyhow::bail!("stopped before all running passes had finished"),
         }
     });
-    // What is still running may act no more.
+    // Tasks that are still running must not write any more.
     runtime.shutdown_background();
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-/// An environment variable; the name of the host is known without one.
+/// Returns an environment variable; `HOSTNAME` falls back to the kernel's host name.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().or_else(|| match name {
         "HOSTNAME" => std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|name| name.trim().to_owned()),
@@ -70,39 +70,11 @@ fn variable(name: &str) -> Option<String> {
     })
 }
 
-async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
-    match kubeconfig {
-        Some(path) => {
-            let file =
-                Kubeconfig::read_from(path).with_context(|| format!("cannot read kubeconfig {}", path.display()))?;
-            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                .await
-                .with_context(|| format!("kubeconfig {} names no usable cluster", path.display()))
-        }
-        // In a Pod its own account comes before a file that happens to lie in the home directory.
-        None if std::env::var_os("KUBECONFIG").is_none() && kube::Config::incluster().is_ok() => {
-            kube::Config::incluster().context("the Pod's own account cannot be used")
-        }
-        None => kube::Config::infer().await.context("no kubeconfig given and none found; use --kubeconfig FILE"),
-    }
-}
-
-/// Asks to stop on the first signal; ends on the second, or when stopping takes too long.
-async fn stop_on_signal(stop: CancellationToken) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    info!("stopping: passes in hand are finished first");
+/// Starts a graceful stop on the first signal; returns on the second, or when stopping takes too long.
+async fn stop_on_signal(mut signals: StopSignals, stop: CancellationToken) {
+    signals.recv().await;
+    info!("shutting down; waiting for running passes");
     stop.cancel();
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        () = tokio::time::sleep(DRAIN) => {}
-    }
+    // A second signal or the end of the timeout: both mean to exit now.
+    let _ = tokio::time::timeout(DRAIN, signals.recv()).await;
 }

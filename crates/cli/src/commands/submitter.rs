@@ -1,8 +1,8 @@
-//! `manta submitter`: hands a job to Ray, prints its log, and ends as the job does.
+//! `manta submitter`: submits a job to Ray, prints its log, and exits with its result.
 //!
-//! A drop-in for KubeRay's light-weight submitter, for `submitterPodTemplate`. Address, id and token come
-//! from the environment that the operator sets. Unlike KubeRay's, it asks Ray how the job ended: a failed job
-//! ends with exit code 1, and a log stream that breaks while the job runs is opened again.
+//! A drop-in replacement for KubeRay's light-weight submitter, for use in `submitterPodTemplate`. Address, id and token
+//! come from the environment that the operator sets. Unlike KubeRay's, it asks Ray for the final status, so a failed
+//! job exits with 1, and it reconnects when the log stream breaks while the job runs.
 
 use anyhow::{Context, bail};
 use futures::StreamExt;
@@ -17,14 +17,14 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-/// How long a request may take.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How often a broken log stream is opened again.
-const RECONNECTS: u32 = 5;
-/// How long to wait for a job whose log has ended to show its end.
-const END_LOOKS: u32 = 30;
+/// The timeout of one request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a broken log stream is reopened.
+const MAX_RECONNECTS: u32 = 5;
+/// How often to ask, once a second, for the final status of a job whose log has ended.
+const STATUS_ATTEMPTS: u32 = 30;
 
-/// Submits a Ray job, prints its log, and ends as the job does
+/// Submits a Ray job, prints its log, and exits with its result
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The runtime environment, as JSON
@@ -54,7 +54,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match result {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => {
-            // Two blanks, as in KubeRay's.
+            // Two spaces, as KubeRay prints them.
             let _ = writeln!(std::io::stderr(), "ERROR --  {error:#}");
             Ok(ExitCode::FAILURE)
         }
@@ -66,12 +66,12 @@ async fn submit_and_follow(
     environment: impl Fn(&str) -> Option<String>,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
-    let needed = |name: &str| {
+    let required = |name: &str| {
         let value = environment(name).filter(|value| !value.is_empty());
         value.with_context(|| format!("missing {name} in environment variables"))
     };
-    let address = needed("RAY_DASHBOARD_ADDRESS")?;
-    let id = needed("RAY_JOB_SUBMISSION_ID")?;
+    let address = required("RAY_DASHBOARD_ADDRESS")?;
+    let id = required("RAY_JOB_SUBMISSION_ID")?;
     let token = environment("RAY_AUTH_TOKEN").filter(|token| !token.is_empty());
     let body = body(args, &id)?;
     let job = Job::new(&address, &id, token.clone());
@@ -84,14 +84,14 @@ async fn submit_and_follow(
     }
     writeln!(out, "INFO -- Tailing logs until the job finishes:")?;
     follow(&job, &address, &id, token.as_deref(), out).await?;
-    match end(&job).await?.as_str() {
+    match terminal_status(&job).await?.as_str() {
         "SUCCEEDED" => writeln!(out, "SUCC -- Job '{id}' succeeded")?,
-        status => bail!("Job '{id}' ended as {status}"),
+        status => bail!("Job '{id}' ended with status {status}"),
     }
     Ok(())
 }
 
-/// The job at its dashboard.
+/// A submitted job and the dashboard to ask about it.
 struct Job {
     client: Client,
     endpoint: DashboardEndpoint,
@@ -106,7 +106,7 @@ impl Job {
             service: String::new(),
             token_secret: None,
         };
-        Self { client: Client::direct(token, PATIENCE), endpoint, id: id.to_owned() }
+        Self { client: Client::direct(token, REQUEST_TIMEOUT), endpoint, id: id.to_owned() }
     }
 
     async fn status(&self) -> Result<String, JobError> {
@@ -114,7 +114,7 @@ impl Job {
     }
 }
 
-/// The request: flags that are not given are left out.
+/// Returns the body of the submission request; flags that are not set are left out.
 fn body(args: &Args, id: &str) -> anyhow::Result<Value> {
     let mut body = Map::new();
     body.insert("entrypoint".into(), args.entrypoint.join(" ").into());
@@ -127,7 +127,7 @@ fn body(args: &Args, id: &str) -> anyhow::Result<Value> {
     for (key, flag, text) in texts {
         if let Some(text) = text.as_deref().filter(|text| !text.is_empty()) {
             let value: Map<String, Value> =
-                serde_json::from_str(text).with_context(|| format!("{flag} is no JSON object"))?;
+                serde_json::from_str(text).with_context(|| format!("{flag} is not a JSON object"))?;
             body.insert(key.into(), Value::Object(value));
         }
     }
@@ -140,25 +140,25 @@ fn body(args: &Args, id: &str) -> anyhow::Result<Value> {
         [("entrypoint_num_cpus", args.entrypoint_num_cpus), ("entrypoint_num_gpus", args.entrypoint_num_gpus)];
     for (key, number) in numbers {
         if number != 0.0 {
-            // Through text, so that 1.1 stays 1.1.
+            // Converted through text, so that 1.1 stays 1.1 as f64.
             body.insert(key.into(), serde_json::from_str(&number.to_string())?);
         }
     }
     Ok(Value::Object(body))
 }
 
-/// Prints the log until its end, from the beginning again if the stream breaks while the job runs.
+/// Prints the log until it ends, and reconnects if the stream breaks while the job runs.
 async fn follow(job: &Job, address: &str, id: &str, token: Option<&str>, out: &mut impl Write) -> anyhow::Result<()> {
     let mut printed = 0;
-    for attempt in 0..=RECONNECTS {
+    for attempt in 0..=MAX_RECONNECTS {
         match tail(address, id, token, &mut printed, out).await {
             Ok(()) => return Ok(()),
-            Err(error) if attempt == RECONNECTS => return Err(error),
+            Err(error) if attempt == MAX_RECONNECTS => return Err(error),
             Err(error) => {
-                if job.status().await.is_ok_and(|status| is_over(&status)) {
+                if job.status().await.is_ok_and(|status| is_terminal(&status)) {
                     return Ok(());
                 }
-                writeln!(out, "INFO -- The log broke off ({error:#}); opening it again.")?;
+                writeln!(out, "INFO -- Lost the log stream ({error:#}); reconnecting.")?;
                 tokio::time::sleep(Duration::from_secs(1 << attempt.min(3))).await;
             }
         }
@@ -166,7 +166,7 @@ async fn follow(job: &Job, address: &str, id: &str, token: Option<&str>, out: &m
     Ok(())
 }
 
-/// Prints the log stream until Ray closes it. What was printed before is passed over.
+/// Prints the log stream until Ray closes it, and skips the bytes that were printed before.
 async fn tail(
     address: &str,
     id: &str,
@@ -181,7 +181,7 @@ async fn tail(
     }
     let config = WebSocketConfig::default().max_message_size(Some(64 << 20));
     let (mut stream, _) = tokio_tungstenite::connect_async_with_config(request, Some(config), false).await?;
-    let mut passed = 0;
+    let mut received = 0;
     while let Some(message) = stream.next().await {
         let bytes = match message {
             Ok(Message::Text(text)) => text.as_bytes().to_vec(),
@@ -193,30 +193,30 @@ async fn tail(
             Ok(_) => continue,
             Err(error) => return Err(error.into()),
         };
-        let fresh = bytes.len().saturating_sub(printed.saturating_sub(passed).min(bytes.len()));
+        let fresh = bytes.len().saturating_sub(printed.saturating_sub(received).min(bytes.len()));
         out.write_all(&bytes[bytes.len() - fresh..])?;
         out.flush()?;
-        passed += bytes.len();
-        *printed = passed.max(*printed);
+        received += bytes.len();
+        *printed = received.max(*printed);
     }
-    bail!("the log stream ended without a word")
+    bail!("the log stream ended without a close frame")
 }
 
-/// How the job ended; its status may lag behind its log.
-async fn end(job: &Job) -> anyhow::Result<String> {
+/// Waits for the job's final status, which may lag behind its log.
+async fn terminal_status(job: &Job) -> anyhow::Result<String> {
     let mut last = String::new();
-    for _ in 0..END_LOOKS {
+    for _ in 0..STATUS_ATTEMPTS {
         match job.status().await {
-            Ok(status) if is_over(&status) => return Ok(status),
+            Ok(status) if is_terminal(&status) => return Ok(status),
             Ok(status) => last = status,
             Err(error) => last = error.to_string(),
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    bail!("the log has ended, but not the job: {last}")
+    bail!("the log has ended, but the job has not: {last}")
 }
 
-fn is_over(status: &str) -> bool {
+fn is_terminal(status: &str) -> bool {
     matches!(status, "SUCCEEDED" | "FAILED" | "STOPPED")
 }
 

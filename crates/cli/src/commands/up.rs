@@ -1,24 +1,24 @@
-//! `manta up`: local mode in the foreground.
+//! `manta up`: runs local mode in the foreground.
 
 use crate::local::{self, LocalArgs, StateArgs};
-use crate::output::say;
+use crate::output::print_line;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Runs Ray resources on this machine, without Kubernetes and without containers.
+/// Runs Ray resources on this machine, without Kubernetes and without containers
 ///
-/// Starts an API server, the operator and a node agent that runs pods as processes, until interrupted.
+/// Starts an API server, the operator and a node agent that runs pods as processes. Runs until interrupted.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Manifests to apply once everything runs; may be given several times
+    /// Manifest to apply once everything is running; may be repeated
     #[arg(short, long = "filename", value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
     state: StateArgs,
-    /// Forget all objects at the end
+    /// Keep all objects in memory instead of on disk
     #[arg(long)]
     in_memory: bool,
-    /// Port of the API server on loopback; 0 takes any free one
+    /// Port of the API server on loopback; 0 picks a free one
     #[arg(long, default_value_t = 6443)]
     port: u16,
     #[command(flatten)]
@@ -36,15 +36,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn up(local: &local::Local, files: &[PathBuf]) -> anyhow::Result<ExitCode> {
-    say(&format!("local mode is up; use it with\n  export KUBECONFIG={}", local.kubeconfig.display()));
+    print_line(&format!("local mode is up; use it with\n  export KUBECONFIG={}", local.kubeconfig.display()));
     for applied in local::apply_files(&local.client, files).await? {
-        say(&format!("applied {applied}"));
+        print_line(&format!("applied {applied}"));
     }
-    let line = |text: String| say(&format!("{}  {text}", jiff::Zoned::now().strftime("%H:%M:%S")));
+    let print = |text: String| print_line(&format!("{}  {text}", jiff::Zoned::now().strftime("%H:%M:%S")));
     tokio::select! {
-        () = local.stop.cancelled() => say("stopping"),
-        () = local::narrate(&local.client, &line) => {}
-        () = local::expose_dashboards(local, &line) => {}
+        () = local.stop.cancelled() => print_line("stopping"),
+        () = local::print_changes(&local.client, &print) => {}
+        () = local::expose_dashboards(local, &print) => {}
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! Which kinds are checked, and by which schema.
+//! The kinds that are checked, and their schemas.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    /// What to say of a version that is on its way out.
+    /// Returns the note for a deprecated version.
     pub(crate) fn deprecation(&self) -> Option<&'static str> {
         (self.version != manta_api::VERSION).then_some("this version is deprecated, use ray.io/v1")
     }
@@ -28,19 +28,19 @@ impl Kind {
 /// Why an object is not checked.
 #[derive(Debug)]
 pub(crate) enum Unsupported {
-    /// Someone else's kind.
-    NotOurs,
+    /// A kind of another API group.
+    OtherGroup,
     /// The apiVersion is wrong.
     Version(String),
     /// The kind is wrong.
     Kind(String),
 }
 
-/// The kinds of ray.io, compiled when first met: most files hold one or two.
+/// The kinds of ray.io, compiled when first used: most files hold one or two.
 #[derive(Debug, Default)]
 pub(crate) struct Kinds {
     known: HashMap<(String, String), Kind>,
-    /// The schemas by kind and version, once any was needed.
+    /// The schemas by kind and version, once one was needed.
     schemas: Option<HashMap<(&'static str, String), Value>>,
 }
 
@@ -50,10 +50,10 @@ impl Kinds {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let name = ours.iter().copied().find(|name| *name == kind);
         if group != GROUP {
-            // A typo in the group must not make a RayCluster pass unchecked.
+            // A typo in the group must not exempt a RayCluster from the checks.
             return Err(match name {
-                Some(name) => Unsupported::Version(format!("{name} is of {GROUP}/{}", manta_api::VERSION)),
-                None => Unsupported::NotOurs,
+                Some(name) => Unsupported::Version(format!("{name} belongs to {GROUP}/{}", manta_api::VERSION)),
+                None => Unsupported::OtherGroup,
             });
         }
         let Some(name) = name else {
@@ -66,16 +66,19 @@ impl Kinds {
             let compiled = self.compile(name, version)?;
             self.known.insert(key.clone(), compiled);
         }
-        self.known.get(&key).ok_or(Unsupported::NotOurs)
+        self.known.get(&key).ok_or(Unsupported::OtherGroup)
     }
 
     fn compile(&mut self, name: &'static str, version: &str) -> Result<Kind, Unsupported> {
         let schemas = self.schemas.get_or_insert_with(schemas);
         let Some(schema) = schemas.get(&(name, version.to_owned())) else {
-            return Err(Unsupported::Version(format!("unknown version, {name} is of {GROUP}/{}", manta_api::VERSION)));
+            return Err(Unsupported::Version(format!(
+                "unknown version, {name} belongs to {GROUP}/{}",
+                manta_api::VERSION
+            )));
         };
         let schema = StructuralSchema::compile(schema)
-            .map_err(|errors| Unsupported::Version(format!("the schema cannot be used: {}", errors.join(", "))))?;
+            .map_err(|errors| Unsupported::Version(format!("the schema does not compile: {}", errors.join(", "))))?;
         Ok(Kind { name, version: version.to_owned(), schema })
     }
 }

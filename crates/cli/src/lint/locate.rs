@@ -1,8 +1,8 @@
-//! From a field's path to the line it stands on.
+//! Finds the line of a field from its path.
 
 use super::yaml::Node;
 
-/// The line of a field, or of the innermost thing on the way to it that is there.
+/// Returns the line of a field, or of its closest existing parent.
 pub(crate) fn locate(root: &Node, path: &str) -> usize {
     let mut node = root;
     let mut line = root.line;
@@ -22,18 +22,18 @@ pub(crate) fn locate(root: &Node, path: &str) -> usize {
     line
 }
 
-/// Keys may hold dots and brackets themselves, so the longest key that the path goes on with is taken.
+/// Takes the longest key that the path continues with, because keys may contain dots and brackets.
 fn step_by_key<'a>(node: &'a Node, rest: &str) -> Option<(usize, usize, &'a Node)> {
-    let goes_on = |key: &str| {
+    let continues_with = |key: &str| {
         !key.is_empty() && rest.strip_prefix(key).is_some_and(|after| after.is_empty() || after.starts_with(['.', '[']))
     };
     node.entries()
-        .filter(|entry| goes_on(&entry.key))
+        .filter(|entry| continues_with(&entry.key))
         .max_by_key(|entry| entry.key.len())
         .map(|entry| (entry.key.len(), entry.line, entry.value.as_ref()))
 }
 
-/// `[3]` of a list, or `[key]` of a map.
+/// Follows `[3]` into a list, or `[key]` into a map.
 fn step_in_brackets<'a>(node: &'a Node, rest: &str) -> Option<(usize, usize, &'a Node)> {
     let inside = rest.strip_prefix('[')?;
     if let Some(entry) = node

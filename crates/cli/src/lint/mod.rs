@@ -1,11 +1,11 @@
-//! What is wrong with manifests, found without a cluster.
+//! Checks manifests without a cluster.
 //!
 //! ```text
-//!   bytes ─▶ documents with lines ─▶ which kind? ─▶ schema, CEL rules ─▶ the operator's own rules ─▶ findings
-//!            (yaml)                  (kinds)        (schema)             (rules)
+//!   bytes ─▶ documents with lines ─▶ kind ─▶ schema, CEL rules ─▶ the operator's own rules ─▶ findings
+//!            (yaml)                  (kinds) (schema)             (rules)
 //! ```
 //!
-//! Text in, findings out: no panic, no clock, no network, and bounded work on any input.
+//! Linting is pure: it never panics, reads neither clock nor network, and does bounded work on any input.
 
 mod kinds;
 mod locate;
@@ -28,15 +28,15 @@ use self::yaml::{Documents, Node};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// The input cannot be read at all.
+    /// The input cannot be parsed.
     Unreadable,
-    /// The API server or the operator would refuse it.
+    /// The API server or the operator would reject it.
     Error,
-    /// Worth knowing, nothing to fix.
+    /// Informational; nothing to fix.
     Note,
 }
 
-/// One thing to tell about a file.
+/// One finding about a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Finding {
     pub file: String,
@@ -64,14 +64,14 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Finds what is wrong, file by file. Schemas are compiled once, when first needed.
+/// Lints files one by one; compiles each schema when it is first needed.
 #[derive(Debug, Default)]
 pub struct Linter {
     kinds: Kinds,
 }
 
 impl Linter {
-    /// Everything there is to tell about the contents of a file, by line.
+    /// Returns the findings about the contents of a file, sorted by line.
     pub fn lint(&mut self, file: &str, contents: &[u8]) -> Vec<Finding> {
         let mut report = Report { file, findings: Vec::new() };
         match std::str::from_utf8(contents) {
@@ -83,7 +83,7 @@ impl Linter {
                     self.lint_document(&root, &mut report);
                 }
                 if !any && report.findings.is_empty() {
-                    report.note(0, "there is nothing in it");
+                    report.note(0, "the file is empty");
                 }
             }
             Err(error) => {
@@ -110,7 +110,11 @@ impl Linter {
 
     fn lint_object(&mut self, root: &Node, report: &mut Report<'_>) {
         if !root.is_map() {
-            report.error(root.line, "", &format!("must be an object with apiVersion and kind, but is {}", root.what()));
+            report.error(
+                root.line,
+                "",
+                &format!("must be an object with apiVersion and kind, but is {}", root.type_name()),
+            );
             return;
         }
         let missing: Vec<&str> =
@@ -128,7 +132,7 @@ impl Linter {
         let line_of = |key: &str| root.key_line(key).unwrap_or(root.line);
         match self.kinds.find(&api_version, &kind_name) {
             Ok(kind) => lint_kind(root, kind, report),
-            Err(Unsupported::NotOurs) => {
+            Err(Unsupported::OtherGroup) => {
                 report.note(line_of("kind"), &format!("{kind_name} of {api_version} is not checked"));
             }
             Err(Unsupported::Version(message)) => report.error(line_of("apiVersion"), "apiVersion", &message),
@@ -146,29 +150,29 @@ fn lint_kind(root: &Node, kind: &Kind, report: &mut Report<'_>) {
         let name = unknown.path.rsplit(['.', ']']).next().unwrap_or_default();
         let hint = suggest::closest(name, unknown.known.iter().map(String::as_str))
             .map_or_else(String::new, |name| format!(", did you mean \"{name}\"?"));
-        report.at(root, &unknown.path, &format!("unknown field{hint}"));
+        report.error_at(root, &unknown.path, &format!("unknown field{hint}"));
     }
     kind.schema.prune(&mut object);
     kind.schema.default(&mut object);
     let mut broken = false;
     for error in kind.schema.validate(&object, None) {
         if error.field == "<nil>" && error.body.contains("some validation rules were not checked") {
-            report.note(root.line, "the CEL rules were not checked, because the object is not of the right form");
+            report.note(root.line, "the CEL rules were not checked, because the object does not match the schema");
             continue;
         }
         broken = true;
         let path = if error.field == "<nil>" { "" } else { &error.field };
-        report.at(root, path, &error.body);
+        report.error_at(root, path, &error.body);
     }
     if broken {
         return;
     }
     for problem in rules::check(kind, object, root) {
-        report.at(root, &problem.path, &problem.message);
+        report.error_at(root, &problem.path, &problem.message);
     }
 }
 
-/// The findings of one file as they come.
+/// Collects the findings of one file.
 pub(crate) struct Report<'a> {
     file: &'a str,
     findings: Vec<Finding>,
@@ -197,8 +201,8 @@ impl Report<'_> {
         self.push(line, "", message, Severity::Note);
     }
 
-    /// An error at a field, on the line where the field, or what should hold it, stands.
-    fn at(&mut self, root: &Node, path: &str, message: &str) {
+    /// Adds an error about a field, on the line of the field or of its closest existing parent.
+    fn error_at(&mut self, root: &Node, path: &str, message: &str) {
         self.error(locate(root, path), path, message);
     }
 }

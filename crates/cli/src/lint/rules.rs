@@ -1,4 +1,4 @@
-//! The operator's own rules, on objects that the API server would take.
+//! Applies the operator's own rules to objects that the API server would accept.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -12,15 +12,15 @@ use serde_json::{Value, json};
 use super::kinds::Kind;
 use super::yaml::Node;
 
-/// What the rules find, and about which field.
+/// A violated rule, and the field that it is about.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) path: String,
     pub(crate) message: String,
 }
 
-/// The operator as installed, with everything there that a spec may ask for: whether cert-manager is installed is not
-/// the manifest's fault.
+/// The default configuration of the operator, on a cluster with every optional API: a missing cert-manager is not the
+/// manifest's fault.
 static CONFIG: LazyLock<Config> = LazyLock::new(|| {
     let mut config = Config::default();
     config.platform.cert_manager = true;
@@ -28,15 +28,15 @@ static CONFIG: LazyLock<Config> = LazyLock::new(|| {
     config
 });
 
-/// Checks an object that its schema accepts.
+/// Checks an object that matches its schema.
 pub(crate) fn check(kind: &Kind, mut object: Value, root: &Node) -> Vec<Problem> {
     let mut problems = Vec::new();
-    if let Some(problem) = settle_name(&mut object) {
+    if let Some(problem) = fill_in_name(&mut object) {
         problems.push(problem);
     }
-    match broken_rules(kind, object) {
+    match violations(kind, object) {
         Ok(messages) => problems.extend(messages.into_iter().map(|message| {
-            let path = place_of(&message, root);
+            let path = guess_field(&message, root);
             Problem { path, message }
         })),
         Err(message) => problems.push(Problem { path: "spec".to_owned(), message }),
@@ -44,8 +44,8 @@ pub(crate) fn check(kind: &Kind, mut object: Value, root: &Node) -> Vec<Problem>
     problems
 }
 
-/// The rules that the object breaks, or why it cannot be read.
-fn broken_rules(kind: &Kind, object: Value) -> Result<Vec<String>, String> {
+/// Returns the messages of the violated rules, or why the object cannot be read.
+fn violations(kind: &Kind, object: Value) -> Result<Vec<String>, String> {
     let config = &*CONFIG;
     Ok(match kind.name {
         "RayCluster" => {
@@ -55,41 +55,45 @@ fn broken_rules(kind: &Kind, object: Value) -> Result<Vec<String>, String> {
         "RayJob" => {
             let job: RayJob = read(object)?;
             let first = validate_job(&job, config).err().map(|invalid| invalid.to_string());
-            with_cluster(first, job.spec.ray_cluster_spec.as_ref(), job.metadata.annotations.as_ref())
+            with_cluster_problems(first, job.spec.ray_cluster_spec.as_ref(), job.metadata.annotations.as_ref())
         }
         "RayService" => {
             let service: RayService = read(object)?;
             let first = validate_service(&service, config).err().map(|invalid| invalid.to_string());
-            with_cluster(first, Some(&service.spec.ray_cluster_config), service.metadata.annotations.as_ref())
+            with_cluster_problems(first, Some(&service.spec.ray_cluster_config), service.metadata.annotations.as_ref())
         }
         "RayCronJob" => {
             let cron: RayCronJob = read(object)?;
             let first = ValidCronJob::check(&cron, config).err().map(|invalid| invalid.to_string());
-            with_cluster(first, cron.spec.job_template.ray_cluster_spec.as_ref(), cron.metadata.annotations.as_ref())
+            with_cluster_problems(
+                first,
+                cron.spec.job_template.ray_cluster_spec.as_ref(),
+                cron.metadata.annotations.as_ref(),
+            )
         }
         _ => Vec::new(),
     })
 }
 
-/// The rule that the object breaks first, and those that the cluster in it breaks besides.
-fn with_cluster(
+/// Returns the first rule that the object violates, and those that its cluster spec violates besides.
+fn with_cluster_problems(
     first: Option<String>,
     cluster: Option<&RayClusterSpec>,
     annotations: Option<&BTreeMap<String, String>>,
 ) -> Vec<String> {
     let Some(first) = first else { return Vec::new() };
-    let more = cluster.map_or_else(Vec::new, |spec| cluster_spec_problems(spec, annotations, &CONFIG));
-    // The rules of the object include those of its cluster, in words of their own around them.
-    let more: Vec<String> = more.into_iter().filter(|problem| !first.ends_with(problem)).collect();
-    std::iter::once(first).chain(more).collect()
+    let nested = cluster.map_or_else(Vec::new, |spec| cluster_spec_problems(spec, annotations, &CONFIG));
+    // The object's rules include those of its cluster, with a prefix.
+    let nested: Vec<String> = nested.into_iter().filter(|problem| !first.ends_with(problem)).collect();
+    std::iter::once(first).chain(nested).collect()
 }
 
 fn read<T: DeserializeOwned>(object: Value) -> Result<T, String> {
     serde_json::from_value(object).map_err(|error| format!("cannot be read: {error}"))
 }
 
-/// A name that the server will generate is stood in for; no name at all is a problem.
-fn settle_name(object: &mut Value) -> Option<Problem> {
+/// Fills in a name that the server would generate; returns a problem if there is no name at all.
+fn fill_in_name(object: &mut Value) -> Option<Problem> {
     let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
     let (name, prefix) = (text("name"), text("generateName"));
     if !name.is_empty() {
@@ -106,12 +110,12 @@ fn settle_name(object: &mut Value) -> Option<Problem> {
     })
 }
 
-/// Where the spec of a cluster stands in the four kinds.
+/// The paths of the cluster spec in the four kinds.
 const CLUSTER_SPECS: [&[&str]; 4] =
     [&["spec", "rayClusterSpec"], &["spec", "rayClusterConfig"], &["spec", "jobTemplate", "rayClusterSpec"], &["spec"]];
 
-/// Which field a message is about, as far as it can be told: the rules speak in sentences.
-fn place_of(message: &str, root: &Node) -> String {
+/// Guesses the field that a message is about: messages are sentences for people and carry no path.
+fn guess_field(message: &str, root: &Node) -> String {
     if message.contains(" name should be ") {
         return "metadata.name".to_owned();
     }
@@ -142,7 +146,7 @@ fn place_of(message: &str, root: &Node) -> String {
     field_named_in(&words, root, cluster_path).unwrap_or_else(|| "spec".to_owned())
 }
 
-/// A field of the spec that the message names, the longest one first.
+/// Returns the longest field name of the spec that the message contains.
 fn field_named_in(words: &[&str], root: &Node, cluster_path: &[&str]) -> Option<String> {
     let is_named =
         |name: &str| words.iter().flat_map(|word| word.split('.')).any(|word| word.eq_ignore_ascii_case(name));

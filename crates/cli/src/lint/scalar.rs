@@ -1,11 +1,11 @@
-//! What a plain word in YAML means to kubectl.
+//! Resolves plain YAML scalars as kubectl does.
 //!
-//! kubectl reads YAML 1.1, where `yes` and `off` are booleans and `0777` is octal. The API server sees what kubectl
-//! makes of it, so we must see the same.
+//! kubectl reads YAML 1.1, where `yes` and `off` are booleans and `0777` is octal. The API server sees the result, so
+//! the linter must see the same.
 
 use serde_json::{Number, Value};
 
-/// The value of a scalar that has no quotes and no tag.
+/// Returns the value of a scalar without quotes and tag.
 pub(crate) fn resolve(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_mean_what_they_mean_to_kubectl() {
+    fn scalars_resolve_as_in_kubectl() {
         let check = |text: &str, expect: Value| assert_eq!(resolve(text), expect, "{text}");
         check("", json!(null));
         check("~", json!(null));

@@ -1,8 +1,8 @@
-//! "Did you mean …?"
+//! Suggests known names for misspelt ones.
 
-/// The name closest to a misspelt one, if any is close: the same but for case, or few letters off.
+/// Returns the known name closest to a misspelt one, if it differs only in case or by a few letters.
 pub(crate) fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // A name that long is not a slip of the finger, and comparing it would cost.
+    // Such a long name is no typo, and comparing it is expensive.
     if name.len() > 64 {
         return None;
     }
@@ -15,7 +15,7 @@ pub(crate) fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
         .map(|(_, candidate)| candidate)
 }
 
-/// How many letters must be added, dropped, changed or swapped with their neighbour.
+/// Returns the edit distance: letters added, dropped, changed or swapped with their neighbour.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before: Vec<usize> = Vec::new();
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn near_misses_are_found() {
+    fn close_names_are_suggested() {
         let check = |name: &str, expect: Option<&str>| {
             let known = ["replicas", "minReplicas", "maxReplicas", "groupName", "template", "rayStartParams"];
             assert_eq!(closest(name, known.into_iter()), expect, "{name}");

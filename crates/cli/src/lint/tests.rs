@@ -1,4 +1,4 @@
-//! A table of bad inputs, and the promise that no input does harm.
+//! A table of bad inputs, and properties that no input may violate.
 
 use std::cell::RefCell;
 
@@ -56,15 +56,15 @@ fn edited(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn a_good_file_is_clean() {
+fn a_valid_file_has_no_findings() {
     check(CLUSTER, &[]);
     check(&format!("---\n{CLUSTER}---\n# nothing\n---\n{CLUSTER}"), &[]);
 }
 
 #[test]
-fn form_is_checked_first() {
-    check("", &["f: note: there is nothing in it"]);
-    check("# only words\n", &["f: note: there is nothing in it"]);
+fn syntax_and_type_are_checked_first() {
+    check("", &["f: note: the file is empty"]);
+    check("# only a comment\n", &["f: note: the file is empty"]);
     check("a: [\n", &["f:1: not YAML: unclosed bracket '['"]);
     check("- a\n- b\n", &["f:1: must be an object with apiVersion and kind, but is a list"]);
     check("hello\n", &["f:1: must be an object with apiVersion and kind, but is a string"]);
@@ -74,7 +74,7 @@ fn form_is_checked_first() {
 }
 
 #[test]
-fn documents_after_a_broken_one_are_still_read() {
+fn documents_after_a_syntax_error_are_still_checked() {
     let broken = format!("a: [\n---\n{}", edited("replicas: 1", "replicas: one"));
     let found = lint(&broken);
     assert_eq!(found.len(), 3, "{found:?}");
@@ -91,23 +91,23 @@ fn duplicate_keys_are_named_with_both_lines() {
     check(
         "? [a]\n: 1\n? {b: c}\n: 2\n~: 3\n",
         &[
-            "f:1: a key that is a list",
+            "f:1: a key must be a string, not a list",
             "f:1: apiVersion: Required value",
             "f:1: kind: Required value",
-            "f:3: a key that is an object",
-            "f:5: a key that is null",
+            "f:3: a key must be a string, not an object",
+            "f:5: a key must be a string, not null",
         ],
     );
 }
 
 #[test]
-fn only_our_kinds_are_checked_but_all_of_them() {
+fn only_ray_kinds_are_checked_but_never_skipped_by_a_typo() {
     check("apiVersion: v1\nkind: ConfigMap\n", &["f:2: note: ConfigMap of v1 is not checked"]);
     check(
         "apiVersion: ray.io/v2\nkind: RayCluster\n",
-        &["f:1: apiVersion: unknown version, RayCluster is of ray.io/v1"],
+        &["f:1: apiVersion: unknown version, RayCluster belongs to ray.io/v1"],
     );
-    check("apiVersion: rayio/v1\nkind: RayCluster\n", &["f:1: apiVersion: RayCluster is of ray.io/v1"]);
+    check("apiVersion: rayio/v1\nkind: RayCluster\n", &["f:1: apiVersion: RayCluster belongs to ray.io/v1"]);
     check(
         "apiVersion: ray.io/v1\nkind: RayClutser\n",
         &["f:2: kind: unknown kind \"RayClutser\", did you mean RayCluster?"],
@@ -128,7 +128,7 @@ fn only_our_kinds_are_checked_but_all_of_them() {
 }
 
 #[test]
-fn unknown_fields_come_with_a_guess() {
+fn unknown_fields_come_with_a_suggestion() {
     check(
         &edited("      minReplicas: 1", "      minReplica: 1")
             .replace("  headGroupSpec:", "  wrong: 1\n  headGroupSpec:"),
@@ -151,7 +151,7 @@ fn every_problem_is_found_not_just_the_first() {
     check(
         &bad,
         &[
-            "f:1: note: the CEL rules were not checked, because the object is not of the right form",
+            "f:1: note: the CEL rules were not checked, because the object does not match the schema",
             "f:14: spec.workerGroupSpecs[0].groupNam: unknown field, did you mean \"groupName\"?",
             "f:14: spec.workerGroupSpecs[0].groupName: Required value",
             "f:15: spec.workerGroupSpecs[0].replicas: Invalid value: \"string\": spec.workerGroupSpecs[0].replicas in body must be of type integer: \"string\"",
@@ -161,7 +161,7 @@ fn every_problem_is_found_not_just_the_first() {
 }
 
 #[test]
-fn every_broken_rule_is_told() {
+fn every_violated_rule_is_reported() {
     let second = "    - groupName: big\n      replicas: 1\n      minReplicas: -1\n      maxReplicas: 1\n      rayStartParams: {}\n      \
                   template: {spec: {containers: [{name: w, image: i}]}}\n";
     let bad = edited("minReplicas: 1", "minReplicas: 9").replace("name: demo", "name: Demo") + second;
@@ -199,7 +199,7 @@ fn rules_of_schema_and_operator_are_applied() {
 }
 
 #[test]
-fn yaml_means_what_it_means_to_kubectl() {
+fn yaml_is_read_as_kubectl_reads_it() {
     check(&edited("spec:\n  head", "spec:\n  enableInTreeAutoscaling: yes\n  head"), &[]);
     let shared = edited("    rayStartParams: {}", "    rayStartParams: &params {num-cpus: \"1\"}")
         .replace("      rayStartParams: {}", "      rayStartParams: *params");
@@ -217,7 +217,7 @@ fn cluster() -> Value {
 }
 
 #[test]
-fn hostile_input_is_refused_and_bounded() {
+fn hostile_input_is_rejected_in_bounded_time() {
     let bomb = {
         let mut text = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
         for i in 1..20 {
@@ -228,21 +228,21 @@ fn hostile_input_is_refused_and_bounded() {
         }
         text
     };
-    check(&bomb, &["f:6: aliases that stand for more than 200000 values"]);
+    check(&bomb, &["f:6: aliases expand to more than 200000 values"]);
     let deep = format!("a: {}1{}\n", "[".repeat(100_000), "]".repeat(100_000));
     assert!(lint(&deep)[0].contains("not YAML"), "{:?}", lint(&deep));
     let stairs: String = (0..100).fold("a0: &a0 x\n".to_owned(), |text, i| {
         format!("{text}a{}: &a{} {}*a{i}{}\n", i + 1, i + 1, "[".repeat(100), "]".repeat(100))
     });
     assert_eq!(lint(&stairs), ["f:5: nested deeper than 400 levels"]);
-    check("a: &a [*a]\n", &["f:1: an alias that refers to what contains it"]);
+    check("a: &a [*a]\n", &["f:1: an alias refers to a value that contains it"]);
     check("a: *nobody\n", &["f:1: not YAML: while parsing node, found unknown anchor"]);
     let many_keys: String = (0..20_000).map(|_| "a: 1\n").collect();
     assert!(lint(&many_keys).len() <= 1_003);
 }
 
 #[test]
-fn findings_have_a_machine_readable_form() {
+fn findings_serialise_to_json() {
     let findings = findings(edited("replicas: 1", "replica: 1"));
     assert_eq!(
         serde_json::to_value(&findings).unwrap(),
@@ -253,7 +253,7 @@ fn findings_have_a_machine_readable_form() {
     );
 }
 
-/// Words that steer a generated file into the interesting places.
+/// Fragments that make generated files likely to reach interesting code.
 fn words() -> impl Strategy<Value = String> {
     let known = prop::sample::select(vec![
         "apiVersion: ray.io/v1",
@@ -309,7 +309,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_text_does_harm(lines in prop::collection::vec(words(), 0..40), separator in prop::sample::select(vec!["\n", " ", "\n  "])) {
+    fn any_text_is_linted_without_panic(lines in prop::collection::vec(words(), 0..40), separator in prop::sample::select(vec!["\n", " ", "\n  "])) {
         let text = lines.join(separator);
         let count = text.lines().count() + 1;
         for finding in findings(&text) {
@@ -318,13 +318,13 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_do_harm(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn any_bytes_are_linted_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         findings(&bytes);
     }
 
-    /// A good manifest with one value replaced by anything: told of or not, but never a panic.
+    /// A valid manifest with one value replaced by any other.
     #[test]
-    fn no_value_does_harm(at in 0_usize..40, value in any_value()) {
+    fn any_value_is_linted_without_panic(at in 0_usize..40, value in any_value()) {
         let mut object = serde_json::to_value(cluster()).unwrap();
         replace_at(&mut object, &mut (at as isize), &value);
         findings(object.to_string());

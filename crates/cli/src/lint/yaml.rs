@@ -1,8 +1,7 @@
-//! YAML and JSON into trees that know their lines.
+//! Parses YAML and JSON into trees that record line numbers.
 //!
-//! Everything is bounded: nesting by the parser, what aliases blow up by a count, and the depth that aliases can build
-//! out of allowed nestings by a second one. A document with a syntax error is told of and given up; those after it are
-//! still read.
+//! Work is bounded: the parser limits nesting, and two counters limit the number of values and the depth that aliases
+//! expand to. A document with a syntax error is reported and skipped; the documents after it are still read.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -12,21 +11,21 @@ use serde_json::{Map, Value};
 
 use super::{Report, scalar};
 
-/// Values that aliases may add to a file.
+/// How many values aliases may add to a file.
 const MAX_ALIASED: usize = 200_000;
 
-/// How deep values may nest, aliases followed.
+/// How deep values may nest, with aliases expanded.
 const MAX_DEPTH: usize = 400;
 
-/// Problems of form told of in one file: one slip can make thousands.
+/// How many key errors are reported per file: one mistake can cause thousands.
 const MAX_PROBLEMS: usize = 1_000;
 
-/// A value and the line it begins on.
+/// A value and the line it starts on.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) line: usize,
     data: Data,
-    /// How many values there are in it, itself included, with aliases followed.
+    /// The number of values in it, itself included, with aliases expanded.
     size: usize,
     depth: usize,
 }
@@ -78,7 +77,7 @@ impl Node {
         self.entry(key).map(|entry| entry.value.as_ref())
     }
 
-    /// What a path of keys leads to.
+    /// Returns the value at a path of keys.
     pub(crate) fn at(&self, path: &[&str]) -> Option<&Node> {
         path.iter().try_fold(self, |node, key| node.get(key))
     }
@@ -91,8 +90,8 @@ impl Node {
         if let Data::Scalar(value) = &self.data { value.as_str() } else { None }
     }
 
-    /// What it is, in a sentence.
-    pub(crate) fn what(&self) -> &'static str {
+    /// Returns its type in words, for messages.
+    pub(crate) fn type_name(&self) -> &'static str {
         match &self.data {
             Data::List(_) => "a list",
             Data::Map(_) => "an object",
@@ -121,7 +120,7 @@ fn measure<'a>(children: impl Iterator<Item = &'a Rc<Node>>) -> (usize, usize) {
     (size.saturating_add(1), depth + 1)
 }
 
-/// The documents of a file, read one by one: a file of many is never in memory as a whole.
+/// The documents of a file, parsed one by one so that a long file is never in memory as a whole.
 pub(crate) struct Documents<'a> {
     parser: Parser<'a, StrInput<'a>>,
     builder: Builder,
@@ -135,13 +134,13 @@ impl<'a> Documents<'a> {
         Self { parser: Parser::new_from_str_with_options(text, options), builder: Builder::default(), at_end: false }
     }
 
-    /// The next document that can be used; what is wrong with the form of any on the way goes to the report.
+    /// Returns the next document that parses, and reports the syntax errors of those before it.
     pub(crate) fn next(&mut self, report: &mut Report<'_>) -> Option<Rc<Node>> {
         while !self.at_end {
             match self.builder.document(&mut self.parser, report) {
                 Ok(Some(root)) => return Some(root),
                 Ok(None) => self.at_end = true,
-                Err(GiveUp) => {
+                Err(Unparsable) => {
                     self.builder.open.clear();
                     self.builder.anchors.clear();
                     self.at_end = !matches!(self.parser.proceed_next_document(), Ok(true));
@@ -152,8 +151,8 @@ impl<'a> Documents<'a> {
     }
 }
 
-/// The rest of the document cannot be used.
-struct GiveUp;
+/// The document has a syntax error, so the rest of it is skipped.
+struct Unparsable;
 
 #[derive(Default)]
 struct Builder {
@@ -163,7 +162,7 @@ struct Builder {
     problems: usize,
 }
 
-/// A collection that is not closed yet.
+/// A list or map that has not been closed yet.
 struct Open {
     line: usize,
     anchor: usize,
@@ -175,22 +174,22 @@ enum OpenKind {
     Map { entries: Vec<Entry>, seen: HashMap<String, usize>, key: Option<Key>, merges: Vec<Rc<Node>> },
 }
 
-/// A key that waits for its value.
+/// A key whose value has not been read yet.
 enum Key {
     Named(String, usize),
     /// `<<`
     Merge,
-    /// Already told of: its value is read and dropped.
+    /// Already reported; its value is read and dropped.
     Unusable,
 }
 
 impl Builder {
-    /// The next document that holds anything.
+    /// Returns the next document that is not empty.
     fn document<'a>(
         &mut self,
         parser: &mut Parser<'a, StrInput<'a>>,
         report: &mut Report<'_>,
-    ) -> Result<Option<Rc<Node>>, GiveUp> {
+    ) -> Result<Option<Rc<Node>>, Unparsable> {
         let mut root = None;
         while let Some(next) = parser.next_event() {
             let (event, span) = match next {
@@ -198,14 +197,14 @@ impl Builder {
                 Err(error) => {
                     let line = error.marker().line().max(1);
                     report.unreadable(line, &format!("not YAML: {}", error.info()));
-                    return Err(GiveUp);
+                    return Err(Unparsable);
                 }
             };
             match event {
                 Event::DocumentEnd => {
                     self.anchors.clear();
-                    // Comments between two separators make a document of nothing.
-                    if let Some(root) = root.take().filter(|root: &Rc<Node>| !is_nothing(root)) {
+                    // Comments between two separators form an empty document.
+                    if let Some(root) = root.take().filter(|root: &Rc<Node>| !is_null(root)) {
                         return Ok(Some(root));
                     }
                 }
@@ -220,8 +219,13 @@ impl Builder {
         Ok(None)
     }
 
-    /// Takes one event; gives the root when it is complete.
-    fn event(&mut self, event: Event<'_>, span: &Span, report: &mut Report<'_>) -> Result<Option<Rc<Node>>, GiveUp> {
+    /// Handles one event; returns the root once it is complete.
+    fn event(
+        &mut self,
+        event: Event<'_>,
+        span: &Span,
+        report: &mut Report<'_>,
+    ) -> Result<Option<Rc<Node>>, Unparsable> {
         let line = span.start.line();
         let (node, anchor) = match event {
             Event::Scalar(text, style, anchor, tag) => {
@@ -247,29 +251,29 @@ impl Builder {
         };
         if node.depth > MAX_DEPTH {
             report.unreadable(line, &format!("nested deeper than {MAX_DEPTH} levels"));
-            return Err(GiveUp);
+            return Err(Unparsable);
         }
         if anchor > 0 {
             self.anchors.insert(anchor, Rc::clone(&node));
         }
-        Ok(self.place(node, report))
+        Ok(self.attach(node, report))
     }
 
-    fn alias(&mut self, id: usize, line: usize, report: &mut Report<'_>) -> Result<Rc<Node>, GiveUp> {
+    fn alias(&mut self, id: usize, line: usize, report: &mut Report<'_>) -> Result<Rc<Node>, Unparsable> {
         let Some(target) = self.anchors.get(&id) else {
-            report.unreadable(line, "an alias that refers to what contains it");
-            return Err(GiveUp);
+            report.unreadable(line, "an alias refers to a value that contains it");
+            return Err(Unparsable);
         };
         self.aliased = self.aliased.saturating_add(target.size);
         if self.aliased > MAX_ALIASED {
-            report.unreadable(line, &format!("aliases that stand for more than {MAX_ALIASED} values"));
-            return Err(GiveUp);
+            report.unreadable(line, &format!("aliases expand to more than {MAX_ALIASED} values"));
+            return Err(Unparsable);
         }
         Ok(Rc::clone(target))
     }
 
-    /// Puts a value where it belongs: into the innermost open collection, or it is the root.
-    fn place(&mut self, node: Rc<Node>, report: &mut Report<'_>) -> Option<Rc<Node>> {
+    /// Adds a value to the innermost open collection; without one, it is the root.
+    fn attach(&mut self, node: Rc<Node>, report: &mut Report<'_>) -> Option<Rc<Node>> {
         let Some(open) = self.open.last_mut() else { return Some(node) };
         match &mut open.kind {
             OpenKind::List(items) => items.push(node),
@@ -301,7 +305,7 @@ impl Open {
         let data = match self.kind {
             OpenKind::List(items) => Data::List(items),
             OpenKind::Map { mut entries, merges, mut seen, .. } => {
-                // What is merged in never overrides what is there.
+                // Merged keys never override existing ones.
                 for entry in merges.iter().flat_map(|merged| merged.entries()) {
                     if seen.insert(entry.key.clone(), entry.line).is_none() {
                         let value = Rc::clone(&entry.value);
@@ -315,15 +319,15 @@ impl Open {
     }
 }
 
-/// The key that a value makes, or why it makes none.
+/// Returns the key that a value stands for, or why it cannot be a key.
 fn key_of(node: &Node, seen: &mut HashMap<String, usize>) -> Result<Key, String> {
     let name = match &node.data {
         Data::Scalar(Value::String(text)) if text == "<<" => return Ok(Key::Merge),
         Data::Scalar(Value::String(text)) => text.clone(),
         Data::Scalar(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string(),
-        Data::Scalar(_) => return Err("a key that is null".to_owned()),
-        Data::List(_) => return Err("a key that is a list".to_owned()),
-        Data::Map(_) => return Err("a key that is an object".to_owned()),
+        Data::Scalar(_) => return Err("a key must be a string, not null".to_owned()),
+        Data::List(_) => return Err("a key must be a string, not a list".to_owned()),
+        Data::Map(_) => return Err("a key must be a string, not an object".to_owned()),
     };
     if let Some(first) = seen.insert(name.clone(), node.line) {
         return Err(format!("duplicate key \"{name}\", first on line {first}"));
@@ -344,6 +348,6 @@ fn scalar_value(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Value {
     }
 }
 
-fn is_nothing(node: &Node) -> bool {
+fn is_null(node: &Node) -> bool {
     matches!(node.data, Data::Scalar(Value::Null))
 }

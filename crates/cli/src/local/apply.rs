@@ -1,4 +1,4 @@
-//! Applies manifests, as `kubectl apply --server-side` would.
+//! Applies manifests as `kubectl apply --server-side` does.
 
 use anyhow::{Context, bail};
 use kube::api::{DynamicObject, Patch, PatchParams};
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 const MANAGER: &str = "manta-up";
 
-/// Applies every document of the files in order; returns what was applied, as `kind/name`.
+/// Applies every document of the files in order and returns the applied objects as `kind/name`.
 pub(crate) async fn apply_files(client: &Client, files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
     let mut documents = Vec::new();
     for path in files {
@@ -20,7 +20,7 @@ pub(crate) async fn apply_files(client: &Client, files: &[PathBuf]) -> anyhow::R
     apply_documents(client, documents).await
 }
 
-/// Applies a manifest that is already at hand.
+/// Applies a manifest that is already in memory.
 pub(crate) async fn apply_text(client: &Client, name: &str, text: &str) -> anyhow::Result<Vec<String>> {
     let documents = read(name, text)?.into_iter().map(|document| (name.to_owned(), document)).collect();
     apply_documents(client, documents).await
@@ -30,11 +30,11 @@ async fn apply_documents(client: &Client, documents: Vec<(String, Value)>) -> an
     if documents.is_empty() {
         return Ok(Vec::new());
     }
-    let known = Discovery::new(client.clone()).run().await.context("cannot ask the API server for its kinds")?;
+    let known = Discovery::new(client.clone()).run().await.context("cannot discover the API server's resources")?;
     let mut applied = Vec::new();
     for (source, document) in documents {
         let object: DynamicObject = serde_json::from_value(document)
-            .with_context(|| format!("{source}: a document is no Kubernetes object"))?;
+            .with_context(|| format!("{source}: a document is not a Kubernetes object"))?;
         let shown = apply(client, &known, object).await.with_context(|| source.clone())?;
         applied.push(shown);
     }

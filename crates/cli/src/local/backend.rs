@@ -1,4 +1,4 @@
-//! Lets the API server reach into the agent's pods.
+//! Connects the API server's logs, exec and port-forward to the agent's pods.
 
 use futures::FutureExt;
 use manta_agent::exec::Streams;
@@ -26,15 +26,15 @@ async fn logs(agent: Agent, pod: PodRef, options: LogOptions) -> Result<LogStrea
         limit_bytes: options.limit_bytes,
         since: options.since_time.or_else(|| options.since_seconds.map(ago)),
     };
-    agent.logs(uid(&pod)?, &options.container, options.previous, query).await.map_err(|e| named(e, &pod))
+    agent.logs(uid(&pod)?, &options.container, options.previous, query).await.map_err(|e| with_pod_name(e, &pod))
 }
 
 async fn exec(agent: Agent, pod: PodRef, options: ExecOptions, streams: ExecStreams) -> Result<i32, NodeError> {
-    let (tell, resize) = mpsc::channel(4);
+    let (resize_tx, resize) = mpsc::channel(4);
     let mut sizes = streams.resize;
-    let passing = tokio::spawn(async move {
+    let forwarder = tokio::spawn(async move {
         while let Some(size) = sizes.recv().await {
-            if tell.send((size.width, size.height)).await.is_err() {
+            if resize_tx.send((size.width, size.height)).await.is_err() {
                 return;
             }
         }
@@ -45,13 +45,13 @@ async fn exec(agent: Agent, pod: PodRef, options: ExecOptions, streams: ExecStre
         stderr: streams.stderr,
         resize,
     };
-    let done = agent.exec(uid(&pod)?, &options.container, options.command, options.tty, streams).await;
-    passing.abort();
-    done.map_err(|e| named(e, &pod))
+    let exit_code = agent.exec(uid(&pod)?, &options.container, options.command, options.tty, streams).await;
+    forwarder.abort();
+    exit_code.map_err(|e| with_pod_name(e, &pod))
 }
 
 async fn dial(agent: Agent, pod: PodRef, port: u16) -> Result<Box<dyn Duplex>, NodeError> {
-    let stream = agent.dial(uid(&pod)?, port).await.map_err(|e| named(e, &pod))?;
+    let stream = agent.dial(uid(&pod)?, port).await.map_err(|e| with_pod_name(e, &pod))?;
     Ok(Box::new(stream))
 }
 
@@ -60,8 +60,8 @@ fn uid(pod: &PodRef) -> Result<&str, NodeError> {
     uid.ok_or_else(|| NodeError::NotFound(format!("pod {}/{} has no uid", pod.namespace, pod.name)))
 }
 
-/// The agent knows pods by uid; users know them by name.
-fn named(error: RequestError, pod: &PodRef) -> NodeError {
+/// Replaces the pod's uid, which the agent uses, by the name that users know.
+fn with_pod_name(error: RequestError, pod: &PodRef) -> NodeError {
     let text = |text: String| text.replace(uid(pod).unwrap_or_default(), &pod.name);
     match error {
         RequestError::NotFound(why) => NodeError::NotFound(text(why)),

@@ -1,4 +1,4 @@
-//! Makes dashboards and Serve endpoints reachable on this machine's loopback.
+//! Forwards loopback ports of this machine to dashboards and Serve endpoints.
 
 use super::Local;
 use futures::StreamExt;
@@ -15,40 +15,40 @@ use tokio::task::JoinSet;
 const DASHBOARD: u16 = 8265;
 const SERVE: u16 = 8000;
 
-/// Where a port of this machine leads at the moment.
+/// The address that a port of this machine is currently forwarded to.
 type Target = Arc<Mutex<Option<SocketAddr>>>;
 
-/// Opens a port for every cluster's dashboard and every RayService, and says which; never returns.
-pub(crate) async fn expose_dashboards(local: &Local, say: &(dyn Fn(String) + Sync)) {
-    if !local.is_apart {
-        // They are there already, and a port of ours would only be in their way.
-        say(format!("dashboard: http://127.0.0.1:{DASHBOARD}, Serve: http://127.0.0.1:{SERVE}"));
+/// Opens a port for every cluster's dashboard and every RayService, and prints it; never returns.
+pub(crate) async fn expose_dashboards(local: &Local, print: &(dyn Fn(String) + Sync)) {
+    if !local.has_pod_networks {
+        // Ray listens on these ports of the machine itself.
+        print(format!("dashboard: http://127.0.0.1:{DASHBOARD}, Serve: http://127.0.0.1:{SERVE}"));
         return std::future::pending().await;
     }
-    let clusters: Api<DynamicObject> = Api::all_with(local.client.clone(), &super::narrate::ray("RayCluster"));
+    let clusters: Api<DynamicObject> = Api::all_with(local.client.clone(), &super::ray_resource("RayCluster"));
     let services: Api<Service> = Api::all(local.client.clone());
     let mut clusters = watcher(clusters, watcher::Config::default()).boxed();
     let mut services = watcher(services, watcher::Config::default()).boxed();
-    let mut open = Open { targets: HashMap::new(), tasks: JoinSet::new() };
+    let mut forwards = Forwards { targets: HashMap::new(), tasks: JoinSet::new() };
     loop {
         tokio::select! {
             Some(event) = clusters.next() => match event {
                 Ok(watcher::Event::Apply(cluster) | watcher::Event::InitApply(cluster)) => {
                     let ip = cluster.data.pointer("/status/head/podIP").and_then(|v| v.as_str()).and_then(|ip| ip.parse().ok());
                     let key = format!("dashboard of {}", key(&cluster));
-                    open.lead(local, say, &key, DASHBOARD, ip.map(|ip: Ipv4Addr| (ip, DASHBOARD).into())).await;
+                    forwards.forward(local, print, &key, DASHBOARD, ip.map(|ip: Ipv4Addr| (ip, DASHBOARD).into())).await;
                 }
-                Ok(watcher::Event::Delete(cluster)) => open.close(&format!("dashboard of {}", key(&cluster))),
+                Ok(watcher::Event::Delete(cluster)) => forwards.close(&format!("dashboard of {}", key(&cluster))),
                 _ => {}
             },
             Some(event) = services.next() => match event {
                 Ok(watcher::Event::Apply(service) | watcher::Event::InitApply(service)) => {
                     if let Some(address) = serve_address(&service) {
                         let key = format!("Serve at {}", key(&service));
-                        open.lead(local, say, &key, SERVE, Some(address)).await;
+                        forwards.forward(local, print, &key, SERVE, Some(address)).await;
                     }
                 }
-                Ok(watcher::Event::Delete(service)) => open.close(&format!("Serve at {}", key(&service))),
+                Ok(watcher::Event::Delete(service)) => forwards.close(&format!("Serve at {}", key(&service))),
                 _ => {}
             },
             else => return,
@@ -56,41 +56,41 @@ pub(crate) async fn expose_dashboards(local: &Local, say: &(dyn Fn(String) + Syn
     }
 }
 
-struct Open {
+struct Forwards {
     targets: HashMap<String, (Target, tokio::task::AbortHandle)>,
     tasks: JoinSet<()>,
 }
 
-impl Open {
-    /// Points a port to an address, opening the port the first time.
-    async fn lead(
+impl Forwards {
+    /// Forwards a port to the backend, and opens the port the first time.
+    async fn forward(
         &mut self,
         local: &Local,
-        say: &(dyn Fn(String) + Sync),
+        print: &(dyn Fn(String) + Sync),
         key: &str,
-        near: u16,
-        to: Option<SocketAddr>,
+        preferred_port: u16,
+        backend: Option<SocketAddr>,
     ) {
         if let Some((target, _)) = self.targets.get(key) {
-            *target.lock().unwrap_or_else(PoisonError::into_inner) = to;
+            *target.lock().unwrap_or_else(PoisonError::into_inner) = backend;
             return;
         }
-        if to.is_none() {
+        if backend.is_none() {
             return;
         }
-        // A number near the usual one is easier to remember than a random one.
-        for port in (near..near + 20).chain([0]) {
+        // A port close to the usual one is easier to remember than a random one.
+        for port in (preferred_port..preferred_port + 20).chain([0]) {
             let Ok(listener) = local.machine.listen((Ipv4Addr::LOCALHOST, port).into()).await else { continue };
             let Ok(address) = listener.local_addr() else { continue };
-            let target: Target = Arc::new(Mutex::new(to));
+            let target: Target = Arc::new(Mutex::new(backend));
             let shared = Arc::clone(&target);
             let task = self.tasks.spawn(async move {
-                let look = move || *shared.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Err(error) = proxy::expose(listener, look).await {
-                    tracing::warn!(%error, "a port of this machine is no longer served");
+                let current = move || *shared.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Err(error) = proxy::expose(listener, current).await {
+                    tracing::warn!(%address, %error, "stopped forwarding a local port");
                 }
             });
-            say(format!("{key}: http://{address}"));
+            print(format!("{key}: http://{address}"));
             self.targets.insert(key.to_owned(), (target, task));
             return;
         }
@@ -103,7 +103,7 @@ impl Open {
     }
 }
 
-/// The address of a RayService's own Serve service, not of the one per cluster.
+/// Returns the address of a RayService's own Serve Service, not of the one per cluster.
 fn serve_address(service: &Service) -> Option<SocketAddr> {
     let owner = service.metadata.owner_references.iter().flatten().any(|o| o.kind == "RayService");
     let spec = service.spec.as_ref()?;

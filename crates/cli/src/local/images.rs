@@ -1,15 +1,15 @@
-//! Which images local mode knows: Ray's, and a few whose tools most machines have.
+//! The images that local mode can run: Ray's, and a few whose tools most machines have.
 
 use anyhow::Context;
 use manta_agent::images::{Catalog, Mapping, PackageRule, Resolution, installed};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Images of Ray run in an environment with that version of Ray.
+/// Maps Ray images to a Python environment with that version of Ray.
 pub(super) fn package_rule() -> PackageRule {
     let env = [
         ("HOME", "/home/ray"),
-        // No figures leave this machine.
+        // Ray must not send usage statistics.
         ("RAY_USAGE_STATS_ENABLED", "0"),
         ("PYTHONUNBUFFERED", "1"),
     ];
@@ -21,7 +21,7 @@ pub(super) fn package_rule() -> PackageRule {
     }
 }
 
-/// Images that are only their tools, which the machine itself is likely to have.
+/// Maps images of common tools to the tools of the machine itself.
 pub(super) fn default_mappings() -> Vec<Mapping> {
     let tools = |image: &str, entrypoint: &[&str]| Mapping {
         image: image.to_owned(),
@@ -35,12 +35,12 @@ pub(super) fn default_mappings() -> Vec<Mapping> {
     all
 }
 
-/// What a user gets who has no Ray yet.
+/// The version that is installed when there is no Ray yet.
 pub(crate) const RAY_VERSION: &str = "2.60.0";
 
-/// Whether there is a Ray to run.
+/// Whether a Ray environment is installed.
 pub(crate) enum Found {
-    /// What it is.
+    /// A description of the environment.
     Ready(String),
     Missing {
         requirement: String,
@@ -48,7 +48,7 @@ pub(crate) enum Found {
     },
 }
 
-/// The environment that an image of this version would run in.
+/// Finds the environment that an image with this version of Ray would run in.
 pub(crate) fn find_ray(catalog: &Catalog, version: &str) -> Found {
     match catalog.resolve(&format!("rayproject/ray:{version}"), |package| installed(&catalog.folder, package)) {
         Resolution::Make { requirement, path, .. } => Found::Missing { requirement, path },
@@ -60,15 +60,15 @@ pub(crate) fn find_ray(catalog: &Catalog, version: &str) -> Found {
     }
 }
 
-/// Where environments are made.
+/// Returns the directory that holds the environments.
 pub(super) fn folder() -> anyhow::Result<PathBuf> {
     Ok(home_folder("XDG_CACHE_HOME", ".cache")?.join("manta/envs"))
 }
 
-/// A folder of the user's own, by its variable or below the home folder.
+/// Returns the user's directory that the variable names, or the default below the home directory.
 pub(super) fn home_folder(variable: &str, default: &str) -> anyhow::Result<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     absolute(variable)
         .or_else(|| absolute("HOME").map(|home| home.join(default)))
-        .with_context(|| format!("neither {variable} nor HOME names a folder; set one of them"))
+        .with_context(|| format!("neither {variable} nor HOME is set to an absolute path; set one of them"))
 }

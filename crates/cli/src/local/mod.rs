@@ -1,4 +1,4 @@
-//! Local mode: API server, operator and node agent in one world, in one process.
+//! Local mode: API server, operator and node agent in one process.
 //!
 //! ```text
 //!   kubectl ─▶ 127.0.0.1 ─┐
@@ -9,11 +9,12 @@ mod apply;
 mod backend;
 mod expose;
 mod images;
-mod narrate;
-mod neighbours;
 mod options;
+mod progress;
+mod shared_network;
 
-use crate::output::say;
+use crate::output::print_line;
+use crate::signals::StopSignals;
 use anyhow::Context;
 use kube::{Api, Client};
 use manta_agent::images::Catalog;
@@ -35,41 +36,45 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use apply::{apply_files, apply_text};
 pub(crate) use expose::expose_dashboards;
 pub(crate) use images::{Found, RAY_VERSION, find_ray};
-pub(crate) use narrate::{KINDS, narrate, ray, summarise, summarise_pod};
 pub(crate) use options::{LocalArgs, Options, StateArgs};
+pub(crate) use progress::{KINDS, print_changes, ray_resource, summarise, summarise_pod};
+
+/// How long to wait for a CRD to be served; generous, because the machine may be busy.
+const CRD_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the agent and the operator may take to stop.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running local mode.
 pub(crate) struct Local {
     pub(crate) client: Client,
-    /// Opens ports and runs commands on the machine itself.
+    /// Opens ports and runs commands in the machine's own namespaces.
     pub(crate) machine: Spawner,
     pub(crate) kubeconfig: PathBuf,
-    /// Which images run in what.
+    /// Maps images to local environments.
     pub(crate) catalog: Catalog,
-    /// Whether pods have networks of their own.
-    pub(crate) is_apart: bool,
-    /// Cancelled when the user wants it to end.
+    /// Whether every pod has a network namespace of its own.
+    pub(crate) has_pod_networks: bool,
+    /// Cancelled when the user asks to stop.
     pub(crate) stop: CancellationToken,
     server: Server,
-    /// Agent and operator; they end with `inner`.
+    /// Agent and operator; `inner` stops them.
     tasks: JoinSet<()>,
     inner: CancellationToken,
 }
 
-/// Runs `main` with a local mode around it, then takes everything down again.
+/// Starts local mode, runs `main` with it, then stops everything.
 pub(crate) fn run<F, R>(options: Options, main: F) -> anyhow::Result<ExitCode>
 where
     F: FnOnce(Local) -> R,
     R: Future<Output = (Local, anyhow::Result<ExitCode>)>,
 {
-    // Here, outside the world, so that the number in the file is the one that `manta down` can signal.
-    let (held, before) = lock::take(&options.state)?;
-    let found = clean_leftovers(&options.state);
+    // Taken outside of the PID namespace, so that the file holds the pid that `manta down` can signal.
+    let (held, crashed) = lock::take(&options.state)?;
+    let leftovers = clean_leftovers(&options.state);
     let state = options.state.clone();
     let code = enter_world_or_share(move |world, reduced| {
-        let told =
-            || found.or_else(|| before.map(|pid| format!("an earlier run (process {pid}) did not end in order")));
-        match in_world(world, reduced, options, told(), main) {
+        let leftovers = leftovers.or_else(|| crashed.map(|pid| format!("an earlier run (process {pid}) was killed")));
+        match in_world(world, reduced, options, leftovers, main) {
             Ok(code) => code,
             Err(error) => {
                 tracing::error!("{error:#}");
@@ -77,26 +82,26 @@ where
             }
         }
     })?;
-    // The world is gone with all its processes, so nothing holds on to what it left.
+    // The namespaces and all their processes are gone, so nothing holds on to the leftovers.
     clean_leftovers(&state);
     lock::release(&state, held);
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
 }
 
-/// The process that runs local mode in a state folder, if one does.
-pub(crate) fn owner(state: &std::path::Path) -> anyhow::Result<Option<u32>> {
+/// Returns the process that runs local mode in a state directory, if any.
+pub(crate) fn running_pid(state: &std::path::Path) -> anyhow::Result<Option<u32>> {
     if !state.join("lock").exists() {
         return Ok(None);
     }
     match lock::take(state) {
-        Ok((held, before)) => {
-            // It was free: leave what an owner may have left for the next start to report.
-            let text = before.map(|pid| pid.to_string()).unwrap_or_default();
+        Ok((held, crashed)) => {
+            // Nobody holds the lock. Restore the pid of a crashed run, so that the next start still reports it.
+            let text = crashed.map(|pid| pid.to_string()).unwrap_or_default();
             std::fs::write(state.join("lock"), text)?;
             drop(held);
             Ok(None)
         }
-        Err(lock::LockError::Held { pid, .. }) => Ok(Some(pid.parse().context("the lock file names no process")?)),
+        Err(lock::LockError::Held { pid, .. }) => Ok(Some(pid.parse().context("the lock file holds no process id")?)),
         Err(error) => Err(error.into()),
     }
 }
@@ -105,7 +110,7 @@ fn in_world<F, R>(
     world: World,
     reduced: Option<WorldError>,
     options: Options,
-    found: Option<String>,
+    leftovers: Option<String>,
     main: F,
 ) -> anyhow::Result<i32>
 where
@@ -113,15 +118,15 @@ where
     R: Future<Output = (Local, anyhow::Result<ExitCode>)>,
 {
     options.start_logging();
-    if let Some(found) = found {
-        say(&found);
+    if let Some(leftovers) = leftovers {
+        print_line(&leftovers);
     }
     match reduced {
         None => {
             network::prepare_world().context("cannot set up the pod network")?;
             network::use_own_resolver(&options.state).context("cannot set up the resolver")?;
         }
-        Some(why) => say_reduced(&why),
+        Some(why) => warn_reduced_isolation(&why),
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
@@ -135,26 +140,27 @@ where
     })
 }
 
-/// The one line that must not be missed.
-fn say_reduced(why: &WorldError) {
+/// Warns that pods are not isolated from the machine, and why.
+fn warn_reduced_isolation(why: &WorldError) {
     tracing::warn!(
-        "REDUCED ISOLATION: {why}. Until then all pods share this machine's network and files: Ray listens on all \
-         interfaces, one Ray cluster fits at a time, and there is no autoscaler"
+        "REDUCED ISOLATION: {why}. Until that is fixed, all pods share this machine's network and files: Ray listens on \
+         all interfaces, only one Ray cluster can run at a time, and the autoscaler does not run"
     );
 }
 
 async fn start(world: World, options: &Options) -> anyhow::Result<Local> {
-    let is_apart = world.isolation != Isolation::Shared;
-    let Hands { containers, machine, stop: signals } = world.open().context("cannot use the world")?;
+    let has_pod_networks = world.isolation != Isolation::Shared;
+    let Hands { containers, machine, stop: outer } =
+        world.open().context("cannot connect to the namespaces' init process")?;
     let stop = CancellationToken::new();
     let inner = CancellationToken::new();
     let mut tasks = JoinSet::new();
-    tasks.spawn(stop_on_signal(signals, stop.clone(), inner.clone()));
+    tasks.spawn(stop_on_signal(StopSignals::listen()?, outer, stop.clone(), inner.clone()));
 
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, options.port));
     let listener = machine.listen(address).await.with_context(|| {
         format!(
-            "port {} of this machine is taken: choose another with --port, or any free one with --port 0",
+            "port {} of this machine is in use: choose another with --port, or a free one with --port 0",
             options.port
         )
     })?;
@@ -167,7 +173,7 @@ async fn start(world: World, options: &Options) -> anyhow::Result<Local> {
     .await
     .context("cannot start the API server")?;
     let address = server.listen(listener).context("cannot serve the API")?;
-    if is_apart {
+    if has_pod_networks {
         let inside = TcpListener::bind((network::API_SERVER, 443)).context("cannot serve the API to pods")?;
         server.listen(inside).context("cannot serve the API to pods")?;
     }
@@ -178,44 +184,50 @@ async fn start(world: World, options: &Options) -> anyhow::Result<Local> {
     let client = server.client();
     install_crds(&client).await.context("cannot install the Ray CRDs")?;
     let identity = Identity { token: server.identity().admin_token.clone(), ca: server.identity().ca_pem.clone() };
-    let one_network = (!is_apart).then_some(OneNetwork { api: address, adapt: neighbours::adapt });
+    let one_network = (!has_pod_networks).then_some(OneNetwork { api: address, adapt: shared_network::adapt });
     let config = options.agent_config(identity, one_network);
-    let (tell, told) = tokio::sync::oneshot::channel();
+    let (agent_tx, agent_rx) = tokio::sync::oneshot::channel();
     let agent = Agent::run(config, client.clone(), containers, machine.clone(), inner.clone(), |agent| {
-        let _ = tell.send(agent);
+        let _ = agent_tx.send(agent);
     });
-    let over = stop.clone();
+    let stop_all = stop.clone();
     tasks.spawn(async move {
         if let Err(error) = agent.await {
             tracing::error!("{:#}", anyhow::Error::new(error));
-            over.cancel();
+            stop_all.cancel();
         }
     });
-    let agent = told.await.context("the node agent did not start")?;
+    let agent = agent_rx.await.context("the node agent did not start")?;
     server.set_node(backend::node_backend(agent));
 
-    let mut settings = options.operator_settings(is_apart)?;
+    let mut settings = options.operator_settings(has_pod_networks)?;
     settings.config.platform =
-        manta_operator::platform::detect(&client).await.context("cannot ask the API server what it offers")?;
+        manta_operator::platform::detect(&client).await.context("cannot discover the APIs of the API server")?;
     tasks.spawn(manta_operator::run(client.clone(), settings, inner.clone()));
-    Ok(Local { client, machine, kubeconfig, catalog: options.catalog.clone(), is_apart, stop, server, tasks, inner })
+    Ok(Local {
+        client,
+        machine,
+        kubeconfig,
+        catalog: options.catalog.clone(),
+        has_pod_networks,
+        stop,
+        server,
+        tasks,
+        inner,
+    })
 }
 
 impl Local {
-    /// Ends pods, operator and API server, in this order.
+    /// Stops agent and operator, then the API server.
     async fn stop(mut self) {
         self.inner.cancel();
-        let patience = Duration::from_secs(20);
-        let ending = async { while self.tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(patience, ending).await.is_err() {
-            tracing::warn!("some parts did not end within {} s; they end with the process", patience.as_secs());
+        let all_tasks = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, all_tasks).await.is_err() {
+            tracing::warn!(timeout = ?SHUTDOWN_TIMEOUT, "some tasks did not stop in time; exiting anyway");
         }
         self.server.stop().await;
     }
 }
-
-/// A busy machine may be slow; a broken one must not wait for ever.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn install_crds(client: &Client) -> anyhow::Result<()> {
     use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -226,28 +238,23 @@ async fn install_crds(client: &Client) -> anyhow::Result<()> {
         let name = crd.metadata.name.clone().unwrap_or_default();
         api.patch(&name, &PatchParams::apply("manta").force(), &Patch::Apply(&crd)).await?;
         let established = await_condition(api.clone(), &name, conditions::is_crd_established());
-        tokio::time::timeout(PATIENCE, established)
+        tokio::time::timeout(CRD_TIMEOUT, established)
             .await
-            .with_context(|| format!("the CRD {name} is not served"))??;
+            .with_context(|| format!("the CRD {name} was not established within {} s", CRD_TIMEOUT.as_secs()))??;
     }
     Ok(())
 }
 
-/// The first request to stop is polite to everything; the outer process counts and ends it by force.
+/// Starts a graceful stop on the first signal; the outer process kills everything on further ones.
 async fn stop_on_signal(
-    mut signals: tokio::sync::mpsc::UnboundedReceiver<i32>,
+    mut signals: StopSignals,
+    mut outer: tokio::sync::mpsc::UnboundedReceiver<i32>,
     stop: CancellationToken,
     inner: CancellationToken,
 ) {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return;
-    };
     tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-        _ = signals.recv() => {}
+        () = signals.recv() => {}
+        _ = outer.recv() => {}
         () = inner.cancelled() => return,
     }
     stop.cancel();

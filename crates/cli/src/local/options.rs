@@ -1,4 +1,4 @@
-//! The flags of local mode, read once.
+//! The flags of local mode.
 
 use super::images;
 use anyhow::Context;
@@ -11,43 +11,50 @@ use manta_quantity::Quantity;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-/// Which local mode is meant.
+/// Selects a local mode by its state directory.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct StateArgs {
-    /// Folder for everything that is kept [default: ~/.local/state/manta]
-    #[arg(long, value_name = "FOLDER")]
+    /// Directory for all persistent state [default: ~/.local/state/manta]
+    #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
 }
 
 impl StateArgs {
-    /// The folder, whether or not it is there.
+    /// Returns the directory, which need not exist.
     pub(crate) fn folder(self) -> anyhow::Result<PathBuf> {
         match self.state {
             Some(path) => Ok(std::path::absolute(path)?),
             None => Ok(images::home_folder("XDG_STATE_HOME", ".local/state")?.join("manta")),
         }
     }
+
+    /// Returns the directory and the process that runs local mode in it, if any.
+    pub(crate) fn running(self) -> anyhow::Result<(PathBuf, Option<u32>)> {
+        let folder = self.folder()?;
+        let pid = super::running_pid(&folder)?;
+        Ok((folder, pid))
+    }
 }
 
-/// What `manta up` and `manta demo` have in common.
+/// The flags that `manta up` and `manta demo` share.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct LocalArgs {
-    /// Python environment that runs every Ray image, instead of one per version
-    #[arg(long, value_name = "FOLDER")]
+    /// Python environment to use for every Ray image, instead of one per version
+    #[arg(long, value_name = "DIR")]
     ray_env: Option<PathBuf>,
-    /// Make an environment for exactly the version of each image's tag, instead of using the newest one installed
+    /// Install exactly the Ray version of each image's tag, instead of using the newest one installed
     #[arg(long)]
     exact_ray_version: bool,
     /// File that maps other images to Python environments or to this machine's own tools
     #[arg(long, value_name = "FILE")]
     images: Option<PathBuf>,
-    /// CPUs the node offers to the scheduler; they are shared, not reserved [default: eight times the machine's]
+    /// CPUs that the node offers to the scheduler; they are shared, not reserved [default: eight times the machine's]
     #[arg(long, value_name = "NUMBER")]
     cpus: Option<String>,
-    /// Memory the node offers, such as 8Gi [default: all of the machine's]
+    /// Memory that the node offers to the scheduler, such as 8Gi [default: the machine's memory]
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
-    /// Let pods mount directories of this machine
+    /// Allow hostPath volumes
     #[arg(long)]
     allow_host_path: bool,
     /// Feature gates of the operator, as Name=true,Name=false
@@ -55,10 +62,10 @@ pub(crate) struct LocalArgs {
     feature_gates: String,
 }
 
-/// Everything local mode needs to know.
+/// The settings of local mode.
 pub(crate) struct Options {
     pub(crate) state: PathBuf,
-    /// Where the API server keeps its objects; in memory without.
+    /// Where the API server persists its objects; without it they stay in memory.
     pub(crate) data: Option<PathBuf>,
     /// The API server's port on loopback.
     pub(crate) port: u16,
@@ -77,14 +84,14 @@ impl LocalArgs {
             let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
             let file: MappingFile = serde_saphyr::from_str(&text)
                 .with_context(|| format!("{} is not a list of image mappings", path.display()))?;
-            // The user's own come first and so win.
+            // The user's mappings come first and take precedence.
             mappings.splice(0..0, file.images);
         }
         let versions = match self.ray_env {
             Some(path) => {
                 anyhow::ensure!(
                     path.join("bin/ray").exists(),
-                    "{} is no environment with Ray: it has no bin/ray",
+                    "{} is not a Python environment with Ray: it has no bin/ray",
                     path.display()
                 );
                 Versions::Fixed(std::path::absolute(path)?)
@@ -94,7 +101,7 @@ impl LocalArgs {
         };
         let amount = |text: &str, flag: &str| {
             let parsed = Quantity::parse(text).ok().filter(Quantity::is_positive);
-            parsed.with_context(|| format!("{flag} {text} is not an amount; write it like 4 or 8Gi"))
+            parsed.with_context(|| format!("{flag} {text} is not a quantity; use a form like 4 or 8Gi"))
         };
         let cores = i64::try_from(std::thread::available_parallelism().map_or(2, usize::from))?;
         Ok(Options {
@@ -102,7 +109,7 @@ impl LocalArgs {
             data,
             port,
             catalog: Catalog { mappings, rules: vec![images::package_rule()], versions, folder: images::folder()? },
-            // CPU is only a share here, so a cluster may declare more than the machine has.
+            // CPU requests are only shares here, so a cluster may request more than the machine has.
             cpu_milli: match &self.cpus {
                 Some(text) => amount(text, "--cpus")?.milli_value(),
                 None => cores * 8000,
@@ -119,7 +126,7 @@ impl LocalArgs {
 }
 
 impl Options {
-    /// Only errors, for a command that shows progress in its own way.
+    /// Logs errors only, for a command that prints its own progress.
     pub(crate) fn quiet(mut self) -> Self {
         self.log = "error";
         self
@@ -153,9 +160,12 @@ impl Options {
         }
     }
 
-    /// Without names for Services the operator reaches them through the API server.
-    pub(super) fn operator_settings(&self, names: bool) -> anyhow::Result<manta_operator::Settings> {
-        let flags = [format!("--feature-gates={}", self.feature_gates), format!("--use-kubernetes-proxy={}", !names)];
+    /// Returns the operator's settings; without DNS names for Services it reaches them through the API server.
+    pub(super) fn operator_settings(&self, has_service_names: bool) -> anyhow::Result<manta_operator::Settings> {
+        let flags = [
+            format!("--feature-gates={}", self.feature_gates),
+            format!("--use-kubernetes-proxy={}", !has_service_names),
+        ];
         let no_file = |_: &std::path::Path| Err("local mode has no configuration file".to_owned());
         Ok(Arguments::read(flags, |name| std::env::var(name).ok(), no_file)?.settings)
     }

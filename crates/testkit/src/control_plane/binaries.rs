@@ -1,7 +1,7 @@
-//! Where etcd, kube-apiserver, kube-controller-manager and kubectl come from.
+//! Finds or builds etcd, kube-apiserver, kube-controller-manager and kubectl.
 //!
-//! `KUBEBUILDER_ASSETS`, else `PATH`, else built once with Go into a cache, behind a lock. All four come from one
-//! place, so that their versions fit.
+//! They come from `KUBEBUILDER_ASSETS`, else from `PATH`, else from the cache, into which Go builds them once. All four
+//! come from one source, so that their versions match.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::cache::{self, say};
+use crate::cache::{self, print_progress};
 use crate::go;
 
 const NAMES: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"];
 
-/// The oldest minor version of Kubernetes 1 that the tests are written for.
+/// The oldest supported minor version of Kubernetes 1.
 const OLDEST_MINOR: u32 = 34;
 
-/// The module whose go.mod pins what is built.
+/// The Go module that pins the versions to build.
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/controlplane");
 const GO_MOD: &str = include_str!("../../controlplane/go.mod");
 
-/// The four programs of one version.
+/// The paths of the four programs.
 #[derive(Debug, Clone)]
 pub(crate) struct Binaries {
     pub(crate) etcd: PathBuf,
@@ -32,14 +32,16 @@ pub(crate) struct Binaries {
 }
 
 impl Binaries {
-    /// Finds the programs, and builds them if there are none.
+    /// Finds the programs, or builds them.
     pub(crate) fn obtain() -> Result<Self> {
         if let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from) {
             match Self::found_by(|name| Some(assets.join(name)).filter(|path| path.is_file())) {
                 Some(found) => return Ok(found),
-                None => {
-                    say(&format!("KUBEBUILDER_ASSETS={} lacks one of {}: not used", assets.display(), NAMES.join(", ")))
-                }
+                None => print_progress(&format!(
+                    "KUBEBUILDER_ASSETS={} lacks one of {}: ignored",
+                    assets.display(),
+                    NAMES.join(", ")
+                )),
             }
         }
         if let Some(found) = Self::found_by(in_path).filter(|found| is_new_enough(&found.apiserver)) {
@@ -60,7 +62,7 @@ impl Binaries {
         if let Some(found) = built() {
             return Ok(found);
         }
-        cache::alone_in(&folder, || {
+        cache::with_lock(&folder, || {
             for (index, name) in NAMES.iter().enumerate() {
                 if !folder.join(name).is_file() {
                     build(name, version, &folder, &format!("({}/{})", index + 1, NAMES.len()))?;
@@ -72,7 +74,7 @@ impl Binaries {
     }
 }
 
-/// The version of a module in our go.mod.
+/// Returns the version of a module in our go.mod.
 fn pinned(module: &str) -> Result<&'static str> {
     GO_MOD
         .lines()
@@ -90,12 +92,12 @@ fn is_new_enough(apiserver: &Path) -> bool {
     minor_version(&String::from_utf8_lossy(&output.stdout)).is_some_and(|minor| minor >= OLDEST_MINOR)
 }
 
-/// 34 from `Kubernetes v1.34.4`.
+/// Returns 34 for `Kubernetes v1.34.4`.
 fn minor_version(text: &str) -> Option<u32> {
     text.split_once("v1.")?.1.split('.').next()?.trim().parse().ok()
 }
 
-/// Builds one program beside its place and moves it there, so that a broken build leaves nothing behind.
+/// Builds one program to a temporary name and renames it, so that a failed build leaves nothing behind.
 fn build(name: &str, version: &str, folder: &Path, progress: &str) -> Result<()> {
     let go = go::find_go()?;
     let partial = folder.join(format!("{name}.partial"));
@@ -115,12 +117,12 @@ fn build(name: &str, version: &str, folder: &Path, progress: &str) -> Result<()>
         let text = fs::read_to_string(&log).unwrap_or_default();
         bail!("cannot build {name} with Go in {MODULE}; its output:\n{text}");
     }
-    fs::rename(&partial, folder.join(name)).with_context(|| format!("cannot place {name} in {}", folder.display()))?;
+    fs::rename(&partial, folder.join(name)).with_context(|| format!("cannot move {name} to {}", folder.display()))?;
     let _ = fs::remove_file(log);
     Ok(())
 }
 
-/// A plain build calls itself v0.0.0, and Kubernetes derives the API versions it serves from its own version.
+/// Returns the linker flags that set the version; without them it is v0.0.0, which changes the API versions served.
 fn linker_flags(version: &str) -> String {
     let mut parts = version.trim_start_matches('v').split('.');
     let (major, minor) = (parts.next().unwrap_or("1"), parts.next().unwrap_or("0"));
@@ -134,15 +136,15 @@ fn linker_flags(version: &str) -> String {
 
 fn wait_with_progress(mut child: Child, what: &str) -> Result<bool> {
     let start = Instant::now();
-    let mut said = None;
+    let mut printed = None;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status.success());
         }
         let half_minutes = start.elapsed().as_secs() / 30;
-        if said != Some(half_minutes) {
-            said = Some(half_minutes);
-            say(&format!("{what}: {} s", half_minutes * 30));
+        if printed != Some(half_minutes) {
+            printed = Some(half_minutes);
+            print_progress(&format!("{what}: {} s", half_minutes * 30));
         }
         std::thread::sleep(Duration::from_millis(200));
     }
@@ -153,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_versions_are_read_from_go_mod() {
+    fn versions_are_read_from_go_mod() {
         assert!(
             minor_version(&format!("Kubernetes {}", pinned("k8s.io/kubernetes").unwrap())).unwrap() >= OLDEST_MINOR
         );
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_minor_version_is_read_from_what_the_server_prints() {
+    fn the_minor_version_is_parsed_from_the_version_output() {
         for (text, expect) in [
             ("Kubernetes v1.34.4\n", Some(34)),
             ("Kubernetes v1.35.0-rc.1+x\n", Some(35)),
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_build_knows_its_version() {
+    fn linker_flags_set_the_version() {
         let flags = linker_flags("v1.34.4");
         assert!(flags.starts_with("-s -w ") && flags.contains("base/version.gitVersion=v1.34.4 "), "{flags}");
         assert!(flags.contains("base/version.gitMinor=34"), "{flags}");

@@ -1,4 +1,4 @@
-//! The certificates and keys of one control plane: a CA, the API server's certificate, the service accounts' key.
+//! The certificates and keys of a control plane: a CA, the API server's certificate, the service account key.
 
 use std::fs;
 use std::path::Path;

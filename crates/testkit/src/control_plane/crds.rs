@@ -1,4 +1,4 @@
-//! Installing CRDs, and where those of other projects come from.
+//! Installs CRDs, and fetches those of other projects.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,21 +12,21 @@ use serde_json::Value;
 
 use crate::{eventually, go};
 
-/// The module whose go.mod pins the projects that CRDs are read from.
+/// The Go module that pins the projects that CRDs come from.
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/crds");
 const GO_MOD: &str = include_str!("../../crds/go.mod");
 
-/// The folder with the standard CRDs of Gateway API.
+/// Returns the directory with the standard CRDs of Gateway API.
 pub(super) fn of_gateway_api() -> Result<PathBuf> {
     of_module("sigs.k8s.io/gateway-api", "config/crd/standard")
 }
 
-/// The folder with the CRDs of cert-manager.
+/// Returns the directory with the CRDs of cert-manager.
 pub(super) fn of_cert_manager() -> Result<PathBuf> {
     of_module("github.com/cert-manager/cert-manager", "deploy/crds")
 }
 
-/// The folder `inside` a Go module's sources, which are fetched if need be.
+/// Returns a directory of a Go module's sources, which are downloaded if needed.
 fn of_module(module: &str, inside: &str) -> Result<PathBuf> {
     let required = GO_MOD.lines().find_map(|line| line.trim().strip_prefix(module)?.strip_prefix(' '));
     let version = required.with_context(|| format!("crds/go.mod does not require {module}"))?;
@@ -37,18 +37,18 @@ fn of_module(module: &str, inside: &str) -> Result<PathBuf> {
         .stdin(Stdio::null())
         .output()
         .context("cannot start go")?;
-    let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-    match answer["Dir"].as_str() {
+    let module_info: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    match module_info["Dir"].as_str() {
         Some(folder) => Ok(Path::new(folder).join(inside)),
         None => bail!(
             "cannot fetch the Go module {module}@{version}: {}{}",
-            answer["Error"].as_str().unwrap_or_default(),
+            module_info["Error"].as_str().unwrap_or_default(),
             String::from_utf8_lossy(&output.stderr)
         ),
     }
 }
 
-/// Applies every CRD in a file or folder and waits until the server serves them.
+/// Applies every CRD in a file or directory and waits until they are served.
 pub(super) async fn install(client: Client, path: &Path) -> Result<usize> {
     let definitions = read(path)?;
     let resource = ApiResource::erase::<CustomResourceDefinition>(&());
@@ -68,7 +68,7 @@ pub(super) async fn install(client: Client, path: &Path) -> Result<usize> {
     Ok(definitions.len())
 }
 
-/// Established is not enough: for a moment more the server still answers 404.
+/// Waits until list requests succeed: the server may return 404 for a moment after the CRD is established.
 async fn wait_served(client: &Client, api: &Api<CustomResourceDefinition>, name: &str) -> Result<()> {
     eventually(&format!("{name} served"), async || {
         let definition = api.get(name).await?;

@@ -1,4 +1,4 @@
-//! Starting the three daemons with the flags that tests need, and waiting until they serve.
+//! Starts etcd, kube-apiserver and kube-controller-manager with the flags that tests need.
 
 use std::fmt::Display;
 use std::fs;
@@ -20,16 +20,16 @@ use crate::Supervised;
 pub(super) const AUDIT_LOG: &str = "audit.log";
 pub(super) const TOKENS: &str = "tokens.csv";
 
-/// The group of all service accounts: only an operator under test has the token of one.
+/// The group of all service accounts; only the operator under test has a service account token.
 const ACCOUNTS: &str = "\"system:serviceaccounts\"";
 
-/// Generous, because eight builds may run beside a test.
-const PATIENCE: Duration = Duration::from_secs(180);
+/// How long a daemon may take to become ready; generous, because the machine may be busy.
+const READY_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// How often a start is tried: between choosing a free port and using it, another process may take it.
-const TRIES: u32 = 3;
+/// How often a start is tried: another process may take a free port before a daemon binds it.
+const ATTEMPTS: u32 = 3;
 
-/// What the parity cases assume, and what is harmless beside it: no workload controller but Job.
+/// The controllers that the parity cases need; Job is the only workload controller.
 const CONTROLLERS: &str = "garbage-collector-controller,namespace-controller,job-controller,serviceaccount-controller,\
     endpoints-controller,endpointslice-controller,ttl-after-finished-controller,resourcequota-controller,\
     clusterrole-aggregation-controller";
@@ -38,11 +38,11 @@ pub(super) fn kubeconfig_path(folder: &Path, user: User) -> PathBuf {
     folder.join(format!("{}.kubeconfig", user.name()))
 }
 
-/// The three that make a control plane; they end in this order, etcd last.
+/// The running daemons; they are stopped in this order, etcd last.
 #[derive(Debug)]
 pub(super) struct Daemons {
     manager: Supervised,
-    /// None while it is away.
+    /// None while it is stopped.
     apiserver: Option<Supervised>,
     etcd: Supervised,
     folder: PathBuf,
@@ -50,7 +50,7 @@ pub(super) struct Daemons {
 }
 
 impl Daemons {
-    /// An error if one has ended.
+    /// Returns an error if a daemon has exited.
     pub(super) fn check(&mut self) -> Result<()> {
         [Some(&mut self.manager), self.apiserver.as_mut(), Some(&mut self.etcd)]
             .into_iter()
@@ -58,12 +58,12 @@ impl Daemons {
             .try_for_each(Supervised::check)
     }
 
-    /// Ends the API server; what it stored stays.
+    /// Stops the API server; etcd keeps its data.
     pub(super) fn stop_apiserver(&mut self) {
         self.apiserver = None;
     }
 
-    /// Starts the API server again, at the same address, and waits until it serves.
+    /// Starts the API server again at the same address, and waits until it is ready.
     pub(super) fn start_apiserver(&mut self) -> Result<()> {
         if self.apiserver.is_none() {
             self.apiserver = Some(Supervised::start(&self.folder, "kube-apiserver", &self.apiserver_command)?);
@@ -73,17 +73,19 @@ impl Daemons {
     }
 }
 
-/// Starts all three.
+/// Starts all three daemons.
 pub(super) fn start(binaries: &Binaries, folder: &Path, options: Options) -> Result<Daemons> {
     certificates::write(folder)?;
     let mut failure = None;
-    for _ in 0..TRIES {
+    for _ in 0..ATTEMPTS {
         match try_start(binaries, folder, options) {
             Ok(daemons) => return Ok(daemons),
             Err(error) => failure = Some(error),
         }
     }
-    Err(failure.context("no start was tried")?.context(format!("{TRIES} starts failed, the last one so")))
+    Err(failure
+        .context("no start was attempted")?
+        .context(format!("all {ATTEMPTS} starts failed; the last error follows")))
 }
 
 fn try_start(binaries: &Binaries, folder: &Path, options: Options) -> Result<Daemons> {
@@ -93,7 +95,7 @@ fn try_start(binaries: &Binaries, folder: &Path, options: Options) -> Result<Dae
     let run = |name, command: &Command| Supervised::start_cleaning(folder, name, command, Some(folder));
     let mut etcd = run("etcd", &etcd_command(&binaries.etcd, folder, etcd_port, peer_port))?;
     let apiserver_command = apiserver_command(&binaries.apiserver, folder, etcd_port, api_port, options)?;
-    // The others remove the folder at their end; this one may end before them.
+    // The other daemons remove the directory when they end; this one may be stopped earlier.
     let mut apiserver = Supervised::start(folder, "kube-apiserver", &apiserver_command)?;
     wait_until(
         "kube-apiserver is ready",
@@ -107,7 +109,7 @@ fn try_start(binaries: &Binaries, folder: &Path, options: Options) -> Result<Dae
     Ok(daemons)
 }
 
-/// Ports that were free a moment ago; all are held until the last is known, so that they differ.
+/// Returns ports that were free a moment ago; all are held until the last is known, so that they differ.
 fn free_ports<const N: usize>() -> Result<[u16; N]> {
     let mut ports = [0; N];
     let mut held = Vec::new();
@@ -123,7 +125,7 @@ pub(super) fn token(user: User) -> String {
     format!("{}-token", user.name())
 }
 
-/// Writes the file of tokens, one line per user.
+/// Writes the token file, one line per user.
 pub(super) fn write_tokens(folder: &Path) -> Result<()> {
     let tokens: String = User::ALL
         .map(|user| format!("{},{},{},\"{}\"\n", token(user), user.name(), user.name(), user.group()))
@@ -142,7 +144,7 @@ fn write_access(folder: &Path, api_port: u16) -> Result<()> {
     Ok(())
 }
 
-/// A kubeconfig that knows one server and one token.
+/// Returns a kubeconfig with one server and one token.
 fn kubeconfig(folder: &Path, server: &str, user: &str, token: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: test\n\
@@ -153,7 +155,7 @@ fn kubeconfig(folder: &Path, server: &str, user: &str, token: &str) -> String {
     )
 }
 
-/// The same server with another token, and nothing else to prove who one is.
+/// Returns the kubeconfig with this token as its only credential.
 pub(super) fn with_token(config: &Kubeconfig, token: &str) -> Result<Kubeconfig> {
     let mut config = config.clone();
     for NamedAuthInfo { auth_info, .. } in &mut config.auth_infos {
@@ -169,7 +171,7 @@ fn etcd_command(program: &Path, folder: &Path, port: u16, peer_port: u16) -> Com
     command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
     command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
     command.args(["--initial-cluster", &format!("default={peer}")]);
-    // Nothing here outlives the test: durability would only cost time.
+    // Nothing outlives the test, so durability would only cost time.
     command.args(["--unsafe-no-fsync", "--quota-backend-bytes", "4294967296", "--log-level", "warn"]);
     command
 }
@@ -177,7 +179,7 @@ fn etcd_command(program: &Path, folder: &Path, port: u16, peer_port: u16) -> Com
 fn apiserver_command(program: &Path, folder: &Path, etcd_port: u16, port: u16, options: Options) -> Result<Command> {
     let file = |name: &str| folder.join(name).display().to_string();
     let mut command = Command::new(program);
-    // Booleans take their value only after an equals sign, so all flags do.
+    // Boolean flags need the form --name=value, so all flags use it.
     let mut flag = |name: &str, value: &dyn Display| {
         command.arg(format!("--{name}={value}"));
     };
@@ -193,7 +195,7 @@ fn apiserver_command(program: &Path, folder: &Path, etcd_port: u16, port: u16, o
     flag("service-cluster-ip-range", &"10.96.0.0/16");
     flag("token-auth-file", &file(TOKENS));
     flag("authorization-mode", &if options.rbac { "RBAC" } else { "AlwaysAllow" });
-    // Pods here have no token to mount; the plugin would refuse those whose account was not made yet.
+    // Pods have no token to mount, and the plugin would reject pods whose service account does not exist yet.
     flag("disable-admission-plugins", &"ServiceAccount");
     flag("endpoint-reconciler-type", &"none");
     flag("allow-privileged", &"true");
@@ -225,7 +227,7 @@ async fn is_ready(folder: &Path) -> Result<bool> {
     Ok(client.request_text(request).await.is_ok())
 }
 
-/// The first thing that the service account controller does for the first namespace.
+/// Whether the service account controller has created the default account of the default namespace.
 async fn has_default_account(folder: &Path) -> Result<bool> {
     let client = client_from(&kubeconfig_path(folder, User::Admin)).await?;
     Ok(Api::<ServiceAccount>::namespaced(client, "default").get_opt("default").await.ok().flatten().is_some())
@@ -233,14 +235,14 @@ async fn has_default_account(folder: &Path) -> Result<bool> {
 
 pub(super) fn wait_until(
     what: &str,
-    mut all_run: impl FnMut() -> Result<()>,
+    mut check: impl FnMut() -> Result<()>,
     mut done: impl FnMut() -> Result<bool>,
 ) -> Result<()> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + READY_TIMEOUT;
     while !done()? {
-        all_run()?;
+        check()?;
         if Instant::now() > end {
-            bail!("not within {} s: {what}", PATIENCE.as_secs());
+            bail!("timed out after {} s: {what}", READY_TIMEOUT.as_secs());
         }
         std::thread::sleep(Duration::from_millis(50));
     }

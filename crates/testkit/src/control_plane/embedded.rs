@@ -1,4 +1,4 @@
-//! `manta apiserver` in the place of etcd, kube-apiserver and kube-controller-manager.
+//! Starts `manta apiserver` instead of etcd, kube-apiserver and kube-controller-manager.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use kube::config::Kubeconfig;
 use super::{Options, User, daemons};
 use crate::Supervised;
 
-/// Starts it with the same users as the real one, and waits until it serves.
+/// Starts it with the users of the real control plane, and waits until it is ready.
 pub(super) fn start(manta: &Path, folder: &Path, options: Options) -> Result<Supervised> {
     daemons::write_tokens(folder)?;
     let written = folder.join("server.kubeconfig");
@@ -24,7 +24,7 @@ pub(super) fn start(manta: &Path, folder: &Path, options: Options) -> Result<Sup
         command.arg("--audit-log").arg(folder.join(daemons::AUDIT_LOG));
     }
     let mut daemon = Supervised::start_cleaning(folder, "manta-apiserver", &command, Some(folder))?;
-    // It writes the file once it answers.
+    // The server writes the file once it is ready.
     daemons::wait_until("manta apiserver is ready", || daemon.check(), || Ok(written.is_file()))?;
     let config = Kubeconfig::read_from(&written).context("the kubeconfig of manta apiserver")?;
     for user in User::ALL {

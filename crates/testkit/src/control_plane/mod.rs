@@ -1,8 +1,8 @@
-//! A real etcd, kube-apiserver and kube-controller-manager on loopback, for as long as a value lives.
+//! A real etcd, kube-apiserver and kube-controller-manager on loopback, stopped when the value is dropped.
 //!
-//! No scheduler and no kubelet: pods stay as they are created unless a test or [`crate::Kubelet`] says otherwise.
-//! Tests share one server ([`ControlPlane::shared`]), each in a namespace of its own; a test that needs a server of its
-//! own, because it installs an operator for all namespaces or other flags, starts one ([`ControlPlane::start`]).
+//! There is no scheduler and no kubelet: pods stay as created unless a test or [`crate::Kubelet`] changes them. Tests
+//! share one server ([`ControlPlane::shared`]), each in a namespace of its own. A test that runs an operator for all
+//! namespaces, or needs other flags, starts its own server ([`ControlPlane::start`]).
 
 mod binaries;
 mod certificates;
@@ -30,20 +30,20 @@ use daemons::Daemons;
 
 pub use ledger::{LEDGER_VARIABLE, count_tests};
 
-/// Names the folder of a running control plane that all test processes of one run use.
+/// The environment variable with the directory of a control plane that all test processes of one run share.
 pub const SHARED_VARIABLE: &str = "MANTA_TEST_CONTROL_PLANE";
 
-/// Names a `manta` whose embedded API server takes the place of the real control plane.
+/// The environment variable with the path of a `manta` whose embedded API server replaces the real control plane.
 pub const SERVER_VARIABLE: &str = "MANTA_TEST_SERVER";
 
-/// Who talks to the server; each has a token and a kubeconfig of its own, so that the audit log can tell them apart.
+/// A user of the server; each has its own token and kubeconfig, so that the audit log tells them apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum User {
-    /// May do everything; tests and kubectl.
+    /// Tests and kubectl; may do everything.
     Admin,
-    /// The operator under test; in no group, so that with RBAC it may do only what it was granted.
+    /// The operator under test; with RBAC it may do only what it was granted.
     Operator,
-    /// Plays the kubelet.
+    /// The fake kubelet.
     Kubelet,
     /// kube-controller-manager.
     Controllers,
@@ -52,7 +52,7 @@ pub enum User {
 impl User {
     const ALL: [Self; 4] = [Self::Admin, Self::Operator, Self::Kubelet, Self::Controllers];
 
-    /// The user name that the server sees.
+    /// Returns the user name that the server sees.
     pub fn name(self) -> &'static str {
         match self {
             Self::Admin => "admin",
@@ -70,21 +70,21 @@ impl User {
     }
 }
 
-/// The `kubectl` that tests use, also without a control plane of ours.
+/// Returns the path of the `kubectl` that tests use.
 pub fn find_kubectl() -> Result<PathBuf> {
     Ok(Binaries::obtain()?.kubectl)
 }
 
-/// What differs between control planes.
+/// Options of a control plane.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// Authorise by RBAC instead of allowing everything.
+    /// Authorize by RBAC instead of allowing everything.
     pub rbac: bool,
     /// Log the requests of [`User::Operator`] and of service accounts, to be read with [`crate::audit::AuditLog`].
     pub audit: bool,
 }
 
-/// A running control plane, or one that another process runs for us.
+/// A running control plane, started by this process or by another.
 #[derive(Debug)]
 pub struct ControlPlane {
     folder: PathBuf,
@@ -92,27 +92,27 @@ pub struct ControlPlane {
     runs: Runs,
 }
 
-/// What runs for us.
+/// Which server runs.
 #[derive(Debug)]
 enum Runs {
     Real(Box<Daemons>),
     Embedded(Supervised),
-    /// Another process runs it.
+    /// A control plane of another process.
     Elsewhere,
 }
 
 impl ControlPlane {
-    /// Starts one with default options.
+    /// Starts a control plane with default options.
     pub fn start() -> Result<Self> {
         Self::start_with(Options::default())
     }
 
-    /// Starts one and waits until it serves; about five seconds. `MANTA_TEST_SERVER` makes it an embedded one.
+    /// Starts a control plane and waits until it is ready, about five seconds. `MANTA_TEST_SERVER` selects the embedded one.
     pub fn start_with(options: Options) -> Result<Self> {
         if let Some(manta) = std::env::var_os(SERVER_VARIABLE) {
             return Self::start_embedded(Path::new(&manta), options);
         }
-        ledger::note_test();
+        ledger::record_test();
         let binaries = Binaries::obtain()?;
         let folder = tempfile::Builder::new().prefix("manta-control-plane-").tempdir()?.keep();
         let started = daemons::start(&binaries, &folder, options);
@@ -120,7 +120,7 @@ impl ControlPlane {
         Ok(Self { folder, kubectl: binaries.kubectl, runs: Runs::Real(Box::new(daemons)) })
     }
 
-    /// Starts the API server that a `manta` has in it; it does all that the real control plane does here.
+    /// Starts the embedded API server of a `manta` binary.
     pub fn start_embedded(manta: &Path, options: Options) -> Result<Self> {
         let kubectl = Binaries::obtain()?.kubectl;
         let folder = tempfile::Builder::new().prefix("manta-embedded-").tempdir()?.keep();
@@ -129,7 +129,7 @@ impl ControlPlane {
         Ok(Self { folder, kubectl, runs: Runs::Embedded(daemon) })
     }
 
-    /// Builds and fetches all that control planes need, so that they start without a network later.
+    /// Builds and downloads everything that control planes need, so that they start without a network later.
     pub fn prepare() -> Result<()> {
         Binaries::obtain()?;
         crds::of_gateway_api()?;
@@ -137,14 +137,14 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// The server that all tests of this process share, or of all processes where `MANTA_TEST_CONTROL_PLANE` names one.
+    /// Returns the server that all tests of this process share, or of all processes if `MANTA_TEST_CONTROL_PLANE` is set.
     ///
     /// # Panics
-    /// When there is none and none can be started: no test can go on then.
+    /// Panics if there is no server and none can be started.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<ControlPlane> = OnceLock::new();
         if std::env::var_os(SERVER_VARIABLE).is_none() {
-            ledger::note_test();
+            ledger::record_test();
         }
         SHARED.get_or_init(|| {
             let shared = std::env::var_os(SHARED_VARIABLE).filter(|_| std::env::var_os(SERVER_VARIABLE).is_none());
@@ -165,22 +165,22 @@ impl ControlPlane {
         Ok(plane)
     }
 
-    /// The folder with its kubeconfigs, certificates and logs.
+    /// Returns the directory with its kubeconfigs, certificates and logs.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The administrator's kubeconfig.
+    /// Returns the path of the administrator's kubeconfig.
     pub fn kubeconfig_path(&self) -> PathBuf {
         self.kubeconfig_path_for(User::Admin)
     }
 
-    /// A user's kubeconfig.
+    /// Returns the path of a user's kubeconfig.
     pub fn kubeconfig_path_for(&self, user: User) -> PathBuf {
         daemons::kubeconfig_path(&self.folder, user)
     }
 
-    /// Writes a kubeconfig that has nothing but the token of this service account, and is at home in its namespace.
+    /// Writes a kubeconfig with the token of this service account as its only credential, for its namespace.
     pub fn kubeconfig_of_account(&self, namespace: &str, account: &str) -> Result<PathBuf> {
         let token = self.kubectl(&["create", "token", account, "--namespace", namespace, "--duration=24h"])?;
         let mut config = daemons::with_token(&Kubeconfig::read_from(self.kubeconfig_path())?, token.trim())?;
@@ -192,22 +192,22 @@ impl ControlPlane {
         Ok(path)
     }
 
-    /// The audit log, one JSON object a line; written when started with [`Options::audit`].
+    /// Returns the path of the audit log, one JSON object per line; written with [`Options::audit`].
     pub fn audit_log_path(&self) -> PathBuf {
         self.folder.join(daemons::AUDIT_LOG)
     }
 
-    /// The administrator's client, for the runtime that this is called in.
+    /// Returns the administrator's client, bound to the current runtime.
     pub async fn client(&self) -> Result<Client> {
         self.client_for(User::Admin).await
     }
 
-    /// A user's client, for the runtime that this is called in.
+    /// Returns a user's client, bound to the current runtime.
     pub async fn client_for(&self, user: User) -> Result<Client> {
         client_from(&self.kubeconfig_path_for(user)).await
     }
 
-    /// Makes a namespace that no other test has, and gives its name.
+    /// Creates a namespace with a unique name and returns the name.
     pub async fn namespace(&self, prefix: &str) -> Result<String> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -221,10 +221,10 @@ impl ControlPlane {
         Ok(name)
     }
 
-    /// A `kubectl` command as the administrator, of the server's version.
+    /// Returns a `kubectl` command as the administrator, with the server's version.
     pub fn kubectl_command(&self) -> Command {
         let mut command = Command::new(&self.kubectl);
-        // A cache of its own: CRDs of another server must not be taken for this one's.
+        // A discovery cache of its own, because another server may have had the same address.
         command
             .arg("--kubeconfig")
             .arg(self.kubeconfig_path())
@@ -234,7 +234,7 @@ impl ControlPlane {
         command
     }
 
-    /// Runs `kubectl`; what it printed, or an error with what it complained of.
+    /// Runs `kubectl` and returns its stdout, or an error with its stderr.
     pub fn kubectl(&self, args: &[&str]) -> Result<String> {
         let output = self.kubectl_command().args(args).output().context("cannot start kubectl")?;
         if !output.status.success() {
@@ -243,7 +243,7 @@ impl ControlPlane {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// Installs the CRDs in a file or folder of YAML files and waits until they are served; how many there were.
+    /// Installs the CRDs in a YAML file or directory, waits until they are served, and returns their number.
     pub async fn install_crds(&self, path: &Path) -> Result<usize> {
         crds::install(self.client().await?, path).await
     }
@@ -263,12 +263,12 @@ impl ControlPlane {
         self.install_crds(&crds::of_cert_manager()?).await
     }
 
-    /// Installs the CRDs of the batch schedulers, as far as Ray clusters use them.
+    /// Installs the CRDs of the batch schedulers, reduced to the fields that Ray clusters use.
     pub async fn install_scheduler_crds(&self) -> Result<usize> {
         self.install_crds(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/crds/schedulers"))).await
     }
 
-    /// An error if a daemon has ended.
+    /// Returns an error if a daemon has exited.
     pub fn check(&mut self) -> Result<()> {
         match &mut self.runs {
             Runs::Real(daemons) => daemons.check(),
@@ -277,18 +277,18 @@ impl ControlPlane {
         }
     }
 
-    /// Ends the API server, and nothing else.
+    /// Stops the API server alone.
     pub fn stop_apiserver(&mut self) -> Result<()> {
         self.own_daemons()?.stop_apiserver();
         Ok(())
     }
 
-    /// Starts the API server again, at the same address, and waits until it serves.
+    /// Starts the API server again at the same address, and waits until it is ready.
     pub fn start_apiserver(&mut self) -> Result<()> {
         self.own_daemons()?.start_apiserver()
     }
 
-    /// Whether this is `manta apiserver`, by itself.
+    /// Whether this is `manta apiserver`.
     pub fn is_embedded(&self) -> bool {
         matches!(self.runs, Runs::Embedded(_))
     }
@@ -296,7 +296,7 @@ impl ControlPlane {
     fn own_daemons(&mut self) -> Result<&mut Daemons> {
         match &mut self.runs {
             Runs::Real(daemons) => Ok(daemons),
-            _ => bail!("only a real control plane of one's own has an API server that can be stopped alone"),
+            _ => bail!("only a real control plane that this process started can stop its API server alone"),
         }
     }
 }
@@ -315,10 +315,10 @@ async fn client_from(kubeconfig: &Path) -> Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// Runs a future to its end on a thread of its own, so that blocking callers need not know whether a runtime is near.
+/// Runs a future on a thread and runtime of its own, so that it can be called inside and outside of a runtime.
 fn block_on<T: Send>(future: impl Future<Output = Result<T>> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let work = scope.spawn(|| tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future));
-        work.join().unwrap_or_else(|_| bail!("a thread of the test kit panicked"))
+        work.join().unwrap_or_else(|_| bail!("a testkit thread panicked"))
     })
 }

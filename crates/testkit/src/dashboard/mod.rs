@@ -1,7 +1,7 @@
-//! Ray's dashboard as an operator sees it: the job API, the Serve API and the health of a Serve proxy.
+//! A fake Ray dashboard: the job API, the Serve API and the health check of a Serve proxy.
 //!
-//! One [`FakeDashboard`] is one Ray cluster, on a port of its own. It can be slow, wrong, dead, restarted (and have
-//! forgotten everything), and can ask for a token.
+//! One [`FakeDashboard`] is one Ray cluster, on a port of its own. It can be slow, return errors, refuse connections,
+//! restart without its state, and require a token.
 
 mod ray;
 
@@ -22,26 +22,26 @@ use ray::{Answer, Ray};
 /// How the dashboard behaves.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// As Ray does.
+    /// Behaves like Ray.
     #[default]
     Up,
-    /// As Ray does, after this time.
+    /// Behaves like Ray, after a delay.
     Slow(Duration),
-    /// Every connection is closed without a word.
+    /// Closes every connection without a response.
     Broken,
-    /// Always this status and text, e.g. 500 or a 200 with HTML.
+    /// Always returns this status and text, e.g. 500 or a 200 with HTML.
     Answers(u16, String),
-    /// As `Answers` for requests that change something; reads work.
+    /// Returns this status and text for writes; reads work.
     RefusesWrites(u16, String),
 }
 
-/// One request that came in.
+/// A received request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Asked {
     pub method: String,
     /// Path with query.
     pub path: String,
-    /// JSON if it was that, else text, else null.
+    /// JSON if the body parses as JSON, else text, else null.
     pub body: Value,
     /// The value of `X-Ray-Authorization`.
     pub authorization: Option<String>,
@@ -56,7 +56,7 @@ struct Shared {
     asked: Vec<Asked>,
 }
 
-/// A dashboard on loopback; it goes when dropped.
+/// A dashboard on loopback; it stops when dropped.
 #[derive(Debug)]
 pub struct FakeDashboard {
     address: SocketAddr,
@@ -65,7 +65,7 @@ pub struct FakeDashboard {
 }
 
 impl FakeDashboard {
-    /// Starts one on a free port.
+    /// Starts a dashboard on a free port.
     pub async fn start() -> std::io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
@@ -74,22 +74,22 @@ impl FakeDashboard {
         Ok(Self { address, shared, server })
     }
 
-    /// `127.0.0.1:PORT`, the form of a RayJob's `status.dashboardURL`.
+    /// Returns `127.0.0.1:PORT`, the form of a RayJob's `status.dashboardURL`.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How it behaves from now on.
+    /// Sets its behaviour from now on.
     pub fn set_mode(&self, mode: Mode) {
         self.lock().mode = mode;
     }
 
-    /// Asks for this token from now on.
+    /// Requires this token from now on.
     pub fn require_token(&self, token: &str) {
         self.lock().token = Some(token.to_owned());
     }
 
-    /// Whether the Serve proxy's `/-/healthz` says success.
+    /// Sets whether the Serve proxy's `/-/healthz` succeeds.
     pub fn set_proxy_healthy(&self, healthy: bool) {
         self.lock().proxy_down = !healthy;
     }
@@ -99,12 +99,12 @@ impl FakeDashboard {
         self.lock().ray.set_job(submission_id, fields);
     }
 
-    /// A job's info, if there is such a job.
+    /// Returns a job's info, if it exists.
     pub fn job(&self, submission_id: &str) -> Option<Value> {
         self.lock().ray.job(submission_id).cloned()
     }
 
-    /// Sets the status of a Serve application, or of all and of those still to come with `"*"`.
+    /// Sets the status of a Serve application, or with `"*"` of all current and future ones.
     pub fn set_app_status(&self, name: &str, status: &str) {
         self.lock().ray.set_app(name, &serde_json::json!({ "status": status }));
     }
@@ -114,27 +114,27 @@ impl FakeDashboard {
         self.lock().ray.set_app(name, fields);
     }
 
-    /// The configuration that was last submitted to Serve.
+    /// Returns the configuration that was last submitted to Serve.
     pub fn serve_config(&self) -> Option<Value> {
         self.lock().ray.serve_config().cloned()
     }
 
-    /// All requests that change something, in order.
+    /// Returns all write requests in order.
     pub fn writes(&self) -> Vec<Asked> {
         self.lock().asked.iter().filter(|asked| asked.method != "GET").cloned().collect()
     }
 
-    /// All requests, in order.
+    /// Returns all requests in order.
     pub fn asked(&self) -> Vec<Asked> {
         self.lock().asked.clone()
     }
 
-    /// Loses all jobs and applications, as a head that started again without fault tolerance has.
+    /// Drops all jobs and applications, like a head restarted without fault tolerance.
     pub fn forget(&self) {
         self.lock().ray.forget();
     }
 
-    /// Stops listening: connections are refused until `revive`.
+    /// Stops listening; connections are refused until `revive`.
     pub async fn kill(&mut self) {
         if let Some(server) = self.server.take() {
             server.abort();
@@ -142,7 +142,7 @@ impl FakeDashboard {
         }
     }
 
-    /// Listens again on the same port, having forgotten all jobs and applications, as a new head pod has.
+    /// Listens again on the same port without any jobs and applications, like a new head pod.
     pub async fn revive(&mut self) -> std::io::Result<()> {
         self.kill().await;
         self.lock().ray = Ray::default();
@@ -166,19 +166,19 @@ impl Drop for FakeDashboard {
 
 fn serve(listener: TcpListener, shared: Arc<Mutex<Shared>>) -> JoinHandle<()> {
     let router = Router::new().fallback(answer).with_state(Arc::clone(&shared));
-    let door = Door { listener, shared };
+    let listener = BreakableListener { listener, shared };
     tokio::spawn(async move {
-        let _ = axum::serve(door, router).await;
+        let _ = axum::serve(listener, router).await;
     })
 }
 
-/// A listener that shuts the door in everyone's face while the mode is `Broken`.
-struct Door {
+/// A listener that drops connections while the mode is `Broken`.
+struct BreakableListener {
     listener: TcpListener,
     shared: Arc<Mutex<Shared>>,
 }
 
-impl axum::serve::Listener for Door {
+impl axum::serve::Listener for BreakableListener {
     type Io = TcpStream;
     type Addr = SocketAddr;
 
@@ -215,7 +215,7 @@ async fn answer(
         Answer::Json(status, value) => (status, "application/json", value.to_string()),
         Answer::Text(status, text) => (status, "text/plain; charset=utf-8", text),
     };
-    // No connection is kept, so that the next request meets the mode of its own time.
+    // No keep-alive, so that a mode change affects the next request.
     let response = Response::builder()
         .status(StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR))
         .header(header::CONTENT_TYPE, kind)

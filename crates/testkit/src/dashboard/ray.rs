@@ -1,11 +1,11 @@
-//! The jobs and Serve applications of one Ray cluster, and what its dashboard answers about them.
+//! The jobs and Serve applications of one Ray cluster, and the dashboard's responses about them.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-/// A status code with a body.
+/// A response: status code and body.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Answer {
     Json(u16, Value),
@@ -22,7 +22,7 @@ impl Answer {
 pub(super) struct Ray {
     jobs: BTreeMap<String, Value>,
     apps: BTreeMap<String, Value>,
-    /// Of an application that has just been submitted.
+    /// The status of a newly submitted application.
     new_app_status: String,
     serve_config: Option<Value>,
 }
@@ -62,7 +62,7 @@ impl Ray {
         }
     }
 
-    /// Merges fields into an application's details; `"*"` stands for all, and its status for that of later ones.
+    /// Merges fields into an application's details; `"*"` means all, and sets the status of later ones too.
     pub(super) fn set_app(&mut self, name: &str, fields: &Value) {
         if name == "*" {
             if let Some(status) = fields["status"].as_str() {
@@ -98,7 +98,7 @@ impl Ray {
         details
     }
 
-    /// As Serve does: the applications named are the applications there are.
+    /// Replaces all applications by those in the configuration, as Serve does.
     fn deploy(&mut self, config: &Value) -> Answer {
         let Some(wanted) = config["applications"].as_array() else {
             return Answer::text(400, "validation error: applications: field required");
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_submitted_once_found_and_stopped() {
+    fn a_job_is_submitted_once_then_read_and_stopped() {
         let ray = &mut Ray::default();
         check(ray, "GET", "/api/jobs/a", Value::Null, (404, "Job a does not exist"));
         let job = json!({"entrypoint": "python x.py", "submission_id": "a"});
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn serve_has_the_applications_that_were_last_submitted() {
+    fn serve_runs_the_applications_of_the_last_configuration() {
         let ray = &mut Ray::default();
         let path = "/api/serve/applications/";
         check(ray, "GET", path, Value::Null, (200, r#""applications":{}"#));

@@ -43,7 +43,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end -}}
 
-{{/* "true" if a gate is on in the list of values. */}}
+{{/* Returns "true" if a feature gate is on. */}}
 {{- define "manta.gate" -}}
 {{- range .list -}}{{- if and (eq .name $.name) .enabled -}}true{{- end -}}{{- end -}}
 {{- end -}}
@@ -54,7 +54,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 --feature-gates={{ join "," $gates }}
 {{- end -}}
 
-{{/* Fails on numbers that KubeRay's chart refuses too. */}}
+{{/* Fails on numbers that KubeRay's chart rejects too. */}}
 {{- define "manta.check" -}}
 {{- $workers := .Values.reconcileConcurrency | toString -}}
 {{- if not (regexMatch "^[1-9][0-9]*$" $workers) -}}
@@ -74,7 +74,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 kuberay-validating-webhook-configuration
 {{- end -}}
 
-{{/* "true" if the operator makes the webhook's certificates itself. */}}
+{{/* Returns "true" if the operator creates the webhook's certificates itself. */}}
 {{- define "manta.selfSigned" -}}
 {{- $from := .Values.webhooks.certificates -}}
 {{- if not (has $from (list "self-signed" "cert-manager")) -}}

@@ -1,4 +1,4 @@
-{{/* What the operator does, and nothing else. Secrets are read and written one by one, never listed. */}}
+{{/* Exactly what the operator needs. It reads and writes single Secrets and never lists them. */}}
 {{- define "manta.rules" -}}
 - apiGroups: [ray.io]
   resources: [rayclusters]
@@ -15,11 +15,11 @@
 - apiGroups: [ray.io]
   resources: [rayclusters/status, rayjobs/status, rayservices/status, raycronjobs/status]
   verbs: [update]
-# To own objects where the API server guards blockOwnerDeletion.
+# Required to set owner references where the API server enforces blockOwnerDeletion.
 - apiGroups: [ray.io]
   resources: [rayclusters/finalizers, rayjobs/finalizers, rayservices/finalizers, raycronjobs/finalizers]
   verbs: [update]
-# get on Pods and patch on pods/resize are granted to autoscalers, so they must be held.
+# The operator grants get on pods and patch on pods/resize to autoscalers, so it must have them.
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, create, delete, patch]

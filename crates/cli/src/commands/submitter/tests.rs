@@ -1,4 +1,4 @@
-//! The submitter against a Ray that speaks just enough HTTP and WebSocket.
+//! The submitter against a minimal HTTP and WebSocket server in place of Ray.
 
 use super::*;
 use futures::SinkExt;
@@ -7,12 +7,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 
-/// What Ray does.
+/// What the fake Ray returns.
 #[derive(Default)]
 struct Ray {
-    /// The answer to a submission: status line and body.
+    /// The response to a submission: status line and body.
     submitted: (&'static str, &'static str),
-    /// The log, one stream per connection; a stream that does not end well breaks.
+    /// The log, one stream per connection, and whether the stream is closed properly or breaks.
     streams: Vec<(Vec<&'static str>, bool)>,
     /// The job's status from now on.
     status: &'static str,
@@ -26,24 +26,24 @@ async fn serve(ray: Ray) -> (String, Arc<Mutex<Ray>>) {
     let ray = Arc::clone(&shared);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            answer(stream, &ray).await;
+            respond(stream, &ray).await;
         }
     });
     (address, shared)
 }
 
-async fn answer(mut stream: TcpStream, ray: &Mutex<Ray>) {
+async fn respond(mut stream: TcpStream, ray: &Mutex<Ray>) {
     let mut head = [0; 2048];
     let read = stream.peek(&mut head).await.unwrap();
     let head = String::from_utf8_lossy(&head[..read]).into_owned();
     if head.contains("/logs/tail") {
-        let (log, ends_well) = ray.lock().unwrap().streams.remove(0);
+        let (log, is_closed_properly) = ray.lock().unwrap().streams.remove(0);
         ray.lock().unwrap().requests.push(head);
         let mut socket = tokio_tungstenite::accept_async(stream).await.unwrap();
         for line in log {
             socket.send(Message::Text(line.into())).await.unwrap();
         }
-        if ends_well {
+        if is_closed_properly {
             let frame = CloseFrame { code: 1000.into(), reason: "".into() };
             let _ = socket.close(Some(frame)).await;
             while let Some(Ok(_)) = socket.next().await {}
@@ -65,8 +65,8 @@ async fn answer(mut stream: TcpStream, ray: &Mutex<Ray>) {
             false => ("200 OK", format!("{{\"status\": \"{}\"}}", ray.status)),
         }
     };
-    let answer = format!("HTTP/1.1 {line}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
-    stream.write_all(answer.as_bytes()).await.unwrap();
+    let response = format!("HTTP/1.1 {line}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
+    stream.write_all(response.as_bytes()).await.unwrap();
 }
 
 fn args(flags: &[&str]) -> Args {
@@ -79,7 +79,7 @@ fn args(flags: &[&str]) -> Args {
     <Cli as clap::Parser>::try_parse_from(words).unwrap().args
 }
 
-/// What the submitter prints, and how it ends.
+/// Runs the submitter and returns what it printed and its result.
 async fn submit(ray: Ray, flags: &[&str]) -> (String, Result<(), String>, Arc<Mutex<Ray>>) {
     let (address, shared) = serve(ray).await;
     let mut out = Vec::new();
@@ -96,7 +96,7 @@ async fn submit(ray: Ray, flags: &[&str]) -> (String, Result<(), String>, Arc<Mu
 const ACCEPTED: (&str, &str) = ("200 OK", "{\"job_id\": \"id\"}");
 
 #[tokio::test]
-async fn edge_65_a_job_that_succeeds() {
+async fn a_successful_job_is_submitted_followed_and_reported() {
     let ray =
         Ray { submitted: ACCEPTED, streams: vec![(vec!["one\n", "two\n"], true)], status: "SUCCEEDED", ..Ray::default() };
     let (out, result, ray) = submit(ray, &["--entrypoint-num-cpus", "1.1", "--runtime-env-json", "{\"pip\":[]}"]).await;
@@ -115,14 +115,14 @@ async fn edge_65_a_job_that_succeeds() {
 }
 
 #[tokio::test]
-async fn a_job_that_fails_fails_the_submitter() {
+async fn a_failed_job_fails_the_submitter() {
     let ray = Ray { submitted: ACCEPTED, streams: vec![(vec![], true)], status: "FAILED", ..Ray::default() };
     let (_, result, _) = submit(ray, &[]).await;
-    assert_eq!(result, Err("Job 'id' ended as FAILED".to_owned()));
+    assert_eq!(result, Err("Job 'id' ended with status FAILED".to_owned()));
 }
 
 #[tokio::test]
-async fn edge_67_a_second_submitter_only_follows() {
+async fn a_job_that_was_already_submitted_is_only_followed() {
     let taken = ("500 Internal Server Error", "already exists. Please use a different submission_id.");
     let ray = Ray { submitted: taken, streams: vec![(vec!["all\n"], true)], status: "SUCCEEDED", ..Ray::default() };
     let (out, result, _) = submit(ray, &[]).await;
@@ -132,7 +132,7 @@ async fn edge_67_a_second_submitter_only_follows() {
 }
 
 #[tokio::test]
-async fn a_log_that_breaks_off_is_opened_again_and_not_repeated() {
+async fn a_broken_log_stream_is_reopened_without_repeating_lines() {
     let streams = vec![(vec!["one\n"], false), (vec!["one\n", "two\n"], true)];
     let ray = Ray { submitted: ACCEPTED, streams, status: "RUNNING", ..Ray::default() };
     let (address, shared) = serve(ray).await;
@@ -145,7 +145,7 @@ async fn a_log_that_breaks_off_is_opened_again_and_not_repeated() {
 }
 
 #[tokio::test]
-async fn edge_66_what_cannot_be_submitted_is_told() {
+async fn refused_and_invalid_submissions_are_reported() {
     let refused = Ray { submitted: ("400 Bad Request", "no such resource"), ..Ray::default() };
     let (_, result, _) = submit(refused, &[]).await;
     assert_eq!(result, Err("SubmitJob fail: 400 Bad Request no such resource".to_owned()));
@@ -153,11 +153,11 @@ async fn edge_66_what_cannot_be_submitted_is_told() {
     assert_eq!(result, Err("--entrypoint-resources: a must be a number".to_owned()));
     assert!(ray.lock().unwrap().requests.is_empty());
     let (_, result, _) = submit(Ray::default(), &["--metadata-json", "["]).await;
-    assert!(result.unwrap_err().starts_with("--metadata-json is no JSON object: "));
+    assert!(result.unwrap_err().starts_with("--metadata-json is not a JSON object: "));
 }
 
 #[tokio::test]
-async fn what_the_environment_lacks_is_named() {
+async fn missing_environment_variables_are_named() {
     let check = async |given: &'static [&str], expect: &str| {
         let environment = |name: &str| given.contains(&name).then(|| "x".to_owned());
         let error = submit_and_follow(&args(&[]), environment, &mut Vec::new()).await.unwrap_err();

@@ -1,16 +1,16 @@
-//! Ray pods that share one network: which ports and folders of theirs collide, and what to use instead.
+//! Avoids port and directory conflicts between Ray pods that share one network.
 //!
-//! A head keeps its usual ports, so one cluster fits at a time. What every node of a cluster opens, heads and workers
-//! alike, gets a number of its own.
+//! A head keeps its usual ports, so only one cluster can run at a time. Ports that every node of a cluster opens, head
+//! and workers alike, are shifted by a number per pod.
 
 use k8s_openapi::api::core::v1::{Container, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use manta_agent::one_network::Neighbour;
 
-/// Ports that every node opens, with the flags that move them.
-const MOVED: [(&str, u16); 2] = [("--dashboard-agent-listen-port=", 52365), ("--metrics-export-port=", 8080)];
+/// Ports that every node opens, with the flags that set them.
+const SHIFTED_PORTS: [(&str, u16); 2] = [("--dashboard-agent-listen-port=", 52365), ("--metrics-export-port=", 8080)];
 
-/// Changes a container of Ray so that it gets along with its neighbours; leaves others alone.
+/// Rewrites a container that runs `ray start` to use its own ports and directory; leaves other containers unchanged.
 pub(super) fn adapt(container: &mut Container, neighbour: &Neighbour) {
     for text in [&mut container.command, &mut container.args].into_iter().flatten().flatten() {
         if text.contains("ray start ") {
@@ -23,24 +23,24 @@ pub(super) fn adapt(container: &mut Container, neighbour: &Neighbour) {
 
 fn adapt_start(text: &str, neighbour: &Neighbour) -> String {
     let own = format!("ray start --node-ip-address={} --temp-dir={} ", neighbour.ip, neighbour.folder.display());
-    MOVED.iter().fold(text.replacen("ray start ", &own, 1), |text, (flag, port)| {
-        text.replace(&format!("{flag}{port}"), &format!("{flag}{}", moved(*port, neighbour)))
+    SHIFTED_PORTS.iter().fold(text.replacen("ray start ", &own, 1), |text, (flag, port)| {
+        text.replace(&format!("{flag}{port}"), &format!("{flag}{}", shifted(*port, neighbour)))
     })
 }
 
 fn adapt_probe(probe: &mut Probe, neighbour: &Neighbour) {
-    for (_, port) in MOVED {
+    for (_, port) in SHIFTED_PORTS {
         if let Some(action) = probe.http_get.as_mut().filter(|a| a.port == IntOrString::Int(port.into())) {
-            action.port = IntOrString::Int(moved(port, neighbour).into());
+            action.port = IntOrString::Int(shifted(port, neighbour).into());
         }
         for text in probe.exec.iter_mut().flat_map(|e| e.command.iter_mut().flatten()) {
-            *text = text.replace(&format!(":{port}/"), &format!(":{}/", moved(port, neighbour)));
+            *text = text.replace(&format!(":{port}/"), &format!(":{}/", shifted(port, neighbour)));
         }
     }
 }
 
-/// Numbers from 1 on, far from each other's ranges.
-fn moved(port: u16, neighbour: &Neighbour) -> u16 {
+/// Returns the port shifted by the pod's number; the two ranges do not overlap.
+fn shifted(port: u16, neighbour: &Neighbour) -> u16 {
     port.saturating_add(neighbour.number() % 1000)
 }
 
@@ -50,7 +50,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn every_node_has_ports_and_a_folder_of_its_own() {
+    fn every_node_gets_its_own_ports_and_directory() {
         let neighbour = Neighbour { ip: "127.244.0.7".parse().unwrap(), folder: "/tmp/m/7".into() };
         let mut container: Container = serde_json::from_value(json!({
             "name": "ray-worker",
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn other_containers_are_left_alone() {
+    fn containers_without_ray_start_are_unchanged() {
         let neighbour = Neighbour { ip: "127.244.0.7".parse().unwrap(), folder: "/tmp/m/7".into() };
         let given: Container = serde_json::from_value(json!({
             "name": "c", "command": ["sh", "-c", "echo --metrics-export-port=8080"],

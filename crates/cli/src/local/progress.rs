@@ -1,4 +1,4 @@
-//! Tells what happens to pods and Ray resources, one line per change.
+//! Prints what happens to pods and Ray resources, one line per change.
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
@@ -8,11 +8,11 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// The four kinds, by their status lines.
+/// The kinds whose status is printed.
 pub(crate) const KINDS: [&str; 4] = ["RayCluster", "RayJob", "RayService", "RayCronJob"];
 
-/// A kind of ray.io/v1 as the API serves it.
-pub(crate) fn ray(kind: &str) -> ApiResource {
+/// Returns the API resource of a kind in ray.io/v1.
+pub(crate) fn ray_resource(kind: &str) -> ApiResource {
     ApiResource {
         group: "ray.io".to_owned(),
         version: "v1".to_owned(),
@@ -22,14 +22,14 @@ pub(crate) fn ray(kind: &str) -> ApiResource {
     }
 }
 
-/// Says one line whenever an object's summary changes; never returns.
-pub(crate) async fn narrate(client: &Client, say: &(dyn Fn(String) + Sync)) {
+/// Prints one line whenever an object's summary changes; never returns.
+pub(crate) async fn print_changes(client: &Client, print: &(dyn Fn(String) + Sync)) {
     let pods = watcher(Api::<Pod>::all(client.clone()), watcher::Config::default())
         .filter_map(|event| async { Some(("Pod", change(event.ok()?, summarise_pod)?)) })
         .boxed();
     let mut all = vec![pods];
     for kind in KINDS {
-        let api: Api<DynamicObject> = Api::all_with(client.clone(), &ray(kind));
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &ray_resource(kind));
         let stream = watcher(api, watcher::Config::default())
             .filter_map(move |event| async move {
                 Some((kind, change(event.ok()?, |object: &DynamicObject| summarise(kind, &object.data))?))
@@ -38,20 +38,20 @@ pub(crate) async fn narrate(client: &Client, say: &(dyn Fn(String) + Sync)) {
         all.push(stream);
     }
     let mut all = futures::stream::select_all(all);
-    let mut said: HashMap<(&str, String), String> = HashMap::new();
+    let mut printed: HashMap<(&str, String), String> = HashMap::new();
     while let Some((kind, (name, summary))) = all.next().await {
         let key = (kind, name);
         match summary {
-            Some(summary) if said.get(&key) != Some(&summary) => {
+            Some(summary) if printed.get(&key) != Some(&summary) => {
                 if !summary.is_empty() {
-                    say(format!("{:<11} {:<44} {summary}", kind, key.1));
+                    print(format!("{:<11} {:<44} {summary}", kind, key.1));
                 }
-                said.insert(key, summary);
+                printed.insert(key, summary);
             }
             Some(_) => {}
             None => {
-                say(format!("{:<11} {:<44} gone", kind, key.1));
-                said.remove(&key);
+                print(format!("{:<11} {:<44} deleted", kind, key.1));
+                printed.remove(&key);
             }
         }
     }
@@ -70,7 +70,7 @@ fn change<K: ResourceExt>(event: watcher::Event<K>, summarise: impl Fn(&K) -> St
     }
 }
 
-/// The state of a Ray resource in a few words; empty while it has none.
+/// Summarises the status of a Ray resource; empty while it has none.
 pub(crate) fn summarise(kind: &str, data: &Value) -> String {
     let text = |path: &str| data.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
     let number = |path: &str| data.pointer(path).and_then(Value::as_i64).unwrap_or_default();
@@ -104,7 +104,7 @@ pub(crate) fn summarise(kind: &str, data: &Value) -> String {
     }
 }
 
-/// The state of a pod in a few words.
+/// Summarises the status of a pod.
 pub(crate) fn summarise_pod(pod: &Pod) -> String {
     let Some(status) = &pod.status else { return String::new() };
     let all: Vec<_> = status.container_statuses.iter().flatten().collect();
@@ -133,7 +133,7 @@ pub(crate) fn summarise_pod(pod: &Pod) -> String {
     text
 }
 
-/// The scheduler's words, and what to do when the machine is too small.
+/// Returns the scheduler's message, with the flag to use when the node is too small.
 fn advise(message: &str) -> String {
     let flags = [("Insufficient cpu", "--cpus"), ("Insufficient memory", "--memory")];
     let short: Vec<&str> = flags.iter().filter(|(text, _)| message.contains(text)).map(|(_, flag)| *flag).collect();
@@ -149,7 +149,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn summaries_are_short() {
+    fn summaries_fit_on_one_line() {
         let cluster = json!({"status": {"state": "ready", "readyWorkerReplicas": 2, "desiredWorkerReplicas": 2}});
         assert_eq!(summarise("RayCluster", &cluster), "ready, 2/2 workers ready");
         assert_eq!(summarise("RayCluster", &json!({})), "");
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_say_why_they_wait() {
+    fn pod_summaries_include_the_waiting_reason() {
         let pod: Pod = serde_json::from_value(json!({"status": {"phase": "Pending", "containerStatuses": [
             {"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 2,
              "state": {"waiting": {"reason": "ErrImagePull", "message": "no\nmore"}}},

@@ -1,0 +1,96 @@
+//! Builds what a release consists of: a static archive, an SBOM, packaged charts and an OCI image.
+//!
+//! ```text
+//!   cargo build (static) ─▶ dist ─▶ archive, SBOM, charts, checksums
+//!                       └─▶ image ─▶ OCI archive ─▶ run in a bare root file system
+//! ```
+//!
+//! Archives are reproducible: sorted, without owners, and with the time of the commit.
+
+mod archive;
+mod bare_root;
+mod binary;
+mod containerd;
+mod dist;
+mod image;
+mod sbom;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::process::{Outcome, print_line};
+use crate::workspace;
+use binary::Binary;
+
+/// The version of the workspace.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Args {
+    /// Target triple to build for [default: this machine's, with musl if that target is installed]
+    #[arg(long, env = "TARGET", value_name = "TRIPLE")]
+    target: Option<String>,
+    /// Package this binary instead of building one
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// Directory to write to
+    #[arg(long, value_name = "DIR", default_value = "dist")]
+    out: PathBuf,
+}
+
+impl Args {
+    /// Returns the output directory, which is created if needed.
+    fn out(&self) -> Result<PathBuf> {
+        let out = workspace::root().join(&self.out);
+        std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
+        Ok(out)
+    }
+
+    fn binary(&self) -> Result<Binary> {
+        match &self.binary {
+            Some(path) => Binary::existing(path),
+            None => Binary::build(self.target.as_deref()),
+        }
+    }
+}
+
+/// Writes the release archive, its SBOM, the packaged charts and their checksums.
+pub(crate) fn dist(args: &Args) -> Result<()> {
+    let (out, binary) = (args.out()?, args.binary()?);
+    let files = dist::write(&binary, &out)?;
+    archive::update_checksums(&out, &files)?;
+    report(&files);
+    Ok(())
+}
+
+/// Writes the OCI image and runs it in a bare root file system, where this user may create one.
+pub(crate) fn image(args: &Args) -> Result<()> {
+    let (out, binary) = (args.out()?, args.binary()?);
+    let image = image::write(&binary, &out)?;
+    archive::update_checksums(&out, std::slice::from_ref(&image))?;
+    report(std::slice::from_ref(&image));
+    let checks = [
+        ("in a bare root file system", bare_root::run as fn(&Path) -> Result<Outcome>),
+        ("in containerd", containerd::run),
+    ];
+    for (name, check) in checks {
+        if !binary.runs_here()? {
+            print_line(&format!("not run {name}: the image is for {}", binary.architecture));
+            continue;
+        }
+        match check(&image).with_context(|| format!("the image does not run {name}"))? {
+            Outcome::Skipped(why) => print_line(&format!("not run {name}: {why}")),
+            Outcome::Failed(why) => anyhow::bail!("the image does not run {name}: {why}"),
+            Outcome::Passed => print_line(&format!("ran {name} as uid {} with a read-only root", image::UID)),
+        }
+    }
+    Ok(())
+}
+
+fn report(files: &[PathBuf]) {
+    for file in files {
+        let bytes = file.metadata().map_or(0, |metadata| metadata.len());
+        print_line(&format!("wrote {} ({:.1} MB)", file.display(), bytes as f64 / 1e6));
+    }
+}
