@@ -1,18 +1,18 @@
-//! What every cluster has from the start.
+//! The objects that every cluster has from the start.
 
 use serde_json::{Value, json};
 
 use crate::error::ApiError;
 use crate::ops::{Cluster, WriteOptions};
-use crate::store::Span;
+use crate::store::ListRange;
 
-/// Reads what is stored into the caches beside the store, then makes the objects that must exist.
+/// Fills the caches from the store, then creates the objects that every cluster has.
 pub(crate) fn run(cluster: &Cluster) -> Result<(), ApiError> {
-    let services = cluster.store.list("services", &Span::default(), |_| true);
+    let services = cluster.store.list("services", &ListRange::default(), |_| true);
     for service in services.map(|page| page.entries).unwrap_or_default() {
         cluster.service_ips.note(&service.value(), true);
     }
-    crate::controllers::definition::serve_stored(cluster);
+    crate::controllers::crd::serve_stored(cluster);
     for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
         make(cluster, "", "namespaces", "", json!({"metadata": {"name": name}}))?;
     }

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 const DEFINITIONS: usize = 64;
 
-/// Defines a kind and lists its objects as soon as the server says that it knows it.
+/// Defines a kind and lists its objects as soon as it is established.
 async fn define(client: Client, index: usize) -> Result<(), String> {
     let (singular, plural) = (format!("thing{index}"), format!("things{index}"));
     let name = format!("{plural}.example.com");
@@ -41,7 +41,7 @@ async fn define(client: Client, index: usize) -> Result<(), String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_established_is_served() {
+async fn established_kinds_are_served() {
     let server = Server::start(Options::default()).await.expect("the server starts");
     let client = server.client();
     let all: JoinSet<_> = (0..DEFINITIONS).map(|index| define(client.clone(), index)).collect();

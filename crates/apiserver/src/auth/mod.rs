@@ -1,7 +1,7 @@
-//! Who is calling, and whether they may.
+//! Authentication and authorization.
 //!
-//! Callers show a bearer token or a client certificate of our own CA; the in-process client is trusted as it
-//! is. With RBAC off, whoever is known may do everything; with RBAC on, roles decide as usual.
+//! Callers present a bearer token or a client certificate of the server's own CA; the in-process client names its
+//! user. Without RBAC every authenticated caller may do everything.
 
 mod rbac;
 mod static_tokens;
@@ -14,10 +14,10 @@ pub use static_tokens::{StaticTokens, TokenFileError};
 pub(crate) use subject::user_of_certificate;
 use token::Signer;
 
-use crate::clock::{Clock, secret_bytes};
+use crate::clock::{Clock, random_bytes};
 use crate::ops::Cluster;
 
-/// Somebody who makes requests.
+/// An authenticated caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
     /// The name, e.g. `system:serviceaccount:default:ray`.
@@ -29,19 +29,19 @@ pub struct User {
 }
 
 impl User {
-    /// The one who may do everything.
+    /// Returns the cluster administrator.
     pub fn admin() -> User {
         let groups = vec!["system:masters".into(), "system:authenticated".into()];
         User { name: "kubernetes-admin".into(), uid: String::new(), groups }
     }
 
-    /// Nobody in particular.
+    /// Returns the anonymous user.
     pub fn anonymous() -> User {
         let groups = vec!["system:unauthenticated".into()];
         User { name: "system:anonymous".into(), uid: String::new(), groups }
     }
 
-    /// A service account.
+    /// Returns the user of a service account.
     pub fn service_account(namespace: &str, name: &str, uid: &str) -> User {
         let groups = vec![
             "system:serviceaccounts".into(),
@@ -51,7 +51,7 @@ impl User {
         User { name: format!("system:serviceaccount:{namespace}:{name}"), uid: uid.into(), groups }
     }
 
-    /// The `UserInfo` object.
+    /// Returns the `UserInfo` object.
     pub fn to_value(&self) -> Value {
         let mut info = json!({"username": self.name, "groups": self.groups});
         if !self.uid.is_empty() {
@@ -61,7 +61,7 @@ impl User {
     }
 }
 
-/// What is asked for, in RBAC's terms.
+/// The attributes of a request that authorization decides on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// get, list, watch, create, update, patch, delete, deletecollection, or an HTTP method in lower case.
@@ -72,54 +72,54 @@ pub struct Attributes {
     pub version: String,
     /// The plural resource; empty for plain paths.
     pub resource: String,
-    /// The subresource, or nothing.
+    /// The subresource; empty for the object itself.
     pub subresource: String,
-    /// The namespace, or nothing.
+    /// The namespace; empty for cluster-scoped objects.
     pub namespace: String,
-    /// The object's name, or nothing.
+    /// The object's name; empty for collections.
     pub name: String,
-    /// The path, where it is no resource.
+    /// The path of a non-resource request.
     pub path: String,
 }
 
-/// Who may call, and tokens for those who may.
+/// Authentication, authorization and the service account token issuer.
 pub struct Authority {
-    /// Callers must say who they are.
+    /// Requests without credentials are anonymous instead of the administrator's.
     pub authenticate: bool,
-    /// Roles decide what they may do.
+    /// RBAC authorizes requests; without it every authenticated caller may do everything.
     pub rbac: bool,
     admin_token: String,
     tokens: StaticTokens,
     signer: Signer,
 }
 
-/// How long a token may last at most, and how long if nobody says.
+/// The longest and the default lifetime of a token, in seconds.
 const TOKEN_SECONDS: (i64, i64) = (1 << 32, 3600);
 
 impl Authority {
-    /// An authority with its signing key and the administrator's token.
+    /// Creates an authority from its signing key and the administrator's token.
     pub fn new(authenticate: bool, rbac: bool, admin_token: String, signing_key: rcgen::KeyPair) -> Authority {
         Authority { authenticate, rbac, admin_token, tokens: StaticTokens::default(), signer: Signer::new(signing_key) }
     }
 
-    /// The same, with tokens that a file names.
+    /// Adds the tokens of a static token file.
     pub fn with_tokens(self, tokens: StaticTokens) -> Authority {
         Authority { tokens, ..self }
     }
 
-    /// A token nobody can guess.
+    /// Returns a random token.
     pub fn random_token() -> String {
-        secret_bytes::<24>().iter().map(|byte| format!("{byte:02x}")).collect()
+        random_bytes::<24>().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The token that may do everything.
+    /// Returns the administrator's token.
     pub fn admin_token(&self) -> &str {
         &self.admin_token
     }
 
-    /// Who holds a bearer token.
+    /// Authenticates a bearer token.
     pub fn user_of_token(&self, token: &str, cluster: &Cluster) -> Option<User> {
-        if same(token.as_bytes(), self.admin_token.as_bytes()) {
+        if constant_time_eq(token.as_bytes(), self.admin_token.as_bytes()) {
             return Some(User::admin());
         }
         if let Some(user) = self.tokens.user_of(token) {
@@ -133,7 +133,7 @@ impl Authority {
         (found.uid == crate::store::Uid::parse(uid)).then(|| User::service_account(namespace, name, uid))
     }
 
-    /// A token for a service account: the token and when it ends.
+    /// Issues a token for a service account; returns it with its expiry.
     pub fn issue(&self, account: &Value, request: &Value, clock: &Clock) -> (String, jiff::Timestamp) {
         let wanted = request["spec"]["expirationSeconds"].as_i64().unwrap_or(TOKEN_SECONDS.1);
         let seconds = wanted.clamp(1, TOKEN_SECONDS.0);
@@ -163,15 +163,15 @@ impl Authority {
         (self.signer.sign(&claims), end)
     }
 
-    /// Whether a user may, and why; the error is why not.
-    pub fn allows(&self, user: &User, asked: &Attributes, cluster: &Cluster) -> Result<String, String> {
+    /// Authorizes a request; returns the reason why it is allowed, or as the error why it is not.
+    pub fn allows(&self, user: &User, attributes: &Attributes, cluster: &Cluster) -> Result<String, String> {
         if !self.rbac || user.groups.iter().any(|group| group == "system:masters") {
             return Ok(String::new());
         }
-        rbac::allows(user, asked, &cluster.store)
+        rbac::allows(user, attributes, &cluster.store)
     }
 
-    /// The status of a SelfSubjectRulesReview.
+    /// Returns the status of a SelfSubjectRulesReview.
     pub fn rules_of(&self, user: &User, namespace: &str, cluster: &Cluster) -> Value {
         if !self.rbac || user.groups.iter().any(|group| group == "system:masters") {
             let everything = json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]);
@@ -182,7 +182,7 @@ impl Authority {
     }
 }
 
-/// Compares without telling by its duration how far two secrets agree.
-fn same(left: &[u8], right: &[u8]) -> bool {
+/// Compares two secrets in constant time.
+fn constant_time_eq(left: &[u8], right: &[u8]) -> bool {
     left.len() == right.len() && left.iter().zip(right).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }

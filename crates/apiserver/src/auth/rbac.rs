@@ -5,21 +5,21 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{Attributes, User};
-use crate::store::{Entry, ObjectKey, Span, Store};
+use crate::store::{Entry, ListRange, ObjectKey, Store};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Why a user may, or why not.
-pub(super) fn allows(user: &User, asked: &Attributes, store: &Store) -> Result<String, String> {
-    for (binding, rules) in granted(user, &asked.namespace, store) {
-        if rules.iter().any(|rule| permits(rule, asked)) {
+/// Authorizes a request against the bindings of a user.
+pub(super) fn allows(user: &User, attributes: &Attributes, store: &Store) -> Result<String, String> {
+    for (binding, rules) in granted(user, &attributes.namespace, store) {
+        if rules.iter().any(|rule| permits(rule, attributes)) {
             return Ok(format!("RBAC: allowed by {binding}"));
         }
     }
     Err(String::new())
 }
 
-/// The rules that apply to a user in a namespace, as a SelfSubjectRulesReview shows them.
+/// Returns the rules that apply to a user in a namespace, as a SelfSubjectRulesReview shows them.
 pub(super) fn rules_of(user: &User, namespace: &str, store: &Store) -> Value {
     let rules: Vec<Value> = granted(user, namespace, store).into_iter().flat_map(|(_, rules)| rules).collect();
     let (paths, resources): (Vec<Value>, Vec<Value>) =
@@ -29,7 +29,7 @@ pub(super) fn rules_of(user: &User, namespace: &str, store: &Store) -> Value {
 
 fn granted(user: &User, namespace: &str, store: &Store) -> Vec<(String, Vec<Value>)> {
     let list = |table: &str, namespace: Option<&str>| -> Vec<Arc<Entry>> {
-        let span = Span { namespace, ..Span::default() };
+        let span = ListRange { namespace, ..ListRange::default() };
         store.list(table, &span, |_| true).map(|page| page.entries).unwrap_or_default()
     };
     let everywhere = list(&format!("clusterrolebindings.{GROUP}"), None);
@@ -70,27 +70,28 @@ fn is_subject(subject: &Value, user: &User, namespace: &str) -> bool {
     }
 }
 
-fn permits(rule: &Value, asked: &Attributes) -> bool {
+fn permits(rule: &Value, attributes: &Attributes) -> bool {
     let has = |key: &str, wanted: &str| {
         rule[key].as_array().into_iter().flatten().any(|value| value == "*" || value == wanted)
     };
-    if !has("verbs", &asked.verb) {
+    if !has("verbs", &attributes.verb) {
         return false;
     }
-    if asked.resource.is_empty() {
+    if attributes.resource.is_empty() {
         return rule["nonResourceURLs"].as_array().into_iter().flatten().filter_map(Value::as_str).any(|pattern| {
-            pattern == asked.path || pattern.strip_suffix('*').is_some_and(|prefix| asked.path.starts_with(prefix))
+            pattern == attributes.path
+                || pattern.strip_suffix('*').is_some_and(|prefix| attributes.path.starts_with(prefix))
         });
     }
-    let resource = match asked.subresource.as_str() {
-        "" => asked.resource.clone(),
-        below => format!("{}/{below}", asked.resource),
+    let resource = match attributes.subresource.as_str() {
+        "" => attributes.resource.clone(),
+        below => format!("{}/{below}", attributes.resource),
     };
-    let any_with_sub = !asked.subresource.is_empty() && has("resources", &format!("*/{}", asked.subresource));
+    let any_with_sub = !attributes.subresource.is_empty() && has("resources", &format!("*/{}", attributes.subresource));
     let names = rule["resourceNames"].as_array();
-    has("apiGroups", &asked.group)
+    has("apiGroups", &attributes.group)
         && (has("resources", &resource) || any_with_sub)
-        && names.is_none_or(|names| names.is_empty() || names.iter().any(|name| *name == asked.name.as_str()))
+        && names.is_none_or(|names| names.is_empty() || names.iter().any(|name| *name == attributes.name.as_str()))
 }
 
 #[cfg(test)]
@@ -99,7 +100,7 @@ mod tests {
 
     #[test]
     fn rules_permit_what_they_name() {
-        let asked = |verb: &str, resource: &str, subresource: &str, name: &str| Attributes {
+        let attributes = |verb: &str, resource: &str, subresource: &str, name: &str| Attributes {
             verb: verb.into(),
             resource: resource.into(),
             subresource: subresource.into(),
@@ -107,13 +108,13 @@ mod tests {
             ..Attributes::default()
         };
         let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods", "pods/log"]});
-        assert!(permits(&rule, &asked("get", "pods", "", "a")));
-        assert!(permits(&rule, &asked("get", "pods", "log", "a")));
-        assert!(!permits(&rule, &asked("list", "pods", "", "")));
-        assert!(!permits(&rule, &asked("get", "pods", "status", "a")));
+        assert!(permits(&rule, &attributes("get", "pods", "", "a")));
+        assert!(permits(&rule, &attributes("get", "pods", "log", "a")));
+        assert!(!permits(&rule, &attributes("list", "pods", "", "")));
+        assert!(!permits(&rule, &attributes("get", "pods", "status", "a")));
         let named = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "resourceNames": ["b"]});
-        assert!(!permits(&named, &asked("get", "pods", "", "a")));
-        assert!(permits(&named, &asked("get", "pods", "", "b")));
+        assert!(!permits(&named, &attributes("get", "pods", "", "a")));
+        assert!(permits(&named, &attributes("get", "pods", "", "b")));
         let path = json!({"verbs": ["get"], "nonResourceURLs": ["/metrics*"]});
         let plain = Attributes { verb: "get".into(), path: "/metrics/x".into(), ..Attributes::default() };
         assert!(permits(&path, &plain));

@@ -1,7 +1,7 @@
-//! Jobs: pods that are to succeed a number of times.
+//! Jobs: runs pods until enough of them succeed.
 //!
-//! `decide` is pure: from a job, its pods and the time to what is to be done. The task around it follows jobs
-//! and pods, and wakes when a deadline or a time to live ends.
+//! `decide` is pure: it maps a job, its pods and the time to a plan. The task around it follows jobs and pods,
+//! and wakes when a deadline or a time to live ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::{Feed, controller_of, has_condition, owner_reference, record};
+use super::{Informer, controller_of, has_condition, owner_reference, record};
 use crate::clock::seconds;
 use crate::ops::{Cluster, DeleteOptions, Propagation, Target, WriteOptions};
-use crate::store::{Event, ObjectKey, Span};
+use crate::store::{Event, ListRange, ObjectKey};
 
 const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
-/// A failed pod is replaced after this, doubled with every failure.
+/// The initial and the longest back-off after a failed pod, in seconds; it doubles with every failure.
 const BACKOFF: (i64, i64) = (10, 600);
 
 type Keys = BTreeSet<(Box<str>, Box<str>)>;
 
 pub(super) async fn run(cluster: Arc<Cluster>) {
-    let mut jobs = Feed::new(&cluster, "jobs.batch");
-    let mut pods = Feed::new(&cluster, "pods");
+    let mut jobs = Informer::new(&cluster, "jobs.batch");
+    let mut pods = Informer::new(&cluster, "pods");
     let mut later: BTreeMap<(Box<str>, Box<str>), Timestamp> = BTreeMap::new();
     loop {
         let now = cluster.clock.now();
@@ -56,30 +56,30 @@ fn job_of(event: &Arc<Event>) -> Option<(Box<str>, Box<str>)> {
     Some((event.entry.key.namespace.clone(), name.into()))
 }
 
-/// What a job needs now.
+/// The next actions for one Job.
 #[derive(Debug, Default, PartialEq)]
-struct Step {
+struct Plan {
     create: usize,
     /// Names of pods to delete.
     delete: Vec<String>,
-    /// Names of finished pods that are now counted.
+    /// Names of finished pods whose tracking finalizer can be removed.
     release: Vec<String>,
     status: Value,
     /// Events: type, reason, message.
-    tell: Vec<(&'static str, &'static str, String)>,
+    events: Vec<(&'static str, &'static str, String)>,
     wake: Option<Timestamp>,
-    /// The job itself has outlived its time.
+    /// The Job's `ttlSecondsAfterFinished` has passed.
     expire: bool,
 }
 
-/// Brings one job forward; returns when to look again.
+/// Reconciles one Job; returns when to reconcile it again.
 fn sync(cluster: &Cluster, key: &ObjectKey) -> Option<Timestamp> {
     let jobs = cluster.registry.builtin("batch", "jobs");
     let target = Target { resource: &jobs, namespace: &key.namespace, name: &key.name };
     let job = cluster.get(target).ok().map(|entry| entry.value());
     let pods = pods_of(cluster, key);
     let Some(job) = job else {
-        // Pods of a job that is gone need not wait to be counted.
+        // Pods of a deleted job need not be counted.
         for pod in &pods {
             release(cluster, key, pod["metadata"]["name"].as_str().unwrap_or(""));
         }
@@ -94,41 +94,42 @@ fn sync(cluster: &Cluster, key: &ObjectKey) -> Option<Timestamp> {
     let uid = &job["metadata"]["uid"];
     let owned: Vec<&Value> =
         pods.iter().filter(|pod| controller_of(pod).is_some_and(|owner| owner["uid"] == *uid)).collect();
-    let step = decide(&job, &owned, cluster.clock.now());
-    act(cluster, target, &job, &step);
-    step.wake
+    let plan = decide(&job, &owned, cluster.clock.now());
+    act(cluster, target, &job, &plan);
+    plan.wake
 }
 
 fn pods_of(cluster: &Cluster, key: &ObjectKey) -> Vec<Value> {
-    let span = Span { namespace: Some(&key.namespace), ..Span::default() };
+    let span = ListRange { namespace: Some(&key.namespace), ..ListRange::default() };
     let page = cluster.store.list("pods", &span, |pod| pod.label(JOB_NAME) == Some(&*key.name));
     page.map(|page| page.entries).unwrap_or_default().iter().map(|entry| entry.value()).collect()
 }
 
-fn decide(job: &Value, pods: &[&Value], now: Timestamp) -> Step {
+fn decide(job: &Value, pods: &[&Value], now: Timestamp) -> Plan {
     let (spec, status) = (&job["spec"], &job["status"]);
-    let mut step = Step { status: status.clone(), ..Step::default() };
+    let mut plan = Plan { status: status.clone(), ..Plan::default() };
     if has_condition(job, "Complete") || has_condition(job, "Failed") {
-        step.release = pods.iter().filter(|pod| is_tracked(pod) && is_over(pod)).map(|pod| name_of(pod)).collect();
-        expire(spec, status, now, &mut step);
-        return step;
+        plan.release = pods.iter().filter(|pod| is_tracked(pod) && is_finished(pod)).map(|pod| name_of(pod)).collect();
+        expire(spec, status, now, &mut plan);
+        return plan;
     }
     let is = |pod: &&&Value, phase: &str| pod["status"]["phase"] == phase;
-    let going = |pod: &&&Value| pod["metadata"]["deletionTimestamp"].is_string();
-    let over: Vec<&&Value> = pods.iter().filter(|pod| is_over(pod) || (going(pod) && is_tracked(pod))).collect();
+    let terminating_pod = |pod: &&&Value| pod["metadata"]["deletionTimestamp"].is_string();
+    let over: Vec<&&Value> =
+        pods.iter().filter(|pod| is_finished(pod) || (terminating_pod(pod) && is_tracked(pod))).collect();
     let fresh: Vec<&&Value> = over.iter().copied().filter(|pod| is_tracked(pod)).collect();
     // A pod that was deleted before it ended has failed, as far as the job is concerned.
     let succeeded = int(&status["succeeded"]) + fresh.iter().filter(|pod| is(pod, "Succeeded")).count() as i64;
     let failed = int(&status["failed"]) + fresh.iter().filter(|pod| !is(pod, "Succeeded")).count() as i64;
-    step.release = fresh.iter().map(|pod| name_of(pod)).collect();
-    let active: Vec<&&Value> = pods.iter().filter(|pod| !is_over(pod) && !going(pod)).collect();
+    plan.release = fresh.iter().map(|pod| name_of(pod)).collect();
+    let active: Vec<&&Value> = pods.iter().filter(|pod| !is_finished(pod) && !terminating_pod(pod)).collect();
     let suspended = spec["suspend"] == true;
     if status["startTime"].is_null() && !suspended {
-        step.status["startTime"] = seconds(now).into();
+        plan.status["startTime"] = seconds(now).into();
     }
-    count(&mut step.status, "succeeded", succeeded);
-    count(&mut step.status, "failed", failed);
-    let start = step.status["startTime"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
+    count(&mut plan.status, "succeeded", succeeded);
+    count(&mut plan.status, "failed", failed);
+    let start = plan.status["startTime"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
     let deadline = start
         .zip(spec["activeDeadlineSeconds"].as_i64())
         .map(|(start, limit)| start + SignedDuration::from_secs(limit));
@@ -147,32 +148,32 @@ fn decide(job: &Value, pods: &[&Value], now: Timestamp) -> Step {
         None => succeeded > 0 && active.is_empty(),
     };
     if let Some((reason, message)) = failure {
-        step.delete = active.iter().map(|pod| name_of(pod)).collect();
-        finish(&mut step, "FailureTarget", "Failed", reason, message, now);
-        step.tell.push(("Warning", reason, message.into()));
-        counted_pods(&mut step.status, &[]);
+        plan.delete = active.iter().map(|pod| name_of(pod)).collect();
+        finish(&mut plan, "FailureTarget", "Failed", reason, message, now);
+        plan.events.push(("Warning", reason, message.into()));
+        counted_pods(&mut plan.status, &[]);
     } else if complete {
         let message = "Reached expected number of succeeded pods";
-        step.delete = active.iter().map(|pod| name_of(pod)).collect();
-        step.status["completionTime"] = seconds(now).into();
-        finish(&mut step, "SuccessCriteriaMet", "Complete", "CompletionsReached", message, now);
-        step.tell.push(("Normal", "Completed", "Job completed".into()));
-        counted_pods(&mut step.status, &[]);
+        plan.delete = active.iter().map(|pod| name_of(pod)).collect();
+        plan.status["completionTime"] = seconds(now).into();
+        finish(&mut plan, "SuccessCriteriaMet", "Complete", "CompletionsReached", message, now);
+        plan.events.push(("Normal", "Completed", "Job completed".into()));
+        counted_pods(&mut plan.status, &[]);
     } else if suspended {
-        step.delete = active.iter().map(|pod| name_of(pod)).collect();
+        plan.delete = active.iter().map(|pod| name_of(pod)).collect();
         if !has_condition(job, "Suspended") {
-            condition(&mut step.status, "Suspended", "True", "JobSuspended", "Job suspended", now);
-            step.tell.push(("Normal", "Suspended", "Job suspended".into()));
-            if let Some(status) = step.status.as_object_mut() {
+            condition(&mut plan.status, "Suspended", "True", "JobSuspended", "Job suspended", now);
+            plan.events.push(("Normal", "Suspended", "Job suspended".into()));
+            if let Some(status) = plan.status.as_object_mut() {
                 status.remove("startTime");
             }
         }
-        counted_pods(&mut step.status, &[]);
+        counted_pods(&mut plan.status, &[]);
     } else {
         if has_condition(job, "Suspended") {
-            condition(&mut step.status, "Suspended", "False", "JobResumed", "Job resumed", now);
-            step.status["startTime"] = seconds(now).into();
-            step.tell.push(("Normal", "Resumed", "Job resumed".into()));
+            condition(&mut plan.status, "Suspended", "False", "JobResumed", "Job resumed", now);
+            plan.status["startTime"] = seconds(now).into();
+            plan.events.push(("Normal", "Resumed", "Job resumed".into()));
         }
         let left = wanted.map_or(if succeeded > 0 { 0 } else { parallel }, |wanted| (wanted - succeeded).max(0));
         let target = left.min(parallel);
@@ -180,31 +181,31 @@ fn decide(job: &Value, pods: &[&Value], now: Timestamp) -> Step {
         let ready_at = backoff_end(pods, failed);
         if running < target {
             match ready_at.filter(|at| *at > now) {
-                Some(at) => step.wake = Some(at),
-                None => step.create = usize::try_from(target - running).unwrap_or(0),
+                Some(at) => plan.wake = Some(at),
+                None => plan.create = usize::try_from(target - running).unwrap_or(0),
             }
         } else if running > target {
             let surplus = usize::try_from(running - target).unwrap_or(0);
-            step.delete = active.iter().rev().take(surplus).map(|pod| name_of(pod)).collect();
+            plan.delete = active.iter().rev().take(surplus).map(|pod| name_of(pod)).collect();
         }
         let kept: Vec<&Value> =
-            active.iter().map(|pod| **pod).filter(|pod| !step.delete.contains(&name_of(pod))).collect();
-        counted_pods(&mut step.status, &kept);
-        let created = int(&step.status["active"]) + step.create as i64;
-        count(&mut step.status, "active", created);
+            active.iter().map(|pod| **pod).filter(|pod| !plan.delete.contains(&name_of(pod))).collect();
+        counted_pods(&mut plan.status, &kept);
+        let created = int(&plan.status["active"]) + plan.create as i64;
+        count(&mut plan.status, "active", created);
     }
-    let unfinished = !has_condition(&json!({"status": step.status}), "Failed");
+    let unfinished = !has_condition(&json!({"status": plan.status}), "Failed");
     if let Some(deadline) = deadline.filter(|_| unfinished) {
-        step.wake = Some(step.wake.map_or(deadline, |wake| wake.min(deadline)));
+        plan.wake = Some(plan.wake.map_or(deadline, |wake| wake.min(deadline)));
     }
-    expire(spec, &step.status.clone(), now, &mut step);
-    step.status["uncountedTerminatedPods"] = json!({});
-    let terminating = pods.iter().filter(|pod| going(pod) && !is_over(pod)).count() as i64;
-    step.status["terminating"] = terminating.into();
-    step
+    expire(spec, &plan.status.clone(), now, &mut plan);
+    plan.status["uncountedTerminatedPods"] = json!({});
+    let terminating = pods.iter().filter(|pod| terminating_pod(pod) && !is_finished(pod)).count() as i64;
+    plan.status["terminating"] = terminating.into();
+    plan
 }
 
-fn is_over(pod: &Value) -> bool {
+fn is_finished(pod: &Value) -> bool {
     matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
@@ -220,7 +221,7 @@ fn int(value: &Value) -> i64 {
     value.as_i64().unwrap_or(0)
 }
 
-/// A count in a status; zero is not written.
+/// Sets a counter in a status, or removes it when it is zero.
 fn count(status: &mut Value, key: &str, number: i64) {
     if number != 0 {
         status[key] = number.into();
@@ -242,12 +243,12 @@ fn condition(status: &mut Value, kind: &str, value: &str, reason: &str, message:
     status["conditions"] = conditions.into();
 }
 
-fn finish(step: &mut Step, first: &str, last: &str, reason: &str, message: &str, now: Timestamp) {
-    condition(&mut step.status, first, "True", reason, message, now);
-    condition(&mut step.status, last, "True", reason, message, now);
+fn finish(plan: &mut Plan, first: &str, last: &str, reason: &str, message: &str, now: Timestamp) {
+    condition(&mut plan.status, first, "True", reason, message, now);
+    condition(&mut plan.status, last, "True", reason, message, now);
 }
 
-/// When a job with failures may try again.
+/// Returns when the back-off after the last failure ends.
 fn backoff_end(pods: &[&Value], failed: i64) -> Option<Timestamp> {
     if failed == 0 {
         return None;
@@ -266,7 +267,7 @@ fn ended_at(pod: &Value) -> Option<Timestamp> {
         .max()
 }
 
-fn expire(spec: &Value, status: &Value, now: Timestamp, step: &mut Step) {
+fn expire(spec: &Value, status: &Value, now: Timestamp, plan: &mut Plan) {
     let Some(limit) = spec["ttlSecondsAfterFinished"].as_i64() else { return };
     let conditions = status["conditions"].as_array().into_iter().flatten();
     let finished = conditions
@@ -275,17 +276,17 @@ fn expire(spec: &Value, status: &Value, now: Timestamp, step: &mut Step) {
         .max();
     let Some(end) = finished.map(|finished| finished + SignedDuration::from_secs(limit)) else { return };
     if end <= now {
-        step.expire = true;
+        plan.expire = true;
     } else {
-        step.wake = Some(step.wake.map_or(end, |wake| wake.min(end)));
+        plan.wake = Some(plan.wake.map_or(end, |wake| wake.min(end)));
     }
 }
 
-fn act(cluster: &Cluster, target: Target<'_>, job: &Value, step: &Step) {
+fn act(cluster: &Cluster, target: Target<'_>, job: &Value, plan: &Plan) {
     let pods = cluster.registry.builtin("", "pods");
     let key = ObjectKey::new(target.namespace, target.name);
     let mut created = 0;
-    for _ in 0..step.create {
+    for _ in 0..plan.create {
         match cluster.create(&pods, target.namespace, pod_for(job), &WriteOptions::default()) {
             Ok(written) => {
                 created += 1;
@@ -299,7 +300,7 @@ fn act(cluster: &Cluster, target: Target<'_>, job: &Value, step: &Step) {
             }
         }
     }
-    for name in &step.delete {
+    for name in &plan.delete {
         release(cluster, &key, name);
         let pod = Target { resource: &pods, namespace: target.namespace, name };
         match cluster.delete(pod, &DeleteOptions::default()) {
@@ -311,15 +312,15 @@ fn act(cluster: &Cluster, target: Target<'_>, job: &Value, step: &Step) {
             Err(error) => tracing::warn!(%error, pod = name, "cannot delete a job's pod"),
         }
     }
-    let mut status = step.status.clone();
-    if created < step.create {
-        let active = int(&status["active"]) - (step.create - created) as i64;
+    let mut status = plan.status.clone();
+    if created < plan.create {
+        let active = int(&status["active"]) - (plan.create - created) as i64;
         count(&mut status, "active", active);
     }
     if status != job["status"] {
         match cluster.modify_status(target, |value| value["status"] = status.clone()) {
             Ok(_) => {
-                for (kind, reason, message) in &step.tell {
+                for (kind, reason, message) in &plan.events {
                     record(cluster, job, "job-controller", kind, reason, message);
                 }
             }
@@ -328,10 +329,10 @@ fn act(cluster: &Cluster, target: Target<'_>, job: &Value, step: &Step) {
             Err(error) => return tracing::warn!(%error, job = target.name, "cannot write a job's status"),
         }
     }
-    for name in &step.release {
+    for name in &plan.release {
         release(cluster, &key, name);
     }
-    if step.expire {
+    if plan.expire {
         let options = DeleteOptions { propagation: Some(Propagation::Foreground), ..DeleteOptions::default() };
         if let Err(error) = cluster.delete(target, &options) {
             tracing::debug!(%error, job = target.name, "cannot delete an expired job");
@@ -353,7 +354,7 @@ fn pod_for(job: &Value) -> Value {
     json!({"metadata": metadata, "spec": template["spec"]})
 }
 
-/// Lets a pod go that has been counted.
+/// Removes the tracking finalizer of a pod.
 fn release(cluster: &Cluster, key: &ObjectKey, name: &str) {
     let pods = cluster.registry.builtin("", "pods");
     let target = Target { resource: &pods, namespace: &key.namespace, name };
@@ -395,9 +396,9 @@ mod tests {
     fn pods_are_made_until_enough_succeed() {
         let check = |spec: Value, pods: &[Value], create: usize, condition: Option<&str>| {
             let pods: Vec<&Value> = pods.iter().collect();
-            let step = decide(&job(spec.clone()), &pods, at(100));
-            assert_eq!(step.create, create, "{spec} {pods:?}");
-            let last = step.status["conditions"].as_array().and_then(|list| list.last()).map(|one| one["type"].clone());
+            let plan = decide(&job(spec.clone()), &pods, at(100));
+            assert_eq!(plan.create, create, "{spec} {pods:?}");
+            let last = plan.status["conditions"].as_array().and_then(|list| list.last()).map(|one| one["type"].clone());
             assert_eq!(last, condition.map(Value::from), "{spec} {pods:?}");
         };
         check(json!({}), &[], 1, None);
@@ -412,12 +413,12 @@ mod tests {
 
     #[test]
     fn finished_pods_are_counted_once() {
-        let step = decide(&job(json!({"completions": 2})), &[&pod("a", "Succeeded")], at(100));
-        assert_eq!((step.release.as_slice(), &step.status["succeeded"]), (["a".to_owned()].as_slice(), &json!(1)));
+        let plan = decide(&job(json!({"completions": 2})), &[&pod("a", "Succeeded")], at(100));
+        assert_eq!((plan.release.as_slice(), &plan.status["succeeded"]), (["a".to_owned()].as_slice(), &json!(1)));
         let mut counted = pod("a", "Succeeded");
         counted["metadata"]["finalizers"] = json!([]);
         let mut again = job(json!({"completions": 2}));
-        again["status"] = step.status;
+        again["status"] = plan.status;
         assert_eq!(decide(&again, &[&counted], at(101)).status["succeeded"], 1);
     }
 
@@ -426,8 +427,8 @@ mod tests {
         let mut late = job(json!({"activeDeadlineSeconds": 10}));
         late["status"]["startTime"] = json!("1970-01-01T00:01:40Z");
         assert_eq!(decide(&late, &[&pod("a", "Running")], at(105)).wake, Some(at(110)));
-        let step = decide(&late, &[&pod("a", "Running")], at(110));
-        assert_eq!(step.delete, ["a"]);
+        let plan = decide(&late, &[&pod("a", "Running")], at(110));
+        assert_eq!(plan.delete, ["a"]);
         let mut done = job(json!({"ttlSecondsAfterFinished": 5}));
         done["status"] = decide(&done, &[&pod("a", "Succeeded")], at(100)).status;
         assert_eq!(decide(&done, &[], at(101)).wake, Some(at(105)));

@@ -1,4 +1,4 @@
-//! ReplicaSets and Deployments, as far as a one-machine cluster needs them.
+//! ReplicaSets and Deployments on one node.
 //!
 //! A ReplicaSet keeps its number of pods. A Deployment keeps one ReplicaSet per template: the new one is
 //! brought up in full, and the old ones go down once it is available. There is no gradual surge.
@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Feed, controller_of, has_condition, owner_reference, record};
+use super::{Informer, controller_of, has_condition, owner_reference, record};
 use crate::ops::{Cluster, DeleteOptions, Target, WriteOptions};
-use crate::store::{Entry, Event, Span, Uid};
+use crate::store::{Entry, Event, ListRange, Uid};
 
 const HASH: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
@@ -19,9 +19,9 @@ const REVISION: &str = "deployment.kubernetes.io/revision";
 type Keys = BTreeSet<(Box<str>, Box<str>)>;
 
 pub(super) async fn run(cluster: Arc<Cluster>) {
-    let mut deployments = Feed::new(&cluster, "deployments.apps");
-    let mut sets = Feed::new(&cluster, "replicasets.apps");
-    let mut pods = Feed::new(&cluster, "pods");
+    let mut deployments = Informer::new(&cluster, "deployments.apps");
+    let mut sets = Informer::new(&cluster, "replicasets.apps");
+    let mut pods = Informer::new(&cluster, "pods");
     loop {
         let (mut due_deployments, mut due_sets): (Keys, Keys) = Default::default();
         tokio::select! {
@@ -55,11 +55,11 @@ fn owner(event: &Arc<Event>, kind: &str) -> Option<(Box<str>, Box<str>)> {
     Some((event.entry.key.namespace.clone(), owner["name"].as_str()?.into()))
 }
 
-/// The objects of a table that an owner manages.
+/// Returns the objects of a table whose controller is `owner`.
 fn managed(cluster: &Cluster, table: &str, namespace: &str, owner: &Value) -> Vec<Value> {
     let uid = &owner["metadata"]["uid"];
     let wanted = Uid::parse(uid.as_str().unwrap_or(""));
-    let span = Span { namespace: Some(namespace), ..Span::default() };
+    let span = ListRange { namespace: Some(namespace), ..ListRange::default() };
     let page = cluster.store.list(table, &span, |entry| entry.owners.contains(&wanted));
     let values = page.map(|page| page.entries).unwrap_or_default().into_iter().map(|entry| entry.value());
     values.filter(|value| controller_of(value).is_some_and(|owner| owner["uid"] == *uid)).collect()
@@ -272,7 +272,7 @@ fn make_set(cluster: &Cluster, namespace: &str, deployment: &Value, old: &[Value
                 },
             );
             if let Err(error) = noted {
-                tracing::debug!(%error, name, "cannot note a deployment's revision");
+                tracing::debug!(%error, name, "cannot record the revision of a Deployment");
             }
             Some(written.entry.value())
         }

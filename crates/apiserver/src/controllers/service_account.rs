@@ -1,19 +1,19 @@
-//! What every namespace has: a default service account, and the CA under which pods find the API server.
+//! Creates the default service account and the `kube-root-ca.crt` ConfigMap of every namespace.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::Feed;
+use super::Informer;
 use crate::ops::{Cluster, WriteOptions};
-use crate::store::{Change, ObjectKey, Span};
+use crate::store::{Change, ListRange, ObjectKey};
 
 const CA_MAP: &str = "kube-root-ca.crt";
 
 pub(super) async fn run(cluster: Arc<Cluster>, ca: String) {
-    let mut namespaces = Feed::new(&cluster, "namespaces");
-    let mut accounts = Feed::new(&cluster, "serviceaccounts");
-    let mut maps = Feed::new(&cluster, "configmaps");
+    let mut namespaces = Informer::new(&cluster, "namespaces");
+    let mut accounts = Informer::new(&cluster, "serviceaccounts");
+    let mut maps = Informer::new(&cluster, "configmaps");
     loop {
         // Both objects come back when somebody deletes them, as long as their namespace stays.
         let again = tokio::select! {
@@ -26,13 +26,13 @@ pub(super) async fn run(cluster: Arc<Cluster>, ca: String) {
             }
         };
         if again {
-            furnish(&cluster, &ca);
+            ensure_defaults(&cluster, &ca);
         }
     }
 }
 
-fn furnish(cluster: &Cluster, ca: &str) {
-    let page = cluster.store.list("namespaces", &Span::default(), |entry| !entry.deleting);
+fn ensure_defaults(cluster: &Cluster, ca: &str) {
+    let page = cluster.store.list("namespaces", &ListRange::default(), |entry| !entry.deleting);
     for namespace in page.map(|page| page.entries).unwrap_or_default() {
         let name = &namespace.key.name;
         ensure(cluster, "serviceaccounts", name, json!({"metadata": {"name": "default"}}));
@@ -52,6 +52,6 @@ fn ensure(cluster: &Cluster, plural: &str, namespace: &str, value: Value) {
         return;
     }
     if let Err(error) = cluster.create(&resource, namespace, value, &WriteOptions::default()) {
-        tracing::debug!(%error, namespace, plural, "cannot furnish a namespace");
+        tracing::debug!(%error, namespace, plural, "cannot create the default objects of a namespace");
     }
 }

@@ -1,4 +1,4 @@
-//! Claims become folders: each pending claim gets a volume of its own below one directory.
+//! Provisions claims: each pending claim gets a directory of its own below one root.
 //!
 //! Without a directory claims stay pending, but those that are deleted still go once no pod uses them.
 
@@ -7,24 +7,24 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Feed, record};
+use super::{Informer, record};
 use crate::ops::{Cluster, DeleteOptions, Target, WriteOptions};
 use crate::store::{Change, Event, ObjectKey};
 
 const PROTECTION: &str = "kubernetes.io/pvc-protection";
 
 pub(super) async fn run(cluster: Arc<Cluster>, directory: Option<PathBuf>) {
-    let mut claims = Feed::new(&cluster, "persistentvolumeclaims");
-    let mut pods = Feed::new(&cluster, "pods");
+    let mut claims = Informer::new(&cluster, "persistentvolumeclaims");
+    let mut pods = Informer::new(&cluster, "pods");
     loop {
         tokio::select! {
             events = claims.next() => {
                 for event in events {
-                    look_at(&cluster, directory.as_deref(), &event);
+                    handle_event(&cluster, directory.as_deref(), &event);
                 }
             }
             events = pods.next() => {
-                // A claim that waits to go may do so when the last pod that uses it has gone.
+                // A deleted claim is released with the last pod that uses it.
                 for event in events.iter().filter(|event| event.change == Change::Deleted) {
                     for name in claims_of(&event.entry.value()) {
                         let key = ObjectKey::new(&event.entry.key.namespace, &name);
@@ -38,7 +38,7 @@ pub(super) async fn run(cluster: Arc<Cluster>, directory: Option<PathBuf>) {
     }
 }
 
-fn look_at(cluster: &Cluster, directory: Option<&std::path::Path>, event: &Event) {
+fn handle_event(cluster: &Cluster, directory: Option<&std::path::Path>, event: &Event) {
     let claim = event.entry.value();
     if event.change == Change::Deleted {
         return reclaim(cluster, &claim);
@@ -79,7 +79,7 @@ fn bind(cluster: &Cluster, directory: &std::path::Path, claim: &Value) {
     let volumes = cluster.registry.builtin("", "persistentvolumes");
     match cluster.create(&volumes, "", object, &WriteOptions::default()) {
         Err(error) if error.reason() != "AlreadyExists" => {
-            return tracing::warn!(%error, claim = text("name"), "cannot make a volume");
+            return tracing::warn!(%error, claim = text("name"), "cannot create a PersistentVolume");
         }
         _ => {}
     }
@@ -110,10 +110,10 @@ fn claims_of(pod: &Value) -> Vec<String> {
     volumes.filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str().map(str::to_owned)).collect()
 }
 
-/// Lets a claim go that no pod uses any more.
+/// Removes the protection finalizer of a claim that no pod uses.
 fn release(cluster: &Cluster, claim: &Value) {
     let text = |key: &str| claim["metadata"][key].as_str().unwrap_or("");
-    let span = crate::store::Span { namespace: Some(text("namespace")), ..Default::default() };
+    let span = crate::store::ListRange { namespace: Some(text("namespace")), ..Default::default() };
     let used = cluster.store.list("pods", &span, |pod| claims_of(&pod.value()).iter().any(|name| name == text("name")));
     if used.is_ok_and(|page| !page.entries.is_empty()) {
         return;
@@ -134,7 +134,7 @@ fn release(cluster: &Cluster, claim: &Value) {
     }
 }
 
-/// The folder of a claim goes with it.
+/// Deletes the volume and the directory of a deleted claim.
 fn reclaim(cluster: &Cluster, claim: &Value) {
     let Some(volume) = claim["spec"]["volumeName"].as_str() else { return };
     let Some(found) = cluster.store.get("persistentvolumes", &ObjectKey::new("", volume)) else { return };
@@ -147,7 +147,7 @@ fn reclaim(cluster: &Cluster, claim: &Value) {
     if let Some(path) = found["spec"]["hostPath"]["path"].as_str()
         && let Err(error) = std::fs::remove_dir_all(path)
     {
-        tracing::warn!(%error, path, "cannot remove the folder of a claim");
+        tracing::warn!(%error, path, "cannot remove the directory of a claim");
     }
     let volumes = cluster.registry.builtin("", "persistentvolumes");
     let target = Target { resource: &volumes, namespace: "", name: volume };

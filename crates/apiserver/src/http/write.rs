@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Value, json};
 
 use super::negotiate::{self, Accepted};
-use super::path::{Place, Query};
+use super::path::{Query, RequestInfo};
 use super::{BODY_LIMIT, read, respond};
 use crate::auth::User;
 use crate::error::ApiError;
@@ -116,7 +116,7 @@ pub(super) async fn delete(
     let options = delete_options(request, query).await?;
     webhook::deletion(cluster, target, &options, user).await?;
     let deleted = cluster.delete(target, &options)?;
-    cluster.store.settled(if options.dry_run { 0 } else { deleted.entry.revision }).await?;
+    cluster.store.wait_visible(if options.dry_run { 0 } else { deleted.entry.revision }).await?;
     let returned = target.resource.builtin().is_some_and(|builtin| builtin.returns_deleted);
     if deleted.gone && !returned {
         let uid = deleted.entry.value()["metadata"]["uid"].as_str().unwrap_or("").to_owned();
@@ -128,23 +128,23 @@ pub(super) async fn delete(
 pub(super) async fn delete_collection(
     cluster: &Cluster,
     resource: &Arc<Resource>,
-    place: &Place,
+    info: &RequestInfo,
     request: Request,
     query: &Query,
     user: &User,
 ) -> Result<Response, ApiError> {
     let accepted = negotiate::accepted(request.headers())?;
-    let selection = read::selection(resource, place, query)?;
+    let selection = read::selection(resource, info, query)?;
     let options = delete_options(request, query).await?;
     webhook::deletions(cluster, resource, &selection, &options, user).await?;
     let entries = cluster.delete_collection(resource, &selection, &options)?;
     let revision = entries.iter().map(|entry| entry.revision).max().unwrap_or_else(|| cluster.store.visible());
-    cluster.store.settled(if options.dry_run { 0 } else { revision }).await?;
+    cluster.store.wait_visible(if options.dry_run { 0 } else { revision }).await?;
     let meta = respond::ListMeta { revision, next: None, remaining: None, custom: resource.custom().is_some() };
     Ok(respond::list(resource, entries, &meta, accepted, cluster.clock.now()))
 }
 
-/// Status, scale and the other paths below an object that are no streams.
+/// Serves the subresources that are not streams: status, scale and others.
 pub(super) async fn subresource(
     cluster: &Cluster,
     target: Target<'_>,
@@ -178,7 +178,7 @@ pub(super) async fn subresource(
         "eviction" => {
             let body = object_body(request, "Eviction").await?;
             cluster.evict(target, &body)?;
-            cluster.store.settled(cluster.store.revision()).await?;
+            cluster.store.wait_visible(cluster.store.revision()).await?;
             let success =
                 json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
             Ok(respond::value(StatusCode::CREATED, accepted, &success))
@@ -201,23 +201,23 @@ pub(super) async fn subresource(
 
 async fn bind(cluster: &Cluster, target: Target<'_>, body: &Value) -> Result<Value, ApiError> {
     let written = cluster.bind(target, body)?;
-    cluster.store.settled(written.entry.revision).await?;
+    cluster.store.wait_visible(written.entry.revision).await?;
     Ok(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}))
 }
 
 async fn settle(cluster: &Cluster, value: &Value) -> Result<(), ApiError> {
     let revision = value["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0);
-    Ok(cluster.store.settled(revision).await?)
+    Ok(cluster.store.wait_visible(revision).await?)
 }
 
-/// Waits for the disk and answers with the object.
+/// Waits until the write is durable, then returns the object.
 async fn finish(
     cluster: &Cluster,
     resource: &Resource,
     written: Written,
     accepted: Accepted,
 ) -> Result<Response, ApiError> {
-    cluster.store.settled(written.entry.revision).await?;
+    cluster.store.wait_visible(written.entry.revision).await?;
     let status = if written.created { StatusCode::CREATED } else { StatusCode::OK };
     let mut response = respond::object(status, resource, &written.entry, accepted, cluster.clock.now());
     for warning in &written.warnings {
@@ -284,7 +284,7 @@ fn content_type(headers: &HeaderMap) -> String {
     text.split(';').next().unwrap_or("").trim().to_lowercase()
 }
 
-/// The body as an object; `kind` is what it should be, for the message if it is not.
+/// Parses the body; `kind` is the expected kind, for the error message.
 async fn object_body(request: Request, kind: &str) -> Result<Value, ApiError> {
     let given = content_type(request.headers());
     let bytes = read_body(request).await?;

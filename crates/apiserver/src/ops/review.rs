@@ -1,4 +1,4 @@
-//! Questions that are answered and not stored: who is this, and may they?
+//! Reviews of tokens, subjects and access, which are not stored.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::registry::Resource;
 use crate::schema::FieldError;
 
 impl Cluster {
-    /// Answers a review that `user` asks.
+    /// Evaluates a review on behalf of `user`.
     pub fn review(
         &self,
         resource: &Resource,
@@ -74,7 +74,7 @@ impl Cluster {
     }
 }
 
-/// A question about access names what is asked for, and unless it is about oneself, who.
+/// Validates the spec of an access review.
 fn check_access(resource: &Resource, spec: &Value) -> Result<(), ApiError> {
     let mut errors = Vec::new();
     if spec["resourceAttributes"].is_object() == spec["nonResourceAttributes"].is_object() {

@@ -7,7 +7,7 @@ use crate::error::{ApiError, Named};
 use crate::schema::FieldError;
 
 impl Cluster {
-    /// Answers a `TokenRequest` for a service account.
+    /// Serves a `TokenRequest` for a service account.
     pub fn issue_token(&self, target: Target<'_>, mut body: Value) -> Result<Value, ApiError> {
         let account = self.get(target)?.value();
         let seconds = &body["spec"]["expirationSeconds"];

@@ -216,7 +216,7 @@ fn get<'a>(container: &'a Value, key: &str) -> Result<Option<&'a Value>, String>
     }
 }
 
-/// The object or list that the last step of a path leads into, and that step.
+/// Returns the object or list that the last step of a path leads into, and that step.
 fn find<'a>(object: &'a mut Value, path: &str) -> Option<(&'a mut Value, String)> {
     let (parents, last) = path.rsplit_once('/')?;
     let mut here = object;
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_do_what_they_say() {
+    fn operations_follow_rfc_6902() {
         check(json!({"a": 1}), json!([{"op": "add", "path": "/b", "value": 2}]), Ok(json!({"a": 1, "b": 2})));
         check(json!({"a": [1, 2]}), json!([{"op": "add", "path": "/a/1", "value": 9}]), Ok(json!({"a": [1, 9, 2]})));
         check(json!({"a": [1]}), json!([{"op": "add", "path": "/a/-", "value": 2}]), Ok(json!({"a": [1, 2]})));

@@ -24,7 +24,7 @@ const MAGIC: &[u8] = b"k8s\0";
 /// No API type nests deeper.
 const MAX_DEPTH: usize = 64;
 
-/// Reads a body; the error says what is wrong with it.
+/// Decodes a body.
 pub(crate) fn decode(body: &[u8]) -> Result<Value, String> {
     let envelope = body
         .strip_prefix(MAGIC)
@@ -69,7 +69,7 @@ struct Field {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Many {
     One,
-    /// One scalar that is kept even if it is zero.
+    /// One scalar that is encoded even if it is zero.
     Meant,
     List,
     Map,
@@ -148,7 +148,7 @@ fn message(name: &str, bytes: &[u8], depth: usize) -> Result<Value, String> {
     Ok(Value::Object(object))
 }
 
-/// What Go leaves out of JSON.
+/// Returns what Go leaves out of JSON.
 fn is_zero(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,

@@ -1,4 +1,4 @@
-//! The shapes of the built-in types, and how a body is brought into one.
+//! The shapes of the built-in types, and decoding into them.
 //!
 //! A real API server decodes JSON into Go structs: unknown fields vanish, `null` and empty optional fields are
 //! not written back, quantities and times come out in canonical form, a wrong type is refused. A `Shape` does
@@ -62,7 +62,7 @@ struct Known {
 
 static KNOWN: OnceLock<Mutex<Known>> = OnceLock::new();
 
-/// The generator settings under which all built-in schemas are made.
+/// Returns the generator settings under which all built-in schemas are made.
 pub(crate) fn settings() -> SchemaSettings {
     let mut settings = SchemaSettings::draft07();
     settings.definitions_path = "/components/schemas".into();
@@ -70,7 +70,7 @@ pub(crate) fn settings() -> SchemaSettings {
     settings
 }
 
-/// Brings an object into the shape of its type; an error is what Go's decoder would say.
+/// Decodes an object as Go would; the error is the message of Go's decoder.
 pub(crate) fn decode(describe: Describe, definition: &str, object: &mut Value) -> Result<Decoded, String> {
     let root = root(describe, definition);
     let mut decoded = Decoded::default();
@@ -309,7 +309,7 @@ const ZERO: &[&str] = &[
 ];
 const ZERO_PROBE: &[&str] = &["timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"];
 
-/// Whether Go would not write an optional field with this value.
+/// Returns whether Go would not write an optional field with this value.
 fn is_unset(key: &str, shape: &Shape, value: &Value, owner: &str) -> bool {
     match value {
         Value::Array(items) => items.is_empty() && matches!(shape, Shape::List(_)),
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_brought_into_shape() {
+    fn bodies_decode_as_in_go() {
         check(
             json!({"spec": {"nope": 1, "nodeSelector": {}, "containers": [
                 {"name": "a", "args": [], "stdin": false, "bad": {}, "env": [{"name": "E", "value": ""}],

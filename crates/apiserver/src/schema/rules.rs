@@ -59,7 +59,7 @@ impl Rule {
         })
     }
 
-    /// What errors call this rule.
+    /// Returns what errors call this rule.
     fn name(&self) -> &str {
         self.message.as_deref().unwrap_or_else(|| self.text.trim())
     }
@@ -131,7 +131,7 @@ fn validate_node<'a>(
 }
 
 thread_local! {
-    /// Registering the functions takes longer than most rules.
+    /// The CEL functions, registered once per thread: registration takes longer than most rules.
     static FUNCTIONS: Context<'static> = Context::default().with_all();
 }
 
@@ -207,7 +207,7 @@ fn run(rule: &Rule, scope: &Context<'_>, plain: &Context<'_>, node: &Node, path:
     }
 }
 
-/// Whether a condition on untyped values holds; the error says why nobody knows.
+/// Returns whether a condition on untyped values holds; the error is why it could not be evaluated.
 pub(crate) fn condition_holds(expression: &str, variables: &[(&str, &Value)]) -> Result<bool, String> {
     let program = parse(expression, "expression").map_err(|error| error.to_string())?;
     FUNCTIONS.with(|functions| {
@@ -222,7 +222,7 @@ pub(crate) fn condition_holds(expression: &str, variables: &[(&str, &Value)]) ->
     })
 }
 
-/// The message made by the rule's messageExpression, if it is fit to be shown.
+/// Returns the message made by the rule's messageExpression, if it is fit to be shown.
 fn message_of(rule: &Rule, context: &Context<'_>) -> Option<String> {
     let CelValue::String(text) = evaluate(rule.message_program.as_ref()?, context).ok()? else { return None };
     let text = text.trim();

@@ -1,8 +1,8 @@
 //! The durable copy of the store: one redb file, written in batches.
 //!
-//! Changes queue up while a batch is being synced; the next batch takes all of them, so the cost of a sync
-//! is shared by everyone who waits for it. Nothing becomes visible to readers before it is on disk, hence
-//! nothing that anybody has seen can be lost, and no revision is ever used twice.
+//! Changes queue up while a batch is synced, and the next batch takes all of them, so the cost of a sync
+//! is shared by all waiting writers. Nothing becomes visible to readers before it is durable, so
+//! nothing that a client has seen can be lost, and no revision is ever used twice.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use super::entry::{Entry, ObjectKey};
 const OBJECTS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("objects");
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 
-/// The truth is in memory; the file's own cache only needs to hold the path to a leaf.
+/// The size of redb's page cache; reads are served from memory, so a small one suffices.
 const CACHE_BYTES: usize = 4 << 20;
 
-/// A change on its way to disk; without JSON the object is removed.
+/// A queued change; without JSON the object is removed.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) table: Arc<str>,
@@ -30,7 +30,7 @@ pub(super) struct Pending {
 /// Why the data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
-    /// The directory cannot be made.
+    /// The directory cannot be created.
     #[error("cannot create the data directory {path}")]
     Directory {
         /// Where.
@@ -47,7 +47,7 @@ pub enum DiskError {
         /// Why.
         cause: Box<redb::Error>,
     },
-    /// The file holds something that is no object of ours.
+    /// The file holds something that is not an object.
     #[error("the data file {path} is damaged: {what}")]
     Damaged {
         /// Where.
@@ -83,7 +83,7 @@ impl Disk {
         }
     }
 
-    /// All objects, and the last revision.
+    /// Returns the last revision and all objects.
     pub(super) fn load(&self) -> Result<(u64, Vec<Found>), DiskError> {
         let (revision, rows) = self.rows().map_err(|cause| self.failed(cause))?;
         let mut found = Vec::with_capacity(rows.len());

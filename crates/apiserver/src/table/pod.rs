@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_status_column_tells_the_most_important_thing() {
+    fn the_status_column_shows_the_most_specific_reason() {
         let check = |status: Value, expect: [&str; 2]| {
             let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "a"}], "initContainers": [{"name": "i"}]},
                 "status": status});

@@ -13,7 +13,7 @@ pub(crate) struct Case {
     pub(crate) steps: Vec<Step>,
 }
 
-/// One request. `{ns}` stands for the case's namespace, `{x}` for what an earlier step kept as `x`.
+/// One request. `{ns}` stands for the case's namespace, `{x}` for the value that an earlier step saved as `x`.
 #[derive(Clone)]
 pub(crate) struct Step {
     method: Method,
@@ -87,7 +87,7 @@ pub(crate) fn delete_with(path: &str, body: Value) -> Step {
     Step::new(Method::DELETE, path, Some(body))
 }
 
-/// A patch: `json`, `merge`, `strategic` or `apply`.
+/// Returns a patch: `json`, `merge`, `strategic` or `apply`.
 pub(crate) fn patch(kind: &str, path: &str, body: Value) -> Step {
     let content = match kind {
         "json" => "application/json-patch+json",
@@ -98,7 +98,7 @@ pub(crate) fn patch(kind: &str, path: &str, body: Value) -> Step {
     Step::new(Method::PATCH, path, Some(body)).content(content)
 }
 
-/// A body that is no JSON.
+/// Returns a body that is no JSON.
 pub(crate) fn post_text(path: &str, text: &str) -> Step {
     Step { text: Some(text.to_owned()), ..Step::new(Method::POST, path, None) }
 }

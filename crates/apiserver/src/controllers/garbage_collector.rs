@@ -1,4 +1,4 @@
-//! Garbage collection: objects go when their last owner has gone.
+//! Garbage collection: deletes objects whose owners are all gone.
 //!
 //! | how the owner was deleted | what happens |
 //! |---|---|
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use super::Feed;
+use super::Informer;
 use crate::error::ApiError;
 use crate::ops::{Cluster, DeleteOptions, Propagation, Target, WriteOptions};
 use crate::store::{Change, Entry, Event, ObjectKey, Uid};
@@ -39,15 +39,15 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
 }
 
 async fn follow(cluster: Arc<Cluster>, table: Arc<str>) {
-    let mut feed = Feed::new(&cluster, &table);
+    let mut feed = Informer::new(&cluster, &table);
     loop {
         for event in feed.next().await {
-            look_at(&cluster, &table, &event);
+            handle_event(&cluster, &table, &event);
         }
     }
 }
 
-fn look_at(cluster: &Cluster, table: &Arc<str>, event: &Event) {
+fn handle_event(cluster: &Cluster, table: &Arc<str>, event: &Event) {
     let entry = &event.entry;
     if event.change == Change::Deleted {
         for (table, key) in cluster.store.dependents(entry.uid) {
@@ -69,18 +69,18 @@ fn look_at(cluster: &Cluster, table: &Arc<str>, event: &Event) {
     }
 }
 
-/// Where an owner stands.
+/// The state of an owner, in the garbage collector's terms.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Owner {
-    /// It is there to stay, or its kind is not known here: no reason to act.
+enum OwnerState {
+    /// The owner exists, or its kind is not served.
     Solid,
-    /// It waits for its dependents to go.
-    Waiting,
-    /// It is gone.
-    Absent,
+    /// The owner is in foreground deletion and waits for its dependents.
+    WaitingForDependents,
+    /// The owner does not exist.
+    Dangling,
 }
 
-/// Deletes an object whose owners are all gone or going; otherwise drops the references that lead nowhere.
+/// Deletes an object without a solid owner; otherwise removes its dangling owner references.
 fn collect(cluster: &Cluster, table: &Arc<str>, key: &ObjectKey) {
     let now = cluster.registry.now();
     let (Some(resource), Some(entry)) = (now.find_table(table), cluster.store.get(table, key)) else { return };
@@ -89,16 +89,16 @@ fn collect(cluster: &Cluster, table: &Arc<str>, key: &ObjectKey) {
     if owners.is_empty() || entry.deleting {
         return;
     }
-    let states: Vec<Owner> = owners.iter().map(|owner| owner_state(cluster, owner, &key.namespace)).collect();
+    let states: Vec<OwnerState> = owners.iter().map(|owner| owner_state(cluster, owner, &key.namespace)).collect();
     let target = Target { resource, namespace: &key.namespace, name: &key.name };
-    let result = if states.contains(&Owner::Solid) {
-        if states.iter().all(|state| *state == Owner::Solid) {
+    let result = if states.contains(&OwnerState::Solid) {
+        if states.iter().all(|state| *state == OwnerState::Solid) {
             return;
         }
         let lost: Vec<&Value> = owners
             .iter()
             .zip(&states)
-            .filter(|(_, state)| **state != Owner::Solid)
+            .filter(|(_, state)| **state != OwnerState::Solid)
             .map(|(owner, _)| &owner["uid"])
             .collect();
         drop_references(cluster, target, &lost)
@@ -106,7 +106,8 @@ fn collect(cluster: &Cluster, table: &Arc<str>, key: &ObjectKey) {
         let has = |name: &str| {
             value["metadata"]["finalizers"].as_array().into_iter().flatten().any(|finalizer| finalizer == name)
         };
-        let blocked = states.contains(&Owner::Waiting) && !cluster.store.dependents(entry.uid).is_empty();
+        let blocked =
+            states.contains(&OwnerState::WaitingForDependents) && !cluster.store.dependents(entry.uid).is_empty();
         let propagation = match (has(ORPHAN), has(FOREGROUND) || blocked) {
             (true, _) => Propagation::Orphan,
             (_, true) => Propagation::Foreground,
@@ -119,16 +120,16 @@ fn collect(cluster: &Cluster, table: &Arc<str>, key: &ObjectKey) {
     report(result, key);
 }
 
-fn owner_state(cluster: &Cluster, owner: &Value, namespace: &str) -> Owner {
+fn owner_state(cluster: &Cluster, owner: &Value, namespace: &str) -> OwnerState {
     let text = |key: &str| owner[key].as_str().unwrap_or("");
     let now = cluster.registry.now();
-    let Some(resource) = now.find_kind(text("apiVersion"), text("kind")) else { return Owner::Solid };
+    let Some(resource) = now.find_kind(text("apiVersion"), text("kind")) else { return OwnerState::Solid };
     let namespace = if resource.namespaced { namespace } else { "" };
     let found = cluster.store.get(&resource.table, &ObjectKey::new(namespace, text("name")));
     match found.filter(|found| found.uid == Uid::parse(text("uid"))) {
-        None => Owner::Absent,
-        Some(found) if found.deleting && has_finalizer(&found.value(), FOREGROUND) => Owner::Waiting,
-        Some(_) => Owner::Solid,
+        None => OwnerState::Dangling,
+        Some(found) if found.deleting && has_finalizer(&found.value(), FOREGROUND) => OwnerState::WaitingForDependents,
+        Some(_) => OwnerState::Solid,
     }
 }
 
@@ -136,7 +137,7 @@ fn has_finalizer(value: &Value, name: &str) -> bool {
     value["metadata"]["finalizers"].as_array().into_iter().flatten().any(|finalizer| finalizer == name)
 }
 
-/// Takes an object that is being deleted one step further.
+/// Processes the `orphan` and `foregroundDeletion` finalizers of an object that is being deleted.
 fn continue_deletion(cluster: &Cluster, table: &Arc<str>, entry: &Entry) {
     let now = cluster.registry.now();
     let Some(resource) = now.find_table(table) else { return };
@@ -167,7 +168,7 @@ fn continue_deletion(cluster: &Cluster, table: &Arc<str>, entry: &Entry) {
     }
 }
 
-/// An owner that waits may go on when one of its dependents has gone.
+/// Continues the deletion of an owner that waited for a dependent.
 fn release_owner(cluster: &Cluster, owner: &Value, namespace: &str) {
     let text = |key: &str| owner[key].as_str().unwrap_or("");
     let now = cluster.registry.now();
@@ -202,11 +203,11 @@ fn drop_finalizer(cluster: &Cluster, target: Target<'_>, name: &str) -> Result<(
 }
 
 fn report(result: Result<(), ApiError>, key: &ObjectKey) {
-    // What is gone already, or has changed its uid, needs no collecting.
+    // An object that is already gone, or has another uid, needs no collection.
     if let Err(error) = result
         && !error.is_not_found()
         && !error.is_conflict()
     {
-        tracing::warn!(%error, namespace = &*key.namespace, name = &*key.name, "cannot collect garbage");
+        tracing::warn!(%error, namespace = &*key.namespace, name = &*key.name, "garbage collection failed");
     }
 }

@@ -1,29 +1,29 @@
-//! Custom kinds: serving what definitions define, and cleaning up after those that go.
+//! Serves the kinds of CRDs, and deletes the objects of deleted ones.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::Feed;
+use super::Informer;
 use crate::ops::{Cluster, DeleteOptions, Target, WriteOptions};
 use crate::registry::established;
 use crate::selector::Selection;
-use crate::store::Span;
+use crate::store::ListRange;
 
 const TABLE: &str = "customresourcedefinitions.apiextensions.k8s.io";
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
-/// How soon objects that block the end of their definition are looked at again.
-const AGAIN: Duration = Duration::from_millis(200);
+/// How often a CRD that is being deleted is checked for remaining objects.
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(super) async fn run(cluster: Arc<Cluster>) {
-    let mut feed = Feed::new(&cluster, TABLE);
+    let mut feed = Informer::new(&cluster, TABLE);
     loop {
         let definitions = stored(&cluster);
         let ending = serve(&cluster, &definitions);
         establish(&cluster, &definitions);
         if ending {
-            let _ = tokio::time::timeout(AGAIN, feed.next()).await;
+            let _ = tokio::time::timeout(RETRY_INTERVAL, feed.next()).await;
         } else {
             feed.next().await;
         }
@@ -31,24 +31,24 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
     }
 }
 
-/// Serves every stored definition.
+/// Serves every stored CRD.
 pub(crate) fn serve_stored(cluster: &Cluster) {
     serve(cluster, &stored(cluster));
 }
 
-/// Serves exactly these definitions; true if one of them is on its way out.
+/// Serves exactly these CRDs; returns whether one of them is still being deleted.
 fn serve(cluster: &Cluster, definitions: &[Value]) -> bool {
     cluster.registry.define(definitions);
-    let going = |definition: &&Value| definition["metadata"]["deletionTimestamp"].is_string();
+    let terminating = |definition: &&Value| definition["metadata"]["deletionTimestamp"].is_string();
     let mut ending = false;
-    for definition in definitions.iter().filter(going) {
+    for definition in definitions.iter().filter(terminating) {
         ending |= !clean_up(cluster, definition);
     }
     ending
 }
 
 fn stored(cluster: &Cluster) -> Vec<Value> {
-    let page = cluster.store.list(TABLE, &Span::default(), |_| true);
+    let page = cluster.store.list(TABLE, &ListRange::default(), |_| true);
     page.map(|page| page.entries).unwrap_or_default().iter().map(|entry| entry.value()).collect()
 }
 
@@ -72,7 +72,7 @@ fn establish(cluster: &Cluster, served: &[Value]) {
     }
 }
 
-/// Deletes the objects of a definition; true once none is left and the definition may go.
+/// Deletes the objects of a CRD; returns true once none is left and the CRD itself is gone.
 fn clean_up(cluster: &Cluster, definition: &Value) -> bool {
     let name = definition["metadata"]["name"].as_str().unwrap_or("");
     let now = cluster.registry.now();

@@ -1,4 +1,4 @@
-//! What a pod, or a pod template, must look like.
+//! Validation of pods and pod templates.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::names;
 use crate::quantity::Quantity;
 use crate::schema::FieldError;
 
-/// A whole pod, new or changed.
+/// Validates a pod.
 pub(in crate::registry) fn pod(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     spec(&new["spec"], "spec", errors);
     if let Some(old) = old {
@@ -14,7 +14,7 @@ pub(in crate::registry) fn pod(new: &Value, old: Option<&Value>, errors: &mut Ve
     }
 }
 
-/// The spec of a pod or template at a path.
+/// Validates the spec of a pod or of a pod template.
 pub(super) fn spec(spec: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let volumes: Vec<&str> =
         spec["volumes"].as_array().into_iter().flatten().filter_map(|volume| volume["name"].as_str()).collect();
@@ -138,7 +138,7 @@ fn resources(resources: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// A pod's spec is settled at creation, but for images, deadlines, tolerations and gates.
+/// Validates that only the mutable fields of a pod's spec change.
 fn unchanged(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     let frozen = |pod: &Value| {
         let mut spec = pod["spec"].clone();
