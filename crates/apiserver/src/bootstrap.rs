@@ -10,7 +10,7 @@ use crate::store::ListRange;
 pub(crate) fn run(cluster: &Cluster) -> Result<(), ApiError> {
     let services = cluster.store.list("services", &ListRange::default(), |_| true);
     for service in services.map(|page| page.entries).unwrap_or_default() {
-        cluster.service_ips.note(&service.value(), true);
+        cluster.service_ips.reserve(&service.value());
     }
     crate::controllers::crd::serve_stored(cluster);
     for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {

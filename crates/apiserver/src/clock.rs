@@ -77,6 +77,18 @@ pub fn seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
+/// Encodes a number in `len` letters of the alphabet of generated names.
+pub(crate) fn safe_encode(mut number: u64, len: usize) -> String {
+    let base = ALPHABET.len() as u64;
+    (0..len)
+        .map(|_| {
+            let letter = ALPHABET[(number % base) as usize];
+            number /= base;
+            char::from(letter)
+        })
+        .collect()
+}
+
 /// Returns cryptographically random bytes.
 pub fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];

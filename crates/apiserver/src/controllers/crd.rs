@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::Informer;
-use crate::ops::{Cluster, DeleteOptions, Target, WriteOptions};
+use super::{Informer, remove_finalizer};
+use crate::ops::{Cluster, DeleteOptions, Target};
 use crate::registry::established;
 use crate::selector::Selection;
 use crate::store::ListRange;
@@ -66,7 +66,7 @@ fn establish(cluster: &Cluster, served: &[Value]) {
         }
         let name = definition["metadata"]["name"].as_str().unwrap_or("");
         let target = Target { resource: &resource, namespace: "", name };
-        if let Err(error) = cluster.modify_status(target, |value| value["status"] = status.clone()) {
+        if let Err(error) = cluster.edit_status(target, |value| value["status"] = status.clone()) {
             tracing::debug!(%error, name, "cannot establish a definition");
         }
     }
@@ -87,12 +87,6 @@ fn clean_up(cluster: &Cluster, definition: &Value) -> bool {
     }
     let resource = cluster.registry.builtin("apiextensions.k8s.io", "customresourcedefinitions");
     let target = Target { resource: &resource, namespace: "", name };
-    let freed = cluster.modify(target, None, &WriteOptions::default(), |old| {
-        let mut new = old.clone();
-        if let Some(finalizers) = new["metadata"]["finalizers"].as_array_mut() {
-            finalizers.retain(|finalizer| finalizer != CLEANUP);
-        }
-        Ok(new)
-    });
+    let freed = remove_finalizer(cluster, target, CLEANUP);
     freed.is_ok_and(|_| cluster.store.get(TABLE, &crate::store::ObjectKey::new("", name)).is_none())
 }

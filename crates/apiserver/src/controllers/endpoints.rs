@@ -245,13 +245,11 @@ fn put(cluster: &Cluster, group: &str, plural: &str, namespace: &str, wanted: &V
     let known = !name.is_empty() && cluster.store.get(&resource.table, &ObjectKey::new(namespace, name)).is_some();
     let result = if known {
         let target = Target { resource: &resource, namespace, name };
-        cluster.modify(target, None, &WriteOptions::default(), |old| {
-            let mut new = old.clone();
-            new["metadata"]["labels"] = wanted["metadata"]["labels"].clone();
+        cluster.edit(target, |value| {
+            value["metadata"]["labels"] = wanted["metadata"]["labels"].clone();
             for field in fields {
-                new[*field] = wanted[*field].clone();
+                value[*field] = wanted[*field].clone();
             }
-            Ok(new)
         })
     } else {
         cluster.create(&resource, namespace, wanted.clone(), &WriteOptions::default())

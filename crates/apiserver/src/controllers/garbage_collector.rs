@@ -14,9 +14,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use super::Informer;
+use super::{Informer, has_finalizer, remove_finalizer};
 use crate::error::ApiError;
-use crate::ops::{Cluster, DeleteOptions, Propagation, Target, WriteOptions};
+use crate::ops::{Cluster, DeleteOptions, Propagation, Target};
 use crate::store::{Change, Entry, Event, ObjectKey, Uid};
 
 const FOREGROUND: &str = "foregroundDeletion";
@@ -101,14 +101,11 @@ fn collect(cluster: &Cluster, table: &Arc<str>, key: &ObjectKey) {
             .filter(|(_, state)| **state != OwnerState::Solid)
             .map(|(owner, _)| &owner["uid"])
             .collect();
-        drop_references(cluster, target, &lost)
+        remove_owner_references(cluster, target, &lost)
     } else {
-        let has = |name: &str| {
-            value["metadata"]["finalizers"].as_array().into_iter().flatten().any(|finalizer| finalizer == name)
-        };
         let blocked =
             states.contains(&OwnerState::WaitingForDependents) && !cluster.store.dependents(entry.uid).is_empty();
-        let propagation = match (has(ORPHAN), has(FOREGROUND) || blocked) {
+        let propagation = match (has_finalizer(&value, ORPHAN), has_finalizer(&value, FOREGROUND) || blocked) {
             (true, _) => Propagation::Orphan,
             (_, true) => Propagation::Foreground,
             _ => Propagation::Background,
@@ -133,10 +130,6 @@ fn owner_state(cluster: &Cluster, owner: &Value, namespace: &str) -> OwnerState 
     }
 }
 
-fn has_finalizer(value: &Value, name: &str) -> bool {
-    value["metadata"]["finalizers"].as_array().into_iter().flatten().any(|finalizer| finalizer == name)
-}
-
 /// Processes the `orphan` and `foregroundDeletion` finalizers of an object that is being deleted.
 fn continue_deletion(cluster: &Cluster, table: &Arc<str>, entry: &Entry) {
     let now = cluster.registry.now();
@@ -147,9 +140,9 @@ fn continue_deletion(cluster: &Cluster, table: &Arc<str>, entry: &Entry) {
         for (table, key) in cluster.store.dependents(entry.uid) {
             let Some(resource) = now.find_table(&table) else { continue };
             let dependent = Target { resource, namespace: &key.namespace, name: &key.name };
-            report(drop_references(cluster, dependent, &[&value["metadata"]["uid"]]), &key);
+            report(remove_owner_references(cluster, dependent, &[&value["metadata"]["uid"]]), &key);
         }
-        report(drop_finalizer(cluster, target, ORPHAN), &entry.key);
+        report(remove_finalizer(cluster, target, ORPHAN), &entry.key);
     }
     if has_finalizer(&value, FOREGROUND) {
         let dependents = cluster.store.dependents(entry.uid);
@@ -163,7 +156,7 @@ fn continue_deletion(cluster: &Cluster, table: &Arc<str>, entry: &Entry) {
             owners.into_iter().flatten().any(|owner| owner["uid"] == *uid && owner["blockOwnerDeletion"] == true)
         });
         if !blocking {
-            report(drop_finalizer(cluster, target, FOREGROUND), &entry.key);
+            report(remove_finalizer(cluster, target, FOREGROUND), &entry.key);
         }
     }
 }
@@ -180,26 +173,13 @@ fn release_owner(cluster: &Cluster, owner: &Value, namespace: &str) {
     }
 }
 
-fn drop_references(cluster: &Cluster, target: Target<'_>, uids: &[&Value]) -> Result<(), ApiError> {
-    let change = |old: &Value| {
-        let mut new = old.clone();
-        if let Some(owners) = new["metadata"]["ownerReferences"].as_array_mut() {
+fn remove_owner_references(cluster: &Cluster, target: Target<'_>, uids: &[&Value]) -> Result<(), ApiError> {
+    let change = |value: &mut Value| {
+        if let Some(owners) = value["metadata"]["ownerReferences"].as_array_mut() {
             owners.retain(|owner| !uids.contains(&&owner["uid"]));
         }
-        Ok(new)
     };
-    cluster.modify(target, None, &WriteOptions::default(), change).map(|_| ())
-}
-
-fn drop_finalizer(cluster: &Cluster, target: Target<'_>, name: &str) -> Result<(), ApiError> {
-    let change = |old: &Value| {
-        let mut new = old.clone();
-        if let Some(finalizers) = new["metadata"]["finalizers"].as_array_mut() {
-            finalizers.retain(|finalizer| finalizer != name);
-        }
-        Ok(new)
-    };
-    cluster.modify(target, None, &WriteOptions::default(), change).map(|_| ())
+    cluster.edit(target, change).map(|_| ())
 }
 
 fn report(result: Result<(), ApiError>, key: &ObjectKey) {

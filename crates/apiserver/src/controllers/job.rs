@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::{Informer, controller_of, has_condition, owner_reference, record};
+use super::{Informer, controller_of, has_condition, has_finalizer, int, owner_reference, record, remove_finalizer};
 use crate::clock::seconds;
 use crate::ops::{Cluster, DeleteOptions, Propagation, Target, WriteOptions};
 use crate::store::{Event, ListRange, ObjectKey};
@@ -210,15 +210,11 @@ fn is_finished(pod: &Value) -> bool {
 }
 
 fn is_tracked(pod: &Value) -> bool {
-    pod["metadata"]["finalizers"].as_array().into_iter().flatten().any(|finalizer| finalizer == TRACKING)
+    has_finalizer(pod, TRACKING)
 }
 
 fn name_of(pod: &Value) -> String {
     pod["metadata"]["name"].as_str().unwrap_or("").to_owned()
-}
-
-fn int(value: &Value) -> i64 {
-    value.as_i64().unwrap_or(0)
 }
 
 /// Sets a counter in a status, or removes it when it is zero.
@@ -318,7 +314,7 @@ fn act(cluster: &Cluster, target: Target<'_>, job: &Value, plan: &Plan) {
         count(&mut status, "active", active);
     }
     if status != job["status"] {
-        match cluster.modify_status(target, |value| value["status"] = status.clone()) {
+        match cluster.edit_status(target, |value| value["status"] = status.clone()) {
             Ok(_) => {
                 for (kind, reason, message) in &plan.events {
                     record(cluster, job, "job-controller", kind, reason, message);
@@ -358,14 +354,7 @@ fn pod_for(job: &Value) -> Value {
 fn release(cluster: &Cluster, key: &ObjectKey, name: &str) {
     let pods = cluster.registry.builtin("", "pods");
     let target = Target { resource: &pods, namespace: &key.namespace, name };
-    let freed = cluster.modify(target, None, &WriteOptions::default(), |old| {
-        let mut new = old.clone();
-        if let Some(finalizers) = new["metadata"]["finalizers"].as_array_mut() {
-            finalizers.retain(|finalizer| finalizer != TRACKING);
-        }
-        Ok(new)
-    });
-    if let Err(error) = freed
+    if let Err(error) = remove_finalizer(cluster, target, TRACKING)
         && !error.is_not_found()
     {
         tracing::warn!(%error, pod = name, "cannot release a job's pod");

@@ -19,7 +19,8 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::ops::{Cluster, WriteOptions};
+use crate::error::ApiError;
+use crate::ops::{Cluster, Target, WriteOptions};
 use crate::store::{Change, Entry, Event, Follower, ListRange};
 
 /// Starts all controllers.
@@ -121,6 +122,26 @@ fn owner_reference(owner: &Value) -> Value {
 fn has_condition(value: &Value, kind: &str) -> bool {
     let conditions = value["status"]["conditions"].as_array().into_iter().flatten();
     conditions.clone().any(|one| one["type"] == kind && one["status"] == "True")
+}
+
+/// Returns whether an object has a finalizer.
+fn has_finalizer(value: &Value, name: &str) -> bool {
+    value["metadata"]["finalizers"].as_array().into_iter().flatten().any(|finalizer| finalizer == name)
+}
+
+/// Removes a finalizer from an object.
+fn remove_finalizer(cluster: &Cluster, target: Target<'_>, name: &str) -> Result<(), ApiError> {
+    let change = |value: &mut Value| {
+        if let Some(finalizers) = value["metadata"]["finalizers"].as_array_mut() {
+            finalizers.retain(|finalizer| finalizer != name);
+        }
+    };
+    cluster.edit(target, change).map(|_| ())
+}
+
+/// Returns an integer field, or zero.
+fn int(value: &Value) -> i64 {
+    value.as_i64().unwrap_or(0)
 }
 
 /// Records an event about an object.

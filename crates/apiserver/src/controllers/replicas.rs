@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Informer, controller_of, has_condition, owner_reference, record};
+use super::{Informer, controller_of, has_condition, int, owner_reference, record};
 use crate::ops::{Cluster, DeleteOptions, Target, WriteOptions};
 use crate::store::{Entry, Event, ListRange, Uid};
 
@@ -204,10 +204,6 @@ fn sync_deployment(cluster: &Cluster, namespace: &str, name: &str) {
     write_status(cluster, target, &deployment, status);
 }
 
-fn int(value: &Value) -> i64 {
-    value.as_i64().unwrap_or(0)
-}
-
 fn same_template(set: &Value, wanted: &Value) -> bool {
     let mut set = set.clone();
     if let Some(labels) = set["metadata"]["labels"].as_object_mut() {
@@ -220,15 +216,7 @@ fn make_set(cluster: &Cluster, namespace: &str, deployment: &Value, old: &[Value
     let template = &deployment["spec"]["template"];
     let mut hasher = std::hash::DefaultHasher::new();
     template.to_string().hash(&mut hasher);
-    let alphabet = b"bcdfghjklmnpqrstvwxz2456789";
-    let mut number = hasher.finish();
-    let hash: String = (0..10)
-        .map(|_| {
-            let letter = alphabet[(number % alphabet.len() as u64) as usize];
-            number /= alphabet.len() as u64;
-            char::from(letter)
-        })
-        .collect();
+    let hash = crate::clock::safe_encode(hasher.finish(), 10);
     let revision = old
         .iter()
         .filter_map(|set| set["metadata"]["annotations"][REVISION].as_str()?.parse::<u64>().ok())
@@ -258,19 +246,12 @@ fn make_set(cluster: &Cluster, namespace: &str, deployment: &Value, old: &[Value
                 record(cluster, deployment, "deployment-controller", "Normal", "ScalingReplicaSet", &message);
             }
             let deployments = cluster.registry.builtin("apps", "deployments");
-            let noted = cluster.modify(
-                Target { resource: &deployments, namespace, name },
-                None,
-                &WriteOptions::default(),
-                |old| {
-                    let mut new = old.clone();
-                    if !new["metadata"]["annotations"].is_object() {
-                        new["metadata"]["annotations"] = json!({});
-                    }
-                    new["metadata"]["annotations"][REVISION] = revision.to_string().into();
-                    Ok(new)
-                },
-            );
+            let noted = cluster.edit(Target { resource: &deployments, namespace, name }, |deployment| {
+                if !deployment["metadata"]["annotations"].is_object() {
+                    deployment["metadata"]["annotations"] = json!({});
+                }
+                deployment["metadata"]["annotations"][REVISION] = revision.to_string().into();
+            });
             if let Err(error) = noted {
                 tracing::debug!(%error, name, "cannot record the revision of a Deployment");
             }
@@ -289,11 +270,8 @@ fn scale(cluster: &Cluster, namespace: &str, set: &Value, replicas: i64) {
     }
     let sets = cluster.registry.builtin("apps", "replicasets");
     let name = set["metadata"]["name"].as_str().unwrap_or("");
-    let scaled = cluster.modify(Target { resource: &sets, namespace, name }, None, &WriteOptions::default(), |old| {
-        let mut new = old.clone();
-        new["spec"]["replicas"] = replicas.into();
-        Ok(new)
-    });
+    let target = Target { resource: &sets, namespace, name };
+    let scaled = cluster.edit(target, |set| set["spec"]["replicas"] = replicas.into());
     if let Err(error) = scaled {
         tracing::warn!(%error, name, "cannot scale a replica set");
     }
@@ -303,7 +281,7 @@ fn write_status(cluster: &Cluster, target: Target<'_>, seen: &Value, status: Val
     if seen["status"] == status {
         return;
     }
-    if let Err(error) = cluster.modify_status(target, |value| value["status"] = status.clone()) {
+    if let Err(error) = cluster.edit_status(target, |value| value["status"] = status.clone()) {
         tracing::debug!(%error, name = target.name, "cannot write a status");
     }
 }

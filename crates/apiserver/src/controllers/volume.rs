@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Informer, record};
+use super::{Informer, record, remove_finalizer};
 use crate::ops::{Cluster, DeleteOptions, Target, WriteOptions};
 use crate::store::{Change, Event, ObjectKey};
 
@@ -87,15 +87,11 @@ fn bind(cluster: &Cluster, directory: &std::path::Path, claim: &Value) {
     let target = Target { resource: &volumes, namespace: "", name: &volume };
     let claims = cluster.registry.builtin("", "persistentvolumeclaims");
     let claim_target = Target { resource: &claims, namespace: text("namespace"), name: text("name") };
-    let bound = cluster.modify_status(target, phase).and_then(|_| {
-        cluster.modify(claim_target, None, &WriteOptions::default(), |old| {
-            let mut new = old.clone();
-            new["spec"]["volumeName"] = volume.as_str().into();
-            Ok(new)
-        })
-    });
+    let bound = cluster
+        .edit_status(target, phase)
+        .and_then(|_| cluster.edit(claim_target, |claim| claim["spec"]["volumeName"] = volume.as_str().into()));
     let bound = bound.and_then(|_| {
-        cluster.modify_status(claim_target, |value| {
+        cluster.edit_status(claim_target, |value| {
             value["status"] =
                 json!({"phase": "Bound", "accessModes": claim["spec"]["accessModes"], "capacity": capacity});
         })
@@ -120,14 +116,7 @@ fn release(cluster: &Cluster, claim: &Value) {
     }
     let claims = cluster.registry.builtin("", "persistentvolumeclaims");
     let target = Target { resource: &claims, namespace: text("namespace"), name: text("name") };
-    let freed = cluster.modify(target, None, &WriteOptions::default(), |old| {
-        let mut new = old.clone();
-        if let Some(finalizers) = new["metadata"]["finalizers"].as_array_mut() {
-            finalizers.retain(|finalizer| finalizer != PROTECTION);
-        }
-        Ok(new)
-    });
-    if let Err(error) = freed
+    if let Err(error) = remove_finalizer(cluster, target, PROTECTION)
         && !error.is_not_found()
     {
         tracing::debug!(%error, claim = text("name"), "cannot release a claim");

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Cluster, DeleteOptions, Target, WriteOptions, Written};
+use super::{Cluster, DeleteOptions, Target, Written};
 use crate::error::ApiError;
 use crate::schema::FieldError;
 use crate::selector::{LabelRule, labels_match};
@@ -79,18 +79,5 @@ impl Cluster {
                 Err(_) => return Err(target.not_found()),
             }
         }
-    }
-
-    /// Updates an object's status on behalf of a built-in controller.
-    pub(crate) fn modify_status(
-        &self,
-        target: Target<'_>,
-        mut change: impl FnMut(&mut Value),
-    ) -> Result<Written, ApiError> {
-        self.modify(target, Some("status"), &WriteOptions::default(), |old| {
-            let mut new = old.clone();
-            change(&mut new);
-            Ok(new)
-        })
     }
 }

@@ -122,19 +122,25 @@ impl ServiceIps {
         Some(free)
     }
 
-    /// Reserves or releases the addresses and node ports of a stored service.
-    pub(crate) fn note(&self, service: &Value, held: bool) {
-        let spec = &service["spec"];
-        let address = spec["clusterIP"].as_str().and_then(|text| text.parse::<Ipv4Addr>().ok()).map(u32::from);
-        let ports = spec["ports"].as_array().into_iter().flatten();
-        let ports = ports.filter_map(|port| port["nodePort"].as_u64()).filter_map(|number| u32::try_from(number).ok());
+    /// Reserves the addresses and node ports of a stored service.
+    pub(crate) fn reserve(&self, service: &Value) {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).extend(held_by(service));
+    }
+
+    /// Releases the addresses and node ports of a deleted service.
+    pub(crate) fn release(&self, service: &Value) {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        for number in address.into_iter().chain(ports) {
-            if held {
-                used.insert(number)
-            } else {
-                used.remove(&number)
-            };
+        for number in held_by(service) {
+            used.remove(&number);
         }
     }
+}
+
+/// Returns the addresses and node ports of a service, as numbers.
+fn held_by(service: &Value) -> Vec<u32> {
+    let spec = &service["spec"];
+    let address = spec["clusterIP"].as_str().and_then(|text| text.parse::<Ipv4Addr>().ok()).map(u32::from);
+    let ports = spec["ports"].as_array().into_iter().flatten();
+    let ports = ports.filter_map(|port| port["nodePort"].as_u64()).filter_map(|number| u32::try_from(number).ok());
+    address.into_iter().chain(ports).collect()
 }

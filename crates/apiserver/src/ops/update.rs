@@ -61,6 +61,29 @@ impl Cluster {
         }
     }
 
+    /// Updates an object on behalf of a built-in controller.
+    pub(crate) fn edit(&self, target: Target<'_>, change: impl FnMut(&mut Value)) -> Result<Written, ApiError> {
+        self.edit_at(target, None, change)
+    }
+
+    /// Updates an object's status on behalf of a built-in controller.
+    pub(crate) fn edit_status(&self, target: Target<'_>, change: impl FnMut(&mut Value)) -> Result<Written, ApiError> {
+        self.edit_at(target, Some("status"), change)
+    }
+
+    fn edit_at(
+        &self,
+        target: Target<'_>,
+        subresource: Option<&str>,
+        mut change: impl FnMut(&mut Value),
+    ) -> Result<Written, ApiError> {
+        self.modify(target, subresource, &WriteOptions::default(), |old| {
+            let mut new = old.clone();
+            change(&mut new);
+            Ok(new)
+        })
+    }
+
     /// Replaces `old` by `new` if the object has not changed meanwhile.
     fn replace(
         &self,
@@ -186,7 +209,7 @@ impl Cluster {
         match self.store.commit(&target.resource.table, target.key(), Write::Delete(revision, last)) {
             Ok(entry) => {
                 if let Some(service) = freed {
-                    self.service_ips.note(&service, false);
+                    self.service_ips.release(&service);
                 }
                 Ok(entry)
             }
