@@ -77,6 +77,13 @@ pub fn seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
+/// Adds seconds to a time; the result stays within the years 1 and 9999, which RFC 3339 can express.
+pub fn add_seconds(time: Timestamp, seconds: i64) -> Timestamp {
+    const YEAR_ONE: i64 = -62_135_596_800;
+    let second = time.as_second().saturating_add(seconds).clamp(YEAR_ONE, Timestamp::MAX.as_second());
+    Timestamp::from_second(second).unwrap_or(time)
+}
+
 /// Encodes a number in `len` letters of the alphabet of generated names.
 pub(crate) fn safe_encode(mut number: u64, len: usize) -> String {
     let base = ALPHABET.len() as u64;
@@ -114,6 +121,15 @@ mod tests {
         assert_eq!(make().uid(), make().uid());
         assert_eq!(make().suffix(5), make().suffix(5));
         assert_ne!(Clock::system().uid(), Clock::system().uid());
+    }
+
+    #[test]
+    fn extreme_durations_stay_in_range() {
+        for seconds in [i64::MIN, -1, 0, 1, 1_000_000_000_000, i64::MAX] {
+            let text = super::seconds(add_seconds(Timestamp::UNIX_EPOCH, seconds));
+            assert!(text.parse::<Timestamp>().is_ok(), "{seconds}: {text}");
+        }
+        assert_eq!(add_seconds(Timestamp::UNIX_EPOCH, 5), Timestamp::from_second(5).expect("in range"));
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod controllers;
 mod discovery;
 pub mod error;
 mod http;
+mod metrics;
 mod names;
 pub mod node;
 mod openapi;
@@ -39,6 +40,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::{Authority, StaticTokens, User};
 use crate::clock::Clock;
+pub use crate::controllers::supervisor::Panics;
 use crate::http::ApiContext;
 use crate::node::NodeBackend;
 use crate::ops::{Cluster, ServiceIps};
@@ -133,6 +135,7 @@ impl Server {
             clock: options.clock.unwrap_or_else(Clock::system),
             service_ips: ServiceIps::default(),
             authority,
+            panics: Panics::default(),
             admit_service_accounts: options.admit_service_accounts,
             node: RwLock::new(options.node),
         });

@@ -14,7 +14,7 @@ pub use static_tokens::{StaticTokens, TokenFileError};
 pub(crate) use subject::user_of_certificate;
 use token::Signer;
 
-use crate::clock::{Clock, random_bytes};
+use crate::clock::{Clock, add_seconds, random_bytes};
 use crate::ops::Cluster;
 
 /// An authenticated caller.
@@ -138,7 +138,7 @@ impl Authority {
         let wanted = request["spec"]["expirationSeconds"].as_i64().unwrap_or(TOKEN_SECONDS.1);
         let seconds = wanted.clamp(1, TOKEN_SECONDS.0);
         let now = clock.now();
-        let end = now + jiff::SignedDuration::from_secs(seconds);
+        let end = add_seconds(now, seconds);
         let metadata = &account["metadata"];
         let (namespace, name) = (metadata["namespace"].as_str().unwrap_or(""), metadata["name"].as_str().unwrap_or(""));
         let audiences = match request["spec"]["audiences"].as_array() {

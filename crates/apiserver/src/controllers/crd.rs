@@ -5,23 +5,23 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Informer, remove_finalizer};
+use super::{Informer, Worker, remove_finalizer};
 use crate::ops::{Cluster, DeleteOptions, Target};
 use crate::registry::established;
 use crate::selector::Selection;
-use crate::store::ListRange;
+use crate::store::{ListRange, ObjectKey};
 
 const TABLE: &str = "customresourcedefinitions.apiextensions.k8s.io";
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 /// How often a CRD that is being deleted is checked for remaining objects.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-pub(super) async fn run(cluster: Arc<Cluster>) {
+pub(super) async fn run(cluster: Arc<Cluster>, mut worker: Worker) {
     let mut feed = Informer::new(&cluster, TABLE);
     loop {
         let definitions = stored(&cluster);
-        let ending = serve(&cluster, &definitions);
-        establish(&cluster, &definitions);
+        let ending = serve(&cluster, &definitions, &mut worker);
+        establish(&cluster, &definitions, &mut worker);
         if ending {
             let _ = tokio::time::timeout(RETRY_INTERVAL, feed.next()).await;
         } else {
@@ -33,18 +33,22 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
 
 /// Serves every stored CRD.
 pub(crate) fn serve_stored(cluster: &Cluster) {
-    serve(cluster, &stored(cluster));
+    cluster.registry.define(&stored(cluster));
 }
 
 /// Serves exactly these CRDs; returns whether one of them is still being deleted.
-fn serve(cluster: &Cluster, definitions: &[Value]) -> bool {
+fn serve(cluster: &Cluster, definitions: &[Value], worker: &mut Worker) -> bool {
     cluster.registry.define(definitions);
     let terminating = |definition: &&Value| definition["metadata"]["deletionTimestamp"].is_string();
     let mut ending = false;
     for definition in definitions.iter().filter(terminating) {
-        ending |= !clean_up(cluster, definition);
+        ending |= worker.handle(TABLE, &key_of(definition), || !clean_up(cluster, definition)).unwrap_or(false);
     }
     ending
+}
+
+fn key_of(definition: &Value) -> ObjectKey {
+    ObjectKey::new("", definition["metadata"]["name"].as_str().unwrap_or(""))
 }
 
 fn stored(cluster: &Cluster) -> Vec<Value> {
@@ -54,21 +58,23 @@ fn stored(cluster: &Cluster) -> Vec<Value> {
 
 /// Says of these definitions, which are served, that they are. One stored since then has to wait for its turn: a client
 /// that sees it established asks for its objects at once.
-fn establish(cluster: &Cluster, served: &[Value]) {
+fn establish(cluster: &Cluster, served: &[Value], worker: &mut Worker) {
     let resource = cluster.registry.builtin("apiextensions.k8s.io", "customresourcedefinitions");
     for definition in served {
         if definition["metadata"]["deletionTimestamp"].is_string() {
             continue;
         }
-        let status = established(definition, &cluster.clock.stamp());
-        if definition["status"] == status {
-            continue;
-        }
-        let name = definition["metadata"]["name"].as_str().unwrap_or("");
-        let target = Target { resource: &resource, namespace: "", name };
-        if let Err(error) = cluster.edit_status(target, |value| value["status"] = status.clone()) {
-            tracing::debug!(%error, name, "cannot establish a definition");
-        }
+        worker.handle(TABLE, &key_of(definition), || {
+            let status = established(definition, &cluster.clock.stamp());
+            if definition["status"] == status {
+                return;
+            }
+            let name = definition["metadata"]["name"].as_str().unwrap_or("");
+            let target = Target { resource: &resource, namespace: "", name };
+            if let Err(error) = cluster.edit_status(target, |value| value["status"] = status.clone()) {
+                tracing::debug!(%error, name, "cannot establish a definition");
+            }
+        });
     }
 }
 
@@ -88,5 +94,5 @@ fn clean_up(cluster: &Cluster, definition: &Value) -> bool {
     let resource = cluster.registry.builtin("apiextensions.k8s.io", "customresourcedefinitions");
     let target = Target { resource: &resource, namespace: "", name };
     let freed = remove_finalizer(cluster, target, CLEANUP);
-    freed.is_ok_and(|_| cluster.store.get(TABLE, &crate::store::ObjectKey::new("", name)).is_none())
+    freed.is_ok_and(|_| cluster.store.get(TABLE, &ObjectKey::new("", name)).is_none())
 }

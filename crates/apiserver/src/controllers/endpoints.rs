@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Informer, has_condition, owner_reference};
+use super::{Informer, Worker, has_condition, owner_reference};
 use crate::ops::{Cluster, DeleteOptions, Target, WriteOptions};
 use crate::selector::{LabelRule, labels_match};
 use crate::store::{Change, Entry, ListRange, ObjectKey};
@@ -20,7 +20,7 @@ const MAX_PER_SLICE: usize = 100;
 /// The selectors of all services, by namespace and name.
 type Selectors = HashMap<Box<str>, HashMap<Box<str>, Vec<LabelRule>>>;
 
-pub(super) async fn run(cluster: Arc<Cluster>) {
+pub(super) async fn run(cluster: Arc<Cluster>, mut worker: Worker) {
     let mut services = Informer::new(&cluster, "services");
     let mut pods = Informer::new(&cluster, "pods");
     let mut selectors: Selectors = HashMap::new();
@@ -52,7 +52,8 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
             }
         }
         for (namespace, name) in due {
-            sync(&cluster, &namespace, &name);
+            let key = ObjectKey { namespace, name };
+            worker.handle("services", &key, || sync(&cluster, &key.namespace, &key.name));
         }
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use super::{Informer, has_finalizer, remove_finalizer};
+use super::{Informer, Worker, has_finalizer, remove_finalizer, supervise};
 use crate::error::ApiError;
 use crate::ops::{Cluster, DeleteOptions, Propagation, Target};
 use crate::store::{Change, Entry, Event, ObjectKey, Uid};
@@ -29,7 +29,9 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
     loop {
         for resource in cluster.registry.now().tables() {
             if known.insert(resource.table.clone()) {
-                tasks.spawn(follow(cluster.clone(), resource.table.clone()));
+                let table = resource.table.clone();
+                let follow = move |cluster, worker| follow(cluster, worker, table.clone());
+                tasks.spawn(supervise(cluster.clone(), "garbage-collector", follow));
             }
         }
         if changes.changed().await.is_err() {
@@ -38,11 +40,11 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
     }
 }
 
-async fn follow(cluster: Arc<Cluster>, table: Arc<str>) {
+async fn follow(cluster: Arc<Cluster>, mut worker: Worker, table: Arc<str>) {
     let mut feed = Informer::new(&cluster, &table);
     loop {
         for event in feed.next().await {
-            handle_event(&cluster, &table, &event);
+            worker.handle_event(&table, &event, || handle_event(&cluster, &table, &event));
         }
     }
 }

@@ -7,11 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Informer, controller_of, has_condition, has_finalizer, int, owner_reference, record, remove_finalizer};
-use crate::clock::seconds;
+use super::{
+    BURST, Informer, Worker, controller_of, has_condition, has_finalizer, int, is_scheduled, owner_reference, record,
+    remove_finalizer,
+};
+use crate::clock::{add_seconds, seconds};
 use crate::ops::{Cluster, DeleteOptions, Propagation, Target, WriteOptions};
 use crate::store::{Event, ListRange, ObjectKey};
 
@@ -22,7 +25,7 @@ const BACKOFF: (i64, i64) = (10, 600);
 
 type Keys = BTreeSet<(Box<str>, Box<str>)>;
 
-pub(super) async fn run(cluster: Arc<Cluster>) {
+pub(super) async fn run(cluster: Arc<Cluster>, mut worker: Worker) {
     let mut jobs = Informer::new(&cluster, "jobs.batch");
     let mut pods = Informer::new(&cluster, "pods");
     let mut later: BTreeMap<(Box<str>, Box<str>), Timestamp> = BTreeMap::new();
@@ -40,7 +43,8 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
         due.extend(later.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()));
         for key in due {
             later.remove(&key);
-            if let Some(at) = sync(&cluster, &ObjectKey { namespace: key.0.clone(), name: key.1.clone() }) {
+            let object = ObjectKey { namespace: key.0.clone(), name: key.1.clone() };
+            if let Some(at) = worker.handle("jobs.batch", &object, || sync(&cluster, &object)).flatten() {
                 later.insert(key, at);
             }
         }
@@ -119,8 +123,9 @@ fn decide(job: &Value, pods: &[&Value], now: Timestamp) -> Plan {
         pods.iter().filter(|pod| is_finished(pod) || (terminating_pod(pod) && is_tracked(pod))).collect();
     let fresh: Vec<&&Value> = over.iter().copied().filter(|pod| is_tracked(pod)).collect();
     // A pod that was deleted before it ended has failed, as far as the job is concerned.
-    let succeeded = int(&status["succeeded"]) + fresh.iter().filter(|pod| is(pod, "Succeeded")).count() as i64;
-    let failed = int(&status["failed"]) + fresh.iter().filter(|pod| !is(pod, "Succeeded")).count() as i64;
+    let counted = |key: &str, fresh: usize| int(&status[key]).saturating_add(fresh as i64);
+    let succeeded = counted("succeeded", fresh.iter().filter(|pod| is(pod, "Succeeded")).count());
+    let failed = counted("failed", fresh.iter().filter(|pod| !is(pod, "Succeeded")).count());
     plan.release = fresh.iter().map(|pod| name_of(pod)).collect();
     let active: Vec<&&Value> = pods.iter().filter(|pod| !is_finished(pod) && !terminating_pod(pod)).collect();
     let suspended = spec["suspend"] == true;
@@ -130,9 +135,7 @@ fn decide(job: &Value, pods: &[&Value], now: Timestamp) -> Plan {
     count(&mut plan.status, "succeeded", succeeded);
     count(&mut plan.status, "failed", failed);
     let start = plan.status["startTime"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
-    let deadline = start
-        .zip(spec["activeDeadlineSeconds"].as_i64())
-        .map(|(start, limit)| start + SignedDuration::from_secs(limit));
+    let deadline = start.zip(spec["activeDeadlineSeconds"].as_i64()).map(|(start, limit)| add_seconds(start, limit));
     let wanted = spec["completions"].as_i64();
     let backoff_limit = spec["backoffLimit"].as_i64().unwrap_or(6);
     let parallel = int(&spec["parallelism"]);
@@ -175,14 +178,18 @@ fn decide(job: &Value, pods: &[&Value], now: Timestamp) -> Plan {
             plan.status["startTime"] = seconds(now).into();
             plan.events.push(("Normal", "Resumed", "Job resumed".into()));
         }
-        let left = wanted.map_or(if succeeded > 0 { 0 } else { parallel }, |wanted| (wanted - succeeded).max(0));
+        let left =
+            wanted.map_or(if succeeded > 0 { 0 } else { parallel }, |wanted| wanted.saturating_sub(succeeded).max(0));
+        let unscheduled = active.iter().filter(|pod| !is_scheduled(pod)).count();
         let target = left.min(parallel);
         let running = active.len() as i64;
         let ready_at = backoff_end(pods, failed);
         if running < target {
             match ready_at.filter(|at| *at > now) {
                 Some(at) => plan.wake = Some(at),
-                None => plan.create = usize::try_from(target - running).unwrap_or(0),
+                None => {
+                    plan.create = usize::try_from(target - running).unwrap_or(0).min(BURST.saturating_sub(unscheduled))
+                }
             }
         } else if running > target {
             let surplus = usize::try_from(running - target).unwrap_or(0);
@@ -250,9 +257,12 @@ fn backoff_end(pods: &[&Value], failed: i64) -> Option<Timestamp> {
         return None;
     }
     let last = pods.iter().filter(|pod| pod["status"]["phase"] == "Failed").filter_map(|pod| ended_at(pod)).max()?;
-    let wait =
-        BACKOFF.0.checked_shl(u32::try_from(failed - 1).unwrap_or(32).min(16)).unwrap_or(BACKOFF.1).min(BACKOFF.1);
-    Some(last + SignedDuration::from_secs(wait))
+    let wait = BACKOFF
+        .0
+        .checked_shl(u32::try_from(failed.saturating_sub(1)).unwrap_or(32).min(16))
+        .unwrap_or(BACKOFF.1)
+        .min(BACKOFF.1);
+    Some(add_seconds(last, wait))
 }
 
 fn ended_at(pod: &Value) -> Option<Timestamp> {
@@ -270,7 +280,7 @@ fn expire(spec: &Value, status: &Value, now: Timestamp, plan: &mut Plan) {
         .filter(|one| (one["type"] == "Complete" || one["type"] == "Failed") && one["status"] == "True")
         .filter_map(|one| one["lastTransitionTime"].as_str()?.parse::<Timestamp>().ok())
         .max();
-    let Some(end) = finished.map(|finished| finished + SignedDuration::from_secs(limit)) else { return };
+    let Some(end) = finished.map(|finished| add_seconds(finished, limit)) else { return };
     if end <= now {
         plan.expire = true;
     } else {

@@ -10,6 +10,7 @@ mod job;
 mod namespace;
 mod replicas;
 mod service_account;
+pub(crate) mod supervisor;
 mod volume;
 
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::ApiError;
 use crate::ops::{Cluster, Target, WriteOptions};
 use crate::store::{Change, Entry, Event, Follower, ListRange};
+use supervisor::{Worker, supervise};
 
 /// Starts all controllers.
 pub(crate) fn spawn(
@@ -40,14 +42,19 @@ pub(crate) fn spawn(
             }
         });
     };
-    start(Box::pin(crd::run(cluster.clone())));
+    let ca = ca.to_owned();
+    start(Box::pin(supervise(cluster.clone(), "crd", crd::run)));
     start(Box::pin(garbage_collector::run(cluster.clone())));
-    start(Box::pin(namespace::run(cluster.clone())));
-    start(Box::pin(service_account::run(cluster.clone(), ca.to_owned())));
-    start(Box::pin(job::run(cluster.clone())));
-    start(Box::pin(endpoints::run(cluster.clone())));
-    start(Box::pin(replicas::run(cluster.clone())));
-    start(Box::pin(volume::run(cluster.clone(), volumes)));
+    start(Box::pin(supervise(cluster.clone(), "namespace", namespace::run)));
+    start(Box::pin(supervise(cluster.clone(), "service-account", move |cluster, worker| {
+        service_account::run(cluster, worker, ca.clone())
+    })));
+    start(Box::pin(supervise(cluster.clone(), "job", job::run)));
+    start(Box::pin(supervise(cluster.clone(), "endpoints", endpoints::run)));
+    start(Box::pin(supervise(cluster.clone(), "replicas", replicas::run)));
+    start(Box::pin(supervise(cluster.clone(), "volume", move |cluster, worker| {
+        volume::run(cluster, worker, volumes.clone())
+    })));
 }
 
 /// A controller's view of a table: first every stored object, then every change.
@@ -137,6 +144,14 @@ fn remove_finalizer(cluster: &Cluster, target: Target<'_>, name: &str) -> Result
         }
     };
     cluster.edit(target, change).map(|_| ())
+}
+
+/// How many pods of one owner may wait for a node; further ones are created once these are scheduled.
+const BURST: usize = 500;
+
+/// Returns whether a pod is bound to a node.
+fn is_scheduled(pod: &Value) -> bool {
+    pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty())
 }
 
 /// Returns an integer field, or zero.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::Informer;
+use super::{Informer, Worker};
 use crate::ops::{Cluster, DeleteOptions, Propagation, Target, WriteOptions};
 use crate::selector::Selection;
 use crate::store::ListRange;
@@ -13,14 +13,15 @@ use crate::store::ListRange;
 /// How often a terminating namespace is checked for remaining content.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-pub(super) async fn run(cluster: Arc<Cluster>) {
+pub(super) async fn run(cluster: Arc<Cluster>, mut worker: Worker) {
     let mut feed = Informer::new(&cluster, "namespaces");
     loop {
         let page = cluster.store.list("namespaces", &ListRange::default(), |entry| entry.deleting);
         let ending = page.map(|page| page.entries).unwrap_or_default();
         let mut waiting = false;
         for namespace in &ending {
-            waiting |= !empty(&cluster, &namespace.key.name);
+            let key = &namespace.key;
+            waiting |= worker.handle("namespaces", key, || !empty(&cluster, &key.name)).unwrap_or(false);
         }
         if waiting {
             let _ = tokio::time::timeout(RETRY_INTERVAL, feed.next()).await;

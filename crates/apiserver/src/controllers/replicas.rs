@@ -9,16 +9,16 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Informer, controller_of, has_condition, int, owner_reference, record};
+use super::{BURST, Informer, Worker, controller_of, has_condition, int, is_scheduled, owner_reference, record};
 use crate::ops::{Cluster, DeleteOptions, Target, WriteOptions};
-use crate::store::{Entry, Event, ListRange, Uid};
+use crate::store::{Entry, Event, ListRange, ObjectKey, Uid};
 
 const HASH: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
 
 type Keys = BTreeSet<(Box<str>, Box<str>)>;
 
-pub(super) async fn run(cluster: Arc<Cluster>) {
+pub(super) async fn run(cluster: Arc<Cluster>, mut worker: Worker) {
     let mut deployments = Informer::new(&cluster, "deployments.apps");
     let mut sets = Informer::new(&cluster, "replicasets.apps");
     let mut pods = Informer::new(&cluster, "pods");
@@ -37,10 +37,12 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
             }
         }
         for (namespace, name) in due_sets {
-            sync_set(&cluster, &namespace, &name);
+            let key = ObjectKey { namespace, name };
+            worker.handle("replicasets.apps", &key, || sync_set(&cluster, &key.namespace, &key.name));
         }
         for (namespace, name) in due_deployments {
-            sync_deployment(&cluster, &namespace, &name);
+            let key = ObjectKey { namespace, name };
+            worker.handle("deployments.apps", &key, || sync_deployment(&cluster, &key.namespace, &key.name));
         }
     }
 }
@@ -80,7 +82,9 @@ fn sync_set(cluster: &Cluster, namespace: &str, name: &str) {
     });
     let wanted = usize::try_from(set["spec"]["replicas"].as_i64().unwrap_or(1)).unwrap_or(0);
     let resource = cluster.registry.builtin("", "pods");
-    for _ in pods.len()..wanted {
+    let unscheduled = pods.iter().filter(|pod| !is_scheduled(pod)).count();
+    let most = pods.len().saturating_add(BURST.saturating_sub(unscheduled));
+    for _ in pods.len()..wanted.min(most) {
         let template = &set["spec"]["template"];
         let mut pod = json!({"metadata": template["metadata"], "spec": template["spec"]});
         pod["metadata"]["generateName"] = format!("{name}-").into();
@@ -145,14 +149,14 @@ fn sync_deployment(cluster: &Cluster, namespace: &str, name: &str) {
         }
     }
     let all: Vec<&Value> = old.iter().chain([&current]).collect();
-    let sum = |key: &str| all.iter().map(|set| int(&set["status"][key])).sum::<i64>();
+    let sum = |key: &str| all.iter().map(|set| int(&set["status"][key])).fold(0, i64::saturating_add);
     let mut status = json!({"observedGeneration": deployment["metadata"]["generation"]});
     let numbers = [
         ("replicas", sum("replicas")),
         ("updatedReplicas", int(&current["status"]["replicas"])),
         ("readyReplicas", sum("readyReplicas")),
         ("availableReplicas", sum("availableReplicas")),
-        ("unavailableReplicas", (wanted - sum("availableReplicas")).max(0)),
+        ("unavailableReplicas", wanted.saturating_sub(sum("availableReplicas")).max(0)),
     ];
     for (name, number) in numbers {
         if number > 0 {
@@ -222,7 +226,7 @@ fn make_set(cluster: &Cluster, namespace: &str, deployment: &Value, old: &[Value
         .filter_map(|set| set["metadata"]["annotations"][REVISION].as_str()?.parse::<u64>().ok())
         .max()
         .unwrap_or(0)
-        + 1;
+        .saturating_add(1);
     let name = deployment["metadata"]["name"].as_str().unwrap_or("");
     let mut template = template.clone();
     template["metadata"]["labels"][HASH] = hash.as_str().into();

@@ -7,20 +7,20 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Informer, record, remove_finalizer};
+use super::{Informer, Worker, record, remove_finalizer};
 use crate::ops::{Cluster, DeleteOptions, Target, WriteOptions};
 use crate::store::{Change, Event, ObjectKey};
 
 const PROTECTION: &str = "kubernetes.io/pvc-protection";
 
-pub(super) async fn run(cluster: Arc<Cluster>, directory: Option<PathBuf>) {
+pub(super) async fn run(cluster: Arc<Cluster>, mut worker: Worker, directory: Option<PathBuf>) {
     let mut claims = Informer::new(&cluster, "persistentvolumeclaims");
     let mut pods = Informer::new(&cluster, "pods");
     loop {
         tokio::select! {
             events = claims.next() => {
                 for event in events {
-                    handle_event(&cluster, directory.as_deref(), &event);
+                    worker.handle_event("persistentvolumeclaims", &event, || handle_event(&cluster, directory.as_deref(), &event));
                 }
             }
             events = pods.next() => {
@@ -29,7 +29,7 @@ pub(super) async fn run(cluster: Arc<Cluster>, directory: Option<PathBuf>) {
                     for name in claims_of(&event.entry.value()) {
                         let key = ObjectKey::new(&event.entry.key.namespace, &name);
                         if let Some(claim) = cluster.store.get("persistentvolumeclaims", &key).filter(|claim| claim.deleting) {
-                            release(&cluster, &claim.value());
+                            worker.handle("persistentvolumeclaims", &key, || release(&cluster, &claim.value()));
                         }
                     }
                 }

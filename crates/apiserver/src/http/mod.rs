@@ -11,19 +11,23 @@ mod stream;
 mod watch;
 mod write;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
+use futures::FutureExt;
 use http::{Method, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::Audit;
 use crate::auth::{Attributes, User};
+use crate::controllers::supervisor;
 use crate::discovery;
 use crate::error::ApiError;
+use crate::metrics;
 use crate::openapi;
 use crate::ops::{Cluster, Target};
 use crate::registry::Resource;
@@ -56,7 +60,15 @@ async fn handle(State(context): State<ApiContext>, request: Request) -> Response
         _ => plain_attributes(&request),
     };
     let response = match &user {
-        Ok(user) => answer(&context, request, route, query, user, &attributes).await,
+        Ok(user) => {
+            let response = answer(&context, request, route, query, user, &attributes);
+            AssertUnwindSafe(response).catch_unwind().await.unwrap_or_else(|panic| {
+                context.cluster.panics.count("http");
+                let panic = supervisor::message_of(&*panic);
+                tracing::error!(path = uri.path(), verb = attributes.verb, panic, "a request panicked");
+                Err(ApiError::internal("the request panicked; the server's log has the details"))
+            })
+        }
         Err(error) => Err(error.clone()),
     };
     let response = response.unwrap_or_else(|error| respond::failure(&error));
@@ -208,6 +220,10 @@ fn plain(cluster: &Cluster, request: &Request, parts: &[&str]) -> Result<Respons
         (["version"], _) => Some(discovery::version()),
         (["healthz" | "livez" | "readyz", ..], _) => {
             return Ok(respond::raw(StatusCode::OK, "text/plain; charset=utf-8", "ok".into()));
+        }
+        (["metrics"], _) => {
+            let text = metrics::render(cluster);
+            return Ok(respond::raw(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text.into()));
         }
         (["openapi", "v3"], _) => Some(openapi::root(&now)),
         (["openapi", "v3", rest @ ..], _) => openapi::document(&now, rest),

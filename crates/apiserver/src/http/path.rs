@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::error::ApiError;
+
 /// A parsed request path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Route {
@@ -91,8 +93,15 @@ impl Query {
         matches!(self.first.get(key).map(String::as_str), Some("" | "1" | "t" | "T" | "true" | "TRUE" | "True"))
     }
 
-    pub(super) fn number(&self, key: &str) -> Option<i64> {
-        self.get(key)?.parse().ok()
+    /// Returns a number, refusing what Go's strconv refuses.
+    pub(super) fn number(&self, key: &str) -> Result<Option<i64>, ApiError> {
+        let Some(text) = self.get(key) else { return Ok(None) };
+        text.parse().map(Some).map_err(|error: std::num::ParseIntError| {
+            use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+            let why =
+                if matches!(error.kind(), PosOverflow | NegOverflow) { "value out of range" } else { "invalid syntax" };
+            ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}"))
+        })
     }
 }
 
@@ -157,5 +166,8 @@ mod tests {
         assert_eq!(query.all("command").collect::<Vec<_>>(), ["x", "y z"]);
         assert!(query.flag("watch"));
         assert_eq!(query.get("empty"), None);
+        assert!(Query::parse("limit=x").number("limit").is_err());
+        assert!(Query::parse("limit=99999999999999999999").number("limit").is_err());
+        assert!(matches!(Query::parse("limit=-1").number("limit"), Ok(Some(-1))));
     }
 }

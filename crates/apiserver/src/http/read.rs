@@ -35,11 +35,14 @@ pub(super) async fn list(
     accepted: Accepted,
 ) -> Result<Response, ApiError> {
     let selection = selection(resource, info, query)?;
-    let limit = query.number("limit").filter(|limit| *limit > 0).and_then(|limit| usize::try_from(limit).ok());
+    let limit = query.number("limit")?.filter(|limit| *limit > 0).and_then(|limit| usize::try_from(limit).ok());
     let token = query.get("continue").map(Continue::parse).transpose()?;
     let wanted = revision(query.get("resourceVersion"))?;
     let matching = query.get("resourceVersionMatch");
     check_match(matching, query, token.is_some())?;
+    if token.as_ref().is_some_and(|token| token.revision > cluster.store.revision()) {
+        return Err(invalid_continue());
+    }
     let at = match &token {
         Some(token) => (token.revision > 0).then_some(token.revision),
         None if matching == Some("Exact") => wanted,
@@ -83,7 +86,7 @@ fn single(cluster: &Cluster, resource: &Resource, selection: &Selection, span: &
     Some(Page { revision, entries: found.into_iter().collect(), more: false, remaining: None })
 }
 
-async fn wait_for(cluster: &Cluster, wanted: u64) -> Result<(), ApiError> {
+pub(super) async fn wait_for(cluster: &Cluster, wanted: u64) -> Result<(), ApiError> {
     if wanted <= cluster.store.visible() {
         return Ok(());
     }
@@ -161,6 +164,10 @@ struct Continue {
     after: ObjectKey,
 }
 
+fn invalid_continue() -> ApiError {
+    ApiError::bad_request("invalid continue token: continue key is not valid")
+}
+
 impl Continue {
     fn to_text(&self) -> String {
         let start = format!("{}/{}", self.after.namespace, self.after.name);
@@ -168,11 +175,11 @@ impl Continue {
     }
 
     fn parse(text: &str) -> Result<Continue, ApiError> {
-        let refuse = || ApiError::bad_request("invalid continue token: continue key is not valid");
-        let bytes = BASE64.decode(text.trim_end_matches('=')).map_err(|_| refuse())?;
-        let value: Value = serde_json::from_slice(&bytes).map_err(|_| refuse())?;
-        let (namespace, name) = value["start"].as_str().and_then(|start| start.split_once('/')).ok_or_else(refuse)?;
-        let revision = value["rv"].as_u64().ok_or_else(refuse)?;
+        let bytes = BASE64.decode(text.trim_end_matches('=')).map_err(|_| invalid_continue())?;
+        let value: Value = serde_json::from_slice(&bytes).map_err(|_| invalid_continue())?;
+        let start = value["start"].as_str().and_then(|start| start.split_once('/'));
+        let (namespace, name) = start.ok_or_else(invalid_continue)?;
+        let revision = value["rv"].as_u64().ok_or_else(invalid_continue)?;
         Ok(Continue { revision, after: ObjectKey::new(namespace, name) })
     }
 }

@@ -31,6 +31,8 @@ const BATCH_BYTES: usize = 256 << 10;
 const BOOKMARKS: Duration = Duration::from_secs(30);
 /// The shortest default duration of a watch in seconds; up to twice as long, as in the real server.
 const LASTS: u64 = 1800;
+/// The longest duration of a watch in seconds, whatever the client asks for: a year.
+const LONGEST: u64 = 365 * 24 * 3600;
 
 pub(super) async fn watch(
     cluster: &Arc<Cluster>,
@@ -49,9 +51,12 @@ pub(super) async fn watch(
     let bookmarks = query.flag("allowWatchBookmarks");
     check_initial(initial, query)?;
     let send_initial = initial.unwrap_or(wanted.is_none());
-    let seconds = query.number("timeoutSeconds").and_then(|seconds| u64::try_from(seconds).ok()).filter(|s| *s > 0);
-    let end =
-        tokio::time::Instant::now() + Duration::from_secs(seconds.unwrap_or(LASTS + cluster.clock.next() % LASTS));
+    let seconds = query.number("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok()).filter(|s| *s > 0);
+    let seconds = seconds.unwrap_or(LASTS + cluster.clock.next() % LASTS).min(LONGEST);
+    let end = tokio::time::Instant::now() + Duration::from_secs(seconds);
+    if let Some(wanted) = wanted {
+        read::wait_for(cluster, wanted).await?;
+    }
     let mut watch = Watch {
         cluster: cluster.clone(),
         resource: resource.clone(),

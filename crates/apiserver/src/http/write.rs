@@ -266,7 +266,7 @@ async fn delete_options(request: Request, query: &Query) -> Result<DeleteOptions
         (false, _) => parse_json(&bytes)?,
     };
     let mut options = DeleteOptions::parse(&body)?;
-    if let Some(seconds) = query.number("gracePeriodSeconds") {
+    if let Some(seconds) = query.number("gracePeriodSeconds")? {
         options.grace_seconds = Some(seconds);
     }
     if let Some(policy) = query.get("propagationPolicy") {

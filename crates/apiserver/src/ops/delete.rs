@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{Cluster, Target, dry_run_entry};
-use crate::clock::seconds;
+use crate::clock::{add_seconds, seconds};
 use crate::error::ApiError;
 use crate::registry::Resource;
 use crate::schema::FieldError;
@@ -164,7 +164,7 @@ impl Cluster {
         } else if held || grace > 0 || table == "pods" {
             self.set_deletion_timestamp(metadata, grace);
             if let Some(generation) = metadata["generation"].as_i64().filter(|generation| *generation > 0) {
-                metadata["generation"] = (generation + 1).into();
+                metadata["generation"] = generation.saturating_add(1).into();
             }
             // Definitions and namespaces are deleted by code paths of their own, which leave these alone.
             if (table == DEFINITIONS || table == "namespaces")
@@ -172,7 +172,7 @@ impl Cluster {
             {
                 metadata.remove("deletionGracePeriodSeconds");
                 if let Some(generation) = metadata.get_mut("generation") {
-                    *generation = (generation.as_i64().unwrap_or(1) - 1).into();
+                    *generation = generation.as_i64().unwrap_or(1).saturating_sub(1).into();
                 }
             }
         }
@@ -198,8 +198,7 @@ impl Cluster {
     }
 
     fn set_deletion_timestamp(&self, metadata: &mut Value, grace: i64) {
-        let end = self.clock.now() + jiff::SignedDuration::from_secs(grace);
-        metadata["deletionTimestamp"] = seconds(end).into();
+        metadata["deletionTimestamp"] = seconds(add_seconds(self.clock.now(), grace)).into();
         metadata["deletionGracePeriodSeconds"] = grace.into();
     }
 }

@@ -29,6 +29,7 @@ pub use service_ips::ServiceIps;
 
 use crate::auth::Authority;
 use crate::clock::Clock;
+use crate::controllers::supervisor::Panics;
 use crate::error::ApiError;
 use crate::node::NodeBackend;
 use crate::registry::{Registry, Resource};
@@ -46,6 +47,8 @@ pub struct Cluster {
     pub service_ips: ServiceIps,
     /// Authentication, authorization and the service account token issuer.
     pub authority: Authority,
+    /// The panics that were caught.
+    pub panics: Panics,
     /// Whether pods get a service account and its token.
     pub admit_service_accounts: bool,
     pub(crate) node: RwLock<Option<NodeBackend>>,

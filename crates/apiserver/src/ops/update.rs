@@ -381,7 +381,7 @@ fn bump_generation(resource: &Resource, old: &Value, new: &mut Value) {
         value
     };
     if wanted(old) != wanted(new) {
-        let next = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
+        let next = old["metadata"]["generation"].as_i64().unwrap_or(0).saturating_add(1);
         new["metadata"]["generation"] = next.into();
     }
 }
