@@ -113,11 +113,16 @@ pub struct Server {
 impl Server {
     /// Starts a server without listeners; `client` works at once.
     pub async fn start(options: Options) -> Result<Server, StartError> {
-        let identity = Arc::new(Identity::load(options.data.as_deref())?);
         let store = match &options.data {
             Some(directory) => Store::open(directory)?,
             None => Store::in_memory(),
         };
+        Server::start_with(options, store).await
+    }
+
+    /// Starts a server on a store.
+    async fn start_with(options: Options, store: Store) -> Result<Server, StartError> {
+        let identity = Arc::new(Identity::load(options.data.as_deref())?);
         let audit = match &options.audit_log {
             Some(path) => Some(Arc::new(
                 audit::Audit::open(path)
@@ -220,5 +225,50 @@ impl Server {
         let cluster = self.cluster.clone();
         // Joining the committer blocks for one sync at most, but it does block.
         let _ = tokio::task::spawn_blocking(move || cluster.store.close()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::http::{Request, StatusCode};
+    use axum::body::Body;
+    use http_body_util::BodyExt;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::store::faults::FaultyDisk;
+
+    async fn send(server: &Server, method: &str, path: &str, body: &'static str) -> (StatusCode, String) {
+        let mut request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        request.extensions_mut().expect("valid").insert(User::admin());
+        let request = request.body(Body::from(body)).expect("valid");
+        let response = server.router().oneshot(request).await.expect("infallible");
+        let status = response.status();
+        let bytes = response.into_body().collect().await.expect("a body").to_bytes();
+        (status, String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_makes_the_server_read_only_and_not_ready() {
+        let disk = FaultyDisk::default();
+        let server = Server::start_with(Options::default(), disk.open()).await.expect("starts");
+        let maps = "/api/v1/namespaces/default/configmaps";
+        let (status, answer) = send(&server, "POST", maps, r#"{"metadata": {"name": "a"}}"#).await;
+        assert_eq!(status, StatusCode::CREATED, "{answer}");
+        assert_eq!(send(&server, "GET", "/readyz", "").await.0, StatusCode::OK);
+        disk.fill_up();
+        for name in [r#"{"metadata": {"name": "b"}}"#, r#"{"metadata": {"name": "c"}}"#] {
+            let (status, answer) = send(&server, "POST", maps, name).await;
+            assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{answer}");
+            assert!(answer.contains("refuses changes until it is restarted"), "{answer}");
+        }
+        let (status, answer) = send(&server, "DELETE", &format!("{maps}/a"), "").await;
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{answer}");
+        let (status, answer) = send(&server, "GET", "/readyz", "").await;
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(answer.contains("[-]store failed"), "{answer}");
+        assert_eq!(send(&server, "GET", "/livez", "").await.0, StatusCode::OK);
+        assert_eq!(send(&server, "GET", &format!("{maps}/a"), "").await.0, StatusCode::OK, "still readable");
+        assert_eq!(send(&server, "GET", &format!("{maps}/b"), "").await.0, StatusCode::NOT_FOUND, "rolled back");
     }
 }

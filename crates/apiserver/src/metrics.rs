@@ -19,6 +19,8 @@ pub(crate) fn render(cluster: &Cluster) -> String {
     }
     header(&mut text, "apiserver_store_revision", "gauge", "The newest durable revision.");
     let _ = writeln!(text, "apiserver_store_revision {}", cluster.store.visible());
+    header(&mut text, "apiserver_store_failed", "gauge", "Whether the store refuses writes.");
+    let _ = writeln!(text, "apiserver_store_failed {}", u8::from(cluster.store.failure().is_some()));
     text
 }
 

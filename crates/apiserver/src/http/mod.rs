@@ -218,9 +218,7 @@ fn plain(cluster: &Cluster, request: &Request, parts: &[&str]) -> Result<Respons
         (["apis", group], _) => discovery::group(&now, group),
         (["apis", group, version], _) => discovery::resources(&now, group, version),
         (["version"], _) => Some(discovery::version()),
-        (["healthz" | "livez" | "readyz", ..], _) => {
-            return Ok(respond::raw(StatusCode::OK, "text/plain; charset=utf-8", "ok".into()));
-        }
+        (["healthz" | "livez" | "readyz", ..], _) => return Ok(health(cluster, request, parts)),
         (["metrics"], _) => {
             let text = metrics::render(cluster);
             return Ok(respond::raw(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text.into()));
@@ -235,6 +233,32 @@ fn plain(cluster: &Cluster, request: &Request, parts: &[&str]) -> Result<Respons
         Some(value) => Ok(respond::value(StatusCode::OK, negotiate::accepted(headers).unwrap_or(JSON), &value)),
         None => Ok(not_found()),
     }
+}
+
+/// Serves the health checks: a server whose store failed is alive, but not ready.
+fn health(cluster: &Cluster, request: &Request, parts: &[&str]) -> Response {
+    let failure = cluster.store.failure().filter(|_| parts[0] != "livez");
+    let checks = [("ping", None), ("store", failure.map(|failure| failure.to_string()))];
+    let wanted: Vec<_> = checks.into_iter().filter(|(name, _)| parts.get(1).is_none_or(|part| part == name)).collect();
+    if wanted.is_empty() {
+        return not_found();
+    }
+    let healthy = wanted.iter().all(|(_, failure)| failure.is_none());
+    let verbose = Query::parse(request.uri().query().unwrap_or("")).flag("verbose");
+    let status = if healthy { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
+    let mut text = String::new();
+    if healthy && !verbose {
+        text.push_str("ok");
+    } else {
+        for (name, failure) in &wanted {
+            text.push_str(&match failure {
+                None => format!("[+]{name} ok\n"),
+                Some(why) => format!("[-]{name} failed: {why}\n"),
+            });
+        }
+        text.push_str(&format!("{} check {}\n", parts[0], if healthy { "passed" } else { "failed" }));
+    }
+    respond::raw(status, "text/plain; charset=utf-8", text.into())
 }
 
 const JSON: negotiate::Accepted =

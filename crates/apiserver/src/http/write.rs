@@ -21,9 +21,12 @@ use crate::ops::{
 use crate::protobuf;
 use crate::registry::Resource;
 use crate::schema::FieldError;
+use crate::store::nests_deeper_than;
 use crate::webhook;
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+/// The deepest nesting of a YAML body, that of the JSON parser.
+const MAX_YAML_DEPTH: usize = 127;
 
 pub(super) async fn create(
     cluster: &Cluster,
@@ -325,5 +328,10 @@ fn parse_yaml(bytes: &[u8]) -> Result<Value, ApiError> {
     if let Ok(value) = serde_json::from_str(text) {
         return Ok(value);
     }
-    serde_saphyr::from_str(text).map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))
+    let value =
+        serde_saphyr::from_str(text).map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?;
+    match nests_deeper_than(&value, MAX_YAML_DEPTH) {
+        true => Err(ApiError::bad_request("error decoding YAML: exceeded max depth")),
+        false => Ok(value),
+    }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Cluster, WriteOptions, Written, body, dry_run_entry};
+use super::{Cluster, WriteOptions, Written, body, commit_error, dry_run_entry};
 use crate::error::ApiError;
 use crate::names;
 use crate::registry::Resource;
@@ -67,7 +67,7 @@ impl Cluster {
                     return Ok(Written { entry, created: true, warnings });
                 }
                 Err(CommitError::AlreadyExists) if generated.is_some() => {}
-                Err(_) => return Err(ApiError::already_exists(resource.named(&name))),
+                Err(error) => return Err(commit_error(resource, &name, error)),
             }
         }
         let name = value["metadata"]["name"].as_str().unwrap_or("");

@@ -114,7 +114,7 @@ impl Cluster {
             match self.store.commit(&target.resource.table, target.key(), Write::Update(entry.revision, new)) {
                 Ok(entry) => return Ok(Deleted { entry, gone }),
                 Err(CommitError::Conflict) => {}
-                Err(_) => return Err(target.not_found()),
+                Err(error) => return Err(target.commit_error(error)),
             }
         }
     }

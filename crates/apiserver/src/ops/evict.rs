@@ -76,7 +76,7 @@ impl Cluster {
             match self.store.commit(&target.resource.table, target.key(), write) {
                 Ok(entry) => return Ok(Written { entry, created: true, warnings: Vec::new() }),
                 Err(crate::store::CommitError::Conflict) => {}
-                Err(_) => return Err(target.not_found()),
+                Err(error) => return Err(target.commit_error(error)),
             }
         }
     }

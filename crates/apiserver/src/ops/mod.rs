@@ -33,7 +33,7 @@ use crate::controllers::supervisor::Panics;
 use crate::error::ApiError;
 use crate::node::NodeBackend;
 use crate::registry::{Registry, Resource};
-use crate::store::{Entry, ObjectKey, Store};
+use crate::store::{CommitError, Entry, MAX_DEPTH, ObjectKey, Store};
 
 /// The state behind every request.
 pub struct Cluster {
@@ -102,6 +102,11 @@ pub struct Target<'a> {
 }
 
 impl Target<'_> {
+    /// Returns the error of a write to this object that was not committed.
+    fn commit_error(&self, error: CommitError) -> ApiError {
+        commit_error(self.resource, self.name, error)
+    }
+
     fn key(&self) -> ObjectKey {
         ObjectKey::new(self.namespace, self.name)
     }
@@ -124,6 +129,19 @@ impl Cluster {
     /// Returns the node backend, if there is one.
     pub fn node(&self) -> Option<NodeBackend> {
         self.node.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+}
+
+/// Returns the error of a write that was not committed.
+fn commit_error(resource: &Resource, name: &str, error: CommitError) -> ApiError {
+    match error {
+        CommitError::AlreadyExists => ApiError::already_exists(resource.named(name)),
+        CommitError::NotFound => ApiError::not_found(resource.named(name)),
+        CommitError::Conflict => ApiError::modified(resource.named(name)),
+        CommitError::TooDeep => {
+            ApiError::bad_request(format!("the object nests deeper than {MAX_DEPTH} levels, which cannot be stored"))
+        }
+        CommitError::Unavailable(failure) => failure.into(),
     }
 }
 

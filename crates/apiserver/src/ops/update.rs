@@ -7,7 +7,7 @@ use crate::error::ApiError;
 use crate::patch::apply::{Writer, track_update};
 use crate::registry::{Behaviour, Resource};
 use crate::schema::FieldError;
-use crate::store::{CommitError, Entry, Write};
+use crate::store::{Entry, Write};
 
 /// The annotation of kubectl's client-side apply.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -155,8 +155,7 @@ impl Cluster {
                 allocation.commit();
                 Ok(Written { entry, created: false, warnings })
             }
-            Err(CommitError::NotFound) => Err(target.not_found()),
-            Err(_) => Err(target.modified()),
+            Err(error) => Err(target.commit_error(error)),
         }
     }
 
@@ -213,8 +212,7 @@ impl Cluster {
                 }
                 Ok(entry)
             }
-            Err(CommitError::NotFound) => Err(target.not_found()),
-            Err(_) => Err(target.modified()),
+            Err(error) => Err(target.commit_error(error)),
         }
     }
 }

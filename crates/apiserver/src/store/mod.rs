@@ -8,12 +8,16 @@
 //!
 //! A write is applied to memory at once, so the next write sees it, but its client, and every
 //! reader and watcher, waits until it is durable. In memory mode there is nothing to wait for.
+//!
+//! When the data file cannot be written, the changes that are not durable are rolled back in memory, and the
+//! store stays readable but refuses writes until it is opened again.
 
 mod disk;
 mod entry;
 mod table;
 
 use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -25,8 +29,24 @@ pub use entry::{Entry, ObjectKey, Uid};
 use table::Table;
 pub use table::{Change, Event};
 
+use crate::controllers::supervisor::message_of;
+
 /// How long a batch waits for concurrent writers.
 const GATHER: std::time::Duration = std::time::Duration::from_micros(250);
+
+/// The deepest nesting of a stored object. Parsers, ours and those of clients, give up at 128 levels, and lists and
+/// reviews add a few of their own.
+pub const MAX_DEPTH: usize = 120;
+
+/// Returns whether lists and objects nest deeper than a limit.
+pub(crate) fn nests_deeper_than(value: &Value, limit: usize) -> bool {
+    let below = |value: &Value| nests_deeper_than(value, limit - 1);
+    match value {
+        Value::Array(items) => limit == 0 || items.iter().any(below),
+        Value::Object(fields) => limit == 0 || fields.values().any(below),
+        _ => false,
+    }
+}
 
 /// The store.
 pub struct Store {
@@ -46,7 +66,7 @@ struct Shared {
 #[derive(Clone, Debug, Default)]
 struct Visible {
     revision: u64,
-    failure: Option<Arc<str>>,
+    failure: Option<WriteFailed>,
 }
 
 /// A table and a key in it.
@@ -60,6 +80,7 @@ struct State {
     dependents: HashMap<Uid, HashSet<Location>>,
     queue: Vec<Pending>,
     closing: bool,
+    failure: Option<WriteFailed>,
 }
 
 /// A write to one object.
@@ -82,6 +103,10 @@ pub enum CommitError {
     NotFound,
     /// The object is at another revision.
     Conflict,
+    /// The object nests deeper than [`MAX_DEPTH`] and could not be read back.
+    TooDeep,
+    /// The store accepts no more writes.
+    Unavailable(WriteFailed),
 }
 
 /// The requested revision is no longer in the history.
@@ -89,8 +114,8 @@ pub enum CommitError {
 pub struct Compacted;
 
 /// The data file cannot be written; the store refuses further writes.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("the data file could not be written: {0}")]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the data file could not be written, so the server refuses changes until it is restarted: {0}")]
 pub struct WriteFailed(Arc<str>);
 
 /// One page of a list.
@@ -127,7 +152,10 @@ impl Store {
 
     /// Opens the store of a data directory.
     pub fn open(directory: &Path) -> Result<Store, DiskError> {
-        let disk = Disk::open(directory)?;
+        Store::load(Disk::open(directory)?)
+    }
+
+    fn load(disk: Disk) -> Result<Store, DiskError> {
         let (revision, found) = disk.load()?;
         let mut state = State { revision, ..State::default() };
         for (name, entry) in found {
@@ -147,7 +175,15 @@ impl Store {
         let shared = Arc::new(Shared { state: Mutex::new(state), queued: Condvar::new(), visible, durable });
         let committer = disk.and_then(|disk| {
             let shared = shared.clone();
-            std::thread::Builder::new().name("store".into()).spawn(move || shared.write_batches(&disk)).ok()
+            let committer = shared.clone();
+            let thread = std::thread::Builder::new().name("store".into());
+            match thread.spawn(move || committer.write_batches(&disk)) {
+                Ok(thread) => Some(thread),
+                Err(error) => {
+                    shared.fail(&error.to_string());
+                    None
+                }
+            }
         });
         Store { shared, committer: Mutex::new(committer) }
     }
@@ -186,8 +222,18 @@ impl Store {
 
     /// Commits one write and returns the new entry; `wait_visible` waits until it is durable.
     pub fn commit(&self, table: &Arc<str>, key: ObjectKey, write: Write) -> Result<Arc<Entry>, CommitError> {
+        let (Write::Create(value) | Write::Update(_, value) | Write::Delete(_, value)) = &write;
+        if nests_deeper_than(value, MAX_DEPTH) {
+            return Err(CommitError::TooDeep);
+        }
         let mut guard = self.shared.lock();
         let state = &mut *guard;
+        if let Some(failure) = &state.failure {
+            return Err(CommitError::Unavailable(failure.clone()));
+        }
+        if state.closing {
+            return Err(CommitError::Unavailable(WriteFailed("the store is closed".into())));
+        }
         let before = state.tables.get(table).and_then(|table| table.objects.get(&key)).cloned();
         let (change, value) = match (write, &before) {
             (Write::Create(value), None) => (Change::Added, value),
@@ -239,9 +285,14 @@ impl Store {
         let seen = visible.wait_for(|seen| seen.revision >= revision || seen.failure.is_some()).await;
         match seen {
             Ok(seen) if seen.revision >= revision => Ok(()),
-            Ok(seen) => Err(WriteFailed(seen.failure.clone().unwrap_or_default())),
+            Ok(seen) => Err(seen.failure.clone().unwrap_or_else(|| WriteFailed("unknown".into()))),
             Err(_) => Err(WriteFailed("the store is closed".into())),
         }
+    }
+
+    /// Returns why the store refuses writes, if it does.
+    pub fn failure(&self) -> Option<WriteFailed> {
+        self.shared.visible.borrow().failure.clone()
     }
 
     /// Returns the newest visible revision.
@@ -368,10 +419,11 @@ impl Shared {
             let batch = std::mem::take(&mut state.queue);
             drop(state);
             let Some(last) = batch.last().map(|pending| pending.revision) else { return };
-            if let Err(failure) = disk.write(&batch) {
-                tracing::error!(error = %failure, "cannot write the data file; refusing all further writes");
-                self.visible.send_modify(|visible| visible.failure = Some(failure.to_string().into()));
-                return;
+            let written = catch_unwind(AssertUnwindSafe(|| disk.write(&batch)));
+            match written {
+                Ok(Ok(())) => {}
+                Ok(Err(failure)) => return self.fail(&failure.to_string()),
+                Err(panic) => return self.fail(&format!("panic: {}", message_of(&*panic))),
             }
             self.visible.send_modify(|visible| visible.revision = last);
             let touched: HashSet<&Arc<str>> = batch.iter().map(|pending| &pending.table).collect();
@@ -385,7 +437,39 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Rolls memory back to the last durable revision, and refuses further writes.
+    fn fail(&self, why: &str) {
+        tracing::error!(error = why, "cannot write the data file; refusing all further writes until a restart");
+        let failure = WriteFailed(why.into());
+        let durable = self.visible.borrow().revision;
+        let mut state = self.lock();
+        state.roll_back(durable);
+        state.failure = Some(failure.clone());
+        drop(state);
+        self.visible.send_modify(|visible| visible.failure = Some(failure));
+    }
+}
+
 impl State {
+    /// Undoes the changes after a revision.
+    fn roll_back(&mut self, revision: u64) {
+        self.queue.clear();
+        self.revision = revision;
+        let names: Vec<Arc<str>> = self.tables.keys().cloned().collect();
+        for name in names {
+            let undone = self.tables.get_mut(&name).map(|table| table.undo_after(revision)).unwrap_or_default();
+            for event in undone {
+                if event.change != Change::Deleted {
+                    self.unlink(&name, &event.entry);
+                }
+                if let Some(before) = &event.before {
+                    self.link(&name, before);
+                }
+            }
+        }
+    }
+
     fn link(&mut self, table: &Arc<str>, entry: &Entry) {
         for owner in &entry.owners {
             self.dependents.entry(*owner).or_default().insert((table.clone(), entry.key.clone()));
@@ -404,6 +488,8 @@ impl State {
     }
 }
 
+#[cfg(test)]
+pub(crate) mod faults;
 #[cfg(test)]
 mod power_loss;
 #[cfg(test)]

@@ -102,6 +102,20 @@ impl Table {
             .take_while(move |entry| namespace.is_none_or(|namespace| *entry.key.namespace == *namespace))
     }
 
+    /// Undoes the changes after a revision; returns them, newest first.
+    pub(super) fn undo_after(&mut self, revision: u64) -> Vec<Arc<Event>> {
+        let mut undone = Vec::new();
+        while let Some(event) = self.history.pop_back_if(|event| event.entry.revision > revision) {
+            self.history_bytes -= event.size();
+            match &event.before {
+                Some(before) => self.objects.insert(before.key.clone(), before.clone()),
+                None => self.objects.remove(&event.entry.key),
+            };
+            undone.push(event);
+        }
+        undone
+    }
+
     /// Returns the table at an earlier revision by undoing the later changes.
     pub(super) fn rewind(&self, revision: u64) -> Option<Table> {
         if revision < self.compacted {
