@@ -25,6 +25,7 @@ pub(crate) async fn run(listener: TcpListener, tls: Option<Arc<rustls::ServerCon
     let stop = context.stop.clone();
     let router = router(context);
     let mut connections = JoinSet::new();
+    let mut failures = 0;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -32,18 +33,31 @@ pub(crate) async fn run(listener: TcpListener, tls: Option<Arc<rustls::ServerCon
             () = stop.cancelled() => break,
         };
         let stream = match accepted {
-            Ok((stream, _)) => stream,
+            Ok((stream, _)) => {
+                failures = 0;
+                stream
+            }
             Err(error) => {
                 // Usually too many open files: wait for some to close rather than spin.
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
+                if failures == 0 {
+                    tracing::warn!(%error, "cannot accept connections; retrying");
+                }
+                failures += 1;
+                tokio::select! {
+                    () = tokio::time::sleep(accept_backoff(failures)) => continue,
+                    () = stop.cancelled() => break,
+                }
             }
         };
         connections.spawn(connection(stream, acceptor.clone(), router.clone(), stop.clone()));
     }
     let ended = async { while connections.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, ended).await;
+}
+
+/// Returns how long to wait after so many failures in a row: from 10 ms, doubled up to 1 s.
+fn accept_backoff(failures: u32) -> Duration {
+    Duration::from_millis(10 << failures.saturating_sub(1).min(7)).min(Duration::from_secs(1))
 }
 
 async fn connection(

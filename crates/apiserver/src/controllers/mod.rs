@@ -5,6 +5,7 @@
 
 pub(crate) mod crd;
 mod endpoints;
+mod event_ttl;
 mod garbage_collector;
 mod job;
 mod namespace;
@@ -51,6 +52,7 @@ pub(crate) fn spawn(
     })));
     start(Box::pin(supervise(cluster.clone(), "job", job::run)));
     start(Box::pin(supervise(cluster.clone(), "endpoints", endpoints::run)));
+    start(Box::pin(supervise(cluster.clone(), "event-ttl", event_ttl::run)));
     start(Box::pin(supervise(cluster.clone(), "replicas", replicas::run)));
     start(Box::pin(supervise(cluster.clone(), "volume", move |cluster, worker| {
         volume::run(cluster, worker, volumes.clone())

@@ -7,6 +7,7 @@
 //! Everything here is pure: JSON in, JSON or messages out. The messages are those of Kubernetes.
 
 pub(crate) mod builtin;
+mod cel_budget;
 mod cel_value;
 mod compile;
 mod correlate;
