@@ -162,6 +162,12 @@ impl ApiError {
         ApiError::new(403, "Forbidden", format!("{subject} is forbidden: {why}")).about(named)
     }
 
+    /// 403: the caller may not use a path that is no resource.
+    pub fn forbidden_path(user: &str, verb: &str, path: &str) -> ApiError {
+        let message = format!("forbidden: User {user:?} cannot {verb} path {path:?}");
+        ApiError::new(403, "Forbidden", message).bare()
+    }
+
     /// 403: the namespace is being terminated.
     pub fn terminating(named: Named<'_>, namespace: &str) -> ApiError {
         let why = format!("unable to create new content in namespace {namespace} because it is being terminated");

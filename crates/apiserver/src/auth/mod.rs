@@ -3,15 +3,28 @@
 //! Callers present a bearer token or a client certificate of the server's own CA; the in-process client names its
 //! user. Without RBAC every authenticated caller may do everything.
 
+mod bound_token;
+mod default_roles;
+mod escalation;
+mod impersonation;
 mod rbac;
+mod rule;
 mod static_tokens;
 mod subject;
 mod token;
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
+pub(crate) use bound_token::Bound;
+pub(crate) use default_roles::{cluster_role_bindings, cluster_roles};
+pub(crate) use impersonation::impersonate;
+use rbac::Rbac;
+pub(crate) use rule::{Rule, uncovered};
 pub use static_tokens::{StaticTokens, TokenFileError};
 pub(crate) use subject::user_of_certificate;
+pub(crate) use token::ISSUER;
 use token::Signer;
 
 use crate::clock::{Clock, add_seconds, random_bytes};
@@ -26,19 +39,21 @@ pub struct User {
     pub uid: String,
     /// The groups.
     pub groups: Vec<String>,
+    /// Further facts about the credentials, such as the pod of a token.
+    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl User {
     /// Returns the cluster administrator.
     pub fn admin() -> User {
         let groups = vec!["system:masters".into(), "system:authenticated".into()];
-        User { name: "kubernetes-admin".into(), uid: String::new(), groups }
+        User { name: "kubernetes-admin".into(), groups, ..User::default() }
     }
 
     /// Returns the anonymous user.
     pub fn anonymous() -> User {
         let groups = vec!["system:unauthenticated".into()];
-        User { name: "system:anonymous".into(), uid: String::new(), groups }
+        User { name: "system:anonymous".into(), groups, ..User::default() }
     }
 
     /// Returns the user of a service account.
@@ -48,7 +63,23 @@ impl User {
             format!("system:serviceaccounts:{namespace}"),
             "system:authenticated".into(),
         ];
-        User { name: format!("system:serviceaccount:{namespace}:{name}"), uid: uid.into(), groups }
+        User { name: format!("system:serviceaccount:{namespace}:{name}"), uid: uid.into(), groups, ..User::default() }
+    }
+
+    /// Returns the user of a node agent.
+    pub fn node(name: &str) -> User {
+        let groups = vec!["system:nodes".into(), "system:authenticated".into()];
+        User { name: format!("system:node:{name}"), groups, ..User::default() }
+    }
+
+    /// Returns whether the user bypasses authorization.
+    pub(crate) fn is_master(&self) -> bool {
+        self.groups.iter().any(|group| group == "system:masters")
+    }
+
+    /// Returns whether the user is anonymous.
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.groups.iter().any(|group| group == "system:unauthenticated")
     }
 
     /// Returns the `UserInfo` object.
@@ -56,6 +87,9 @@ impl User {
         let mut info = json!({"username": self.name, "groups": self.groups});
         if !self.uid.is_empty() {
             info["uid"] = self.uid.as_str().into();
+        }
+        if !self.extra.is_empty() {
+            info["extra"] = json!(self.extra);
         }
         info
     }
@@ -91,15 +125,20 @@ pub struct Authority {
     admin_token: String,
     tokens: StaticTokens,
     signer: Signer,
+    rbac_rules: Rbac,
 }
-
-/// The longest and the default lifetime of a token, in seconds.
-const TOKEN_SECONDS: (i64, i64) = (1 << 32, 3600);
 
 impl Authority {
     /// Creates an authority from its signing key and the administrator's token.
     pub fn new(authenticate: bool, rbac: bool, admin_token: String, signing_key: rcgen::KeyPair) -> Authority {
-        Authority { authenticate, rbac, admin_token, tokens: StaticTokens::default(), signer: Signer::new(signing_key) }
+        Authority {
+            authenticate,
+            rbac,
+            admin_token,
+            tokens: StaticTokens::default(),
+            signer: Signer::new(signing_key),
+            rbac_rules: Rbac::default(),
+        }
     }
 
     /// Adds the tokens of a static token file.
@@ -125,30 +164,35 @@ impl Authority {
         if let Some(user) = self.tokens.user_of(token) {
             return Some(user.clone());
         }
-        let claims = self.signer.verify(token, cluster.clock.now())?;
-        let account = &claims["kubernetes.io"]["serviceaccount"];
-        let (namespace, name) = (claims["kubernetes.io"]["namespace"].as_str()?, account["name"].as_str()?);
-        let found = cluster.store.get("serviceaccounts", &crate::store::ObjectKey::new(namespace, name))?;
-        let uid = account["uid"].as_str()?;
-        (found.uid == crate::store::Uid::parse(uid)).then(|| User::service_account(namespace, name, uid))
+        self.account_of_token(token, &[token::ISSUER], cluster)
     }
 
-    /// Issues a token for a service account; returns it with its expiry.
-    pub fn issue(&self, account: &Value, request: &Value, clock: &Clock) -> (String, jiff::Timestamp) {
-        let wanted = request["spec"]["expirationSeconds"].as_i64().unwrap_or(TOKEN_SECONDS.1);
-        let seconds = wanted.clamp(1, TOKEN_SECONDS.0);
+    /// Authenticates a service account token for one of some audiences.
+    pub(crate) fn account_of_token(&self, token: &str, audiences: &[&str], cluster: &Cluster) -> Option<User> {
+        let claims = self.signer.verify(token, cluster.clock.now())?;
+        let granted = claims["aud"].as_array().into_iter().flatten();
+        if !granted.filter_map(Value::as_str).any(|audience| audiences.contains(&audience)) {
+            return None;
+        }
+        bound_token::user_of_claims(&claims, cluster)
+    }
+
+    /// Issues a token for a service account, bound to an object if there is one; returns it with its expiry.
+    pub(crate) fn issue(
+        &self,
+        account: &Value,
+        bound: Option<&Bound>,
+        audiences: &[String],
+        seconds: i64,
+        clock: &Clock,
+    ) -> (String, jiff::Timestamp) {
         let now = clock.now();
         let end = add_seconds(now, seconds);
         let metadata = &account["metadata"];
         let (namespace, name) = (metadata["namespace"].as_str().unwrap_or(""), metadata["name"].as_str().unwrap_or(""));
-        let audiences = match request["spec"]["audiences"].as_array() {
-            Some(audiences) if !audiences.is_empty() => json!(audiences),
-            _ => json!([token::ISSUER]),
-        };
-        let mut bound = json!({"namespace": namespace, "serviceaccount": {"name": name, "uid": metadata["uid"]}});
-        if request["spec"]["boundObjectRef"]["kind"] == "Pod" {
-            let pod = &request["spec"]["boundObjectRef"];
-            bound["pod"] = json!({"name": pod["name"], "uid": pod["uid"]});
+        let mut private = json!({"namespace": namespace, "serviceaccount": {"name": name, "uid": metadata["uid"]}});
+        if let Some(bound) = bound {
+            private[bound.claim] = json!({"name": bound.name, "uid": bound.uid});
         }
         let claims = json!({
             "iss": token::ISSUER,
@@ -158,27 +202,27 @@ impl Authority {
             "nbf": now.as_second(),
             "exp": end.as_second(),
             "jti": clock.uid(),
-            "kubernetes.io": bound,
+            "kubernetes.io": private,
         });
         (self.signer.sign(&claims), end)
     }
 
     /// Authorizes a request; returns the reason why it is allowed, or as the error why it is not.
     pub fn allows(&self, user: &User, attributes: &Attributes, cluster: &Cluster) -> Result<String, String> {
-        if !self.rbac || user.groups.iter().any(|group| group == "system:masters") {
+        if !self.rbac || user.is_master() {
             return Ok(String::new());
         }
-        rbac::allows(user, attributes, &cluster.store)
+        self.rbac_rules.allows(user, attributes, &cluster.store).ok_or_else(String::new)
     }
 
     /// Returns the status of a SelfSubjectRulesReview.
     pub fn rules_of(&self, user: &User, namespace: &str, cluster: &Cluster) -> Value {
-        if !self.rbac || user.groups.iter().any(|group| group == "system:masters") {
+        if !self.rbac || user.is_master() {
             let everything = json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]);
             let paths = json!([{"verbs": ["*"], "nonResourceURLs": ["*"]}]);
             return json!({"resourceRules": everything, "nonResourceRules": paths, "incomplete": false});
         }
-        rbac::rules_of(user, namespace, &cluster.store)
+        rbac::rules_review(&self.rbac_rules.rules_of(user, namespace, &cluster.store))
     }
 }
 

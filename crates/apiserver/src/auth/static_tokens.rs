@@ -58,7 +58,7 @@ fn parse(text: &str) -> Result<Vec<(String, User)>, usize> {
         let groups = fields.next().unwrap_or("").trim_matches('"').split(',').map(str::trim);
         let mut groups: Vec<String> = groups.filter(|group| !group.is_empty()).map(str::to_owned).collect();
         groups.push("system:authenticated".into());
-        found.push((token.to_owned(), User { name: name.into(), uid: uid.into(), groups }));
+        found.push((token.to_owned(), User { name: name.into(), uid: uid.into(), groups, ..User::default() }));
     }
     Ok(found)
 }
@@ -73,6 +73,7 @@ mod tests {
             name: name.into(),
             uid: "u".into(),
             groups: groups.iter().map(|group| (*group).into()).collect(),
+            ..User::default()
         };
         let expect = vec![
             ("t1".to_owned(), user("ann", &["a", "b", "system:authenticated"])),

@@ -8,7 +8,7 @@ use rcgen::{KeyPair, SigningKey};
 use serde_json::{Value, json};
 
 /// The issuer of service account tokens.
-pub(super) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 pub(super) struct Signer {
     key: KeyPair,

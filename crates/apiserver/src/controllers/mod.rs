@@ -10,6 +10,7 @@ mod garbage_collector;
 mod job;
 mod namespace;
 mod replicas;
+pub(crate) mod role_aggregation;
 mod service_account;
 pub(crate) mod supervisor;
 mod volume;
@@ -54,6 +55,7 @@ pub(crate) fn spawn(
     start(Box::pin(supervise(cluster.clone(), "endpoints", endpoints::run)));
     start(Box::pin(supervise(cluster.clone(), "event-ttl", event_ttl::run)));
     start(Box::pin(supervise(cluster.clone(), "replicas", replicas::run)));
+    start(Box::pin(supervise(cluster.clone(), "role-aggregation", role_aggregation::run)));
     start(Box::pin(supervise(cluster.clone(), "volume", move |cluster, worker| {
         volume::run(cluster, worker, volumes.clone())
     })));

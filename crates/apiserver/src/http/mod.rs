@@ -23,7 +23,7 @@ use http::{Method, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::Audit;
-use crate::auth::{Attributes, User};
+use crate::auth::{Attributes, User, impersonate};
 use crate::controllers::supervisor;
 use crate::discovery;
 use crate::error::ApiError;
@@ -79,8 +79,12 @@ async fn handle(State(context): State<ApiContext>, request: Request) -> Response
     response
 }
 
-/// Authenticates a request.
+/// Authenticates a request, and returns the user that it acts as.
 fn identify(cluster: &Cluster, request: &Request) -> Result<User, ApiError> {
+    impersonate(authenticate(cluster, request)?, request.headers(), cluster)
+}
+
+fn authenticate(cluster: &Cluster, request: &Request) -> Result<User, ApiError> {
     if let Some(user) = request.extensions().get::<User>() {
         return Ok(user.clone());
     }
@@ -108,7 +112,7 @@ async fn answer(
     match route {
         Route::Plain(parts) => {
             let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-            if !is_open(&parts) {
+            if cluster.authority.rbac || !is_open(&parts) {
                 require(cluster, user, attributes)?;
             }
             plain(cluster, &request, &parts)
@@ -143,11 +147,14 @@ fn is_open(parts: &[&str]) -> bool {
 }
 
 fn require(cluster: &Cluster, user: &User, attributes: &Attributes) -> Result<(), ApiError> {
-    let anonymous = user.groups.iter().any(|group| group == "system:unauthenticated");
-    if anonymous && cluster.authority.authenticate {
+    let authority = &cluster.authority;
+    if !authority.rbac && authority.authenticate && user.is_anonymous() {
         return Err(ApiError::unauthorized());
     }
-    cluster.authority.allows(user, attributes, cluster).map(|_| ()).map_err(|_| {
+    authority.allows(user, attributes, cluster).map(|_| ()).map_err(|_| {
+        if attributes.resource.is_empty() {
+            return ApiError::forbidden_path(&user.name, &attributes.verb, &attributes.path);
+        }
         let named =
             crate::error::Named { group: &attributes.group, what: &attributes.resource, name: &attributes.name };
         let scope = match attributes.namespace.as_str() {

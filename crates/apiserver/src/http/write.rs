@@ -37,7 +37,7 @@ pub(super) async fn create(
     accepted: Accepted,
     user: &User,
 ) -> Result<Response, ApiError> {
-    let options = options(request.headers(), query, "CreateOptions", false)?;
+    let options = options(request.headers(), query, "CreateOptions", false, user)?;
     let body = object_body(request, &resource.kind).await?;
     if !resource.is_stored() {
         let answer = match &*resource.plural {
@@ -63,7 +63,7 @@ pub(super) async fn update(
     user: &User,
 ) -> Result<Response, ApiError> {
     let accepted = negotiate::accepted(request.headers())?;
-    let options = options(request.headers(), query, "UpdateOptions", false)?;
+    let options = options(request.headers(), query, "UpdateOptions", false, user)?;
     let body = object_body(request, &target.resource.kind).await?;
     let update = |options: &WriteOptions| cluster.update(target, subresource, body.clone(), options);
     let written = webhook::modify(cluster, target, subresource, &options, user, update).await?;
@@ -79,7 +79,7 @@ pub(super) async fn patch(
     user: &User,
 ) -> Result<Response, ApiError> {
     let accepted = negotiate::accepted(request.headers())?;
-    let (kind, options, body) = patch_body(target.resource, request, query).await?;
+    let (kind, options, body) = patch_body(target.resource, request, query, user).await?;
     let patch = |options: &WriteOptions| cluster.patch(target, subresource, kind, &body, options);
     let written = webhook::modify(cluster, target, subresource, &options, user, patch).await?;
     finish(cluster, target.resource, written, accepted).await
@@ -89,6 +89,7 @@ async fn patch_body(
     resource: &Resource,
     request: Request,
     query: &Query,
+    user: &User,
 ) -> Result<(PatchKind, WriteOptions, Value), ApiError> {
     let given = content_type(request.headers());
     let Some(kind) = PatchKind::of(&given) else {
@@ -99,7 +100,7 @@ async fn patch_body(
             None => ApiError::unsupported_patch(),
         });
     };
-    let options = options(request.headers(), query, "PatchOptions", kind == PatchKind::Apply)?;
+    let options = options(request.headers(), query, "PatchOptions", kind == PatchKind::Apply, user)?;
     let bytes = read_body(request).await?;
     let body = match kind {
         PatchKind::Apply => parse_yaml(&bytes)?,
@@ -165,14 +166,14 @@ pub(super) async fn subresource(
             Ok(respond::value(StatusCode::OK, accepted, &scale))
         }
         "scale" if method == http::Method::PUT => {
-            let options = options(request.headers(), query, "UpdateOptions", false)?;
+            let options = options(request.headers(), query, "UpdateOptions", false, user)?;
             let body = object_body(request, "Scale").await?;
             let scale = cluster.rescale(target, &options, |_| Ok(body.clone()))?;
             settle(cluster, &scale).await?;
             Ok(respond::value(StatusCode::OK, accepted, &scale))
         }
         "scale" => {
-            let (kind, options, patch) = patch_body(target.resource, request, query).await?;
+            let (kind, options, patch) = patch_body(target.resource, request, query, user).await?;
             let scale =
                 cluster.rescale(target, &options, |old| kind.run(old, &patch, crate::schema::TypeRef::unknown()))?;
             settle(cluster, &scale).await?;
@@ -232,7 +233,7 @@ async fn finish(
     Ok(response)
 }
 
-fn options(headers: &HeaderMap, query: &Query, kind: &str, apply: bool) -> Result<WriteOptions, ApiError> {
+fn options(headers: &HeaderMap, query: &Query, kind: &str, apply: bool, user: &User) -> Result<WriteOptions, ApiError> {
     let refuse = |error: FieldError| Err(ApiError::invalid_options(kind, error));
     let validation = match query.get("fieldValidation") {
         None | Some("Warn") => FieldValidation::Warn,
@@ -256,7 +257,13 @@ fn options(headers: &HeaderMap, query: &Query, kind: &str, apply: bool) -> Resul
     if query.get("force").is_some() && !apply {
         return refuse(FieldError::forbidden("force", "may not be specified for non-apply patch"));
     }
-    Ok(WriteOptions { dry_run, validation, manager: manager.to_owned(), force: query.flag("force") })
+    Ok(WriteOptions {
+        dry_run,
+        validation,
+        manager: manager.to_owned(),
+        force: query.flag("force"),
+        user: Some(user.clone()),
+    })
 }
 
 async fn delete_options(request: Request, query: &Query) -> Result<DeleteOptions, ApiError> {

@@ -52,6 +52,9 @@ impl Cluster {
                 (builtin.default)(&mut object);
             }
             self.validate(resource, &object, None)?;
+            if let Some(user) = &options.user {
+                self.authority.check_escalation(user, resource, &object, None, self)?;
+            }
             let name = object["metadata"]["name"].as_str().unwrap_or("").to_owned();
             let key = ObjectKey::new(namespace, &name);
             let allocation = self.service_ips.allocate(resource, &mut object, None, self)?;

@@ -27,7 +27,7 @@ pub use delete::{DeleteOptions, Deleted, Propagation, success};
 pub use patch::PatchKind;
 pub use service_ips::ServiceIps;
 
-use crate::auth::Authority;
+use crate::auth::{Authority, User};
 use crate::clock::Clock;
 use crate::controllers::supervisor::Panics;
 use crate::error::ApiError;
@@ -77,6 +77,8 @@ pub struct WriteOptions {
     pub manager: String,
     /// Takes fields from other managers.
     pub force: bool,
+    /// Who writes; without one it is the server itself, which may grant every permission.
+    pub user: Option<User>,
 }
 
 /// The result of a write.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Cluster;
-use crate::auth::{Attributes, User};
+use crate::auth::{Attributes, ISSUER, User};
 use crate::error::{ApiError, Named};
 use crate::registry::Resource;
 use crate::schema::FieldError;
@@ -31,20 +31,34 @@ impl Cluster {
         }
         body["status"] = match &*resource.kind {
             "SelfSubjectReview" => json!({"userInfo": user.to_value()}),
-            "TokenReview" => match self.authority.user_of_token(spec["token"].as_str().unwrap_or(""), self) {
-                Some(found) => json!({"authenticated": true, "user": found.to_value(), "audiences": spec["audiences"]}),
-                None => json!({"user": {}, "error": "invalid bearer token"}),
-            },
+            "TokenReview" => self.review_token(spec),
             "SelfSubjectRulesReview" => self.authority.rules_of(user, namespace_of(spec, namespace), self),
             "SelfSubjectAccessReview" => self.access(spec, user, namespace),
             _ => {
                 let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
                 let groups = spec["groups"].as_array().into_iter().flatten().map(text).collect();
-                let asked = User { name: text(&spec["user"]), uid: text(&spec["uid"]), groups };
+                let asked = User { name: text(&spec["user"]), uid: text(&spec["uid"]), groups, ..User::default() };
                 self.access(spec, &asked, namespace)
             }
         };
         Ok(body)
+    }
+
+    fn review_token(&self, spec: &Value) -> Value {
+        let token = spec["token"].as_str().unwrap_or("");
+        let audiences: Vec<&str> =
+            spec["audiences"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let found = match audiences.is_empty() {
+            true => self.authority.user_of_token(token, self),
+            false => self.authority.account_of_token(token, &audiences, self),
+        };
+        match found {
+            Some(found) => {
+                let audiences = if audiences.is_empty() { vec![ISSUER] } else { audiences };
+                json!({"authenticated": true, "user": found.to_value(), "audiences": audiences})
+            }
+            None => json!({"user": {}, "error": "invalid bearer token"}),
+        }
     }
 
     fn access(&self, spec: &Value, user: &User, namespace: &str) -> Value {

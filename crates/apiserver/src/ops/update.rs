@@ -124,6 +124,9 @@ impl Cluster {
             (None, _) => self.validate(resource, &new, Some(old))?,
             _ => {}
         }
+        if let Some(user) = &options.user {
+            self.authority.check_escalation(user, resource, &new, Some(old), self)?;
+        }
         let allocation = self.service_ips.allocate(resource, &mut new, Some(old), self)?;
         bump_generation(resource, old, &mut new);
         self.track_managed_fields(resource, subresource, Some(old), &mut new, options);

@@ -318,6 +318,11 @@ impl Store {
         self.shared.lock().dependents.get(&owner).map_or_else(Vec::new, |found| found.iter().cloned().collect())
     }
 
+    /// Returns the revision of the last change of a table, visible or not.
+    pub fn last_change(&self, table: &str) -> u64 {
+        self.shared.lock().tables.get(table).map_or(0, Table::last_change)
+    }
+
     /// Returns the number of objects in a table.
     pub fn count(&self, table: &str) -> usize {
         self.shared.lock().tables.get(table).map_or(0, |table| table.objects.len())

@@ -59,6 +59,11 @@ impl Table {
         Table { compacted: revision, changed: tokio::sync::watch::Sender::new(revision), ..Table::default() }
     }
 
+    /// Returns the revision of the last change, or of the start of the history.
+    pub(super) fn last_change(&self) -> u64 {
+        self.history.back().map_or(self.compacted, |event| event.entry.revision)
+    }
+
     /// Applies one change and appends it to the history.
     pub(super) fn apply(&mut self, event: Event) {
         let key = &event.entry.key;
