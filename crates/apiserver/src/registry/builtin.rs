@@ -190,13 +190,14 @@ pub(super) static BUILTINS: &[Builtin] = &[
         .subs(&[STATUS])
         .default(other::claim)
         .create(other::new_claim)
-        .validate(validation::claim)
+        .validate(validation::volume::claim)
         .returned(),
     kind::<core::PersistentVolume>("", "PersistentVolume", "persistentvolumes", "persistentvolume")
         .short(&["pv"])
         .cluster()
         .subs(&[STATUS])
         .default(other::volume)
+        .validate(validation::volume::persistent_volume)
         .returned(),
     kind::<core::Pod>("", "Pod", "pods", "pod")
         .short(&["po"])

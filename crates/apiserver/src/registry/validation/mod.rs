@@ -5,6 +5,7 @@
 
 pub(super) mod pod;
 pub(super) mod service;
+pub(super) mod volume;
 pub(super) mod workload;
 
 use serde_json::Value;
@@ -61,29 +62,6 @@ pub(super) fn binding(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldEr
         if new["roleRef"][key].as_str().unwrap_or("").is_empty() {
             errors.push(FieldError::required(format!("roleRef.{key}"), ""));
         }
-    }
-}
-
-/// Validates claims: the spec is immutable except for the requested storage.
-pub(super) fn claim(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    if new["spec"]["accessModes"].as_array().is_none_or(Vec::is_empty) {
-        errors.push(FieldError::required("spec.accessModes", "at least 1 access mode is required"));
-    }
-    if new["spec"]["resources"]["requests"]["storage"].is_null() {
-        errors.push(FieldError::required("spec.resources[storage]", ""));
-    }
-    let Some(old) = old else { return };
-    let frozen = |value: &Value| {
-        let mut spec = value["spec"].clone();
-        for key in ["resources", "volumeName", "storageClassName", "volumeAttributesClassName"] {
-            spec.as_object_mut().map(|spec| spec.remove(key));
-        }
-        spec
-    };
-    if frozen(new) != frozen(old) {
-        let why =
-            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
-        errors.push(FieldError::forbidden("spec", why));
     }
 }
 
