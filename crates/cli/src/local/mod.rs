@@ -8,6 +8,7 @@
 mod apply;
 mod backend;
 mod expose;
+mod identity;
 mod images;
 mod narrate;
 mod neighbours;
@@ -161,6 +162,7 @@ async fn start(world: World, options: &Options) -> anyhow::Result<Local> {
     let server = Server::start(manta_apiserver::Options {
         data: options.data.clone(),
         admit_service_accounts: true,
+        rbac: true,
         volumes: Some(options.state.join("claims")),
         ..manta_apiserver::Options::default()
     })
@@ -177,11 +179,13 @@ async fn start(world: World, options: &Options) -> anyhow::Result<Local> {
 
     let client = server.client();
     install_crds(&client).await.context("cannot install the Ray CRDs")?;
+    identity::grant_roles(&client).await?;
     let identity = Identity { token: server.identity().admin_token.clone(), ca: server.identity().ca_pem.clone() };
     let one_network = (!is_apart).then_some(OneNetwork { api: address, adapt: neighbours::adapt });
     let config = options.agent_config(identity, one_network);
     let (tell, told) = tokio::sync::oneshot::channel();
-    let agent = Agent::run(config, client.clone(), containers, machine.clone(), inner.clone(), |agent| {
+    let agent_client = server.client_as(identity::agent());
+    let agent = Agent::run(config, agent_client, containers, machine.clone(), inner.clone(), |agent| {
         let _ = tell.send(agent);
     });
     let over = stop.clone();
@@ -195,9 +199,10 @@ async fn start(world: World, options: &Options) -> anyhow::Result<Local> {
     server.set_node(backend::node_backend(agent));
 
     let mut settings = options.operator_settings(is_apart)?;
+    let operator_client = server.client_as(identity::operator());
     settings.config.platform =
-        manta_operator::platform::detect(&client).await.context("cannot ask the API server what it offers")?;
-    tasks.spawn(manta_operator::run(client.clone(), settings, inner.clone()));
+        manta_operator::platform::detect(&operator_client).await.context("cannot ask the API server what it offers")?;
+    tasks.spawn(manta_operator::run(operator_client, settings, inner.clone()));
     Ok(Local { client, machine, kubeconfig, catalog: options.catalog.clone(), is_apart, stop, server, tasks, inner })
 }
 
