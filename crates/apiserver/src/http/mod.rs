@@ -232,6 +232,13 @@ fn plain(cluster: &Cluster, request: &Request, parts: &[&str]) -> Result<Respons
         }
         (["openapi", "v3"], _) => Some(openapi::root(&now)),
         (["openapi", "v3", rest @ ..], _) => openapi::document(&now, rest),
+        (["openapi", "v2"], _)
+            if negotiate::accepts(headers, openapi::protobuf::MEDIA_TYPE)
+                || negotiate::accepts(headers, openapi::protobuf::OLD_MEDIA_TYPE) =>
+        {
+            let document = openapi::protobuf::encode(&openapi::version_two(&now));
+            return Ok(respond::raw(StatusCode::OK, openapi::protobuf::MEDIA_TYPE, document.into()));
+        }
         (["openapi", "v2"], _) => Some(openapi::version_two(&now)),
         ([""], _) => Some(discovery::root(&now)),
         _ => None,

@@ -53,6 +53,12 @@ pub(super) fn accepted(headers: &HeaderMap) -> Result<Accepted, ApiError> {
     found.ok_or_else(ApiError::not_acceptable)
 }
 
+/// Returns whether a media type is among those that the client asks for by name.
+pub(super) fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
+    let accept = headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
+    accept.split(',').any(|option| option.split(';').next().is_some_and(|name| name.trim() == media_type))
+}
+
 /// Returns the version of aggregated discovery that the client accepts.
 pub(super) fn aggregated(headers: &HeaderMap) -> Option<&'static str> {
     let accept = headers.get(http::header::ACCEPT)?.to_str().ok()?;

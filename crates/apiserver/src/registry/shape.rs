@@ -327,7 +327,10 @@ fn is_unset(key: &str, shape: &Shape, value: &Value, owner: &str) -> bool {
         Value::Array(items) => items.is_empty() && matches!(shape, Shape::List(_)),
         Value::Object(entries) => entries.is_empty() && matches!(shape, Shape::Map(_)),
         Value::String(text) => {
-            text.is_empty() && !EMPTY_TEXT.contains(&key) && (key, owner) != ("type", "HostPathVolumeSource")
+            text.is_empty()
+                && matches!(shape, Shape::Text | Shape::Bytes)
+                && !EMPTY_TEXT.contains(&key)
+                && (key, owner) != ("type", "HostPathVolumeSource")
         }
         Value::Bool(false) => ZERO.contains(&key),
         Value::Number(number) if number.as_i64() == Some(0) => {

@@ -3,6 +3,8 @@
 //! Documents are made when asked for and not kept: they are large, and asked for rarely. The patch operations
 //! do not offer strategic merge, so that kubectl takes merge keys from its own types instead of from here.
 
+pub(crate) mod protobuf;
+
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
