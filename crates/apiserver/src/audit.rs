@@ -1,4 +1,4 @@
-//! The audit log: one line of JSON per request, on request.
+//! The optional audit log: one line of JSON per request.
 
 use std::fs::File;
 use std::io::Write;
@@ -21,29 +21,29 @@ impl Audit {
         Ok(Audit { file: Mutex::new(file) })
     }
 
-    /// Notes one request; a watch when it begins, everything else when it is answered.
+    /// Records one request: a watch when it starts, every other request when it completes.
     pub(crate) fn record(
         &self,
         user: &User,
-        asked: &Attributes,
+        attributes: &Attributes,
         uri: &Uri,
         status: StatusCode,
         begun: jiff::Timestamp,
     ) {
-        let stage = if asked.verb == "watch" { "ResponseStarted" } else { "ResponseComplete" };
+        let stage = if attributes.verb == "watch" { "ResponseStarted" } else { "ResponseComplete" };
         let mut line = json!({
             "kind": "Event",
             "apiVersion": "audit.k8s.io/v1",
             "level": "Metadata",
             "stage": stage,
             "requestURI": uri.path_and_query().map_or("", |path| path.as_str()),
-            "verb": asked.verb,
+            "verb": attributes.verb,
             "user": user.to_value(),
             "responseStatus": {"code": status.as_u16()},
             "requestReceivedTimestamp": begun.to_string(),
         });
-        if !asked.resource.is_empty() {
-            line["objectRef"] = reference(asked);
+        if !attributes.resource.is_empty() {
+            line["objectRef"] = reference(attributes);
         }
         let line = format!("{line}\n");
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
@@ -53,15 +53,15 @@ impl Audit {
     }
 }
 
-/// What a request is about, without what it leaves out.
-fn reference(asked: &Attributes) -> Value {
+/// Returns the `objectRef` of a request, without empty fields.
+fn reference(attributes: &Attributes) -> Value {
     let parts = [
-        ("resource", &asked.resource),
-        ("namespace", &asked.namespace),
-        ("name", &asked.name),
-        ("apiGroup", &asked.group),
-        ("apiVersion", &asked.version),
-        ("subresource", &asked.subresource),
+        ("resource", &attributes.resource),
+        ("namespace", &attributes.namespace),
+        ("name", &attributes.name),
+        ("apiGroup", &attributes.group),
+        ("apiVersion", &attributes.version),
+        ("subresource", &attributes.subresource),
     ];
     parts.into_iter().filter(|(_, text)| !text.is_empty()).map(|(key, text)| (key, text.as_str())).collect()
 }

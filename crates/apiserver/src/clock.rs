@@ -1,47 +1,47 @@
-//! Time and chance, given from outside so that a simulation can own both.
+//! Time and randomness, injected so that a simulation can control both.
 
 use std::io::Read;
 use std::sync::Mutex;
 
 use jiff::Timestamp;
 
-/// Where the server takes the time and its random names from.
+/// The source of time and of random names.
 pub struct Clock {
     now: Box<dyn Fn() -> Timestamp + Send + Sync>,
     random: Mutex<u64>,
 }
 
-/// The letters of Kubernetes' random suffixes: none that spell words.
+/// The alphabet of `generateName` suffixes; it has no vowels, so that suffixes spell no words.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 impl Clock {
-    /// The system's clock, and a seed from the system's entropy.
+    /// Returns the system clock, seeded from the system's entropy.
     pub fn system() -> Clock {
-        let seed = u64::from_le_bytes(secret_bytes());
+        let seed = u64::from_le_bytes(random_bytes());
         Clock::new(Timestamp::now, seed)
     }
 
-    /// A clock of one's own; the same seed gives the same names and uids.
+    /// Creates a clock from a time source and a seed; the same seed yields the same names and uids.
     pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static, seed: u64) -> Clock {
         Clock { now: Box::new(now), random: Mutex::new(seed) }
     }
 
-    /// The time now.
+    /// Returns the current time.
     pub fn now(&self) -> Timestamp {
         (self.now)()
     }
 
-    /// The time now as `metav1.Time` prints it: UTC, whole seconds.
+    /// Returns the current time in the format of `metav1.Time`: UTC, whole seconds.
     pub fn stamp(&self) -> String {
         seconds(self.now())
     }
 
-    /// The time now as `metav1.MicroTime` prints it.
+    /// Returns the current time in the format of `metav1.MicroTime`.
     pub fn micro_stamp(&self) -> String {
         self.now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
     }
 
-    /// A new version 4 uid.
+    /// Returns a new version 4 uid.
     pub fn uid(&self) -> String {
         let (a, b) = (self.next(), self.next());
         let high = (a & !0xf000) | 0x4000;
@@ -56,12 +56,12 @@ impl Clock {
         )
     }
 
-    /// A suffix of `len` letters, as `generateName` adds it.
+    /// Returns a suffix of `len` letters, as `generateName` adds it.
     pub fn suffix(&self, len: usize) -> String {
         (0..len).map(|_| char::from(ALPHABET[(self.next() % ALPHABET.len() as u64) as usize])).collect()
     }
 
-    /// The next random number (splitmix64: short, and good enough for names).
+    /// Returns the next random number (splitmix64: short, and good enough for names).
     pub fn next(&self) -> u64 {
         let mut state = self.random.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -72,13 +72,32 @@ impl Clock {
     }
 }
 
-/// A time as `metav1.Time` prints it: UTC, whole seconds.
+/// Formats a time as `metav1.Time` does: UTC, whole seconds.
 pub fn seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Bytes nobody can guess, for tokens.
-pub fn secret_bytes<const N: usize>() -> [u8; N] {
+/// Adds seconds to a time; the result stays within the years 1 and 9999, which RFC 3339 can express.
+pub fn add_seconds(time: Timestamp, seconds: i64) -> Timestamp {
+    const YEAR_ONE: i64 = -62_135_596_800;
+    let second = time.as_second().saturating_add(seconds).clamp(YEAR_ONE, Timestamp::MAX.as_second());
+    Timestamp::from_second(second).unwrap_or(time)
+}
+
+/// Encodes a number in `len` letters of the alphabet of generated names.
+pub(crate) fn safe_encode(mut number: u64, len: usize) -> String {
+    let base = ALPHABET.len() as u64;
+    (0..len)
+        .map(|_| {
+            let letter = ALPHABET[(number % base) as usize];
+            number /= base;
+            char::from(letter)
+        })
+        .collect()
+}
+
+/// Returns cryptographically random bytes.
+pub fn random_bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     let filled = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
     if filled.is_err() {
@@ -102,6 +121,15 @@ mod tests {
         assert_eq!(make().uid(), make().uid());
         assert_eq!(make().suffix(5), make().suffix(5));
         assert_ne!(Clock::system().uid(), Clock::system().uid());
+    }
+
+    #[test]
+    fn extreme_durations_stay_in_range() {
+        for seconds in [i64::MIN, -1, 0, 1, 1_000_000_000_000, i64::MAX] {
+            let text = super::seconds(add_seconds(Timestamp::UNIX_EPOCH, seconds));
+            assert!(text.parse::<Timestamp>().is_ok(), "{seconds}: {text}");
+        }
+        assert_eq!(add_seconds(Timestamp::UNIX_EPOCH, 5), Timestamp::from_second(5).expect("in range"));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::registry::{Resource, Snapshot};
 
-/// `/version`. The minor is that of the API we serve; clients choose features by it.
+/// Returns `/version`; clients choose features by its minor version.
 pub(crate) fn version() -> Value {
     json!({
         "major": "1",
@@ -23,7 +23,7 @@ pub(crate) fn version() -> Value {
     })
 }
 
-/// `/`: all paths.
+/// Returns `/`, the list of paths.
 pub(crate) fn root(now: &Snapshot) -> Value {
     let mut paths = vec!["/api".to_owned(), "/api/v1".into(), "/apis".into()];
     for (group, versions) in group_versions(now) {
@@ -34,19 +34,19 @@ pub(crate) fn root(now: &Snapshot) -> Value {
     json!({"paths": paths})
 }
 
-/// `/api`.
+/// Returns `/api`.
 pub(crate) fn core_versions() -> Value {
     json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
 }
 
-/// `/apis`.
+/// Returns `/apis`.
 pub(crate) fn groups(now: &Snapshot) -> Value {
     let groups: Vec<Value> =
         group_versions(now).iter().map(|(group, versions)| describe_group(group, versions)).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
-/// `/apis/{group}`.
+/// Returns `/apis/{group}`.
 pub(crate) fn group(now: &Snapshot, wanted: &str) -> Option<Value> {
     let groups = group_versions(now);
     let (group, versions) = groups.iter().find(|(group, _)| group == wanted)?;
@@ -62,7 +62,7 @@ fn describe_group(group: &str, versions: &[String]) -> Value {
     json!({"name": group, "versions": listed, "preferredVersion": listed.first()})
 }
 
-/// The named groups with their versions, the preferred one first.
+/// Returns the named groups with their versions, the preferred one first.
 fn group_versions(now: &Snapshot) -> Vec<(String, Vec<String>)> {
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
     for resource in now.resources.iter().filter(|resource| !resource.group.is_empty()) {
@@ -81,7 +81,7 @@ fn group_versions(now: &Snapshot) -> Vec<(String, Vec<String>)> {
     groups
 }
 
-/// `v2` before `v1`, `v1` before `v1beta2`, betas before alphas, anything else last.
+/// Returns the sort key of a version: GA before beta before alpha, newest first, anything else last.
 fn priority(version: &str) -> (u8, u32, u32) {
     let Some(rest) = version.strip_prefix('v') else { return (0, 0, 0) };
     let split = |text: &str, word: &str| -> Option<(u32, u32)> {
@@ -97,7 +97,7 @@ fn priority(version: &str) -> (u8, u32, u32) {
     split(rest, "alpha").map_or((0, 0, 0), |(major, minor)| (1, major, minor))
 }
 
-/// `/api/v1` and `/apis/{group}/{version}`.
+/// Returns `/api/v1` or `/apis/{group}/{version}`.
 pub(crate) fn resources(now: &Snapshot, group: &str, version: &str) -> Option<Value> {
     let mut listed = Vec::new();
     for resource in of_version(now, group, version) {
@@ -165,7 +165,7 @@ fn storage_hash(resource: &Resource) -> String {
     base64::engine::general_purpose::STANDARD.encode(hasher.finish().to_be_bytes())
 }
 
-/// `/api` or `/apis` in one document.
+/// Returns aggregated discovery for `/api` or `/apis`.
 pub(crate) fn aggregated(now: &Snapshot, core: bool, version: &str) -> Value {
     let items: Vec<Value> = if core {
         vec![json!({"metadata": {}, "versions": [aggregated_version(now, "", "v1")]})]

@@ -1,6 +1,6 @@
-//! What goes wrong, as a Kubernetes `Status` object.
+//! API errors, as Kubernetes `Status` objects.
 //!
-//! Clients steer by `reason` and `code`, people by `message`; all three follow the real server's words.
+//! Clients act on `reason` and `code`, people read `message`; all three match the real server.
 
 use std::fmt;
 
@@ -18,11 +18,11 @@ struct Inner {
     reason: &'static str,
     message: String,
     details: Map<String, Value>,
-    /// The answer has `details` even if nothing is in it.
+    /// The Status carries `details` even if they are empty.
     bare: bool,
 }
 
-/// A resource as error messages name it: `pods`, `rayclusters.ray.io`.
+/// The subject of an error message: `pods "a"`, `rayclusters.ray.io "b"`.
 #[derive(Debug, Clone, Copy)]
 pub struct Named<'a> {
     /// The API group; empty for the core group.
@@ -60,7 +60,7 @@ impl ApiError {
         ApiError(Box::new(Inner { code, reason, message: message.into(), details: Map::new(), bare: false }))
     }
 
-    /// An answer that Kubernetes makes without knowing what it is about: its `details` are empty.
+    /// Adds empty `details`, as the real server does where the object is not known.
     fn bare(mut self) -> ApiError {
         self.0.bare = true;
         self
@@ -86,12 +86,12 @@ impl ApiError {
         ApiError::new(409, "AlreadyExists", format!("{named} already exists")).about(named)
     }
 
-    /// 409: somebody else was faster, or a precondition does not hold.
+    /// 409: the object changed meanwhile, or a precondition failed.
     pub fn conflict(named: Named<'_>, why: &str) -> ApiError {
         ApiError::new(409, "Conflict", format!("Operation cannot be fulfilled on {named}: {why}")).about(named)
     }
 
-    /// 409: the usual lost race.
+    /// 409: the resourceVersion is outdated.
     pub fn modified(named: Named<'_>) -> ApiError {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
         ApiError::conflict(named, why)
@@ -104,7 +104,7 @@ impl ApiError {
         error
     }
 
-    /// 422: the object breaks the rules of its kind; `named.what` is the kind.
+    /// 422: validation failed; `named.what` is the kind.
     pub fn invalid(named: Named<'_>, errors: &[FieldError]) -> ApiError {
         let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
         let text = if lines.len() == 1 { lines.concat() } else { format!("[{}]", lines.join(", ")) };
@@ -117,7 +117,7 @@ impl ApiError {
         error
     }
 
-    /// 422: a patch that cannot be carried out.
+    /// 422: the patch cannot be processed.
     pub fn unprocessable(message: impl Into<String>) -> ApiError {
         ApiError::new(422, "Invalid", message)
     }
@@ -125,7 +125,7 @@ impl ApiError {
     /// 422: a patch that does not fit its object.
     pub fn patch_rejected(why: &str) -> ApiError {
         let message = "the server rejected our request due to an error in our request";
-        tracing::debug!(why, "a patch does not fit");
+        tracing::debug!(why, "rejected a patch");
         ApiError::new(422, "Invalid", message).bare()
     }
 
@@ -139,12 +139,12 @@ impl ApiError {
         ApiError::new(500, "", message)
     }
 
-    /// 400: the request makes no sense.
+    /// 400: the request is malformed.
     pub fn bad_request(message: impl Into<String>) -> ApiError {
         ApiError::new(400, "BadRequest", message)
     }
 
-    /// 401: who is asking?
+    /// 401: the credentials are missing or invalid.
     pub fn unauthorized() -> ApiError {
         ApiError::new(401, "Unauthorized", "Unauthorized")
     }
@@ -162,7 +162,13 @@ impl ApiError {
         ApiError::new(403, "Forbidden", format!("{subject} is forbidden: {why}")).about(named)
     }
 
-    /// 403: nothing may be made in a namespace that is going away.
+    /// 403: the caller may not use a path that is no resource.
+    pub fn forbidden_path(user: &str, verb: &str, path: &str) -> ApiError {
+        let message = format!("forbidden: User {user:?} cannot {verb} path {path:?}");
+        ApiError::new(403, "Forbidden", message).bare()
+    }
+
+    /// 403: the namespace is being terminated.
     pub fn terminating(named: Named<'_>, namespace: &str) -> ApiError {
         let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
         let mut error = ApiError::forbidden(named, &why);
@@ -172,25 +178,25 @@ impl ApiError {
         error
     }
 
-    /// 405: no such verb here.
+    /// 405: the resource does not support this method.
     pub fn method_not_allowed() -> ApiError {
         let message = "the server does not allow this method on the requested resource";
         ApiError::new(405, "MethodNotAllowed", message).bare()
     }
 
-    /// 406: no format that the client would take.
+    /// 406: none of the accepted media types is available.
     pub fn not_acceptable() -> ApiError {
         let message = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, \
                        application/vnd.kubernetes.protobuf";
         ApiError::new(406, "NotAcceptable", message).bare()
     }
 
-    /// 410: the wanted revision is forgotten.
+    /// 410: the requested revision has been compacted.
     pub fn expired(message: impl Into<String>) -> ApiError {
         ApiError::new(410, "Expired", message)
     }
 
-    /// 410: a continue token from a revision that is forgotten, with a token to go on inconsistently.
+    /// 410: the continue token's revision has been compacted; carries a token for an inconsistent continuation.
     pub fn expired_continue(fresh: &str) -> ApiError {
         let message = "The provided continue parameter is too old to display a consistent list result. You can start \
                        a new list without the continue parameter, or use the continue token in this response to \
@@ -202,41 +208,41 @@ impl ApiError {
         error
     }
 
-    /// 413: too much to read.
+    /// 413: the request body is too large.
     pub fn too_large(limit: usize) -> ApiError {
         let message = format!("Request entity is too large: limit is {limit}");
         ApiError::new(413, "RequestEntityTooLarge", message)
     }
 
-    /// 415: not a format we read.
+    /// 415: the media type of the body is not supported.
     pub fn unsupported_media_type(accepted: &str) -> ApiError {
         let message =
             format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
         ApiError::new(415, "UnsupportedMediaType", message)
     }
 
-    /// 415: not a kind of patch.
+    /// 415: the media type is not a patch type.
     pub fn unsupported_patch() -> ApiError {
         ApiError::new(415, "UnsupportedMediaType", "415: Unsupported Media Type").bare()
     }
 
-    /// 422: options that make no sense; `kind` is e.g. `ListOptions`.
+    /// 422: invalid options; `kind` is e.g. `ListOptions`.
     pub fn invalid_options(kind: &str, error: FieldError) -> ApiError {
         ApiError::invalid(Named { group: "meta.k8s.io", what: kind, name: "" }, &[error])
     }
 
-    /// 422: a patch whose result is no object of its kind.
+    /// 422: the patched object does not decode as its kind.
     pub fn patch_unreadable(object: &Value, why: &str) -> ApiError {
         let error = FieldError::invalid("patch", &object.to_string().into(), why);
         ApiError::invalid(Named { group: "", what: "", name: "" }, &[error])
     }
 
-    /// 429: an eviction that a budget forbids for now.
+    /// 429: a disruption budget does not allow the eviction now.
     pub fn too_many_requests(message: impl Into<String>) -> ApiError {
         ApiError::new(429, "TooManyRequests", message)
     }
 
-    /// An admission webhook's refusal, with its own code and reason.
+    /// Returns the denial of an admission webhook, with the webhook's code and reason.
     pub fn denied(code: u16, reason: &str, message: String) -> ApiError {
         const REASONS: [&str; 12] = [
             "Unauthorized",
@@ -255,17 +261,17 @@ impl ApiError {
         ApiError::new(code, REASONS.into_iter().find(|known| *known == reason).unwrap_or(""), message)
     }
 
-    /// 500: our fault.
+    /// 500: internal error.
     pub fn internal(message: impl fmt::Display) -> ApiError {
         ApiError::new(500, "InternalError", format!("Internal error occurred: {message}"))
     }
 
-    /// 503: not now.
+    /// 503: temporarily unavailable.
     pub fn unavailable(message: impl Into<String>) -> ApiError {
         ApiError::new(503, "ServiceUnavailable", message)
     }
 
-    /// 504: a revision from the future that did not come in time.
+    /// 504: the requested revision did not become visible in time.
     pub fn too_new(wanted: u64, current: u64) -> ApiError {
         let message = format!("Timeout: Too large resource version: {wanted}, current: {current}");
         let mut error = ApiError::new(504, "Timeout", message);
@@ -275,27 +281,27 @@ impl ApiError {
         error
     }
 
-    /// The HTTP status.
+    /// Returns the HTTP status.
     pub fn code(&self) -> u16 {
         self.0.code
     }
 
-    /// The machine-readable reason.
+    /// Returns the machine-readable reason.
     pub fn reason(&self) -> &'static str {
         self.0.reason
     }
 
-    /// Whether this is the usual lost race, worth another try.
+    /// Returns whether this is a conflict, which a retry may resolve.
     pub fn is_conflict(&self) -> bool {
         self.0.reason == "Conflict"
     }
 
-    /// Whether the object was simply not there.
+    /// Returns whether the object was not found.
     pub fn is_not_found(&self) -> bool {
         self.0.code == 404
     }
 
-    /// The `Status` object.
+    /// Returns the `Status` object.
     pub fn status(&self) -> Value {
         let Inner { code, reason, message, details, bare } = &*self.0;
         let mut details = details.clone();
@@ -323,8 +329,8 @@ impl fmt::Display for ApiError {
 
 impl std::error::Error for ApiError {}
 
-impl From<crate::store::Broken> for ApiError {
-    fn from(broken: crate::store::Broken) -> ApiError {
+impl From<crate::store::WriteFailed> for ApiError {
+    fn from(broken: crate::store::WriteFailed) -> ApiError {
         ApiError::internal(broken)
     }
 }

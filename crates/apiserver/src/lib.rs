@@ -1,4 +1,4 @@
-//! A Kubernetes API server in process, for one machine; it knows nothing of Ray.
+//! An in-process Kubernetes API server for one machine; it knows nothing of Ray.
 //!
 //! ```text
 //!   listeners ─TLS─▶ http ─▶ webhook ─▶ ops ─▶ store (memory ─▶ redb)
@@ -14,6 +14,7 @@ mod controllers;
 mod discovery;
 pub mod error;
 mod http;
+mod metrics;
 mod names;
 pub mod node;
 mod openapi;
@@ -38,34 +39,35 @@ use tokio_util::sync::CancellationToken;
 
 use crate::auth::{Authority, StaticTokens, User};
 use crate::clock::Clock;
-use crate::http::Front;
+pub use crate::controllers::supervisor::Panics;
+use crate::http::ApiContext;
 use crate::node::NodeBackend;
 use crate::ops::{Cluster, ServiceIps};
 use crate::store::Store;
 use crate::tls::{Identity, IdentityError};
 
-/// How a server is to behave.
+/// The configuration of a server.
 #[derive(Default)]
 pub struct Options {
-    /// Where objects and keys are kept; in memory only without one.
+    /// The directory of the data file and the keys; without one, everything stays in memory.
     pub data: Option<PathBuf>,
-    /// Callers need no credentials. For listeners that nobody else can reach.
+    /// Requests without credentials act as the administrator; only for listeners that nobody else can reach.
     pub trust_everyone: bool,
-    /// Roles decide who may do what.
+    /// RBAC authorizes requests.
     pub rbac: bool,
-    /// A file of further tokens: `token,user,uid,"group,group"`.
+    /// A static token file: `token,user,uid,"group,group"`.
     pub token_file: Option<PathBuf>,
-    /// Where to write one line per request.
+    /// The audit log, one JSON line per request.
     pub audit_log: Option<PathBuf>,
-    /// Further names and addresses for the server's certificate.
+    /// Additional names and addresses in the server's certificate.
     pub names: Vec<String>,
-    /// Pods get a service account and its token, as a full cluster's admission does.
+    /// Runs the ServiceAccount admission: pods get a service account and its token.
     pub admit_service_accounts: bool,
-    /// Where claims get their folders; claims stay pending without one.
+    /// The directory for the data of claims; without one, claims stay pending.
     pub volumes: Option<PathBuf>,
-    /// Time and chance; the system's if nothing is said.
+    /// The source of time and randomness; the system's by default.
     pub clock: Option<Clock>,
-    /// What serves logs, exec and connections into pods.
+    /// The node backend that serves logs, exec and port-forward.
     pub node: Option<NodeBackend>,
 }
 
@@ -93,28 +95,33 @@ pub enum StartError {
     /// A listener cannot be used.
     #[error("cannot listen")]
     Listen(#[source] std::io::Error),
-    /// The first objects could not be made.
-    #[error("cannot make the first objects: {0}")]
+    /// The initial objects could not be created.
+    #[error("cannot create the initial objects: {0}")]
     Bootstrap(error::ApiError),
 }
 
-/// A running server. Dropping it without `stop` ends it less politely.
+/// A running server. Dropping it without `stop` aborts connections and controllers.
 pub struct Server {
     cluster: Arc<Cluster>,
     identity: Arc<Identity>,
     names: Vec<String>,
-    front: Front,
+    context: ApiContext,
     tasks: Mutex<JoinSet<()>>,
 }
 
 impl Server {
-    /// Starts a server without listeners; it can already be used through `client`.
+    /// Starts a server without listeners; `client` works at once.
     pub async fn start(options: Options) -> Result<Server, StartError> {
-        let identity = Arc::new(Identity::load(options.data.as_deref())?);
         let store = match &options.data {
             Some(directory) => Store::open(directory)?,
             None => Store::in_memory(),
         };
+        Server::start_with(options, store).await
+    }
+
+    /// Starts a server on a store.
+    async fn start_with(options: Options, store: Store) -> Result<Server, StartError> {
+        let identity = Arc::new(Identity::load(options.data.as_deref())?);
         let audit = match &options.audit_log {
             Some(path) => Some(Arc::new(
                 audit::Audit::open(path)
@@ -132,6 +139,7 @@ impl Server {
             clock: options.clock.unwrap_or_else(Clock::system),
             service_ips: ServiceIps::default(),
             authority,
+            panics: Panics::default(),
             admit_service_accounts: options.admit_service_accounts,
             node: RwLock::new(options.node),
         });
@@ -139,8 +147,8 @@ impl Server {
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         controllers::spawn(&cluster, &identity.ca_pem, options.volumes, &stop, &mut tasks);
-        let front = Front { cluster: cluster.clone(), stop, audit };
-        Ok(Server { cluster, identity, names: options.names, front, tasks: Mutex::new(tasks) })
+        let context = ApiContext { cluster: cluster.clone(), stop, audit };
+        Ok(Server { cluster, identity, names: options.names, context, tasks: Mutex::new(tasks) })
     }
 
     /// Serves HTTPS on a listener that is already bound. May be called again for more listeners.
@@ -162,22 +170,22 @@ impl Server {
         listener.set_nonblocking(true).map_err(StartError::Listen)?;
         let address = listener.local_addr().map_err(StartError::Listen)?;
         let listener = tokio::net::TcpListener::from_std(listener).map_err(StartError::Listen)?;
-        let task = serve::run(listener, tls, self.front.clone());
+        let task = serve::run(listener, tls, self.context.clone());
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner).spawn(task);
         Ok(address)
     }
 
-    /// The API as a router. Requests need credentials unless they carry a `User` extension.
+    /// Returns the API as a router. Requests need credentials unless they carry a `User` extension.
     pub fn router(&self) -> axum::Router {
-        http::router(self.front.clone())
+        http::router(self.context.clone())
     }
 
-    /// A client that calls the server in process, as the administrator.
+    /// Returns a client that calls the server in process, as the administrator.
     pub fn client(&self) -> kube::Client {
         self.client_as(User::admin())
     }
 
-    /// A client that calls the server in process as a given user.
+    /// Returns a client that calls the server in process as a given user.
     pub fn client_as(&self, user: User) -> kube::Client {
         use tower::ServiceExt;
         let service = self.router().map_request(move |request: ::http::Request<kube::client::Body>| {
@@ -188,33 +196,78 @@ impl Server {
         kube::Client::new(service, "default")
     }
 
-    /// A kubeconfig for the administrator, for a server reachable at this address.
+    /// Returns a kubeconfig for the administrator, for a server reachable at this address.
     pub fn kubeconfig(&self, url: &str) -> String {
         self.identity.kubeconfig(url)
     }
 
-    /// Keys and certificates, for those who make more of them.
+    /// Returns the server's keys and certificates.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// The state of the server, for controllers that live beside it.
+    /// Returns the state of the server, for controllers in the same process.
     pub fn cluster(&self) -> &Arc<Cluster> {
         &self.cluster
     }
 
-    /// Sets what serves logs, exec and connections into pods.
+    /// Sets the node backend that serves logs, exec and port-forward.
     pub fn set_node(&self, node: NodeBackend) {
         *self.cluster.node.write().unwrap_or_else(PoisonError::into_inner) = Some(node);
     }
 
-    /// Ends watches, listeners and controllers, and writes what is still queued.
+    /// Stops watches, listeners and controllers, and flushes queued writes.
     pub async fn stop(self) {
-        self.front.stop.cancel();
+        self.context.stop.cancel();
         let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         while tasks.join_next().await.is_some() {}
         let cluster = self.cluster.clone();
         // Joining the committer blocks for one sync at most, but it does block.
         let _ = tokio::task::spawn_blocking(move || cluster.store.close()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::http::{Request, StatusCode};
+    use axum::body::Body;
+    use http_body_util::BodyExt;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::store::faults::FaultyDisk;
+
+    async fn send(server: &Server, method: &str, path: &str, body: &'static str) -> (StatusCode, String) {
+        let mut request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        request.extensions_mut().expect("valid").insert(User::admin());
+        let request = request.body(Body::from(body)).expect("valid");
+        let response = server.router().oneshot(request).await.expect("infallible");
+        let status = response.status();
+        let bytes = response.into_body().collect().await.expect("a body").to_bytes();
+        (status, String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_makes_the_server_read_only_and_not_ready() {
+        let disk = FaultyDisk::default();
+        let server = Server::start_with(Options::default(), disk.open()).await.expect("starts");
+        let maps = "/api/v1/namespaces/default/configmaps";
+        let (status, answer) = send(&server, "POST", maps, r#"{"metadata": {"name": "a"}}"#).await;
+        assert_eq!(status, StatusCode::CREATED, "{answer}");
+        assert_eq!(send(&server, "GET", "/readyz", "").await.0, StatusCode::OK);
+        disk.fill_up();
+        for name in [r#"{"metadata": {"name": "b"}}"#, r#"{"metadata": {"name": "c"}}"#] {
+            let (status, answer) = send(&server, "POST", maps, name).await;
+            assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{answer}");
+            assert!(answer.contains("refuses changes until it is restarted"), "{answer}");
+        }
+        let (status, answer) = send(&server, "DELETE", &format!("{maps}/a"), "").await;
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR, "{answer}");
+        let (status, answer) = send(&server, "GET", "/readyz", "").await;
+        assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(answer.contains("[-]store failed"), "{answer}");
+        assert_eq!(send(&server, "GET", "/livez", "").await.0, StatusCode::OK);
+        assert_eq!(send(&server, "GET", &format!("{maps}/a"), "").await.0, StatusCode::OK, "still readable");
+        assert_eq!(send(&server, "GET", &format!("{maps}/b"), "").await.0, StatusCode::NOT_FOUND, "rolled back");
     }
 }

@@ -1,4 +1,4 @@
-//! Which names, labels and annotations Kubernetes takes, and the words in which it refuses others.
+//! Validation of names, labels and annotations, with Kubernetes' messages.
 
 use serde_json::{Map, Value};
 
@@ -22,21 +22,21 @@ const VALUE: &str = "a valid label must be an empty string or consist of alphanu
 
 const WITH_PREFIX: &str = " with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
 
-/// Which names a kind takes.
+/// The naming rule of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRule {
-    /// Dots allowed: most kinds.
+    /// An RFC 1123 subdomain: most kinds.
     Subdomain,
-    /// One label: namespaces, and names that become host names.
+    /// An RFC 1123 label: namespaces and host names.
     Label,
-    /// One label that starts with a letter: services.
+    /// An RFC 1035 label: services.
     Label1035,
-    /// Anything that fits into a path: roles and their bindings.
+    /// A path segment: roles and role bindings.
     Path,
 }
 
 impl NameRule {
-    /// Why a name is refused, if it is.
+    /// Returns why a name is invalid, or `None`.
     pub fn refuse(self, name: &str) -> Option<String> {
         match self {
             NameRule::Subdomain => subdomain(name),
@@ -51,7 +51,7 @@ fn too_long(text: &str, limit: usize) -> Option<String> {
     (text.len() > limit).then(|| format!("must be no more than {limit} bytes"))
 }
 
-/// Why a text is no RFC 1123 label.
+/// Returns why a text is not an RFC 1123 label.
 pub(crate) fn label(text: &str) -> Option<String> {
     too_long(text, 63).or_else(|| match (is_label(text), text.split('.').all(is_label)) {
         (true, _) => None,
@@ -65,7 +65,7 @@ fn label_1035(text: &str) -> Option<String> {
     too_long(text, 63).or_else(|| (!fits).then(|| LABEL_1035.to_owned()))
 }
 
-/// Why a text is no RFC 1123 subdomain.
+/// Returns why a text is not an RFC 1123 subdomain.
 pub(crate) fn subdomain(text: &str) -> Option<String> {
     too_long(text, 253).or_else(|| (!text.split('.').all(is_label)).then(|| SUBDOMAIN.to_owned()))
 }
@@ -91,12 +91,12 @@ fn is_word(text: &str) -> bool {
         && text.bytes().last().is_some_and(inner)
 }
 
-/// The first reason why a text is no label key.
+/// Returns the first reason why a text is not a label key.
 pub(crate) fn label_key(key: &str) -> Option<String> {
     label_key_faults(key).into_iter().next()
 }
 
-/// Every reason why a text is no label key.
+/// Returns every reason why a text is not a label key.
 pub(crate) fn label_key_faults(key: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let name = match key.split_once('/') {
@@ -124,7 +124,7 @@ pub(crate) fn label_key_faults(key: &str) -> Vec<String> {
     faults
 }
 
-/// Why a text is no label value.
+/// Returns why a text is not a label value.
 pub(crate) fn label_value(value: &str) -> Option<String> {
     if value.is_empty() {
         return None;
@@ -132,7 +132,7 @@ pub(crate) fn label_value(value: &str) -> Option<String> {
     too_long(value, 63).or_else(|| (!is_word(value)).then(|| VALUE.to_owned()))
 }
 
-/// The faults of a map of labels.
+/// Validates a map of labels.
 pub(crate) fn check_labels(labels: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
     for (key, value) in labels {
         let faults = label_key_faults(key);
@@ -143,7 +143,7 @@ pub(crate) fn check_labels(labels: &Map<String, Value>, path: &str, errors: &mut
     }
 }
 
-/// The faults of an object's metadata.
+/// Validates an object's metadata.
 pub(crate) fn check_metadata(metadata: &Value, rule: NameRule, namespaced: bool, errors: &mut Vec<FieldError>) {
     let text = |key: &str| metadata[key].as_str().unwrap_or("");
     if !text("generateName").is_empty() {
@@ -172,7 +172,7 @@ pub(crate) fn check_metadata(metadata: &Value, rule: NameRule, namespaced: bool,
     }
 }
 
-/// Built-in kinds take only their own finalizers, and those that say whose they are.
+/// Validates the finalizers of a built-in kind: standard or qualified names only.
 pub(crate) fn check_finalizers(metadata: &Value, errors: &mut Vec<FieldError>) {
     for (index, finalizer) in metadata["finalizers"].as_array().into_iter().flatten().enumerate() {
         let name = finalizer.as_str().unwrap_or("");

@@ -1,8 +1,8 @@
-//! What a node does for the API server: logs, exec, attach, and connections into pods.
+//! The interface to a node: logs, exec, attach, and connections into pods.
 //!
 //! The server owns every wire protocol (HTTP, WebSocket channels, port-forward framing); a node only
 //! moves bytes. It is given as a table of functions because there is exactly one node agent, and tests
-//! want to replace one function at a time. Without a backend these subresources answer 503.
+//! want to replace one function at a time. Without a backend these subresources return 503.
 //!
 //! ```text
 //!  kubectl exec ──WebSocket──▶ http/stream ──channels──▶ NodeBackend.exec ──▶ process
@@ -18,11 +18,11 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 
-/// Opens a log.
+/// The type of [`NodeBackend::logs`].
 pub type LogsFn = dyn Fn(PodRef, LogOptions) -> BoxFuture<'static, Result<LogStream, NodeError>> + Send + Sync;
-/// Runs or attaches.
+/// The type of [`NodeBackend::exec`].
 pub type ExecFn = dyn Fn(PodRef, ExecOptions, ExecStreams) -> BoxFuture<'static, Result<i32, NodeError>> + Send + Sync;
-/// Connects.
+/// The type of [`NodeBackend::dial`].
 pub type DialFn = dyn Fn(PodRef, u16) -> BoxFuture<'static, Result<Box<dyn Duplex>, NodeError>> + Send + Sync;
 
 /// The functions of a node, as the server calls them.
@@ -47,7 +47,7 @@ pub struct PodRef {
     pub object: Arc<Value>,
 }
 
-/// What `kubectl logs` may ask for.
+/// The options of `kubectl logs`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LogOptions {
     /// The container; the server has already resolved a missing name where there is only one.
@@ -68,7 +68,7 @@ pub struct LogOptions {
     pub since_time: Option<jiff::Timestamp>,
 }
 
-/// What `kubectl exec` and `kubectl attach` may ask for.
+/// The options of `kubectl exec` and `kubectl attach`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ExecOptions {
     /// The container; never empty.
@@ -88,11 +88,11 @@ pub struct ExecOptions {
 /// The streams between a client and a process. Dropping a sender ends that stream.
 #[derive(Debug)]
 pub struct ExecStreams {
-    /// What the client types; ends when the client closes it.
+    /// The client's input; closed when the client closes it.
     pub stdin: mpsc::Receiver<Bytes>,
-    /// What the process writes.
+    /// The standard output of the process.
     pub stdout: mpsc::Sender<Bytes>,
-    /// What the process complains.
+    /// The standard error of the process.
     pub stderr: mpsc::Sender<Bytes>,
     /// New sizes of the client's terminal.
     pub resize: mpsc::Receiver<TerminalSize>,
@@ -115,7 +115,7 @@ pub type LogStream = BoxStream<'static, Result<Bytes, std::io::Error>>;
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Duplex for T {}
 
-/// Why a node could not do what was asked.
+/// Why a node could not serve a call.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// The container does not exist, or has not started: 400 for logs, as the kubelet answers.

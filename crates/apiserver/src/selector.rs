@@ -42,19 +42,19 @@ pub struct FieldRule {
 }
 
 impl Selection {
-    /// Whether an object is meant.
+    /// Returns whether an object is meant.
     pub fn matches(&self, entry: &Entry) -> bool {
         self.namespace.as_ref().is_none_or(|namespace| *namespace == entry.key.namespace)
             && self.labels.iter().all(|rule| rule.matches(entry.label(&rule.key)))
             && self.fields_match(entry)
     }
 
-    /// Whether nothing but the namespace decides.
+    /// Returns whether nothing but the namespace decides.
     pub fn is_plain(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// The one name that can match, if a field says so.
+    /// Returns the only name that can match, if a field selector names one.
     pub fn name(&self) -> Option<&str> {
         self.fields.iter().find(|rule| rule.equal && &*rule.path == "metadata.name").map(|rule| &*rule.value)
     }
@@ -72,7 +72,7 @@ impl Selection {
     }
 }
 
-/// The text of a field for comparison; absent fields are empty.
+/// Returns the text of a field for comparison; absent fields are empty.
 fn field_text(value: &Value, path: &str) -> String {
     let path = if path == "involvedObject" { "" } else { path };
     let found = path.split('.').try_fold(value, |value, key| value.get(key));
@@ -97,7 +97,7 @@ impl LabelRule {
         }
     }
 
-    /// The rules of a `LabelSelector` object: `matchLabels` and `matchExpressions`.
+    /// Returns the rules of a `LabelSelector` object: `matchLabels` and `matchExpressions`.
     pub fn from_object(selector: &Value) -> Vec<LabelRule> {
         let equals = selector["matchLabels"].as_object().into_iter().flatten().map(|(key, value)| LabelRule {
             key: key.as_str().into(),
@@ -120,18 +120,18 @@ impl LabelRule {
         equals.chain(expressions).collect()
     }
 
-    /// The rules of a plain map of labels, as a Service's selector.
+    /// Returns the rules of a plain map of labels, as a Service's selector.
     pub fn from_map(labels: &Value) -> Vec<LabelRule> {
         LabelRule::from_object(&serde_json::json!({"matchLabels": labels}))
     }
 }
 
-/// Whether an object with these labels passes all rules.
+/// Returns whether an object with these labels passes all rules.
 pub fn labels_match(rules: &[LabelRule], entry: &Entry) -> bool {
     rules.iter().all(|rule| rule.matches(entry.label(&rule.key)))
 }
 
-/// Whether a plain map of labels passes all rules.
+/// Returns whether a plain map of labels passes all rules.
 pub fn map_matches(rules: &[LabelRule], labels: &Value) -> bool {
     rules.iter().all(|rule| rule.matches(labels[&*rule.key].as_str()))
 }
@@ -324,7 +324,7 @@ mod tests {
     fn entry() -> Entry {
         let value = json!({"metadata": {"name": "a", "namespace": "n", "labels": {"app": "x", "n": "3", "empty": ""}},
             "spec": {"nodeName": "m"}});
-        Entry::seal(1, Arc::new(ObjectKey::new("n", "a")), value)
+        Entry::new(1, Arc::new(ObjectKey::new("n", "a")), value)
     }
 
     #[test]
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn malformed_selectors_are_rejected() {
         for text in ["=x", "a=b=c", "a in x", "a in (x", "a,,b", "a b", "a>x", "!", "-a=b", "a=&"] {
             assert!(parse_labels(text).is_err(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! Listeners: accepting connections, TLS, and who is at the other end.
+//! Listeners: accepting connections, TLS, and client certificates.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,18 +13,19 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use crate::auth::{User, user_of_certificate};
-use crate::http::{Front, router};
+use crate::http::{ApiContext, router};
 
-/// How long a connection may take to say who it is, and how long a stop waits for requests in progress.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-const FAREWELL: Duration = Duration::from_secs(2);
+/// The timeouts of a TLS handshake and of requests in progress at shutdown.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Accepts connections until told to stop.
-pub(crate) async fn run(listener: TcpListener, tls: Option<Arc<rustls::ServerConfig>>, front: Front) {
+/// Accepts connections until the server stops.
+pub(crate) async fn run(listener: TcpListener, tls: Option<Arc<rustls::ServerConfig>>, context: ApiContext) {
     let acceptor = tls.map(tokio_rustls::TlsAcceptor::from);
-    let stop = front.stop.clone();
-    let router = router(front);
+    let stop = context.stop.clone();
+    let router = router(context);
     let mut connections = JoinSet::new();
+    let mut failures = 0;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -32,18 +33,31 @@ pub(crate) async fn run(listener: TcpListener, tls: Option<Arc<rustls::ServerCon
             () = stop.cancelled() => break,
         };
         let stream = match accepted {
-            Ok((stream, _)) => stream,
+            Ok((stream, _)) => {
+                failures = 0;
+                stream
+            }
             Err(error) => {
                 // Usually too many open files: wait for some to close rather than spin.
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
+                if failures == 0 {
+                    tracing::warn!(%error, "cannot accept connections; retrying");
+                }
+                failures += 1;
+                tokio::select! {
+                    () = tokio::time::sleep(accept_backoff(failures)) => continue,
+                    () = stop.cancelled() => break,
+                }
             }
         };
         connections.spawn(connection(stream, acceptor.clone(), router.clone(), stop.clone()));
     }
     let ended = async { while connections.join_next().await.is_some() {} };
-    let _ = tokio::time::timeout(FAREWELL, ended).await;
+    let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, ended).await;
+}
+
+/// Returns how long to wait after so many failures in a row: from 10 ms, doubled up to 1 s.
+fn accept_backoff(failures: u32) -> Duration {
+    Duration::from_millis(10 << failures.saturating_sub(1).min(7)).min(Duration::from_secs(1))
 }
 
 async fn connection(
@@ -54,25 +68,25 @@ async fn connection(
 ) {
     let _ = stream.set_nodelay(true);
     let Some(acceptor) = acceptor else {
-        return talk(TokioIo::new(stream), router, None, stop).await;
+        return serve_connection(TokioIo::new(stream), router, None, stop).await;
     };
-    let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+    let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
-        Err(_) => return tracing::debug!("TLS handshake took too long"),
+        Err(_) => return tracing::debug!("TLS handshake timed out"),
     };
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let user = certificate.and_then(|certificate| user_of_certificate(certificate));
-    talk(TokioIo::new(stream), router, user, stop).await;
+    serve_connection(TokioIo::new(stream), router, user, stop).await;
 }
 
-async fn talk<I>(io: I, router: axum::Router, user: Option<User>, stop: CancellationToken)
+async fn serve_connection<I>(io: I, router: axum::Router, user: Option<User>, stop: CancellationToken)
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
     let service = hyper::service::service_fn(move |request: hyper::Request<Incoming>| {
         let mut request = request.map(Body::new);
-        // A token says more precisely who is calling than the connection does.
+        // A token identifies the caller more precisely than the connection does.
         if let Some(user) = user.as_ref().filter(|_| !request.headers().contains_key(http::header::AUTHORIZATION)) {
             request.extensions_mut().insert(user.clone());
         }

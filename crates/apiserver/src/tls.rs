@@ -12,14 +12,14 @@ use rcgen::{
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// The secrets of a server.
+/// The keys and certificates of a server.
 pub struct Identity {
     /// The CA's certificate, as clients need it.
     pub ca_pem: String,
     ca: Issuer<'static, KeyPair>,
     ca_der: CertificateDer<'static>,
     pub(crate) token_key_pem: String,
-    /// The token that may do everything.
+    /// Returns the administrator's token.
     pub admin_token: String,
 }
 
@@ -53,25 +53,29 @@ impl From<rustls::Error> for IdentityError {
 }
 
 impl Identity {
-    /// The identity kept in a directory, made there if it is new; without a directory, a fresh one.
+    /// Loads the identity from a directory, creating it on first use; without a directory, creates a new one.
     pub fn load(directory: Option<&Path>) -> Result<Identity, IdentityError> {
-        let ca_key = keep(directory, "ca.key", || Ok(KeyPair::generate()?.serialize_pem()))?;
+        let ca_key = load_or_create(directory, "ca.key", || Ok(KeyPair::generate()?.serialize_pem()))?;
         let ca_key = KeyPair::from_pem(&ca_key)?;
         let params = ca_params()?;
-        let ca_pem = keep(directory, "ca.crt", || Ok(params.clone().self_signed(&ca_key)?.pem()))?;
+        let ca_pem = load_or_create(directory, "ca.crt", || Ok(params.clone().self_signed(&ca_key)?.pem()))?;
         let ca_der = first_certificate(&ca_pem)?;
         let token_key_pem =
-            keep(directory, "token.key", || Ok(KeyPair::generate_for(&rcgen::PKCS_ED25519)?.serialize_pem()))?;
-        let admin_token = keep(directory, "admin.token", || Ok(crate::auth::Authority::random_token()))?;
+            load_or_create(
+                directory,
+                "token.key",
+                || Ok(KeyPair::generate_for(&rcgen::PKCS_ED25519)?.serialize_pem()),
+            )?;
+        let admin_token = load_or_create(directory, "admin.token", || Ok(crate::auth::Authority::random_token()))?;
         Ok(Identity { ca_pem, ca: Issuer::new(params, ca_key), ca_der, token_key_pem, admin_token })
     }
 
-    /// The key that signs service account tokens.
+    /// Returns the key that signs service account tokens.
     pub(crate) fn token_key(&self) -> Result<KeyPair, IdentityError> {
         Ok(KeyPair::from_pem(&self.token_key_pem)?)
     }
 
-    /// A server configuration whose certificate is good for these names beside the usual ones.
+    /// Returns a TLS configuration with a certificate for the usual names and these.
     pub fn server_config(&self, extra_names: &[String]) -> Result<Arc<rustls::ServerConfig>, IdentityError> {
         let names = [
             "localhost",
@@ -110,7 +114,7 @@ impl Identity {
         Ok(Arc::new(config))
     }
 
-    /// A client certificate and its key, in PEM, for a user with groups.
+    /// Returns a client certificate and its key, in PEM, for a user with groups.
     pub fn client_certificate(&self, user: &str, groups: &[&str]) -> Result<(String, String), IdentityError> {
         let mut params = CertificateParams::default();
         params.distinguished_name = named(user, groups.first().copied());
@@ -119,7 +123,7 @@ impl Identity {
         Ok((params.signed_by(&key, &self.ca)?.pem(), key.serialize_pem()))
     }
 
-    /// A kubeconfig for the administrator.
+    /// Returns a kubeconfig for the administrator.
     pub fn kubeconfig(&self, server: &str) -> String {
         use base64::Engine;
         let ca = base64::engine::general_purpose::STANDARD.encode(&self.ca_pem);
@@ -159,8 +163,8 @@ fn first_certificate(pem: &str) -> Result<CertificateDer<'static>, IdentityError
     CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| IdentityError::Certificate(error.to_string()))
 }
 
-/// Reads a file of the directory, or makes its content and keeps it, readable by the owner only.
-fn keep(
+/// Reads a file of the directory, or creates it, readable by the owner only.
+fn load_or_create(
     directory: Option<&Path>,
     name: &str,
     make: impl FnOnce() -> Result<String, IdentityError>,
@@ -179,7 +183,7 @@ fn keep(
     Ok(text)
 }
 
-/// Writes a file that only its owner may read, completely or not at all.
+/// Atomically writes a file that only its owner can read.
 pub fn write_secret(path: &Path, text: &str) -> std::io::Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
@@ -196,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identity_outlives_a_restart() {
+    fn an_identity_survives_a_restart() {
         let directory = tempfile::tempdir().expect("temporary directory");
         let first = Identity::load(Some(directory.path())).expect("made");
         let again = Identity::load(Some(directory.path())).expect("read");

@@ -29,7 +29,7 @@ async fn start(rbac: bool) -> Server {
 }
 
 #[tokio::test]
-async fn without_credentials_only_discovery_and_health_answer() {
+async fn anonymous_requests_reach_only_discovery_and_health() {
     let server = start(false).await;
     for path in ["/version", "/healthz", "/readyz", "/livez", "/api", "/apis", "/api/v1", "/openapi/v3"] {
         assert_eq!(call(&server, None, Method::GET, path, "").await.status, StatusCode::OK, "{path}");
@@ -52,7 +52,7 @@ async fn without_credentials_only_discovery_and_health_answer() {
 }
 
 #[tokio::test]
-async fn roles_decide_when_asked_to() {
+async fn rbac_authorizes_requests() {
     let server = start(true).await;
     let admin = server.identity().admin_token.clone();
     let admin = Some(admin.as_str());
@@ -97,7 +97,7 @@ async fn roles_decide_when_asked_to() {
 }
 
 #[tokio::test]
-async fn the_client_in_process_is_who_it_says() {
+async fn the_in_process_client_acts_as_its_user() {
     use k8s_openapi::api::core::v1::Namespace;
     let server = start(true).await;
     let list =
@@ -108,7 +108,7 @@ async fn the_client_in_process_is_who_it_says() {
     server.stop().await;
 }
 
-/// A client that shows a certificate, or a token.
+/// Returns a client that shows a certificate, or a token.
 async fn client(server: &Server, address: std::net::SocketAddr, user: Value) -> kube::Client {
     let file: kube::config::Kubeconfig = serde_json::from_value(json!({
         "current-context": "c",
@@ -128,7 +128,7 @@ fn encoded(text: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_and_token_files_say_who_is_calling() {
+async fn certificates_and_token_files_authenticate() {
     let folder = tempfile::tempdir().expect("a folder");
     let (tokens, audit_log) = (folder.path().join("tokens.csv"), folder.path().join("audit.log"));
     std::fs::write(&tokens, "secret-token,bob,7,\"readers\"\n").expect("written");
@@ -162,7 +162,7 @@ async fn certificates_and_token_files_say_who_is_calling() {
 }
 
 #[tokio::test]
-async fn bad_input_gets_a_proper_answer() {
+async fn malformed_requests_get_a_status() {
     let server = start(false).await;
     let admin = server.identity().admin_token.clone();
     let pods = "/api/v1/namespaces/default/pods";

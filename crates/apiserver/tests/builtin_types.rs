@@ -125,7 +125,7 @@ fn markers_of(schema: &Value) -> String {
                 schema["x-kubernetes-list-map-keys"].as_array().unwrap().iter().map(|k| k.as_str().unwrap()).collect();
             write!(out, " keys={}", keys.join(",")).unwrap();
         }
-        // Older lists say it by their patch strategy only.
+        // Older lists declare it by their patch strategy only.
         None if schema["type"] == "array" && strategy.starts_with("merge") && key.is_empty() => out.push_str(" set"),
         None if schema["type"] == "array" && strategy.starts_with("merge") => write!(out, " keys={key}").unwrap(),
         _ => {}

@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
+use http_body_util::BodyExt;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client};
 use manta_apiserver::{Options, Server};
+use manta_testkit::ControlPlane;
 use serde_json::json;
 use tokio::task::JoinSet;
 
 const DEFINITIONS: usize = 64;
 
-/// Defines a kind and lists its objects as soon as the server says that it knows it.
+/// Defines a kind and lists its objects as soon as it is established.
 async fn define(client: Client, index: usize) -> Result<(), String> {
     let (singular, plural) = (format!("thing{index}"), format!("things{index}"));
     let name = format!("{plural}.example.com");
@@ -41,11 +43,43 @@ async fn define(client: Client, index: usize) -> Result<(), String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_established_is_served() {
+async fn established_kinds_are_served() {
     let server = Server::start(Options::default()).await.expect("the server starts");
     let client = server.client();
     let all: JoinSet<_> = (0..DEFINITIONS).map(|index| define(client.clone(), index)).collect();
     let problems: Vec<String> = all.join_all().await.into_iter().filter_map(Result::err).collect();
     server.stop().await;
     assert_eq!(problems, Vec::<String>::new());
+}
+
+/// Go programs send definitions as protobuf: the bytes of the real server mean the same to this one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn definitions_are_read_from_protobuf() {
+    const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+    const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let real = ControlPlane::shared().client().await.expect("a client");
+    let server = Server::start(Options::default()).await.expect("starts");
+    let ours = server.client();
+    let send = async |client: &Client, path: &str, content: &str, accept: &str, body: Vec<u8>| {
+        let request = http::Request::post(path).header("content-type", content).header("accept", accept);
+        let response = client.send(request.body(body.into()).expect("valid")).await.expect("an answer");
+        let status = response.status();
+        let bytes = response.into_body().collect().await.expect("a body").to_bytes();
+        assert_eq!(status.as_u16(), 201, "{}", String::from_utf8_lossy(&bytes));
+        bytes
+    };
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds");
+    let mut count = 0;
+    for file in std::fs::read_dir(folder).expect("the CRDs").flatten() {
+        let text = std::fs::read(file.path()).expect("readable");
+        let dry_run = format!("{PATH}?dryRun=All");
+        let json = send(&real, &dry_run, "application/yaml", "application/json", text.clone()).await;
+        let bytes = send(&real, &dry_run, "application/yaml", PROTOBUF, text).await;
+        let expect: serde_json::Value = serde_json::from_slice(&json).expect("JSON");
+        let got = send(&ours, PATH, PROTOBUF, "application/json", bytes.to_vec()).await;
+        let got: serde_json::Value = serde_json::from_slice(&got).expect("JSON");
+        assert_eq!(got["spec"], expect["spec"], "{:?}", file.path());
+        count += 1;
+    }
+    assert!(count >= 4, "all of the Ray CRDs");
 }

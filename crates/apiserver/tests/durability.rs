@@ -18,7 +18,7 @@ fn child() {
             let name = format!("pod-{index}");
             let value = serde_json::json!({"metadata": {"name": name}});
             let entry = store.commit(&"pods".into(), ObjectKey::new("n", &name), Write::Create(value)).expect("new");
-            store.settled(entry.revision).await.expect("written");
+            store.wait_visible(entry.revision).await.expect("written");
             #[allow(clippy::print_stdout)]
             {
                 println!("safe {name}");
@@ -28,7 +28,7 @@ fn child() {
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_a_kill() {
+fn acknowledged_writes_survive_sigkill() {
     let directory = tempfile::tempdir().expect("a folder");
     let mut safe: Vec<String> = Vec::new();
     for round in 1..=3_usize {

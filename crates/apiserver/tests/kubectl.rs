@@ -111,6 +111,12 @@ fn kubectl_works_as_on_any_cluster() {
         "unknown field \"spec.bogus\"",
     );
 
+    check(
+        "apply -f -",
+        "{\"apiVersion\": \"nowhere.io/v1\", \"kind\": \"Nothing\", \"metadata\": {\"name\": \"x\"}}",
+        "no matches for kind \"Nothing\" in version \"nowhere.io/v1\"",
+    );
+
     // Deleting, with every cascade.
     check("delete deployment web --cascade=foreground --timeout=20s", "", "deleted");
     check("get replicasets,pods -l app=web", "", "No resources found");
@@ -121,4 +127,18 @@ fn kubectl_works_as_on_any_cluster() {
     check("get events", "", "LAST SEEN");
     check("delete namespace demo --timeout=30s", "", "deleted");
     check("get namespace demo", "", "not found");
+}
+
+#[test]
+fn kubectl_sees_what_a_service_account_may_do() {
+    let options = |folder: &Path| Options { data: Some(folder.join("data")), rbac: true, ..Options::default() };
+    let cluster = Cluster(Served::start(options));
+    let account = "--as system:serviceaccount:default:default";
+    cluster.check("auth can-i * *", "", "yes");
+    cluster.check(&format!("auth can-i * * {account}"), "", "no");
+    cluster.check(&format!("get pods {account}"), "", "cannot list resource \"pods\"");
+    cluster.check("create rolebinding viewer --clusterrole=view --serviceaccount=default:default", "", "created");
+    cluster.check(&format!("auth can-i list pods {account}"), "", "yes");
+    cluster.check(&format!("auth can-i create pods {account}"), "", "no");
+    cluster.check(&format!("get pods {account}"), "", "No resources found");
 }

@@ -16,7 +16,7 @@ use self::real::{Answer, call, install_crd};
 
 const JSON: &str = "application/json-patch+json";
 const MERGE: &str = "application/merge-patch+json";
-/// All that the real server says of a JSON patch that does not fit.
+/// The real server's message for a JSON patch that does not apply.
 const REJECTED: &str = "the server rejected our request due to an error in our request";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
@@ -396,7 +396,7 @@ fn writer<'a>(manager: &'a str, subresource: &'a str) -> Writer<'a> {
     Writer { manager, api_version: "apply.manta.test/v1", subresource, time: "2024-01-01T00:00:00Z", ignored }
 }
 
-/// The spec, status and managers of an answer, or its complaint.
+/// Returns the spec, status and managers of an answer, or its complaint.
 fn apply_summary(answer: &Answer) -> Value {
     if answer.code >= 300 {
         let mut causes = answer.body["details"]["causes"].as_array().cloned().unwrap_or_default();
@@ -446,7 +446,7 @@ async fn create(client: &Client, path: &str, object: &Value) -> Value {
     answer.body
 }
 
-/// An object without what every write changes.
+/// Returns an object without what every write changes.
 fn bare(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(metadata) = object["metadata"].as_object_mut() {
@@ -480,7 +480,7 @@ fn patched(result: &Result<Value, PatchError>) -> Value {
     }
 }
 
-/// Without fields that defaulting adds to what a patch brings.
+/// Returns the value without fields that defaulting adds to what a patch brings.
 fn without_defaults(value: &Value) -> Value {
     const DEFAULTED: &[&str] = &[
         "terminationMessagePath",

@@ -14,7 +14,7 @@ use self::real::{Answer, call, install_crd};
 
 const GROUP: &str = "schema.manta.test";
 
-/// One field for everything that a schema can say.
+/// Returns a schema with one field for every keyword.
 fn schema() -> Value {
     serde_json::from_str(include_str!("fixtures/thing.schema.json")).unwrap()
 }
@@ -106,7 +106,7 @@ fn creations() -> Vec<Value> {
     specs
 }
 
-/// An old and a new spec.
+/// Returns an old and a new spec.
 fn updates() -> Vec<(Value, Value)> {
     vec![
         (json!({"immutable": "x"}), json!({"immutable": "y"})),
@@ -185,7 +185,7 @@ async fn updates_get_the_same_answer_as_from_the_real_server() {
 
 /// A value that was wrong before its schema became strict may stay, but not change.
 #[tokio::test]
-async fn unchanged_errors_are_forgiven_as_by_the_real_server() {
+async fn ratcheting_matches_the_real_server() {
     let plane = ControlPlane::shared();
     let client = plane.client().await.unwrap();
     let namespace = plane.namespace("ratchet").await.unwrap();
@@ -246,7 +246,7 @@ async fn create(client: &Client, namespace: &str, object: &Value) -> Value {
     answer.body
 }
 
-/// What matters of an answer: the stored spec, or the complaints in an order of their own.
+/// Returns what matters of an answer: the stored spec, or the complaints in an order of their own.
 fn summary(answer: &Answer) -> Value {
     match answer.code {
         200 | 201 => json!({"spec": answer.body["spec"]}),

@@ -20,8 +20,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 /// The port that nobody listens on.
 const CLOSED: u16 = 81;
 
-/// A node whose ports echo all that they are sent, whose commands repeat their input, and whose logs are short.
-fn pretender() -> NodeBackend {
+/// Returns a node backend whose ports and commands echo their input.
+fn fake_node() -> NodeBackend {
     NodeBackend {
         logs: Arc::new(|_, options| {
             let lines = [format!("{} says hello\n", options.container), "and goodbye\n".to_owned()];
@@ -58,7 +58,7 @@ fn pretender() -> NodeBackend {
                             return;
                         }
                     }
-                    // The client has said all; what comes now shows that it can still listen.
+                    // The client has closed its side; what follows shows that it still reads.
                     let _ = theirs.write_all(format!("goodbye from {port}").as_bytes()).await;
                 });
                 Ok(Box::new(ours) as Box<dyn Duplex>)
@@ -71,9 +71,9 @@ fn pretender() -> NodeBackend {
 struct Cluster(Served);
 
 impl Cluster {
-    /// A server with the pretended node and one pod, `p`.
+    /// Starts a server with the fake node and one pod, `p`.
     fn start() -> Cluster {
-        let served = Served::start(|_| Options { node: Some(pretender()), ..Options::default() });
+        let served = Served::start(|_| Options { node: Some(fake_node()), ..Options::default() });
         served.runtime.block_on(async {
             let pods = kube::Api::<Pod>::default_namespaced(served.client());
             let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
@@ -89,7 +89,7 @@ impl Cluster {
         self.0.kubectl(args.iter().copied())
     }
 
-    /// The same, as it was before 1.31: SPDY on the connection itself.
+    /// Returns the same, as it was before 1.31: SPDY on the connection itself.
     fn older_kubectl(&self, args: &[&str]) -> Command {
         let mut kubectl = self.kubectl(args);
         kubectl.env("KUBECTL_PORT_FORWARD_WEBSOCKETS", "false").env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false");
@@ -110,7 +110,7 @@ impl Cluster {
 struct Forward {
     child: Child,
     ports: Vec<u16>,
-    /// Held open: kubectl tells of every connection, and would die of a closed pipe.
+    /// Held open: kubectl prints every connection, and would die of a closed pipe.
     _output: BufReader<ChildStdout>,
 }
 
@@ -127,7 +127,7 @@ impl Forward {
         Forward { child, ports, _output: output }
     }
 
-    /// What kubectl complained of until it ended.
+    /// Returns kubectl's standard error once it exits.
     fn complaints(mut self) -> String {
         let mut text = String::new();
         self.child.stderr.take().expect("complaints").read_to_string(&mut text).expect("text");
@@ -179,7 +179,7 @@ fn kubectl_forwards_ports() {
 }
 
 #[test]
-fn kubectl_is_told_of_a_port_that_nobody_listens_on() {
+fn kubectl_reports_a_closed_port() {
     let cluster = Cluster::start();
     let forward = Forward::start(cluster.kubectl(&["port-forward", "pod/p", &format!(":{CLOSED}")]), 1);
     assert!(exchange(forward.ports[0], b"").is_empty());
@@ -234,7 +234,7 @@ fn kubectl_runs_commands_and_reads_logs() {
 }
 
 #[test]
-fn much_input_comes_back_whole() {
+fn large_input_is_echoed_completely() {
     let cluster = Cluster::start();
     let big = "0123456789abcdef".repeat(1 << 18);
     let words = ["exec", "p", "-i", "--", "cat"];
@@ -252,7 +252,7 @@ fn much_input_comes_back_whole() {
     }
 }
 
-/// A file with this text, in the cluster's folder.
+/// Writes a file with this text to the cluster's directory.
 fn input_file(cluster: &Cluster, text: &str) -> std::path::PathBuf {
     let path = cluster.0.path("input");
     std::fs::write(&path, text).expect("written");

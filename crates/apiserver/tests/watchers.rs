@@ -42,7 +42,7 @@ fn resident() -> usize {
     text.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).expect("pages") * 4096
 }
 
-/// The events of a watch until it ends or nothing comes for a while.
+/// Returns the events of a watch until it ends or nothing comes for a while.
 async fn events(watch: http::Response<Body>) -> Vec<Value> {
     let mut stream = watch.into_body().into_data_stream();
     let mut text = Vec::new();
@@ -82,7 +82,7 @@ async fn thousands_of_idle_watches_cost_little() {
 }
 
 #[tokio::test]
-async fn a_watcher_that_never_reads_loses_its_place() {
+async fn a_watch_that_is_never_read_expires() {
     let _alone = ALONE.lock().await;
     let server = Server::start(Options::default()).await.expect("the server starts");
     create(&server, "first", "x").await;

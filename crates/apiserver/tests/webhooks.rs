@@ -83,7 +83,7 @@ impl Webhook {
         std::mem::take(&mut *self.asked.lock().expect("no panic"))
     }
 
-    /// A webhook of a configuration, about ConfigMaps.
+    /// Returns a webhook of a configuration, about ConfigMaps.
     fn hook(&self, path: &str, more: Value) -> Value {
         let mut hook = json!({
             "name": format!("{path}.example.com"),
@@ -120,7 +120,7 @@ async fn call(client: &kube::Client, method: Method, path: &str, body: Value) ->
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Puts one configuration in the place of the last one.
+/// Replaces the webhook configuration.
 async fn configure(client: &kube::Client, kind: &str, hook: Value) {
     let path = format!("/apis/admissionregistration.k8s.io/v1/{}s", kind.to_lowercase());
     call(client, Method::DELETE, &path, Value::Null).await;
@@ -192,7 +192,7 @@ async fn validating_webhooks_refuse() {
 }
 
 #[tokio::test]
-async fn selectors_and_dry_runs_keep_webhooks_out() {
+async fn selectors_and_dry_runs_skip_webhooks() {
     let (server, client, webhook) = start().await;
     let cases = [
         (json!({"namespaceSelector": {"matchLabels": {"team": "x"}}}), "", 201, 0),
@@ -212,7 +212,7 @@ async fn selectors_and_dry_runs_keep_webhooks_out() {
 }
 
 #[tokio::test]
-async fn a_webhook_that_fails_stops_or_does_not() {
+async fn failure_policy_decides_whether_a_failed_webhook_blocks() {
     let (server, client, webhook) = start().await;
     let closed = json!({"url": "https://127.0.0.1:1/", "caBundle": webhook.authority});
     let cases = [

@@ -1,23 +1,36 @@
-//! Who is calling, and whether they may.
+//! Authentication and authorization.
 //!
-//! Callers show a bearer token or a client certificate of our own CA; the in-process client is trusted as it
-//! is. With RBAC off, whoever is known may do everything; with RBAC on, roles decide as usual.
+//! Callers present a bearer token or a client certificate of the server's own CA; the in-process client names its
+//! user. Without RBAC every authenticated caller may do everything.
 
+mod bound_token;
+mod default_roles;
+mod escalation;
+mod impersonation;
 mod rbac;
+mod rule;
 mod static_tokens;
 mod subject;
 mod token;
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
+pub(crate) use bound_token::Bound;
+pub(crate) use default_roles::{cluster_role_bindings, cluster_roles};
+pub(crate) use impersonation::impersonate;
+use rbac::Rbac;
+pub(crate) use rule::{Rule, uncovered};
 pub use static_tokens::{StaticTokens, TokenFileError};
 pub(crate) use subject::user_of_certificate;
+pub(crate) use token::ISSUER;
 use token::Signer;
 
-use crate::clock::{Clock, secret_bytes};
+use crate::clock::{Clock, add_seconds, random_bytes};
 use crate::ops::Cluster;
 
-/// Somebody who makes requests.
+/// An authenticated caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
     /// The name, e.g. `system:serviceaccount:default:ray`.
@@ -26,42 +39,63 @@ pub struct User {
     pub uid: String,
     /// The groups.
     pub groups: Vec<String>,
+    /// Further facts about the credentials, such as the pod of a token.
+    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl User {
-    /// The one who may do everything.
+    /// Returns the cluster administrator.
     pub fn admin() -> User {
         let groups = vec!["system:masters".into(), "system:authenticated".into()];
-        User { name: "kubernetes-admin".into(), uid: String::new(), groups }
+        User { name: "kubernetes-admin".into(), groups, ..User::default() }
     }
 
-    /// Nobody in particular.
+    /// Returns the anonymous user.
     pub fn anonymous() -> User {
         let groups = vec!["system:unauthenticated".into()];
-        User { name: "system:anonymous".into(), uid: String::new(), groups }
+        User { name: "system:anonymous".into(), groups, ..User::default() }
     }
 
-    /// A service account.
+    /// Returns the user of a service account.
     pub fn service_account(namespace: &str, name: &str, uid: &str) -> User {
         let groups = vec![
             "system:serviceaccounts".into(),
             format!("system:serviceaccounts:{namespace}"),
             "system:authenticated".into(),
         ];
-        User { name: format!("system:serviceaccount:{namespace}:{name}"), uid: uid.into(), groups }
+        User { name: format!("system:serviceaccount:{namespace}:{name}"), uid: uid.into(), groups, ..User::default() }
     }
 
-    /// The `UserInfo` object.
+    /// Returns the user of a node agent.
+    pub fn node(name: &str) -> User {
+        let groups = vec!["system:nodes".into(), "system:authenticated".into()];
+        User { name: format!("system:node:{name}"), groups, ..User::default() }
+    }
+
+    /// Returns whether the user bypasses authorization.
+    pub(crate) fn is_master(&self) -> bool {
+        self.groups.iter().any(|group| group == "system:masters")
+    }
+
+    /// Returns whether the user is anonymous.
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.groups.iter().any(|group| group == "system:unauthenticated")
+    }
+
+    /// Returns the `UserInfo` object.
     pub fn to_value(&self) -> Value {
         let mut info = json!({"username": self.name, "groups": self.groups});
         if !self.uid.is_empty() {
             info["uid"] = self.uid.as_str().into();
         }
+        if !self.extra.is_empty() {
+            info["extra"] = json!(self.extra);
+        }
         info
     }
 }
 
-/// What is asked for, in RBAC's terms.
+/// The attributes of a request that authorization decides on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// get, list, watch, create, update, patch, delete, deletecollection, or an HTTP method in lower case.
@@ -72,83 +106,93 @@ pub struct Attributes {
     pub version: String,
     /// The plural resource; empty for plain paths.
     pub resource: String,
-    /// The subresource, or nothing.
+    /// The subresource; empty for the object itself.
     pub subresource: String,
-    /// The namespace, or nothing.
+    /// The namespace; empty for cluster-scoped objects.
     pub namespace: String,
-    /// The object's name, or nothing.
+    /// The object's name; empty for collections.
     pub name: String,
-    /// The path, where it is no resource.
+    /// The path of a non-resource request.
     pub path: String,
 }
 
-/// Who may call, and tokens for those who may.
+/// Authentication, authorization and the service account token issuer.
 pub struct Authority {
-    /// Callers must say who they are.
+    /// Requests without credentials are anonymous instead of the administrator's.
     pub authenticate: bool,
-    /// Roles decide what they may do.
+    /// RBAC authorizes requests; without it every authenticated caller may do everything.
     pub rbac: bool,
     admin_token: String,
     tokens: StaticTokens,
     signer: Signer,
+    rbac_rules: Rbac,
 }
 
-/// How long a token may last at most, and how long if nobody says.
-const TOKEN_SECONDS: (i64, i64) = (1 << 32, 3600);
-
 impl Authority {
-    /// An authority with its signing key and the administrator's token.
+    /// Creates an authority from its signing key and the administrator's token.
     pub fn new(authenticate: bool, rbac: bool, admin_token: String, signing_key: rcgen::KeyPair) -> Authority {
-        Authority { authenticate, rbac, admin_token, tokens: StaticTokens::default(), signer: Signer::new(signing_key) }
+        Authority {
+            authenticate,
+            rbac,
+            admin_token,
+            tokens: StaticTokens::default(),
+            signer: Signer::new(signing_key),
+            rbac_rules: Rbac::default(),
+        }
     }
 
-    /// The same, with tokens that a file names.
+    /// Adds the tokens of a static token file.
     pub fn with_tokens(self, tokens: StaticTokens) -> Authority {
         Authority { tokens, ..self }
     }
 
-    /// A token nobody can guess.
+    /// Returns a random token.
     pub fn random_token() -> String {
-        secret_bytes::<24>().iter().map(|byte| format!("{byte:02x}")).collect()
+        random_bytes::<24>().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The token that may do everything.
+    /// Returns the administrator's token.
     pub fn admin_token(&self) -> &str {
         &self.admin_token
     }
 
-    /// Who holds a bearer token.
+    /// Authenticates a bearer token.
     pub fn user_of_token(&self, token: &str, cluster: &Cluster) -> Option<User> {
-        if same(token.as_bytes(), self.admin_token.as_bytes()) {
+        if constant_time_eq(token.as_bytes(), self.admin_token.as_bytes()) {
             return Some(User::admin());
         }
         if let Some(user) = self.tokens.user_of(token) {
             return Some(user.clone());
         }
-        let claims = self.signer.verify(token, cluster.clock.now())?;
-        let account = &claims["kubernetes.io"]["serviceaccount"];
-        let (namespace, name) = (claims["kubernetes.io"]["namespace"].as_str()?, account["name"].as_str()?);
-        let found = cluster.store.get("serviceaccounts", &crate::store::ObjectKey::new(namespace, name))?;
-        let uid = account["uid"].as_str()?;
-        (found.uid == crate::store::Uid::parse(uid)).then(|| User::service_account(namespace, name, uid))
+        self.account_of_token(token, &[token::ISSUER], cluster)
     }
 
-    /// A token for a service account: the token and when it ends.
-    pub fn issue(&self, account: &Value, request: &Value, clock: &Clock) -> (String, jiff::Timestamp) {
-        let wanted = request["spec"]["expirationSeconds"].as_i64().unwrap_or(TOKEN_SECONDS.1);
-        let seconds = wanted.clamp(1, TOKEN_SECONDS.0);
+    /// Authenticates a service account token for one of some audiences.
+    pub(crate) fn account_of_token(&self, token: &str, audiences: &[&str], cluster: &Cluster) -> Option<User> {
+        let claims = self.signer.verify(token, cluster.clock.now())?;
+        let granted = claims["aud"].as_array().into_iter().flatten();
+        if !granted.filter_map(Value::as_str).any(|audience| audiences.contains(&audience)) {
+            return None;
+        }
+        bound_token::user_of_claims(&claims, cluster)
+    }
+
+    /// Issues a token for a service account, bound to an object if there is one; returns it with its expiry.
+    pub(crate) fn issue(
+        &self,
+        account: &Value,
+        bound: Option<&Bound>,
+        audiences: &[String],
+        seconds: i64,
+        clock: &Clock,
+    ) -> (String, jiff::Timestamp) {
         let now = clock.now();
-        let end = now + jiff::SignedDuration::from_secs(seconds);
+        let end = add_seconds(now, seconds);
         let metadata = &account["metadata"];
         let (namespace, name) = (metadata["namespace"].as_str().unwrap_or(""), metadata["name"].as_str().unwrap_or(""));
-        let audiences = match request["spec"]["audiences"].as_array() {
-            Some(audiences) if !audiences.is_empty() => json!(audiences),
-            _ => json!([token::ISSUER]),
-        };
-        let mut bound = json!({"namespace": namespace, "serviceaccount": {"name": name, "uid": metadata["uid"]}});
-        if request["spec"]["boundObjectRef"]["kind"] == "Pod" {
-            let pod = &request["spec"]["boundObjectRef"];
-            bound["pod"] = json!({"name": pod["name"], "uid": pod["uid"]});
+        let mut private = json!({"namespace": namespace, "serviceaccount": {"name": name, "uid": metadata["uid"]}});
+        if let Some(bound) = bound {
+            private[bound.claim] = json!({"name": bound.name, "uid": bound.uid});
         }
         let claims = json!({
             "iss": token::ISSUER,
@@ -158,31 +202,31 @@ impl Authority {
             "nbf": now.as_second(),
             "exp": end.as_second(),
             "jti": clock.uid(),
-            "kubernetes.io": bound,
+            "kubernetes.io": private,
         });
         (self.signer.sign(&claims), end)
     }
 
-    /// Whether a user may, and why; the error is why not.
-    pub fn allows(&self, user: &User, asked: &Attributes, cluster: &Cluster) -> Result<String, String> {
-        if !self.rbac || user.groups.iter().any(|group| group == "system:masters") {
+    /// Authorizes a request; returns the reason why it is allowed, or as the error why it is not.
+    pub fn allows(&self, user: &User, attributes: &Attributes, cluster: &Cluster) -> Result<String, String> {
+        if !self.rbac || user.is_master() {
             return Ok(String::new());
         }
-        rbac::allows(user, asked, &cluster.store)
+        self.rbac_rules.allows(user, attributes, &cluster.store).ok_or_else(String::new)
     }
 
-    /// The status of a SelfSubjectRulesReview.
+    /// Returns the status of a SelfSubjectRulesReview.
     pub fn rules_of(&self, user: &User, namespace: &str, cluster: &Cluster) -> Value {
-        if !self.rbac || user.groups.iter().any(|group| group == "system:masters") {
+        if !self.rbac || user.is_master() {
             let everything = json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]);
             let paths = json!([{"verbs": ["*"], "nonResourceURLs": ["*"]}]);
             return json!({"resourceRules": everything, "nonResourceRules": paths, "incomplete": false});
         }
-        rbac::rules_of(user, namespace, &cluster.store)
+        rbac::rules_review(&self.rbac_rules.rules_of(user, namespace, &cluster.store))
     }
 }
 
-/// Compares without telling by its duration how far two secrets agree.
-fn same(left: &[u8], right: &[u8]) -> bool {
+/// Compares two secrets in constant time.
+fn constant_time_eq(left: &[u8], right: &[u8]) -> bool {
     left.len() == right.len() && left.iter().zip(right).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }

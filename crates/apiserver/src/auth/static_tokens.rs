@@ -1,14 +1,14 @@
-//! Tokens that a file names, as kube-apiserver's `--token-auth-file` does: `token,user,uid,"group,group"`.
+//! Static tokens, in the format of kube-apiserver's `--token-auth-file`: `token,user,uid,"group,group"`.
 
 use std::path::Path;
 
-use super::{User, same};
+use super::{User, constant_time_eq};
 
-/// Tokens and whose they are.
+/// Static bearer tokens and their users.
 #[derive(Default)]
 pub struct StaticTokens(Vec<(String, User)>);
 
-/// Why a file of tokens cannot be used.
+/// Why a static token file was rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
     /// It cannot be read.
@@ -20,7 +20,7 @@ pub enum TokenFileError {
         #[source]
         cause: std::io::Error,
     },
-    /// A line is not as it should be; its content stays out of messages, it is a secret.
+    /// A line is malformed; the message leaves out its content, which is secret.
     #[error("line {line} of the token file {path} is not token,user,uid[,\"group,group\"]")]
     Malformed {
         /// Which file.
@@ -31,7 +31,7 @@ pub enum TokenFileError {
 }
 
 impl StaticTokens {
-    /// Reads a file.
+    /// Reads a static token file.
     pub fn read(path: &Path) -> Result<StaticTokens, TokenFileError> {
         let shown = path.display().to_string();
         let text =
@@ -40,11 +40,11 @@ impl StaticTokens {
     }
 
     pub(super) fn user_of(&self, token: &str) -> Option<&User> {
-        self.0.iter().find(|(known, _)| same(token.as_bytes(), known.as_bytes())).map(|(_, user)| user)
+        self.0.iter().find(|(known, _)| constant_time_eq(token.as_bytes(), known.as_bytes())).map(|(_, user)| user)
     }
 }
 
-/// The tokens of a text, or the number of the line that is wrong.
+/// Parses a token file; the error is the number of the first malformed line.
 fn parse(text: &str) -> Result<Vec<(String, User)>, usize> {
     let mut found = Vec::new();
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
@@ -58,7 +58,7 @@ fn parse(text: &str) -> Result<Vec<(String, User)>, usize> {
         let groups = fields.next().unwrap_or("").trim_matches('"').split(',').map(str::trim);
         let mut groups: Vec<String> = groups.filter(|group| !group.is_empty()).map(str::to_owned).collect();
         groups.push("system:authenticated".into());
-        found.push((token.to_owned(), User { name: name.into(), uid: uid.into(), groups }));
+        found.push((token.to_owned(), User { name: name.into(), uid: uid.into(), groups, ..User::default() }));
     }
     Ok(found)
 }
@@ -68,11 +68,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_users() {
+    fn token_files_are_parsed() {
         let user = |name: &str, groups: &[&str]| User {
             name: name.into(),
             uid: "u".into(),
             groups: groups.iter().map(|group| (*group).into()).collect(),
+            ..User::default()
         };
         let expect = vec![
             ("t1".to_owned(), user("ann", &["a", "b", "system:authenticated"])),

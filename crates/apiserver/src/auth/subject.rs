@@ -8,7 +8,7 @@ use super::User;
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
 
-/// The user of a DER certificate; `None` without a common name.
+/// Returns the user of a DER certificate, or `None` if it has no common name.
 pub(crate) fn user_of_certificate(der: &[u8]) -> Option<User> {
     let certificate = Der(der).next()?.1;
     let mut fields = Der(Der(certificate).next()?.1);

@@ -1,14 +1,14 @@
 //! Service account tokens: JSON Web Tokens signed with Ed25519.
 //!
-//! Ed25519 signatures are deterministic, so a token is ours exactly if signing it again gives the same.
+//! Ed25519 signatures are deterministic, so a signature is verified by signing again.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use rcgen::{KeyPair, SigningKey};
 use serde_json::{Value, json};
 
-/// Who issues the tokens.
-pub(super) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+/// The issuer of service account tokens.
+pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 pub(super) struct Signer {
     key: KeyPair,
@@ -26,10 +26,10 @@ impl Signer {
         format!("{body}.{signature}")
     }
 
-    /// The claims of a token that is ours and valid now.
+    /// Returns the claims of a token that this signer issued and that is valid now.
     pub(super) fn verify(&self, token: &str, now: jiff::Timestamp) -> Option<Value> {
         let (body, signature) = token.rsplit_once('.')?;
-        if !super::same(self.signature(body).as_bytes(), signature.as_bytes()) {
+        if !super::constant_time_eq(self.signature(body).as_bytes(), signature.as_bytes()) {
             return None;
         }
         let (_, claims) = body.split_once('.')?;
@@ -40,7 +40,7 @@ impl Signer {
 
     fn signature(&self, body: &str) -> String {
         // Signing with a key in memory does not fail; were it to, the empty signature verifies nothing of use.
-        BASE64.encode(self.key.sign(body.as_bytes()).unwrap_or_else(|_| crate::clock::secret_bytes::<64>().to_vec()))
+        BASE64.encode(self.key.sign(body.as_bytes()).unwrap_or_else(|_| crate::clock::random_bytes::<64>().to_vec()))
     }
 }
 
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_own_tokens_in_their_time_are_taken() {
+    fn only_own_unexpired_tokens_verify() {
         let signer = Signer::new(KeyPair::generate_for(&rcgen::PKCS_ED25519).expect("a key"));
         let at = |second: i64| jiff::Timestamp::from_second(second).expect("in range");
         let token = signer.sign(&json!({"nbf": 10, "exp": 20, "sub": "a"}));

@@ -1,4 +1,4 @@
-//! Endpoints and EndpointSlices: which pods stand behind a service.
+//! Maintains Endpoints and EndpointSlices from services and pods.
 //!
 //! `Endpoints` lists every pod with an address; slices, like the real controller's, only pods on a node.
 
@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Feed, has_condition, owner_reference};
+use super::{Informer, Worker, has_condition, owner_reference};
 use crate::ops::{Cluster, DeleteOptions, Target, WriteOptions};
 use crate::selector::{LabelRule, labels_match};
-use crate::store::{Change, Entry, ObjectKey, Span};
+use crate::store::{Change, Entry, ListRange, ObjectKey};
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
@@ -20,9 +20,9 @@ const MAX_PER_SLICE: usize = 100;
 /// The selectors of all services, by namespace and name.
 type Selectors = HashMap<Box<str>, HashMap<Box<str>, Vec<LabelRule>>>;
 
-pub(super) async fn run(cluster: Arc<Cluster>) {
-    let mut services = Feed::new(&cluster, "services");
-    let mut pods = Feed::new(&cluster, "pods");
+pub(super) async fn run(cluster: Arc<Cluster>, mut worker: Worker) {
+    let mut services = Informer::new(&cluster, "services");
+    let mut pods = Informer::new(&cluster, "pods");
     let mut selectors: Selectors = HashMap::new();
     loop {
         let mut due: BTreeSet<(Box<str>, Box<str>)> = BTreeSet::new();
@@ -52,7 +52,8 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
             }
         }
         for (namespace, name) in due {
-            sync(&cluster, &namespace, &name);
+            let key = ObjectKey { namespace, name };
+            worker.handle("services", &key, || sync(&cluster, &key.namespace, &key.name));
         }
     }
 }
@@ -67,7 +68,7 @@ fn sync(cluster: &Cluster, namespace: &str, name: &str) {
     if rules.is_empty() || service["spec"]["type"] == "ExternalName" {
         return;
     }
-    let span = Span { namespace: Some(namespace), ..Span::default() };
+    let span = ListRange { namespace: Some(namespace), ..ListRange::default() };
     let found = cluster.store.list("pods", &span, |pod| labels_match(&rules, pod));
     let found = found.map(|page| page.entries).unwrap_or_default();
     let pods: Vec<Value> = found.iter().map(|entry| entry.value()).filter(has_address).collect();
@@ -81,11 +82,11 @@ fn has_address(pod: &Value) -> bool {
 }
 
 fn is_ready(service: &Value, pod: &Value) -> bool {
-    let going = pod["metadata"]["deletionTimestamp"].is_string();
-    service["spec"]["publishNotReadyAddresses"] == true || (has_condition(pod, "Ready") && !going)
+    let terminating = pod["metadata"]["deletionTimestamp"].is_string();
+    service["spec"]["publishNotReadyAddresses"] == true || (has_condition(pod, "Ready") && !terminating)
 }
 
-/// The number of a service's port on a pod.
+/// Returns the number of a service's port on a pod.
 fn port_on(pod: &Value, port: &Value) -> Option<i64> {
     match &port["targetPort"] {
         Value::Number(number) => number.as_i64(),
@@ -98,7 +99,7 @@ fn port_on(pod: &Value, port: &Value) -> Option<i64> {
     }
 }
 
-/// The ports of a service as one pod offers them.
+/// Returns the ports of a service as one pod offers them.
 fn ports_of(service: &Value, pod: &Value) -> Vec<Value> {
     let ports = service["spec"]["ports"].as_array().into_iter().flatten();
     ports
@@ -114,7 +115,7 @@ fn ports_of(service: &Value, pod: &Value) -> Vec<Value> {
         .collect()
 }
 
-/// Pods grouped by the ports that they offer.
+/// Groups pods by the ports that they offer.
 fn by_ports<'a>(service: &Value, pods: &[&'a Value]) -> Vec<(Vec<Value>, Vec<&'a Value>)> {
     let mut groups: Vec<(Vec<Value>, Vec<&Value>)> = Vec::new();
     for pod in pods {
@@ -183,7 +184,7 @@ fn write_slices(cluster: &Cluster, service: &Value, pods: &[Value]) {
         wanted.push((Vec::new(), Vec::new()));
     }
     let slices = cluster.registry.builtin("discovery.k8s.io", "endpointslices");
-    let span = Span { namespace: Some(namespace), ..Span::default() };
+    let span = ListRange { namespace: Some(namespace), ..ListRange::default() };
     let ours = |slice: &Entry| slice.label(SERVICE_NAME) == Some(name) && slice.label(MANAGED_BY) == Some(MANAGER);
     let found = cluster.store.list(&slices.table, &span, ours).map(|page| page.entries).unwrap_or_default();
     let mut labels = metadata["labels"].clone();
@@ -216,7 +217,7 @@ fn write_slices(cluster: &Cluster, service: &Value, pods: &[Value]) {
     }
 }
 
-/// Go writes an empty list that was never made as `null`.
+/// Returns the list, or `null` if it is empty: Go marshals a nil slice as `null`.
 fn some(list: &[Value]) -> Value {
     if list.is_empty() { Value::Null } else { list.into() }
 }
@@ -238,20 +239,18 @@ fn endpoint(service: &Value, pod: &Value) -> Value {
     endpoint
 }
 
-/// Creates an object, or brings the given fields and its labels up to date.
+/// Creates an object, or updates its labels and the given fields.
 fn put(cluster: &Cluster, group: &str, plural: &str, namespace: &str, wanted: &Value, fields: &[&str]) {
     let resource = cluster.registry.builtin(group, plural);
     let name = wanted["metadata"]["name"].as_str().unwrap_or("");
     let known = !name.is_empty() && cluster.store.get(&resource.table, &ObjectKey::new(namespace, name)).is_some();
     let result = if known {
         let target = Target { resource: &resource, namespace, name };
-        cluster.modify(target, None, &WriteOptions::default(), |old| {
-            let mut new = old.clone();
-            new["metadata"]["labels"] = wanted["metadata"]["labels"].clone();
+        cluster.edit(target, |value| {
+            value["metadata"]["labels"] = wanted["metadata"]["labels"].clone();
             for field in fields {
-                new[*field] = wanted[*field].clone();
+                value[*field] = wanted[*field].clone();
             }
-            Ok(new)
         })
     } else {
         cluster.create(&resource, namespace, wanted.clone(), &WriteOptions::default())
@@ -261,7 +260,7 @@ fn put(cluster: &Cluster, group: &str, plural: &str, namespace: &str, wanted: &V
     }
 }
 
-/// A service's endpoints go with it; its slices are collected as garbage.
+/// Deletes the Endpoints of a deleted service; its EndpointSlices are garbage collected.
 fn remove(cluster: &Cluster, namespace: &str, name: &str) {
     let endpoints = cluster.registry.builtin("", "endpoints");
     let target = Target { resource: &endpoints, namespace, name };

@@ -1,15 +1,18 @@
-//! What keeps a cluster going by itself: each file is one controller, each controller one task.
+//! The built-in controllers: each file is one controller, each controller one task.
 //!
-//! Controllers work on the store directly. They follow the tables that they care about, and act through the
-//! same verbs as everybody else, so defaults, checks and finalizers hold for them too.
+//! Controllers follow the tables that they need, and write through the same operations as clients, so
+//! defaults, validation and finalizers apply to them too.
 
-pub(crate) mod definition;
+pub(crate) mod crd;
 mod endpoints;
-mod garbage;
+mod event_ttl;
+mod garbage_collector;
 mod job;
 mod namespace;
 mod replicas;
+pub(crate) mod role_aggregation;
 mod service_account;
+pub(crate) mod supervisor;
 mod volume;
 
 use std::path::PathBuf;
@@ -19,8 +22,10 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::ops::{Cluster, WriteOptions};
-use crate::store::{Change, Entry, Event, Follower, Span};
+use crate::error::ApiError;
+use crate::ops::{Cluster, Target, WriteOptions};
+use crate::store::{Change, Entry, Event, Follower, ListRange};
+use supervisor::{Worker, supervise};
 
 /// Starts all controllers.
 pub(crate) fn spawn(
@@ -39,39 +44,46 @@ pub(crate) fn spawn(
             }
         });
     };
-    start(Box::pin(definition::run(cluster.clone())));
-    start(Box::pin(garbage::run(cluster.clone())));
-    start(Box::pin(namespace::run(cluster.clone())));
-    start(Box::pin(service_account::run(cluster.clone(), ca.to_owned())));
-    start(Box::pin(job::run(cluster.clone())));
-    start(Box::pin(endpoints::run(cluster.clone())));
-    start(Box::pin(replicas::run(cluster.clone())));
-    start(Box::pin(volume::run(cluster.clone(), volumes)));
+    let ca = ca.to_owned();
+    start(Box::pin(supervise(cluster.clone(), "crd", crd::run)));
+    start(Box::pin(garbage_collector::run(cluster.clone())));
+    start(Box::pin(supervise(cluster.clone(), "namespace", namespace::run)));
+    start(Box::pin(supervise(cluster.clone(), "service-account", move |cluster, worker| {
+        service_account::run(cluster, worker, ca.clone())
+    })));
+    start(Box::pin(supervise(cluster.clone(), "job", job::run)));
+    start(Box::pin(supervise(cluster.clone(), "endpoints", endpoints::run)));
+    start(Box::pin(supervise(cluster.clone(), "event-ttl", event_ttl::run)));
+    start(Box::pin(supervise(cluster.clone(), "replicas", replicas::run)));
+    start(Box::pin(supervise(cluster.clone(), "role-aggregation", role_aggregation::run)));
+    start(Box::pin(supervise(cluster.clone(), "volume", move |cluster, worker| {
+        volume::run(cluster, worker, volumes.clone())
+    })));
 }
 
-/// What a controller sees of a table: first everything that is there, then every change.
-struct Feed {
+/// A controller's view of a table: first every stored object, then every change.
+struct Informer {
     cluster: Arc<Cluster>,
     table: Arc<str>,
     follower: Follower,
     start: Vec<Arc<Event>>,
 }
 
-impl Feed {
-    fn new(cluster: &Arc<Cluster>, table: &str) -> Feed {
+impl Informer {
+    fn new(cluster: &Arc<Cluster>, table: &str) -> Informer {
         let table: Arc<str> = table.into();
-        let (revision, start) = Feed::present(cluster, &table);
+        let (revision, start) = Informer::present(cluster, &table);
         let follower = cluster.store.follow(&table, revision);
-        Feed { cluster: cluster.clone(), table, follower, start }
+        Informer { cluster: cluster.clone(), table, follower, start }
     }
 
     fn present(cluster: &Cluster, table: &Arc<str>) -> (u64, Vec<Arc<Event>>) {
-        let Ok(page) = cluster.store.list(table, &Span::default(), |_| true) else { return (0, Vec::new()) };
+        let Ok(page) = cluster.store.list(table, &ListRange::default(), |_| true) else { return (0, Vec::new()) };
         let event = |entry: Arc<Entry>| Arc::new(Event { change: Change::Added, entry, before: None });
         (page.revision, page.entries.into_iter().map(event).collect())
     }
 
-    /// What is new, without waiting.
+    /// Returns the pending events without waiting.
     fn poll(&mut self) -> Vec<Arc<Event>> {
         let start = std::mem::take(&mut self.start);
         if !start.is_empty() {
@@ -81,14 +93,14 @@ impl Feed {
             Ok(events) => events,
             Err(_) => {
                 // Too far behind: look at everything again instead.
-                let (revision, events) = Feed::present(&self.cluster, &self.table);
+                let (revision, events) = Informer::present(&self.cluster, &self.table);
                 self.follower = self.cluster.store.follow(&self.table, revision);
                 events
             }
         }
     }
 
-    /// Waits until there is something new.
+    /// Waits for the next events.
     async fn next(&mut self) -> Vec<Arc<Event>> {
         loop {
             let events = self.poll();
@@ -100,12 +112,12 @@ impl Feed {
     }
 }
 
-/// The owner that manages an object, if it has one.
+/// Returns the controller owner reference of an object.
 fn controller_of(value: &Value) -> Option<&Value> {
     value["metadata"]["ownerReferences"].as_array()?.iter().find(|owner| owner["controller"] == true)
 }
 
-/// A reference to an owner that manages what carries it.
+/// Returns a controller owner reference to an object.
 fn owner_reference(owner: &Value) -> Value {
     json!({
         "apiVersion": owner["apiVersion"],
@@ -117,13 +129,41 @@ fn owner_reference(owner: &Value) -> Value {
     })
 }
 
-/// Whether a pod's condition holds.
+/// Returns whether a condition of an object is True.
 fn has_condition(value: &Value, kind: &str) -> bool {
     let conditions = value["status"]["conditions"].as_array().into_iter().flatten();
     conditions.clone().any(|one| one["type"] == kind && one["status"] == "True")
 }
 
-/// Tells of something that a controller did or could not do.
+/// Returns whether an object has a finalizer.
+fn has_finalizer(value: &Value, name: &str) -> bool {
+    value["metadata"]["finalizers"].as_array().into_iter().flatten().any(|finalizer| finalizer == name)
+}
+
+/// Removes a finalizer from an object.
+fn remove_finalizer(cluster: &Cluster, target: Target<'_>, name: &str) -> Result<(), ApiError> {
+    let change = |value: &mut Value| {
+        if let Some(finalizers) = value["metadata"]["finalizers"].as_array_mut() {
+            finalizers.retain(|finalizer| finalizer != name);
+        }
+    };
+    cluster.edit(target, change).map(|_| ())
+}
+
+/// How many pods of one owner may wait for a node; further ones are created once these are scheduled.
+const BURST: usize = 500;
+
+/// Returns whether a pod is bound to a node.
+fn is_scheduled(pod: &Value) -> bool {
+    pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty())
+}
+
+/// Returns an integer field, or zero.
+fn int(value: &Value) -> i64 {
+    value.as_i64().unwrap_or(0)
+}
+
+/// Records an event about an object.
 fn record(cluster: &Cluster, about: &Value, component: &str, kind: &str, reason: &str, message: &str) {
     let metadata = &about["metadata"];
     let namespace = metadata["namespace"].as_str().unwrap_or("default");

@@ -1,36 +1,37 @@
-//! Namespaces that are deleted: their content goes first.
+//! Deletes the content of terminating namespaces, then the namespaces.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::Feed;
+use super::{Informer, Worker};
 use crate::ops::{Cluster, DeleteOptions, Propagation, Target, WriteOptions};
 use crate::selector::Selection;
-use crate::store::Span;
+use crate::store::ListRange;
 
-/// How soon content that does not go at once is looked at again.
-const AGAIN: Duration = Duration::from_millis(100);
+/// How often a terminating namespace is checked for remaining content.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-pub(super) async fn run(cluster: Arc<Cluster>) {
-    let mut feed = Feed::new(&cluster, "namespaces");
+pub(super) async fn run(cluster: Arc<Cluster>, mut worker: Worker) {
+    let mut feed = Informer::new(&cluster, "namespaces");
     loop {
-        let page = cluster.store.list("namespaces", &Span::default(), |entry| entry.deleting);
+        let page = cluster.store.list("namespaces", &ListRange::default(), |entry| entry.deleting);
         let ending = page.map(|page| page.entries).unwrap_or_default();
         let mut waiting = false;
         for namespace in &ending {
-            waiting |= !empty(&cluster, &namespace.key.name);
+            let key = &namespace.key;
+            waiting |= worker.handle("namespaces", key, || !empty(&cluster, &key.name)).unwrap_or(false);
         }
         if waiting {
-            let _ = tokio::time::timeout(AGAIN, feed.next()).await;
+            let _ = tokio::time::timeout(RETRY_INTERVAL, feed.next()).await;
         } else {
             feed.next().await;
         }
     }
 }
 
-/// Deletes what is in a namespace; true once it is empty and gone.
+/// Deletes the content of a namespace; returns true once the namespace itself is gone.
 fn empty(cluster: &Cluster, name: &str) -> bool {
     let selection = Selection { namespace: Some(name.into()), ..Selection::default() };
     let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
@@ -38,9 +39,9 @@ fn empty(cluster: &Cluster, name: &str) -> bool {
     let mut left = 0;
     for resource in now.tables().filter(|resource| resource.namespaced) {
         if let Err(error) = cluster.delete_collection(resource, &selection, &options) {
-            tracing::debug!(%error, namespace = name, resource = &*resource.plural, "cannot empty a namespace yet");
+            tracing::debug!(%error, namespace = name, resource = &*resource.plural, "cannot delete the content of a namespace yet");
         }
-        let span = Span { namespace: Some(name), limit: Some(1), ..Span::default() };
+        let span = ListRange { namespace: Some(name), limit: Some(1), ..ListRange::default() };
         left += cluster.store.list(&resource.table, &span, |_| true).map_or(0, |page| page.entries.len());
     }
     if left > 0 {

@@ -1,4 +1,4 @@
-//! ReplicaSets and Deployments, as far as a one-machine cluster needs them.
+//! ReplicaSets and Deployments on one node.
 //!
 //! A ReplicaSet keeps its number of pods. A Deployment keeps one ReplicaSet per template: the new one is
 //! brought up in full, and the old ones go down once it is available. There is no gradual surge.
@@ -9,19 +9,19 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Feed, controller_of, has_condition, owner_reference, record};
+use super::{BURST, Informer, Worker, controller_of, has_condition, int, is_scheduled, owner_reference, record};
 use crate::ops::{Cluster, DeleteOptions, Target, WriteOptions};
-use crate::store::{Entry, Event, Span, Uid};
+use crate::store::{Entry, Event, ListRange, ObjectKey, Uid};
 
 const HASH: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
 
 type Keys = BTreeSet<(Box<str>, Box<str>)>;
 
-pub(super) async fn run(cluster: Arc<Cluster>) {
-    let mut deployments = Feed::new(&cluster, "deployments.apps");
-    let mut sets = Feed::new(&cluster, "replicasets.apps");
-    let mut pods = Feed::new(&cluster, "pods");
+pub(super) async fn run(cluster: Arc<Cluster>, mut worker: Worker) {
+    let mut deployments = Informer::new(&cluster, "deployments.apps");
+    let mut sets = Informer::new(&cluster, "replicasets.apps");
+    let mut pods = Informer::new(&cluster, "pods");
     loop {
         let (mut due_deployments, mut due_sets): (Keys, Keys) = Default::default();
         tokio::select! {
@@ -37,10 +37,12 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
             }
         }
         for (namespace, name) in due_sets {
-            sync_set(&cluster, &namespace, &name);
+            let key = ObjectKey { namespace, name };
+            worker.handle("replicasets.apps", &key, || sync_set(&cluster, &key.namespace, &key.name));
         }
         for (namespace, name) in due_deployments {
-            sync_deployment(&cluster, &namespace, &name);
+            let key = ObjectKey { namespace, name };
+            worker.handle("deployments.apps", &key, || sync_deployment(&cluster, &key.namespace, &key.name));
         }
     }
 }
@@ -55,11 +57,11 @@ fn owner(event: &Arc<Event>, kind: &str) -> Option<(Box<str>, Box<str>)> {
     Some((event.entry.key.namespace.clone(), owner["name"].as_str()?.into()))
 }
 
-/// The objects of a table that an owner manages.
+/// Returns the objects of a table whose controller is `owner`.
 fn managed(cluster: &Cluster, table: &str, namespace: &str, owner: &Value) -> Vec<Value> {
     let uid = &owner["metadata"]["uid"];
     let wanted = Uid::parse(uid.as_str().unwrap_or(""));
-    let span = Span { namespace: Some(namespace), ..Span::default() };
+    let span = ListRange { namespace: Some(namespace), ..ListRange::default() };
     let page = cluster.store.list(table, &span, |entry| entry.owners.contains(&wanted));
     let values = page.map(|page| page.entries).unwrap_or_default().into_iter().map(|entry| entry.value());
     values.filter(|value| controller_of(value).is_some_and(|owner| owner["uid"] == *uid)).collect()
@@ -80,7 +82,9 @@ fn sync_set(cluster: &Cluster, namespace: &str, name: &str) {
     });
     let wanted = usize::try_from(set["spec"]["replicas"].as_i64().unwrap_or(1)).unwrap_or(0);
     let resource = cluster.registry.builtin("", "pods");
-    for _ in pods.len()..wanted {
+    let unscheduled = pods.iter().filter(|pod| !is_scheduled(pod)).count();
+    let most = pods.len().saturating_add(BURST.saturating_sub(unscheduled));
+    for _ in pods.len()..wanted.min(most) {
         let template = &set["spec"]["template"];
         let mut pod = json!({"metadata": template["metadata"], "spec": template["spec"]});
         pod["metadata"]["generateName"] = format!("{name}-").into();
@@ -145,14 +149,14 @@ fn sync_deployment(cluster: &Cluster, namespace: &str, name: &str) {
         }
     }
     let all: Vec<&Value> = old.iter().chain([&current]).collect();
-    let sum = |key: &str| all.iter().map(|set| int(&set["status"][key])).sum::<i64>();
+    let sum = |key: &str| all.iter().map(|set| int(&set["status"][key])).fold(0, i64::saturating_add);
     let mut status = json!({"observedGeneration": deployment["metadata"]["generation"]});
     let numbers = [
         ("replicas", sum("replicas")),
         ("updatedReplicas", int(&current["status"]["replicas"])),
         ("readyReplicas", sum("readyReplicas")),
         ("availableReplicas", sum("availableReplicas")),
-        ("unavailableReplicas", (wanted - sum("availableReplicas")).max(0)),
+        ("unavailableReplicas", wanted.saturating_sub(sum("availableReplicas")).max(0)),
     ];
     for (name, number) in numbers {
         if number > 0 {
@@ -204,10 +208,6 @@ fn sync_deployment(cluster: &Cluster, namespace: &str, name: &str) {
     write_status(cluster, target, &deployment, status);
 }
 
-fn int(value: &Value) -> i64 {
-    value.as_i64().unwrap_or(0)
-}
-
 fn same_template(set: &Value, wanted: &Value) -> bool {
     let mut set = set.clone();
     if let Some(labels) = set["metadata"]["labels"].as_object_mut() {
@@ -220,21 +220,13 @@ fn make_set(cluster: &Cluster, namespace: &str, deployment: &Value, old: &[Value
     let template = &deployment["spec"]["template"];
     let mut hasher = std::hash::DefaultHasher::new();
     template.to_string().hash(&mut hasher);
-    let alphabet = b"bcdfghjklmnpqrstvwxz2456789";
-    let mut number = hasher.finish();
-    let hash: String = (0..10)
-        .map(|_| {
-            let letter = alphabet[(number % alphabet.len() as u64) as usize];
-            number /= alphabet.len() as u64;
-            char::from(letter)
-        })
-        .collect();
+    let hash = crate::clock::safe_encode(hasher.finish(), 10);
     let revision = old
         .iter()
         .filter_map(|set| set["metadata"]["annotations"][REVISION].as_str()?.parse::<u64>().ok())
         .max()
         .unwrap_or(0)
-        + 1;
+        .saturating_add(1);
     let name = deployment["metadata"]["name"].as_str().unwrap_or("");
     let mut template = template.clone();
     template["metadata"]["labels"][HASH] = hash.as_str().into();
@@ -258,21 +250,14 @@ fn make_set(cluster: &Cluster, namespace: &str, deployment: &Value, old: &[Value
                 record(cluster, deployment, "deployment-controller", "Normal", "ScalingReplicaSet", &message);
             }
             let deployments = cluster.registry.builtin("apps", "deployments");
-            let noted = cluster.modify(
-                Target { resource: &deployments, namespace, name },
-                None,
-                &WriteOptions::default(),
-                |old| {
-                    let mut new = old.clone();
-                    if !new["metadata"]["annotations"].is_object() {
-                        new["metadata"]["annotations"] = json!({});
-                    }
-                    new["metadata"]["annotations"][REVISION] = revision.to_string().into();
-                    Ok(new)
-                },
-            );
+            let noted = cluster.edit(Target { resource: &deployments, namespace, name }, |deployment| {
+                if !deployment["metadata"]["annotations"].is_object() {
+                    deployment["metadata"]["annotations"] = json!({});
+                }
+                deployment["metadata"]["annotations"][REVISION] = revision.to_string().into();
+            });
             if let Err(error) = noted {
-                tracing::debug!(%error, name, "cannot note a deployment's revision");
+                tracing::debug!(%error, name, "cannot record the revision of a Deployment");
             }
             Some(written.entry.value())
         }
@@ -289,11 +274,8 @@ fn scale(cluster: &Cluster, namespace: &str, set: &Value, replicas: i64) {
     }
     let sets = cluster.registry.builtin("apps", "replicasets");
     let name = set["metadata"]["name"].as_str().unwrap_or("");
-    let scaled = cluster.modify(Target { resource: &sets, namespace, name }, None, &WriteOptions::default(), |old| {
-        let mut new = old.clone();
-        new["spec"]["replicas"] = replicas.into();
-        Ok(new)
-    });
+    let target = Target { resource: &sets, namespace, name };
+    let scaled = cluster.edit(target, |set| set["spec"]["replicas"] = replicas.into());
     if let Err(error) = scaled {
         tracing::warn!(%error, name, "cannot scale a replica set");
     }
@@ -303,7 +285,7 @@ fn write_status(cluster: &Cluster, target: Target<'_>, seen: &Value, status: Val
     if seen["status"] == status {
         return;
     }
-    if let Err(error) = cluster.modify_status(target, |value| value["status"] = status.clone()) {
+    if let Err(error) = cluster.edit_status(target, |value| value["status"] = status.clone()) {
         tracing::debug!(%error, name = target.name, "cannot write a status");
     }
 }

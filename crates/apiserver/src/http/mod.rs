@@ -1,4 +1,4 @@
-//! HTTP: from requests to the verbs and back.
+//! HTTP: routes requests to the verbs and encodes their results.
 //!
 //! Kubernetes' paths follow one pattern for all kinds, and kinds come and go, so there is a single handler
 //! that takes the path apart instead of a route per kind.
@@ -11,64 +11,80 @@ mod stream;
 mod watch;
 mod write;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
+use futures::FutureExt;
 use http::{Method, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::Audit;
-use crate::auth::{Attributes, User};
+use crate::auth::{Attributes, User, impersonate};
+use crate::controllers::supervisor;
 use crate::discovery;
 use crate::error::ApiError;
+use crate::metrics;
 use crate::openapi;
 use crate::ops::{Cluster, Target};
 use crate::registry::Resource;
-use path::{Place, Query, Route};
-pub(crate) use stream::behind_service;
+use path::{Query, RequestInfo, Route};
+pub(crate) use stream::service_backend;
 
-/// The largest body that is read.
+/// The largest accepted request body.
 pub(crate) const BODY_LIMIT: usize = 3 << 20;
 
-/// What the handler needs.
+/// The state of the request handler.
 #[derive(Clone)]
-pub(crate) struct Front {
+pub(crate) struct ApiContext {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) stop: CancellationToken,
     pub(crate) audit: Option<Arc<Audit>>,
 }
 
-/// The whole API as a router. Requests without a `User` extension must bring credentials.
-pub(crate) fn router(front: Front) -> Router {
-    Router::new().fallback(handle).with_state(front)
+/// Returns the whole API as a router. Requests without a `User` extension must bring credentials.
+pub(crate) fn router(context: ApiContext) -> Router {
+    Router::new().fallback(handle).with_state(context)
 }
 
-async fn handle(State(front): State<Front>, request: Request) -> Response {
-    let begun = front.cluster.clock.now();
+async fn handle(State(context): State<ApiContext>, request: Request) -> Response {
+    let begun = context.cluster.clock.now();
     let uri = request.uri().clone();
-    let user = identify(&front.cluster, &request);
+    let user = identify(&context.cluster, &request);
     let (route, query) = (path::route(uri.path()), Query::parse(uri.query().unwrap_or("")));
-    let asked = match &route {
-        Some(Route::Resource(place)) => attributes(&request, place, &query),
+    let attributes = match &route {
+        Some(Route::Resource(info)) => attributes(&request, info, &query),
         _ => plain_attributes(&request),
     };
     let response = match &user {
-        Ok(user) => answer(&front, request, route, query, user, &asked).await,
+        Ok(user) => {
+            let response = answer(&context, request, route, query, user, &attributes);
+            AssertUnwindSafe(response).catch_unwind().await.unwrap_or_else(|panic| {
+                context.cluster.panics.count("http");
+                let panic = supervisor::message_of(&*panic);
+                tracing::error!(path = uri.path(), verb = attributes.verb, panic, "a request panicked");
+                Err(ApiError::internal("the request panicked; the server's log has the details"))
+            })
+        }
         Err(error) => Err(error.clone()),
     };
     let response = response.unwrap_or_else(|error| respond::failure(&error));
-    if let Some(audit) = &front.audit {
+    if let Some(audit) = &context.audit {
         let user = user.unwrap_or_else(|_| User::anonymous());
-        audit.record(&user, &asked, &uri, response.status(), begun);
+        audit.record(&user, &attributes, &uri, response.status(), begun);
     }
     response
 }
 
-/// Who sent a request.
+/// Authenticates a request, and returns the user that it acts as.
 fn identify(cluster: &Cluster, request: &Request) -> Result<User, ApiError> {
+    impersonate(authenticate(cluster, request)?, request.headers(), cluster)
+}
+
+fn authenticate(cluster: &Cluster, request: &Request) -> Result<User, ApiError> {
     if let Some(user) = request.extensions().get::<User>() {
         return Ok(user.clone());
     }
@@ -82,38 +98,38 @@ fn identify(cluster: &Cluster, request: &Request) -> Result<User, ApiError> {
 }
 
 async fn answer(
-    front: &Front,
+    context: &ApiContext,
     request: Request,
     route: Option<Route>,
     query: Query,
     user: &User,
-    asked: &Attributes,
+    attributes: &Attributes,
 ) -> Result<Response, ApiError> {
-    let cluster = &front.cluster;
+    let cluster = &context.cluster;
     let Some(route) = route else {
         return Err(ApiError::bad_request("the path is not properly escaped"));
     };
     match route {
         Route::Plain(parts) => {
             let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-            if !is_open(&parts) {
-                require(cluster, user, asked)?;
+            if cluster.authority.rbac || !is_open(&parts) {
+                require(cluster, user, attributes)?;
             }
             plain(cluster, &request, &parts)
         }
-        Route::Resource(place) => {
+        Route::Resource(info) => {
             let now = cluster.registry.now();
-            let Some(resource) = now.find(&place.group, &place.version, &place.resource).cloned() else {
-                require(cluster, user, asked)?;
+            let Some(resource) = now.find(&info.group, &info.version, &info.resource).cloned() else {
+                require(cluster, user, attributes)?;
                 let known =
-                    now.resources.iter().any(|known| *known.group == *place.group && *known.version == *place.version);
+                    now.resources.iter().any(|known| *known.group == *info.group && *known.version == *info.version);
                 return if known { Err(ApiError::no_such_path()) } else { Ok(not_found()) };
             };
-            if resource.namespaced != place.namespace.is_some() && (place.namespace.is_some() || place.name.is_some()) {
+            if resource.namespaced != info.namespace.is_some() && (info.namespace.is_some() || info.name.is_some()) {
                 return Ok(not_found());
             }
-            require(cluster, user, asked)?;
-            let mut answer = resource_request(front, request, &resource, place, query, user).await;
+            require(cluster, user, attributes)?;
+            let mut answer = resource_request(context, request, &resource, info, query, user).await;
             if let Ok(response) = &mut answer
                 && &*resource.table == "endpoints"
             {
@@ -125,31 +141,35 @@ async fn answer(
     }
 }
 
-/// Discovery and health are for everybody.
+/// Returns whether a path is served without authorization: discovery and health.
 fn is_open(parts: &[&str]) -> bool {
     matches!(parts, ["" | "version" | "healthz" | "livez" | "readyz" | "api" | "apis" | "openapi", ..])
 }
 
-fn require(cluster: &Cluster, user: &User, asked: &Attributes) -> Result<(), ApiError> {
-    let anonymous = user.groups.iter().any(|group| group == "system:unauthenticated");
-    if anonymous && cluster.authority.authenticate {
+fn require(cluster: &Cluster, user: &User, attributes: &Attributes) -> Result<(), ApiError> {
+    let authority = &cluster.authority;
+    if !authority.rbac && authority.authenticate && user.is_anonymous() {
         return Err(ApiError::unauthorized());
     }
-    cluster.authority.allows(user, asked, cluster).map(|_| ()).map_err(|_| {
-        let named = crate::error::Named { group: &asked.group, what: &asked.resource, name: &asked.name };
-        let place = match asked.namespace.as_str() {
+    authority.allows(user, attributes, cluster).map(|_| ()).map_err(|_| {
+        if attributes.resource.is_empty() {
+            return ApiError::forbidden_path(&user.name, &attributes.verb, &attributes.path);
+        }
+        let named =
+            crate::error::Named { group: &attributes.group, what: &attributes.resource, name: &attributes.name };
+        let scope = match attributes.namespace.as_str() {
             "" => "at the cluster scope".to_owned(),
             namespace => format!("in the namespace {namespace:?}"),
         };
-        let what = match asked.subresource.as_str() {
-            "" => asked.resource.clone(),
-            below => format!("{}/{below}", asked.resource),
+        let what = match attributes.subresource.as_str() {
+            "" => attributes.resource.clone(),
+            below => format!("{}/{below}", attributes.resource),
         };
         ApiError::forbidden(
             named,
             &format!(
-                "User {:?} cannot {} resource {what:?} in API group {:?} {place}",
-                user.name, asked.verb, asked.group
+                "User {:?} cannot {} resource {what:?} in API group {:?} {scope}",
+                user.name, attributes.verb, attributes.group
             ),
         )
     })
@@ -163,8 +183,8 @@ fn plain_attributes(request: &Request) -> Attributes {
     }
 }
 
-fn attributes(request: &Request, place: &Place, query: &Query) -> Attributes {
-    let named = place.name.is_some();
+fn attributes(request: &Request, info: &RequestInfo, query: &Query) -> Attributes {
+    let named = info.name.is_some();
     let verb = match *request.method() {
         Method::GET | Method::HEAD if query.flag("watch") => "watch",
         Method::GET | Method::HEAD if named => "get",
@@ -178,17 +198,17 @@ fn attributes(request: &Request, place: &Place, query: &Query) -> Attributes {
     };
     Attributes {
         verb: verb.into(),
-        group: place.group.clone(),
-        version: place.version.clone(),
-        resource: place.resource.clone(),
-        subresource: place.subresource.clone().unwrap_or_default(),
-        namespace: place.namespace.clone().unwrap_or_default(),
-        name: place.name.clone().unwrap_or_default(),
+        group: info.group.clone(),
+        version: info.version.clone(),
+        resource: info.resource.clone(),
+        subresource: info.subresource.clone().unwrap_or_default(),
+        namespace: info.namespace.clone().unwrap_or_default(),
+        name: info.name.clone().unwrap_or_default(),
         path: String::new(),
     }
 }
 
-/// Paths that are no resources.
+/// Serves the non-resource paths.
 fn plain(cluster: &Cluster, request: &Request, parts: &[&str]) -> Result<Response, ApiError> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
         return Err(ApiError::method_not_allowed());
@@ -205,11 +225,20 @@ fn plain(cluster: &Cluster, request: &Request, parts: &[&str]) -> Result<Respons
         (["apis", group], _) => discovery::group(&now, group),
         (["apis", group, version], _) => discovery::resources(&now, group, version),
         (["version"], _) => Some(discovery::version()),
-        (["healthz" | "livez" | "readyz", ..], _) => {
-            return Ok(respond::raw(StatusCode::OK, "text/plain; charset=utf-8", "ok".into()));
+        (["healthz" | "livez" | "readyz", ..], _) => return Ok(health(cluster, request, parts)),
+        (["metrics"], _) => {
+            let text = metrics::render(cluster);
+            return Ok(respond::raw(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text.into()));
         }
         (["openapi", "v3"], _) => Some(openapi::root(&now)),
         (["openapi", "v3", rest @ ..], _) => openapi::document(&now, rest),
+        (["openapi", "v2"], _)
+            if negotiate::accepts(headers, openapi::protobuf::MEDIA_TYPE)
+                || negotiate::accepts(headers, openapi::protobuf::OLD_MEDIA_TYPE) =>
+        {
+            let document = openapi::protobuf::encode(&openapi::version_two(&now));
+            return Ok(respond::raw(StatusCode::OK, openapi::protobuf::MEDIA_TYPE, document.into()));
+        }
         (["openapi", "v2"], _) => Some(openapi::version_two(&now)),
         ([""], _) => Some(discovery::root(&now)),
         _ => None,
@@ -218,6 +247,32 @@ fn plain(cluster: &Cluster, request: &Request, parts: &[&str]) -> Result<Respons
         Some(value) => Ok(respond::value(StatusCode::OK, negotiate::accepted(headers).unwrap_or(JSON), &value)),
         None => Ok(not_found()),
     }
+}
+
+/// Serves the health checks: a server whose store failed is alive, but not ready.
+fn health(cluster: &Cluster, request: &Request, parts: &[&str]) -> Response {
+    let failure = cluster.store.failure().filter(|_| parts[0] != "livez");
+    let checks = [("ping", None), ("store", failure.map(|failure| failure.to_string()))];
+    let wanted: Vec<_> = checks.into_iter().filter(|(name, _)| parts.get(1).is_none_or(|part| part == name)).collect();
+    if wanted.is_empty() {
+        return not_found();
+    }
+    let healthy = wanted.iter().all(|(_, failure)| failure.is_none());
+    let verbose = Query::parse(request.uri().query().unwrap_or("")).flag("verbose");
+    let status = if healthy { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
+    let mut text = String::new();
+    if healthy && !verbose {
+        text.push_str("ok");
+    } else {
+        for (name, failure) in &wanted {
+            text.push_str(&match failure {
+                None => format!("[+]{name} ok\n"),
+                Some(why) => format!("[-]{name} failed: {why}\n"),
+            });
+        }
+        text.push_str(&format!("{} check {}\n", parts[0], if healthy { "passed" } else { "failed" }));
+    }
+    respond::raw(status, "text/plain; charset=utf-8", text.into())
 }
 
 const JSON: negotiate::Accepted =
@@ -231,44 +286,44 @@ fn aggregate(value: &serde_json::Value, version: &'static str) -> Response {
     respond::raw(StatusCode::OK, kind, serde_json::to_vec(value).unwrap_or_default().into())
 }
 
-/// What the real server says to a path it does not know.
+/// Returns the real server's response to an unknown path.
 fn not_found() -> Response {
     respond::raw(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n".into())
 }
 
 async fn resource_request(
-    front: &Front,
+    context: &ApiContext,
     request: Request<Body>,
     resource: &Arc<Resource>,
-    place: Place,
+    info: RequestInfo,
     query: Query,
     user: &User,
 ) -> Result<Response, ApiError> {
-    let cluster = &front.cluster;
+    let cluster = &context.cluster;
     let method = request.method().clone();
-    if place.name.is_some() && place.subresource.is_none() && !resource.is_stored() {
+    if info.name.is_some() && info.subresource.is_none() && !resource.is_stored() {
         return Ok(not_found());
     }
     let accepted = negotiate::accepted(request.headers());
-    let namespace = place.namespace.as_deref().unwrap_or("");
+    let namespace = info.namespace.as_deref().unwrap_or("");
     let reading = method == Method::GET || method == Method::HEAD;
-    let Some(name) = place.name.as_deref() else {
+    let Some(name) = info.name.as_deref() else {
         return match method {
             _ if reading && !resource.is_stored() => Err(ApiError::method_not_allowed()),
             _ if reading && query.flag("watch") => {
-                watch::watch(cluster, resource, &place, &query, accepted?, front.stop.clone()).await
+                watch::watch(cluster, resource, &info, &query, accepted?, context.stop.clone()).await
             }
-            _ if reading => read::list(cluster, resource, &place, &query, accepted?).await,
-            Method::POST if resource.namespaced && place.namespace.is_none() => Err(ApiError::method_not_allowed()),
+            _ if reading => read::list(cluster, resource, &info, &query, accepted?).await,
+            Method::POST if resource.namespaced && info.namespace.is_none() => Err(ApiError::method_not_allowed()),
             Method::POST => write::create(cluster, resource, namespace, request, &query, accepted?, user).await,
             Method::DELETE if resource.verbs().contains(&"deletecollection") => {
-                write::delete_collection(cluster, resource, &place, request, &query, user).await
+                write::delete_collection(cluster, resource, &info, request, &query, user).await
             }
             _ => Err(ApiError::method_not_allowed()),
         };
     };
     let target = Target { resource, namespace, name };
-    if let Some(subresource) = place.subresource.as_deref() {
+    if let Some(subresource) = info.subresource.as_deref() {
         let Some(known) = resource.subresources().into_iter().find(|known| known.name == subresource) else {
             return Err(ApiError::no_such_path());
         };
@@ -285,14 +340,14 @@ async fn resource_request(
         }
         return match subresource {
             "log" | "exec" | "attach" | "portforward" | "proxy" => {
-                stream::serve(cluster, target, subresource, &place, request, &query).await
+                stream::serve(cluster, target, subresource, &info, request, &query).await
             }
             _ => write::subresource(cluster, target, subresource, request, &query, user).await,
         };
     }
     match method {
         _ if reading && query.flag("watch") => {
-            watch::watch(cluster, resource, &place, &query, accepted?, front.stop.clone()).await
+            watch::watch(cluster, resource, &info, &query, accepted?, context.stop.clone()).await
         }
         _ if reading => read::get(cluster, target, accepted?).await,
         Method::PUT => write::update(cluster, target, None, request, &query, user).await,

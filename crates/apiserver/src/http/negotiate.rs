@@ -1,35 +1,35 @@
-//! In which form a client wants its answer.
+//! Content negotiation.
 
 use http::HeaderMap;
 
 use crate::error::ApiError;
 
-/// What an answer shows of its objects.
+/// The representation of objects in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum View {
     /// The objects themselves.
     Object,
-    /// Rows and columns, for people.
+    /// A `meta.k8s.io/v1` Table.
     Table,
-    /// Names, labels and the like.
+    /// `PartialObjectMetadata`.
     Metadata,
 }
 
-/// How an answer is written.
+/// The encoding of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Json,
     Yaml,
 }
 
-/// What was agreed on.
+/// The negotiated representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Accepted {
     pub(super) view: View,
     pub(super) format: Format,
 }
 
-/// Picks the first form in the Accept header that we can give.
+/// Picks the first supported media type of the Accept header.
 pub(super) fn accepted(headers: &HeaderMap) -> Result<Accepted, ApiError> {
     let plain = Accepted { view: View::Object, format: Format::Json };
     let Some(accept) = headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()) else {
@@ -53,7 +53,13 @@ pub(super) fn accepted(headers: &HeaderMap) -> Result<Accepted, ApiError> {
     found.ok_or_else(ApiError::not_acceptable)
 }
 
-/// Whether the client asks for discovery in one document, and in which version.
+/// Returns whether a media type is among those that the client asks for by name.
+pub(super) fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
+    let accept = headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
+    accept.split(',').any(|option| option.split(';').next().is_some_and(|name| name.trim() == media_type))
+}
+
+/// Returns the version of aggregated discovery that the client accepts.
 pub(super) fn aggregated(headers: &HeaderMap) -> Option<&'static str> {
     let accept = headers.get(http::header::ACCEPT)?.to_str().ok()?;
     accept.split(',').find_map(|option| {
@@ -76,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_form_we_know_wins() {
+    fn the_first_supported_media_type_wins() {
         let check = |accept: &str, expect: Option<(View, Format)>| {
             let got = accepted(&headers(accept)).ok().map(|found| (found.view, found.format));
             assert_eq!(got, expect, "{accept}");

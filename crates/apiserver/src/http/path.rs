@@ -1,19 +1,21 @@
-//! What a request's path and query mean.
+//! Parsing of request paths and queries.
 
 use std::collections::HashMap;
 
-/// A path, taken apart.
+use crate::error::ApiError;
+
+/// A parsed request path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// A resource, a collection, or something below an object.
-    Resource(Place),
+    Resource(RequestInfo),
     /// Anything else: discovery, health, OpenAPI.
     Plain(Vec<String>),
 }
 
-/// The place of a resource.
+/// The parts of a resource path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct RequestInfo {
     pub(super) group: String,
     pub(super) version: String,
     pub(super) namespace: Option<String>,
@@ -24,7 +26,7 @@ pub(super) struct Place {
     pub(super) rest: Vec<String>,
 }
 
-/// Reads a path; `None` if an escape is broken.
+/// Parses a path; `None` if a percent escape is malformed.
 pub(super) fn route(path: &str) -> Option<Route> {
     let parts: Vec<String> =
         path.trim_matches('/').split('/').map(|part| decode(part, false)).collect::<Option<_>>()?;
@@ -34,28 +36,28 @@ pub(super) fn route(path: &str) -> Option<Route> {
         ["apis", group, version, tail @ ..] if !tail.is_empty() => (*group, *version, tail),
         _ => return Some(Route::Plain(parts)),
     };
-    let mut place = Place { group: group.into(), version: version.into(), ..Place::default() };
+    let mut info = RequestInfo { group: group.into(), version: version.into(), ..RequestInfo::default() };
     let own = |text: &str| Some(text.to_owned());
     let tail = match tail {
         ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => tail,
         ["namespaces", namespace, rest @ ..] if !rest.is_empty() => {
-            place.namespace = own(namespace);
+            info.namespace = own(namespace);
             rest
         }
         tail => tail,
     };
     match tail {
-        [resource] => place.resource = (*resource).into(),
+        [resource] => info.resource = (*resource).into(),
         [resource, name] => {
-            (place.resource, place.name) = ((*resource).into(), own(name));
+            (info.resource, info.name) = ((*resource).into(), own(name));
         }
         [resource, name, subresource, rest @ ..] => {
-            (place.resource, place.name, place.subresource) = ((*resource).into(), own(name), own(subresource));
-            place.rest = rest.iter().map(|part| (*part).to_owned()).collect();
+            (info.resource, info.name, info.subresource) = ((*resource).into(), own(name), own(subresource));
+            info.rest = rest.iter().map(|part| (*part).to_owned()).collect();
         }
         [] => return Some(Route::Plain(parts)),
     }
-    Some(Route::Resource(place))
+    Some(Route::Resource(info))
 }
 
 /// The parameters of a request.
@@ -86,13 +88,20 @@ impl Query {
         self.all.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
-    /// A flag, as Go reads it.
+    /// Returns a boolean parameter as Go's strconv parses it.
     pub(super) fn flag(&self, key: &str) -> bool {
         matches!(self.first.get(key).map(String::as_str), Some("" | "1" | "t" | "T" | "true" | "TRUE" | "True"))
     }
 
-    pub(super) fn number(&self, key: &str) -> Option<i64> {
-        self.get(key)?.parse().ok()
+    /// Returns a number, refusing what Go's strconv refuses.
+    pub(super) fn number(&self, key: &str) -> Result<Option<i64>, ApiError> {
+        let Some(text) = self.get(key) else { return Ok(None) };
+        text.parse().map(Some).map_err(|error: std::num::ParseIntError| {
+            use std::num::IntErrorKind::{NegOverflow, PosOverflow};
+            let why =
+                if matches!(error.kind(), PosOverflow | NegOverflow) { "value out of range" } else { "invalid syntax" };
+            ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}"))
+        })
     }
 }
 
@@ -121,20 +130,20 @@ mod tests {
     use super::*;
 
     fn check(path: &str, expect: (&str, &str, Option<&str>, &str, Option<&str>, Option<&str>)) {
-        let Some(Route::Resource(place)) = route(path) else { panic!("{path} is no resource") };
+        let Some(Route::Resource(info)) = route(path) else { panic!("{path} is no resource") };
         let got = (
-            place.group.as_str(),
-            place.version.as_str(),
-            place.namespace.as_deref(),
-            place.resource.as_str(),
-            place.name.as_deref(),
-            place.subresource.as_deref(),
+            info.group.as_str(),
+            info.version.as_str(),
+            info.namespace.as_deref(),
+            info.resource.as_str(),
+            info.name.as_deref(),
+            info.subresource.as_deref(),
         );
         assert_eq!(got, expect, "{path}");
     }
 
     #[test]
-    fn paths_are_taken_apart() {
+    fn paths_are_parsed() {
         check("/api/v1/pods", ("", "v1", None, "pods", None, None));
         check("/api/v1/namespaces", ("", "v1", None, "namespaces", None, None));
         check("/api/v1/namespaces/a", ("", "v1", None, "namespaces", Some("a"), None));
@@ -157,5 +166,8 @@ mod tests {
         assert_eq!(query.all("command").collect::<Vec<_>>(), ["x", "y z"]);
         assert!(query.flag("watch"));
         assert_eq!(query.get("empty"), None);
+        assert!(Query::parse("limit=x").number("limit").is_err());
+        assert!(Query::parse("limit=99999999999999999999").number("limit").is_err());
+        assert!(matches!(Query::parse("limit=-1").number("limit"), Ok(Some(-1))));
     }
 }

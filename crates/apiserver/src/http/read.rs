@@ -9,37 +9,40 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::negotiate::Accepted;
-use super::path::{Place, Query};
+use super::path::{Query, RequestInfo};
 use super::respond::{self, ListMeta};
 use crate::error::ApiError;
 use crate::ops::{Cluster, Target};
 use crate::registry::Resource;
 use crate::schema::FieldError;
 use crate::selector::{self, Selection};
-use crate::store::{Forgotten, ObjectKey, Page, Span};
+use crate::store::{Compacted, ListRange, ObjectKey, Page};
 
-/// How long a list waits for a revision that is still to come.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(3);
+/// How long a list waits for a revision from the future.
+const FUTURE_REVISION_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(3);
 
 pub(super) async fn get(cluster: &Cluster, target: Target<'_>, accepted: Accepted) -> Result<Response, ApiError> {
     let entry = cluster.get(target)?;
-    cluster.store.settled(entry.revision).await?;
+    cluster.store.wait_visible(entry.revision).await?;
     Ok(respond::object(StatusCode::OK, target.resource, &entry, accepted, cluster.clock.now()))
 }
 
 pub(super) async fn list(
     cluster: &Cluster,
     resource: &Arc<Resource>,
-    place: &Place,
+    info: &RequestInfo,
     query: &Query,
     accepted: Accepted,
 ) -> Result<Response, ApiError> {
-    let selection = selection(resource, place, query)?;
-    let limit = query.number("limit").filter(|limit| *limit > 0).and_then(|limit| usize::try_from(limit).ok());
+    let selection = selection(resource, info, query)?;
+    let limit = query.number("limit")?.filter(|limit| *limit > 0).and_then(|limit| usize::try_from(limit).ok());
     let token = query.get("continue").map(Continue::parse).transpose()?;
     let wanted = revision(query.get("resourceVersion"))?;
     let matching = query.get("resourceVersionMatch");
     check_match(matching, query, token.is_some())?;
+    if token.as_ref().is_some_and(|token| token.revision > cluster.store.revision()) {
+        return Err(invalid_continue());
+    }
     let at = match &token {
         Some(token) => (token.revision > 0).then_some(token.revision),
         None if matching == Some("Exact") => wanted,
@@ -49,17 +52,17 @@ pub(super) async fn list(
         wait_for(cluster, wanted).await?;
     }
     let after = token.as_ref().map(|token| &token.after);
-    let span = Span { namespace: selection.namespace.as_deref(), after, limit, at };
+    let span = ListRange { namespace: selection.namespace.as_deref(), after, limit, at };
     let page = match single(cluster, resource, &selection, &span) {
         Some(page) => page,
-        None => cluster.store.list(&resource.table, &span, |entry| selection.matches(entry)).map_err(|Forgotten| {
+        None => cluster.store.list(&resource.table, &span, |entry| selection.matches(entry)).map_err(|Compacted| {
             match &token {
                 Some(token) => ApiError::expired_continue(&Continue { revision: 0, ..token.clone() }.to_text()),
                 None => ApiError::expired("The resourceVersion for the provided list is too old."),
             }
         })?,
     };
-    cluster.store.settled(page.revision).await?;
+    cluster.store.wait_visible(page.revision).await?;
     let last = page.entries.last().filter(|_| page.more);
     let meta = ListMeta {
         revision: page.revision,
@@ -70,8 +73,8 @@ pub(super) async fn list(
     Ok(respond::list(resource, page.entries, &meta, accepted, cluster.clock.now()))
 }
 
-/// A selection of one name needs no walk through the others.
-fn single(cluster: &Cluster, resource: &Resource, selection: &Selection, span: &Span<'_>) -> Option<Page> {
+/// Looks a single name up directly instead of scanning the table.
+fn single(cluster: &Cluster, resource: &Resource, selection: &Selection, span: &ListRange<'_>) -> Option<Page> {
     let name = selection.name()?;
     if span.at.is_some() || span.after.is_some() || (resource.namespaced && selection.namespace.is_none()) {
         return None;
@@ -83,16 +86,16 @@ fn single(cluster: &Cluster, resource: &Resource, selection: &Selection, span: &
     Some(Page { revision, entries: found.into_iter().collect(), more: false, remaining: None })
 }
 
-async fn wait_for(cluster: &Cluster, wanted: u64) -> Result<(), ApiError> {
+pub(super) async fn wait_for(cluster: &Cluster, wanted: u64) -> Result<(), ApiError> {
     if wanted <= cluster.store.visible() {
         return Ok(());
     }
     if wanted <= cluster.store.revision() {
-        return Ok(cluster.store.settled(wanted).await?);
+        return Ok(cluster.store.wait_visible(wanted).await?);
     }
     let mut waited = std::time::Duration::ZERO;
     let step = std::time::Duration::from_millis(50);
-    while waited < PATIENCE {
+    while waited < FUTURE_REVISION_TIMEOUT {
         tokio::time::sleep(step).await;
         waited += step;
         if wanted <= cluster.store.visible() {
@@ -102,22 +105,22 @@ async fn wait_for(cluster: &Cluster, wanted: u64) -> Result<(), ApiError> {
     Err(ApiError::too_new(wanted, cluster.store.visible()))
 }
 
-/// What a list or watch is limited to, from its path and query.
-pub(super) fn selection(resource: &Resource, place: &Place, query: &Query) -> Result<Selection, ApiError> {
+/// Parses the selection of a list or watch from its path and query.
+pub(super) fn selection(resource: &Resource, info: &RequestInfo, query: &Query) -> Result<Selection, ApiError> {
     let labels = selector::parse_labels(query.get("labelSelector").unwrap_or("")).map_err(ApiError::bad_request)?;
     let mut text = query.get("fieldSelector").unwrap_or("").to_owned();
-    if let Some(name) = &place.name {
+    if let Some(name) = &info.name {
         text = format!("metadata.name={name}");
     }
     let fields = selector::parse_fields(&text).map_err(ApiError::bad_request)?;
     for rule in &fields {
         resource.check_selectable(&rule.path)?;
     }
-    let namespace = place.namespace.as_deref().filter(|_| resource.namespaced).map(Into::into);
+    let namespace = info.namespace.as_deref().filter(|_| resource.namespaced).map(Into::into);
     Ok(Selection { namespace, labels, fields })
 }
 
-/// A revision in a query; nothing and zero both mean "any".
+/// Returns a revision in a query; nothing and zero both mean "any".
 pub(super) fn revision(text: Option<&str>) -> Result<Option<u64>, ApiError> {
     match text {
         None | Some("0") => Ok(None),
@@ -153,12 +156,16 @@ fn check_match(matching: Option<&str>, query: &Query, continuing: bool) -> Resul
     }
 }
 
-/// Where a list goes on.
+/// A continue token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Continue {
     /// The revision of the first part; zero means "whatever is now".
     revision: u64,
     after: ObjectKey,
+}
+
+fn invalid_continue() -> ApiError {
+    ApiError::bad_request("invalid continue token: continue key is not valid")
 }
 
 impl Continue {
@@ -168,11 +175,11 @@ impl Continue {
     }
 
     fn parse(text: &str) -> Result<Continue, ApiError> {
-        let refuse = || ApiError::bad_request("invalid continue token: continue key is not valid");
-        let bytes = BASE64.decode(text.trim_end_matches('=')).map_err(|_| refuse())?;
-        let value: Value = serde_json::from_slice(&bytes).map_err(|_| refuse())?;
-        let (namespace, name) = value["start"].as_str().and_then(|start| start.split_once('/')).ok_or_else(refuse)?;
-        let revision = value["rv"].as_u64().ok_or_else(refuse)?;
+        let bytes = BASE64.decode(text.trim_end_matches('=')).map_err(|_| invalid_continue())?;
+        let value: Value = serde_json::from_slice(&bytes).map_err(|_| invalid_continue())?;
+        let start = value["start"].as_str().and_then(|start| start.split_once('/'));
+        let (namespace, name) = start.ok_or_else(invalid_continue)?;
+        let revision = value["rv"].as_u64().ok_or_else(invalid_continue)?;
         Ok(Continue { revision, after: ObjectKey::new(namespace, name) })
     }
 }

@@ -1,4 +1,4 @@
-//! Answers: one object, a list, an error.
+//! Responses: one object, a list, an error.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::registry::Resource;
 use crate::store::Entry;
 use crate::table;
 
-/// Parts of a long list are sent when they reach this size.
+/// The size at which a chunk of a streamed list is sent.
 const CHUNK: usize = 64 << 10;
 
-/// An error as a `Status`.
+/// Returns a response that carries an error as a `Status`.
 pub(super) fn failure(error: &ApiError) -> Response {
     let status = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = json(status, &error.status());
@@ -27,12 +27,12 @@ pub(super) fn failure(error: &ApiError) -> Response {
     response
 }
 
-/// Any value as JSON.
+/// Returns a JSON response.
 pub(super) fn json(status: StatusCode, value: &Value) -> Response {
     raw(status, "application/json", serde_json::to_vec(value).unwrap_or_default().into())
 }
 
-/// A value in the format that the client takes.
+/// Returns a response in the negotiated encoding.
 pub(super) fn value(status: StatusCode, accepted: Accepted, value: &Value) -> Response {
     match accepted.format {
         Format::Json => json(status, value),
@@ -43,7 +43,7 @@ pub(super) fn value(status: StatusCode, accepted: Accepted, value: &Value) -> Re
     }
 }
 
-/// Bytes of a known type.
+/// Returns a response of raw bytes.
 pub(super) fn raw(status: StatusCode, kind: &'static str, bytes: Bytes) -> Response {
     let mut response = Response::new(Body::from(bytes));
     *response.status_mut() = status;
@@ -53,21 +53,21 @@ pub(super) fn raw(status: StatusCode, kind: &'static str, bytes: Bytes) -> Respo
     response
 }
 
-/// The JSON of an entry at the version of a resource.
-pub(super) fn shown(resource: &Resource, entry: &Entry) -> Bytes {
-    if resource.shows_stored_form() {
+/// Returns the JSON of an entry at the version of a resource.
+pub(super) fn served_json(resource: &Resource, entry: &Entry) -> Bytes {
+    if resource.serves_stored_form() {
         return entry.json.clone();
     }
-    serde_json::to_vec(&shown_value(resource, entry)).unwrap_or_default().into()
+    serde_json::to_vec(&served_value(resource, entry)).unwrap_or_default().into()
 }
 
-pub(super) fn shown_value(resource: &Resource, entry: &Entry) -> Value {
+pub(super) fn served_value(resource: &Resource, entry: &Entry) -> Value {
     let mut value = entry.value();
-    resource.to_shown(&mut value);
+    resource.to_served(&mut value);
     value
 }
 
-/// One object.
+/// Returns the response for one object.
 pub(super) fn object(
     status: StatusCode,
     resource: &Resource,
@@ -76,13 +76,13 @@ pub(super) fn object(
     now: jiff::Timestamp,
 ) -> Response {
     match (accepted.view, accepted.format) {
-        (View::Object, Format::Json) => raw(status, "application/json", shown(resource, entry)),
-        (View::Object, Format::Yaml) => value(status, accepted, &shown_value(resource, entry)),
+        (View::Object, Format::Json) => raw(status, "application/json", served_json(resource, entry)),
+        (View::Object, Format::Yaml) => value(status, accepted, &served_value(resource, entry)),
         (View::Metadata, _) => {
-            value(status, accepted, &metadata(&shown_value(resource, entry), "PartialObjectMetadata"))
+            value(status, accepted, &metadata(&served_value(resource, entry), "PartialObjectMetadata"))
         }
         (View::Table, _) => {
-            let shown = shown_value(resource, entry);
+            let shown = served_value(resource, entry);
             let revision = shown["metadata"]["resourceVersion"].clone();
             let mut answer = table::table(resource, now);
             answer["metadata"] = json!({"resourceVersion": revision});
@@ -92,17 +92,17 @@ pub(super) fn object(
     }
 }
 
-/// The metadata of an object, as an object.
+/// Returns the metadata of an object, as an object.
 pub(super) fn metadata(value: &Value, kind: &str) -> Value {
     json!({"kind": kind, "apiVersion": "meta.k8s.io/v1", "metadata": value["metadata"]})
 }
 
-/// What a list says about itself.
+/// The metadata of a list.
 pub(super) struct ListMeta {
     pub(super) revision: u64,
     pub(super) next: Option<String>,
     pub(super) remaining: Option<usize>,
-    /// Lists of custom objects say that nothing follows.
+    /// Lists of custom objects carry an empty `continue`.
     pub(super) custom: bool,
 }
 
@@ -122,7 +122,7 @@ impl ListMeta {
     }
 }
 
-/// A list, sent in parts so that a long one never exists as a whole.
+/// Returns the response for a list, streamed in chunks so that it is never buffered whole.
 pub(super) fn list(
     resource: &Arc<Resource>,
     entries: Vec<Arc<Entry>>,
@@ -137,8 +137,8 @@ pub(super) fn list(
             let mut answer = table::table(resource, now);
             answer["metadata"] = meta.to_value();
             let rows: Vec<Value> =
-                entries.iter().map(|entry| table::row(resource, &shown_value(resource, entry), now)).collect();
-            // The plain table of kinds without columns of their own is made by other code, which says null.
+                entries.iter().map(|entry| table::row(resource, &served_value(resource, entry), now)).collect();
+            // The plain table of kinds without columns of their own is `null` in the real server.
             let plain = resource.builtin().is_some() && answer["columnDefinitions"][1]["name"] == "Created At";
             answer["rows"] = if rows.is_empty() && plain { Value::Null } else { rows.into() };
             return value(StatusCode::OK, accepted, &answer);
@@ -148,8 +148,8 @@ pub(super) fn list(
         let items: Vec<Value> = entries
             .iter()
             .map(|entry| match accepted.view {
-                View::Metadata => metadata(&shown_value(resource, entry), "PartialObjectMetadata"),
-                _ => shown_value(resource, entry),
+                View::Metadata => metadata(&served_value(resource, entry), "PartialObjectMetadata"),
+                _ => served_value(resource, entry),
             })
             .collect();
         let whole = json!({"kind": kind, "apiVersion": version, "metadata": meta.to_value(), "items": items});
@@ -211,10 +211,10 @@ impl Iterator for Parts {
             }
             match self.view {
                 View::Metadata => {
-                    let value = metadata(&shown_value(&self.resource, &entry), "PartialObjectMetadata");
+                    let value = metadata(&served_value(&self.resource, &entry), "PartialObjectMetadata");
                     part.extend_from_slice(value.to_string().as_bytes());
                 }
-                _ => part.extend_from_slice(&shown(&self.resource, &entry)),
+                _ => part.extend_from_slice(&served_json(&self.resource, &entry)),
             }
         }
         if self.entries.len() == 0 {

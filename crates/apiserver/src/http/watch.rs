@@ -1,7 +1,7 @@
-//! Watch: a stream of changes, as fast as the client reads and no faster.
+//! Watch: a stream of changes with backpressure.
 //!
 //! A watch holds no queue. It reads the next part of the history when the connection can take more, so a
-//! client that never reads costs one position, and finds its place gone when it comes back too late.
+//! client that never reads costs one position, and gets a 410 once that position is compacted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,33 +14,35 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::negotiate::{Accepted, View};
-use super::path::{Place, Query};
+use super::path::{Query, RequestInfo};
 use super::{read, respond};
 use crate::error::ApiError;
 use crate::ops::Cluster;
 use crate::registry::Resource;
 use crate::schema::FieldError;
 use crate::selector::Selection;
-use crate::store::{Change, Entry, Event, Follower, Forgotten, Span};
+use crate::store::{Change, Compacted, Entry, Event, Follower, ListRange};
 use crate::table;
 
-/// How many changes, or bytes, are put into one part of the stream.
+/// The largest number of events and of bytes in one chunk of the stream.
 const BATCH: usize = 128;
 const BATCH_BYTES: usize = 256 << 10;
-/// How often a client that wants bookmarks gets one.
+/// The bookmark interval.
 const BOOKMARKS: Duration = Duration::from_secs(30);
-/// How long a watch lasts if the client does not say.
+/// The shortest default duration of a watch in seconds; up to twice as long, as in the real server.
 const LASTS: u64 = 1800;
+/// The longest duration of a watch in seconds, whatever the client asks for: a year.
+const LONGEST: u64 = 365 * 24 * 3600;
 
 pub(super) async fn watch(
     cluster: &Arc<Cluster>,
     resource: &Arc<Resource>,
-    place: &Place,
+    info: &RequestInfo,
     query: &Query,
     accepted: Accepted,
     stop: CancellationToken,
 ) -> Result<Response, ApiError> {
-    let selection = read::selection(resource, place, query)?;
+    let selection = read::selection(resource, info, query)?;
     let wanted = read::revision(query.get("resourceVersion")).map_err(|error| {
         let text = error.to_string();
         ApiError::untyped(text.trim_start_matches("invalid resource version: ").to_owned())
@@ -49,9 +51,12 @@ pub(super) async fn watch(
     let bookmarks = query.flag("allowWatchBookmarks");
     check_initial(initial, query)?;
     let send_initial = initial.unwrap_or(wanted.is_none());
-    let seconds = query.number("timeoutSeconds").and_then(|seconds| u64::try_from(seconds).ok()).filter(|s| *s > 0);
-    let end =
-        tokio::time::Instant::now() + Duration::from_secs(seconds.unwrap_or(LASTS + cluster.clock.next() % LASTS));
+    let seconds = query.number("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok()).filter(|s| *s > 0);
+    let seconds = seconds.unwrap_or(LASTS + cluster.clock.next() % LASTS).min(LONGEST);
+    let end = tokio::time::Instant::now() + Duration::from_secs(seconds);
+    if let Some(wanted) = wanted {
+        read::wait_for(cluster, wanted).await?;
+    }
     let mut watch = Watch {
         cluster: cluster.clone(),
         resource: resource.clone(),
@@ -70,10 +75,10 @@ pub(super) async fn watch(
         over: false,
     };
     if send_initial {
-        let span = Span { namespace: watch.selection.namespace.as_deref(), ..Span::default() };
+        let span = ListRange { namespace: watch.selection.namespace.as_deref(), ..ListRange::default() };
         let page = cluster.store.list(&resource.table, &span, |entry| watch.selection.matches(entry));
-        let page = page.map_err(|Forgotten| ApiError::internal("the present is forgotten"))?;
-        cluster.store.settled(page.revision).await?;
+        let page = page.map_err(|Compacted| ApiError::internal("the present is forgotten"))?;
+        cluster.store.wait_visible(page.revision).await?;
         watch.initial = page.entries.into_iter();
         watch.sent = page.revision;
         watch.end_of_initial = (initial == Some(true) && bookmarks).then_some(page.revision);
@@ -115,7 +120,7 @@ struct Watch {
     initial: std::vec::IntoIter<Arc<Entry>>,
     /// The revision of the bookmark that ends the initial events.
     end_of_initial: Option<u64>,
-    /// A table's columns are sent with its first row only.
+    /// Whether the columns were sent: only the first row of a Table carries them.
     headed: bool,
     /// The revision up to which the client has seen everything.
     sent: u64,
@@ -126,7 +131,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// The next part of the stream; `None` ends it.
+    /// Returns the next chunk of the stream; `None` ends it.
     async fn next(&mut self) -> Option<Bytes> {
         if let Some(part) = self.next_initial() {
             return Some(part);
@@ -175,7 +180,7 @@ impl Watch {
             let follower = self.follower.as_mut()?;
             let events = match follower.poll(BATCH) {
                 Ok(events) => events,
-                Err(Forgotten) => {
+                Err(Compacted) => {
                     self.over = true;
                     let text = format!("too old resource version: {} ({visible})", self.sent);
                     part.extend_from_slice(&line("ERROR", ApiError::expired(text).status().to_string().as_bytes()));
@@ -196,7 +201,7 @@ impl Watch {
         }
     }
 
-    /// Writes one change as this watch sees it: an object may enter or leave its selection.
+    /// Writes one change as this watch sees it: an object may start or stop matching its selection.
     fn write_event(&mut self, part: &mut BytesMut, event: &Event) {
         let matched = event.before.as_ref().is_some_and(|before| self.selection.matches(before));
         let matches = self.selection.matches(&event.entry);
@@ -206,9 +211,9 @@ impl Watch {
             (_, false, true) => self.write(part, "ADDED", &event.entry),
             (_, true, true) => self.write(part, "MODIFIED", &event.entry),
             (_, true, false) => {
-                // It is still there, but not for this watch: its last known state goes, at the new revision.
+                // The object no longer matches: the watch reports its last matching state as deleted at the new revision.
                 if let Some(before) = &event.before {
-                    let gone = Entry::seal(event.entry.revision, before.key.clone(), before.value());
+                    let gone = Entry::new(event.entry.revision, before.key.clone(), before.value());
                     self.write(part, "DELETED", &gone);
                 }
             }
@@ -218,16 +223,16 @@ impl Watch {
     fn write(&mut self, part: &mut BytesMut, kind: &str, entry: &Entry) {
         match self.view {
             View::Object => {
-                let json = respond::shown(&self.resource, entry);
+                let json = respond::served_json(&self.resource, entry);
                 part.reserve(json.len() + 40);
                 part.extend_from_slice(&line(kind, &json));
             }
             View::Metadata => {
-                let value = respond::metadata(&respond::shown_value(&self.resource, entry), "PartialObjectMetadata");
+                let value = respond::metadata(&respond::served_value(&self.resource, entry), "PartialObjectMetadata");
                 part.extend_from_slice(&line(kind, value.to_string().as_bytes()));
             }
             View::Table => {
-                let shown = respond::shown_value(&self.resource, entry);
+                let shown = respond::served_value(&self.resource, entry);
                 let now = self.cluster.clock.now();
                 let mut row = table::table(&self.resource, now);
                 if std::mem::replace(&mut self.headed, true) {

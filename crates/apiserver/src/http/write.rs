@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Value, json};
 
 use super::negotiate::{self, Accepted};
-use super::path::{Place, Query};
+use super::path::{Query, RequestInfo};
 use super::{BODY_LIMIT, read, respond};
 use crate::auth::User;
 use crate::error::ApiError;
@@ -21,9 +21,12 @@ use crate::ops::{
 use crate::protobuf;
 use crate::registry::Resource;
 use crate::schema::FieldError;
+use crate::store::nests_deeper_than;
 use crate::webhook;
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+/// The deepest nesting of a YAML body, that of the JSON parser.
+const MAX_YAML_DEPTH: usize = 127;
 
 pub(super) async fn create(
     cluster: &Cluster,
@@ -34,7 +37,7 @@ pub(super) async fn create(
     accepted: Accepted,
     user: &User,
 ) -> Result<Response, ApiError> {
-    let options = options(request.headers(), query, "CreateOptions", false)?;
+    let options = options(request.headers(), query, "CreateOptions", false, user)?;
     let body = object_body(request, &resource.kind).await?;
     if !resource.is_stored() {
         let answer = match &*resource.plural {
@@ -60,7 +63,7 @@ pub(super) async fn update(
     user: &User,
 ) -> Result<Response, ApiError> {
     let accepted = negotiate::accepted(request.headers())?;
-    let options = options(request.headers(), query, "UpdateOptions", false)?;
+    let options = options(request.headers(), query, "UpdateOptions", false, user)?;
     let body = object_body(request, &target.resource.kind).await?;
     let update = |options: &WriteOptions| cluster.update(target, subresource, body.clone(), options);
     let written = webhook::modify(cluster, target, subresource, &options, user, update).await?;
@@ -76,7 +79,7 @@ pub(super) async fn patch(
     user: &User,
 ) -> Result<Response, ApiError> {
     let accepted = negotiate::accepted(request.headers())?;
-    let (kind, options, body) = patch_body(target.resource, request, query).await?;
+    let (kind, options, body) = patch_body(target.resource, request, query, user).await?;
     let patch = |options: &WriteOptions| cluster.patch(target, subresource, kind, &body, options);
     let written = webhook::modify(cluster, target, subresource, &options, user, patch).await?;
     finish(cluster, target.resource, written, accepted).await
@@ -86,6 +89,7 @@ async fn patch_body(
     resource: &Resource,
     request: Request,
     query: &Query,
+    user: &User,
 ) -> Result<(PatchKind, WriteOptions, Value), ApiError> {
     let given = content_type(request.headers());
     let Some(kind) = PatchKind::of(&given) else {
@@ -96,7 +100,7 @@ async fn patch_body(
             None => ApiError::unsupported_patch(),
         });
     };
-    let options = options(request.headers(), query, "PatchOptions", kind == PatchKind::Apply)?;
+    let options = options(request.headers(), query, "PatchOptions", kind == PatchKind::Apply, user)?;
     let bytes = read_body(request).await?;
     let body = match kind {
         PatchKind::Apply => parse_yaml(&bytes)?,
@@ -116,7 +120,7 @@ pub(super) async fn delete(
     let options = delete_options(request, query).await?;
     webhook::deletion(cluster, target, &options, user).await?;
     let deleted = cluster.delete(target, &options)?;
-    cluster.store.settled(if options.dry_run { 0 } else { deleted.entry.revision }).await?;
+    cluster.store.wait_visible(if options.dry_run { 0 } else { deleted.entry.revision }).await?;
     let returned = target.resource.builtin().is_some_and(|builtin| builtin.returns_deleted);
     if deleted.gone && !returned {
         let uid = deleted.entry.value()["metadata"]["uid"].as_str().unwrap_or("").to_owned();
@@ -128,23 +132,23 @@ pub(super) async fn delete(
 pub(super) async fn delete_collection(
     cluster: &Cluster,
     resource: &Arc<Resource>,
-    place: &Place,
+    info: &RequestInfo,
     request: Request,
     query: &Query,
     user: &User,
 ) -> Result<Response, ApiError> {
     let accepted = negotiate::accepted(request.headers())?;
-    let selection = read::selection(resource, place, query)?;
+    let selection = read::selection(resource, info, query)?;
     let options = delete_options(request, query).await?;
     webhook::deletions(cluster, resource, &selection, &options, user).await?;
     let entries = cluster.delete_collection(resource, &selection, &options)?;
     let revision = entries.iter().map(|entry| entry.revision).max().unwrap_or_else(|| cluster.store.visible());
-    cluster.store.settled(if options.dry_run { 0 } else { revision }).await?;
+    cluster.store.wait_visible(if options.dry_run { 0 } else { revision }).await?;
     let meta = respond::ListMeta { revision, next: None, remaining: None, custom: resource.custom().is_some() };
     Ok(respond::list(resource, entries, &meta, accepted, cluster.clock.now()))
 }
 
-/// Status, scale and the other paths below an object that are no streams.
+/// Serves the subresources that are not streams: status, scale and others.
 pub(super) async fn subresource(
     cluster: &Cluster,
     target: Target<'_>,
@@ -162,14 +166,14 @@ pub(super) async fn subresource(
             Ok(respond::value(StatusCode::OK, accepted, &scale))
         }
         "scale" if method == http::Method::PUT => {
-            let options = options(request.headers(), query, "UpdateOptions", false)?;
+            let options = options(request.headers(), query, "UpdateOptions", false, user)?;
             let body = object_body(request, "Scale").await?;
             let scale = cluster.rescale(target, &options, |_| Ok(body.clone()))?;
             settle(cluster, &scale).await?;
             Ok(respond::value(StatusCode::OK, accepted, &scale))
         }
         "scale" => {
-            let (kind, options, patch) = patch_body(target.resource, request, query).await?;
+            let (kind, options, patch) = patch_body(target.resource, request, query, user).await?;
             let scale =
                 cluster.rescale(target, &options, |old| kind.run(old, &patch, crate::schema::TypeRef::unknown()))?;
             settle(cluster, &scale).await?;
@@ -178,7 +182,7 @@ pub(super) async fn subresource(
         "eviction" => {
             let body = object_body(request, "Eviction").await?;
             cluster.evict(target, &body)?;
-            cluster.store.settled(cluster.store.revision()).await?;
+            cluster.store.wait_visible(cluster.store.revision()).await?;
             let success =
                 json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
             Ok(respond::value(StatusCode::CREATED, accepted, &success))
@@ -201,23 +205,23 @@ pub(super) async fn subresource(
 
 async fn bind(cluster: &Cluster, target: Target<'_>, body: &Value) -> Result<Value, ApiError> {
     let written = cluster.bind(target, body)?;
-    cluster.store.settled(written.entry.revision).await?;
+    cluster.store.wait_visible(written.entry.revision).await?;
     Ok(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}))
 }
 
 async fn settle(cluster: &Cluster, value: &Value) -> Result<(), ApiError> {
     let revision = value["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0);
-    Ok(cluster.store.settled(revision).await?)
+    Ok(cluster.store.wait_visible(revision).await?)
 }
 
-/// Waits for the disk and answers with the object.
+/// Waits until the write is durable, then returns the object.
 async fn finish(
     cluster: &Cluster,
     resource: &Resource,
     written: Written,
     accepted: Accepted,
 ) -> Result<Response, ApiError> {
-    cluster.store.settled(written.entry.revision).await?;
+    cluster.store.wait_visible(written.entry.revision).await?;
     let status = if written.created { StatusCode::CREATED } else { StatusCode::OK };
     let mut response = respond::object(status, resource, &written.entry, accepted, cluster.clock.now());
     for warning in &written.warnings {
@@ -229,7 +233,7 @@ async fn finish(
     Ok(response)
 }
 
-fn options(headers: &HeaderMap, query: &Query, kind: &str, apply: bool) -> Result<WriteOptions, ApiError> {
+fn options(headers: &HeaderMap, query: &Query, kind: &str, apply: bool, user: &User) -> Result<WriteOptions, ApiError> {
     let refuse = |error: FieldError| Err(ApiError::invalid_options(kind, error));
     let validation = match query.get("fieldValidation") {
         None | Some("Warn") => FieldValidation::Warn,
@@ -253,7 +257,13 @@ fn options(headers: &HeaderMap, query: &Query, kind: &str, apply: bool) -> Resul
     if query.get("force").is_some() && !apply {
         return refuse(FieldError::forbidden("force", "may not be specified for non-apply patch"));
     }
-    Ok(WriteOptions { dry_run, validation, manager: manager.to_owned(), force: query.flag("force") })
+    Ok(WriteOptions {
+        dry_run,
+        validation,
+        manager: manager.to_owned(),
+        force: query.flag("force"),
+        user: Some(user.clone()),
+    })
 }
 
 async fn delete_options(request: Request, query: &Query) -> Result<DeleteOptions, ApiError> {
@@ -266,7 +276,7 @@ async fn delete_options(request: Request, query: &Query) -> Result<DeleteOptions
         (false, _) => parse_json(&bytes)?,
     };
     let mut options = DeleteOptions::parse(&body)?;
-    if let Some(seconds) = query.number("gracePeriodSeconds") {
+    if let Some(seconds) = query.number("gracePeriodSeconds")? {
         options.grace_seconds = Some(seconds);
     }
     if let Some(policy) = query.get("propagationPolicy") {
@@ -284,7 +294,7 @@ fn content_type(headers: &HeaderMap) -> String {
     text.split(';').next().unwrap_or("").trim().to_lowercase()
 }
 
-/// The body as an object; `kind` is what it should be, for the message if it is not.
+/// Parses the body; `kind` is the expected kind, for the error message.
 async fn object_body(request: Request, kind: &str) -> Result<Value, ApiError> {
     let given = content_type(request.headers());
     let bytes = read_body(request).await?;
@@ -325,5 +335,10 @@ fn parse_yaml(bytes: &[u8]) -> Result<Value, ApiError> {
     if let Ok(value) = serde_json::from_str(text) {
         return Ok(value);
     }
-    serde_saphyr::from_str(text).map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))
+    let value =
+        serde_saphyr::from_str(text).map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?;
+    match nests_deeper_than(&value, MAX_YAML_DEPTH) {
+        true => Err(ApiError::bad_request("error decoding YAML: exceeded max depth")),
+        false => Ok(value),
+    }
 }

@@ -1,4 +1,4 @@
-//! What is decided about a new object beyond its own content.
+//! Built-in admission: namespace, priority, service account and storage class.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use crate::store::{Entry, ObjectKey};
 const DEFAULT_CLASS: &[u8] = b"\"globalDefault\":true";
 
 impl Cluster {
-    /// Completes a new object from others, or refuses it because of them.
+    /// Runs the built-in admission for a new object.
     pub(super) fn admit_create(&self, resource: &Resource, namespace: &str, value: &mut Value) -> Result<(), ApiError> {
         let name = value["metadata"]["name"].as_str().unwrap_or("").to_owned();
         if resource.namespaced {
@@ -34,7 +34,7 @@ impl Cluster {
         let Some(found) = self.store.get("namespaces", &ObjectKey::new("", namespace)) else {
             return Err(ApiError::not_found(Named { group: "", what: "namespaces", name: namespace }));
         };
-        // Events tell of the end itself.
+        // Events may still report the termination itself.
         if found.deleting && &*resource.table != "events" {
             return Err(ApiError::terminating(resource.named(name), namespace));
         }

@@ -1,4 +1,4 @@
-//! From a request's body to an object in stored form.
+//! Decodes request bodies into the stored form.
 
 use serde_json::{Value, json};
 
@@ -6,8 +6,8 @@ use super::FieldValidation;
 use crate::error::ApiError;
 use crate::registry::{Behaviour, Resource, shape};
 
-/// Brings a body into the stored form of its kind, with defaults; returns warnings.
-pub(super) fn normalise(
+/// Decodes a body into the stored form of its kind, with defaults; returns warnings.
+pub(super) fn normalize(
     resource: &Resource,
     value: &mut Value,
     validation: FieldValidation,
@@ -47,7 +47,7 @@ pub(super) fn normalise(
     Ok(if validation == FieldValidation::Warn { unknown } else { Vec::new() })
 }
 
-/// Why a value is no object of a built-in kind.
+/// Checks that a value decodes as its built-in kind.
 pub(super) fn check_shape(resource: &Resource, value: &Value) -> Result<(), String> {
     match resource.builtin() {
         Some(builtin) => shape::decode(builtin.describe, &(builtin.definition)(), &mut value.clone()).map(|_| ()),
@@ -87,7 +87,7 @@ fn check_type(resource: &Resource, value: &mut Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Custom objects have the same metadata as all others.
+/// Decodes the metadata of a custom object.
 fn decode_metadata(resource: &Resource, value: &mut Value) -> Result<(), ApiError> {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
     use schemars::JsonSchema;

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::{Cluster, WriteOptions, Written, body, unsaved};
+use super::{Cluster, WriteOptions, Written, body, commit_error, dry_run_entry};
 use crate::error::ApiError;
 use crate::names;
 use crate::registry::Resource;
-use crate::store::{ObjectKey, Refused, Write};
+use crate::store::{CommitError, ObjectKey, Write};
 
 /// How often another suffix is tried before giving up on a name.
 const NAME_TRIES: usize = 8;
@@ -14,7 +14,7 @@ const NAME_TRIES: usize = 8;
 const GENERATED_BASE: usize = 58;
 
 impl Cluster {
-    /// Makes a new object; the namespace comes from the path.
+    /// Creates an object; the namespace comes from the path.
     pub fn create(
         &self,
         resource: &std::sync::Arc<Resource>,
@@ -22,13 +22,13 @@ impl Cluster {
         mut value: Value,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
-        let warnings = body::normalise(resource, &mut value, options.validation)?;
-        let generated = self.begin(resource, namespace, &mut value)?;
-        self.track(resource, None, None, &mut value, options);
+        let warnings = body::normalize(resource, &mut value, options.validation)?;
+        let generated = self.prepare_create(resource, namespace, &mut value)?;
+        self.track_managed_fields(resource, None, None, &mut value, options);
         self.finish_create(resource, namespace, value, generated.as_deref(), warnings, options)
     }
 
-    /// Commits a body that is already in stored form; `generated` is the base of a name to draw.
+    /// Commits a body that is already in stored form; `generated` is its `generateName`.
     pub(super) fn finish_create(
         &self,
         resource: &std::sync::Arc<Resource>,
@@ -51,31 +51,34 @@ impl Cluster {
                 (builtin.create)(&mut object);
                 (builtin.default)(&mut object);
             }
-            self.check(resource, &object, None)?;
+            self.validate(resource, &object, None)?;
+            if let Some(user) = &options.user {
+                self.authority.check_escalation(user, resource, &object, None, self)?;
+            }
             let name = object["metadata"]["name"].as_str().unwrap_or("").to_owned();
             let key = ObjectKey::new(namespace, &name);
-            let claim = self.service_ips.claim(resource, &mut object, None, self)?;
+            let allocation = self.service_ips.allocate(resource, &mut object, None, self)?;
             if options.dry_run {
                 if self.store.get(&resource.table, &key).is_some() {
                     return Err(ApiError::already_exists(resource.named(&name)));
                 }
-                return Ok(Written { entry: unsaved(key, object, None), created: true, warnings });
+                return Ok(Written { entry: dry_run_entry(key, object, None), created: true, warnings });
             }
             match self.store.commit(&resource.table, key, Write::Create(object)) {
                 Ok(entry) => {
-                    claim.keep();
+                    allocation.commit();
                     return Ok(Written { entry, created: true, warnings });
                 }
-                Err(Refused::Exists) if generated.is_some() => {}
-                Err(_) => return Err(ApiError::already_exists(resource.named(&name))),
+                Err(CommitError::AlreadyExists) if generated.is_some() => {}
+                Err(error) => return Err(commit_error(resource, &name, error)),
             }
         }
         let name = value["metadata"]["name"].as_str().unwrap_or("");
         Err(ApiError::already_exists(resource.named(name)))
     }
 
-    /// Sets what only the server decides about a new object; returns the base of a name to draw.
-    pub(super) fn begin(
+    /// Sets the server's fields on a new object; returns its `generateName` if a name must be generated.
+    pub(super) fn prepare_create(
         &self,
         resource: &Resource,
         namespace: &str,
@@ -108,7 +111,7 @@ impl Cluster {
             }
             metadata.insert("uid".into(), self.clock.uid().into());
             metadata.insert("creationTimestamp".into(), self.clock.stamp().into());
-            if resource.counts_generation() {
+            if resource.has_generation() {
                 metadata.insert("generation".into(), 1.into());
             }
         }
@@ -128,8 +131,8 @@ impl Cluster {
         Ok(base.map(str::to_owned))
     }
 
-    /// Says what is wrong with an object about to be stored.
-    pub(super) fn check(&self, resource: &Resource, new: &Value, old: Option<&Value>) -> Result<(), ApiError> {
+    /// Validates an object that is about to be stored.
+    pub(super) fn validate(&self, resource: &Resource, new: &Value, old: Option<&Value>) -> Result<(), ApiError> {
         let mut errors = Vec::new();
         names::check_metadata(&new["metadata"], resource.name_rule(), resource.namespaced, &mut errors);
         match &resource.behaviour {
@@ -137,7 +140,7 @@ impl Cluster {
                 if &*resource.group != "apiextensions.k8s.io" {
                     names::check_finalizers(&new["metadata"], &mut errors);
                 }
-                (builtin.check)(new, old, &mut errors);
+                (builtin.validate)(new, old, &mut errors);
             }
             crate::registry::Behaviour::Custom(custom) => {
                 if let Some(schema) = &custom.schema {

@@ -1,59 +1,59 @@
-//! Delete: one object or a collection; at once, or in steps that others must finish.
+//! Delete: one object or a collection, at once or gracefully.
 //!
-//! An object with finalizers, or a pod on a node, is only marked. It goes when the last finalizer is removed,
-//! or when the node says that the pod has stopped.
+//! An object with finalizers, or a pod on a node, is only marked. It is removed with its last finalizer,
+//! or when the node reports that the pod has stopped.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Cluster, Target, unsaved};
-use crate::clock::seconds;
+use super::{Cluster, Target, dry_run_entry};
+use crate::clock::{add_seconds, seconds};
 use crate::error::ApiError;
 use crate::registry::Resource;
 use crate::schema::FieldError;
 use crate::selector::Selection;
-use crate::store::{Entry, Refused, Span, Write};
+use crate::store::{CommitError, Entry, ListRange, Write};
 
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
-/// What happens to the objects that an object owns.
+/// The propagation policy of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
-    /// They go after it.
+    /// Dependents are deleted after the owner.
     Background,
-    /// They go before it.
+    /// Dependents are deleted before the owner.
     Foreground,
-    /// They stay.
+    /// Dependents lose the owner reference and stay.
     Orphan,
 }
 
-/// What a client says about a deletion.
+/// The options of a deletion.
 #[derive(Clone, Debug, Default)]
 pub struct DeleteOptions {
-    /// How long a pod may take; its own wish if nothing is said.
+    /// The grace period of a pod; the pod's own by default.
     pub grace_seconds: Option<i64>,
-    /// The uid that is meant.
+    /// The uid precondition.
     pub uid: Option<String>,
-    /// The version that is meant.
+    /// The resourceVersion precondition.
     pub resource_version: Option<String>,
-    /// What happens to dependents.
+    /// The propagation policy.
     pub propagation: Option<Propagation>,
-    /// Do everything but delete.
+    /// Validates without deleting.
     pub dry_run: bool,
 }
 
-/// What a deletion did.
+/// The result of a deletion.
 #[derive(Debug)]
 pub struct Deleted {
-    /// The object, as it is or as it was.
+    /// The object as it is now, or its last state.
     pub entry: Arc<Entry>,
-    /// Whether it is gone.
+    /// Whether it was removed, not only marked.
     pub gone: bool,
 }
 
 impl DeleteOptions {
-    /// Reads a `DeleteOptions` body.
+    /// Parses a `DeleteOptions` body.
     pub fn parse(body: &Value) -> Result<DeleteOptions, ApiError> {
         let mut options = DeleteOptions::default();
         if body.is_null() {
@@ -74,7 +74,7 @@ impl DeleteOptions {
 }
 
 impl Propagation {
-    /// Reads a policy by its name.
+    /// Parses a propagation policy.
     pub fn parse(name: &str) -> Result<Propagation, ApiError> {
         match name {
             "Background" => Ok(Propagation::Background),
@@ -97,9 +97,9 @@ impl Cluster {
             let old = entry.value();
             check_preconditions(target, &entry, &old, options)?;
             let mut new = old.clone();
-            let gone = self.mark(target.resource, &mut new, options);
+            let gone = self.mark_for_deletion(target.resource, &mut new, options);
             if options.dry_run {
-                return Ok(Deleted { entry: unsaved(target.key(), new, Some(entry.revision)), gone });
+                return Ok(Deleted { entry: dry_run_entry(target.key(), new, Some(entry.revision)), gone });
             }
             if gone {
                 match self.remove(target, entry.revision, new) {
@@ -113,20 +113,20 @@ impl Cluster {
             }
             match self.store.commit(&target.resource.table, target.key(), Write::Update(entry.revision, new)) {
                 Ok(entry) => return Ok(Deleted { entry, gone }),
-                Err(Refused::Conflict) => {}
-                Err(_) => return Err(target.not_found()),
+                Err(CommitError::Conflict) => {}
+                Err(error) => return Err(target.commit_error(error)),
             }
         }
     }
 
-    /// Deletes what a selection means, in one namespace or in all.
+    /// Deletes the selected objects of one or all namespaces.
     pub fn delete_collection(
         &self,
         resource: &Arc<Resource>,
         selection: &Selection,
         options: &DeleteOptions,
     ) -> Result<Vec<Arc<Entry>>, ApiError> {
-        let span = Span { namespace: selection.namespace.as_deref(), ..Span::default() };
+        let span = ListRange { namespace: selection.namespace.as_deref(), ..ListRange::default() };
         let page = self.store.list(&resource.table, &span, |entry| selection.matches(entry));
         let mut deleted = Vec::new();
         for entry in page.map(|page| page.entries).unwrap_or_default() {
@@ -140,14 +140,14 @@ impl Cluster {
         Ok(deleted)
     }
 
-    /// Changes an object into one that is being deleted; true if it can go at once.
-    fn mark(&self, resource: &Resource, value: &mut Value, options: &DeleteOptions) -> bool {
+    /// Marks an object for deletion; returns true if it can be removed at once.
+    fn mark_for_deletion(&self, resource: &Resource, value: &mut Value, options: &DeleteOptions) -> bool {
         let grace = grace(resource, value, options);
         set_finalizers(resource, value, options.propagation);
         let marked = value["metadata"]["deletionTimestamp"].is_string();
         let table = &*resource.table;
         if table == DEFINITIONS && !marked {
-            self.hold_definition(value);
+            self.add_cleanup_finalizer(value);
         }
         let held = value["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty())
             || (table == "namespaces" && value["spec"]["finalizers"].as_array().is_some_and(|list| !list.is_empty()));
@@ -159,12 +159,12 @@ impl Cluster {
         if marked {
             // A second deletion can only hurry the first.
             if before.is_some_and(|before| grace < before) {
-                self.stamp(metadata, grace);
+                self.set_deletion_timestamp(metadata, grace);
             }
         } else if held || grace > 0 || table == "pods" {
-            self.stamp(metadata, grace);
+            self.set_deletion_timestamp(metadata, grace);
             if let Some(generation) = metadata["generation"].as_i64().filter(|generation| *generation > 0) {
-                metadata["generation"] = (generation + 1).into();
+                metadata["generation"] = generation.saturating_add(1).into();
             }
             // Definitions and namespaces are deleted by code paths of their own, which leave these alone.
             if (table == DEFINITIONS || table == "namespaces")
@@ -172,7 +172,7 @@ impl Cluster {
             {
                 metadata.remove("deletionGracePeriodSeconds");
                 if let Some(generation) = metadata.get_mut("generation") {
-                    *generation = (generation.as_i64().unwrap_or(1) - 1).into();
+                    *generation = generation.as_i64().unwrap_or(1).saturating_sub(1).into();
                 }
             }
         }
@@ -180,8 +180,8 @@ impl Cluster {
         !held && (grace == 0 || wait == 0)
     }
 
-    /// The objects of a definition go before it does.
-    fn hold_definition(&self, definition: &mut Value) {
+    /// Adds the finalizer under which the objects of a CRD are deleted first.
+    fn add_cleanup_finalizer(&self, definition: &mut Value) {
         let mut finalizers = definition["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
         finalizers.push("customresourcecleanup.apiextensions.k8s.io".into());
         definition["metadata"]["finalizers"] = finalizers.into();
@@ -197,14 +197,13 @@ impl Cluster {
         definition["status"]["conditions"] = conditions.into();
     }
 
-    fn stamp(&self, metadata: &mut Value, grace: i64) {
-        let end = self.clock.now() + jiff::SignedDuration::from_secs(grace);
-        metadata["deletionTimestamp"] = seconds(end).into();
+    fn set_deletion_timestamp(&self, metadata: &mut Value, grace: i64) {
+        metadata["deletionTimestamp"] = seconds(add_seconds(self.clock.now(), grace)).into();
         metadata["deletionGracePeriodSeconds"] = grace.into();
     }
 }
 
-/// How long an object may take to end: only pods on a node take any time.
+/// Returns the grace period of an object: zero for everything but running pods.
 fn grace(resource: &Resource, value: &Value, options: &DeleteOptions) -> i64 {
     if &*resource.table != "pods" {
         return 0;
@@ -273,7 +272,7 @@ fn check_preconditions(
     Ok(())
 }
 
-/// The `Status` that tells of an object that is gone.
+/// Returns the `Status` for a removed object.
 pub fn success(target: Target<'_>, uid: &str) -> Value {
     let mut details = json!({"name": target.name, "kind": &*target.resource.plural, "uid": uid});
     if !target.resource.group.is_empty() {

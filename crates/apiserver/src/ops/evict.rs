@@ -1,14 +1,14 @@
-//! Eviction and binding: a pod is asked to go, or told where to run.
+//! The eviction and binding of pods.
 
 use serde_json::{Value, json};
 
-use super::{Cluster, DeleteOptions, Target, WriteOptions, Written};
+use super::{Cluster, DeleteOptions, Target, Written};
 use crate::error::ApiError;
 use crate::schema::FieldError;
 use crate::selector::{LabelRule, labels_match};
-use crate::store::Span;
+use crate::store::ListRange;
 
-/// What is sent below a pod's path names the same pod, if any.
+/// Checks that the body of a pod subresource names the same pod.
 fn check_name(target: Target<'_>, body: &Value, kind: &str) -> Result<(), ApiError> {
     match body["metadata"]["name"].as_str() {
         Some(name) if !name.is_empty() && name != target.name => {
@@ -23,7 +23,7 @@ impl Cluster {
     pub fn evict(&self, target: Target<'_>, body: &Value) -> Result<(), ApiError> {
         let pod = self.get(target)?;
         check_name(target, body, "Eviction")?;
-        let span = Span { namespace: Some(target.namespace), ..Span::default() };
+        let span = ListRange { namespace: Some(target.namespace), ..ListRange::default() };
         let budgets = self.store.list("poddisruptionbudgets.policy", &span, |_| true);
         for budget in budgets.map(|page| page.entries).unwrap_or_default() {
             let value = budget.value();
@@ -39,7 +39,7 @@ impl Cluster {
         self.delete(target, &options).map(|_| ())
     }
 
-    /// Places a pod on a node.
+    /// Binds a pod to a node.
     pub fn bind(&self, target: Target<'_>, body: &Value) -> Result<Written, ApiError> {
         check_name(target, body, "Binding")?;
         let (node, kind) = (&body["target"]["name"], &body["target"]["kind"]);
@@ -75,22 +75,9 @@ impl Cluster {
             let write = crate::store::Write::Update(entry.revision, pod);
             match self.store.commit(&target.resource.table, target.key(), write) {
                 Ok(entry) => return Ok(Written { entry, created: true, warnings: Vec::new() }),
-                Err(crate::store::Refused::Conflict) => {}
-                Err(_) => return Err(target.not_found()),
+                Err(crate::store::CommitError::Conflict) => {}
+                Err(error) => return Err(target.commit_error(error)),
             }
         }
-    }
-
-    /// Writes an object as one of the server's own controllers does: as it is, if nobody was faster.
-    pub(crate) fn modify_status(
-        &self,
-        target: Target<'_>,
-        mut change: impl FnMut(&mut Value),
-    ) -> Result<Written, ApiError> {
-        self.modify(target, Some("status"), &WriteOptions::default(), |old| {
-            let mut new = old.clone();
-            change(&mut new);
-            Ok(new)
-        })
     }
 }

@@ -1,11 +1,11 @@
-//! What the verbs do, apart from how they arrive.
+//! The verbs, independent of HTTP.
 //!
 //! ```text
 //!   body ─▶ shape ─▶ defaults ─▶ admission ─▶ checks ─▶ commit        (create)
-//!   body ─▶ shape ─▶ defaults ─▶ carry over ─▶ checks ─▶ commit       (update, patch; retried on a lost race)
+//!   body ─▶ shape ─▶ defaults ─▶ preserved fields ─▶ checks ─▶ commit (update, patch; retried on conflict)
 //! ```
 //!
-//! Everything here is synchronous: only waiting for the disk is not, and that is the caller's.
+//! Everything here is synchronous; the caller awaits durability.
 
 mod admission;
 mod body;
@@ -27,67 +27,72 @@ pub use delete::{DeleteOptions, Deleted, Propagation, success};
 pub use patch::PatchKind;
 pub use service_ips::ServiceIps;
 
-use crate::auth::Authority;
+use crate::auth::{Authority, User};
 use crate::clock::Clock;
+use crate::controllers::supervisor::Panics;
 use crate::error::ApiError;
 use crate::node::NodeBackend;
 use crate::registry::{Registry, Resource};
-use crate::store::{Entry, ObjectKey, Store};
+use crate::store::{CommitError, Entry, MAX_DEPTH, ObjectKey, Store};
 
-/// Everything that a request can touch.
+/// The state behind every request.
 pub struct Cluster {
     /// The objects.
     pub store: Store,
     /// The kinds.
     pub registry: Registry,
-    /// Time and chance.
+    /// The source of time and randomness.
     pub clock: Clock,
-    /// Addresses for services.
+    /// The allocator of service addresses and node ports.
     pub service_ips: ServiceIps,
-    /// Who may call, and tokens for those who may.
+    /// Authentication, authorization and the service account token issuer.
     pub authority: Authority,
+    /// The panics that were caught.
+    pub panics: Panics,
     /// Whether pods get a service account and its token.
     pub admit_service_accounts: bool,
     pub(crate) node: RwLock<Option<NodeBackend>>,
 }
 
-/// What to do about fields that a kind does not have.
+/// The handling of unknown fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// Drop them.
+    /// Drops them silently.
     Ignore,
-    /// Drop them, and say so.
+    /// Drops them with a warning.
     #[default]
     Warn,
-    /// Refuse the request.
+    /// Rejects the request.
     Strict,
 }
 
-/// What a client says about a write, beside the object.
+/// The options of a write.
 #[derive(Clone, Debug, Default)]
 pub struct WriteOptions {
-    /// Do everything but commit.
+    /// Validates without committing.
     pub dry_run: bool,
-    /// What to do about unknown fields.
+    /// The handling of unknown fields.
     pub validation: FieldValidation,
-    /// Who manages the fields that are written.
+    /// The field manager.
     pub manager: String,
-    /// Take fields from other managers.
+    /// Takes fields from other managers.
     pub force: bool,
+    /// Who writes; without one it is the server itself, which may grant every permission.
+    pub user: Option<User>,
 }
 
-/// What a write did.
+/// The result of a write.
 #[derive(Debug)]
 pub struct Written {
-    /// The object now.
+    /// The object after the write.
     pub entry: Arc<Entry>,
     /// Whether it is new.
     pub created: bool,
-    /// What to tell the client.
+    /// Warnings for the client.
     pub warnings: Vec<String>,
 }
 
-/// One object's place.
+/// The kind, namespace and name of one object.
 #[derive(Clone, Copy)]
 pub struct Target<'a> {
     /// Its kind.
@@ -99,6 +104,11 @@ pub struct Target<'a> {
 }
 
 impl Target<'_> {
+    /// Returns the error of a write to this object that was not committed.
+    fn commit_error(&self, error: CommitError) -> ApiError {
+        commit_error(self.resource, self.name, error)
+    }
+
     fn key(&self) -> ObjectKey {
         ObjectKey::new(self.namespace, self.name)
     }
@@ -113,25 +123,38 @@ impl Target<'_> {
 }
 
 impl Cluster {
-    /// The object at a place.
+    /// Returns the object, or a NotFound error.
     pub fn get(&self, target: Target<'_>) -> Result<Arc<Entry>, ApiError> {
         self.store.get(&target.resource.table, &target.key()).ok_or_else(|| target.not_found())
     }
 
-    /// What to call to reach pods, if there is a node.
+    /// Returns the node backend, if there is one.
     pub fn node(&self) -> Option<NodeBackend> {
         self.node.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 }
 
-/// An object that was not stored: the answer to a dry run.
-fn unsaved(key: ObjectKey, value: Value, revision: Option<u64>) -> Arc<Entry> {
+/// Returns the error of a write that was not committed.
+fn commit_error(resource: &Resource, name: &str, error: CommitError) -> ApiError {
+    match error {
+        CommitError::AlreadyExists => ApiError::already_exists(resource.named(name)),
+        CommitError::NotFound => ApiError::not_found(resource.named(name)),
+        CommitError::Conflict => ApiError::modified(resource.named(name)),
+        CommitError::TooDeep => {
+            ApiError::bad_request(format!("the object nests deeper than {MAX_DEPTH} levels, which cannot be stored"))
+        }
+        CommitError::Unavailable(failure) => failure.into(),
+    }
+}
+
+/// Returns the entry for the response to a dry run.
+fn dry_run_entry(key: ObjectKey, value: Value, revision: Option<u64>) -> Arc<Entry> {
     let key = Arc::new(key);
     match revision {
-        Some(revision) => Arc::new(Entry::seal(revision, key, value)),
+        Some(revision) => Arc::new(Entry::new(revision, key, value)),
         None => {
             let json = serde_json::to_vec(&value).unwrap_or_default();
-            let sealed = Entry::seal(0, key, value);
+            let sealed = Entry::new(0, key, value);
             Arc::new(Entry { json: json.into(), ..sealed })
         }
     }

@@ -1,4 +1,4 @@
-//! Patch: the four ways to change a part of an object.
+//! Patch: JSON patch, merge patch, strategic merge patch and server-side apply.
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ pub enum PatchKind {
 }
 
 impl PatchKind {
-    /// The kind that a content type names.
+    /// Returns the patch type of a media type.
     pub fn of(content_type: &str) -> Option<PatchKind> {
         match content_type {
             "application/json-patch+json" => Some(PatchKind::Json),
@@ -34,7 +34,7 @@ impl PatchKind {
         }
     }
 
-    /// Changes a value that has no type of its own, as a scale.
+    /// Applies a patch to a plain value.
     pub(crate) fn run(self, value: Value, patch: &Value, type_ref: TypeRef<'_>) -> Result<Value, ApiError> {
         let result = match self {
             PatchKind::Json => json_patch(value, patch),
@@ -50,7 +50,7 @@ impl PatchKind {
     }
 }
 
-/// The type of a kind's objects, for patches that need it.
+/// Returns the type of a kind's objects, for patches that need it.
 pub(super) fn type_of(resource: &Resource) -> TypeRef<'_> {
     match resource.custom() {
         Some(custom) => custom.schema.as_ref().map_or_else(TypeRef::unknown, |schema| schema.type_ref()),
@@ -58,7 +58,7 @@ pub(super) fn type_of(resource: &Resource) -> TypeRef<'_> {
     }
 }
 
-/// What a write to this path cannot change, hence cannot own.
+/// Returns the fields that a write to this path cannot change, and so cannot own.
 pub(super) fn ignored(resource: &Resource, subresource: Option<&str>) -> &'static [&'static [&'static str]] {
     match (subresource, resource.custom().is_some(), resource.has_status()) {
         (Some("status"), true, _) => &[&["spec"], &["metadata"]],
@@ -137,8 +137,8 @@ impl Cluster {
                 return Err(target.not_found());
             }
             let mut value = apply(None)?;
-            let warnings = body::normalise(resource, &mut value, options.validation)?;
-            let generated = self.begin(resource, target.namespace, &mut value)?;
+            let warnings = body::normalize(resource, &mut value, options.validation)?;
+            let generated = self.prepare_create(resource, target.namespace, &mut value)?;
             let made = self.finish_create(resource, target.namespace, value, generated.as_deref(), warnings, options);
             match made {
                 Err(error) if error.reason() == "AlreadyExists" => {}

@@ -1,15 +1,15 @@
-//! Questions that are answered and not stored: who is this, and may they?
+//! Reviews of tokens, subjects and access, which are not stored.
 
 use serde_json::{Value, json};
 
 use super::Cluster;
-use crate::auth::{Attributes, User};
+use crate::auth::{Attributes, ISSUER, User};
 use crate::error::{ApiError, Named};
 use crate::registry::Resource;
 use crate::schema::FieldError;
 
 impl Cluster {
-    /// Answers a review that `user` asks.
+    /// Evaluates a review on behalf of `user`.
     pub fn review(
         &self,
         resource: &Resource,
@@ -31,20 +31,34 @@ impl Cluster {
         }
         body["status"] = match &*resource.kind {
             "SelfSubjectReview" => json!({"userInfo": user.to_value()}),
-            "TokenReview" => match self.authority.user_of_token(spec["token"].as_str().unwrap_or(""), self) {
-                Some(found) => json!({"authenticated": true, "user": found.to_value(), "audiences": spec["audiences"]}),
-                None => json!({"user": {}, "error": "invalid bearer token"}),
-            },
+            "TokenReview" => self.review_token(spec),
             "SelfSubjectRulesReview" => self.authority.rules_of(user, namespace_of(spec, namespace), self),
             "SelfSubjectAccessReview" => self.access(spec, user, namespace),
             _ => {
                 let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
                 let groups = spec["groups"].as_array().into_iter().flatten().map(text).collect();
-                let asked = User { name: text(&spec["user"]), uid: text(&spec["uid"]), groups };
+                let asked = User { name: text(&spec["user"]), uid: text(&spec["uid"]), groups, ..User::default() };
                 self.access(spec, &asked, namespace)
             }
         };
         Ok(body)
+    }
+
+    fn review_token(&self, spec: &Value) -> Value {
+        let token = spec["token"].as_str().unwrap_or("");
+        let audiences: Vec<&str> =
+            spec["audiences"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let found = match audiences.is_empty() {
+            true => self.authority.user_of_token(token, self),
+            false => self.authority.account_of_token(token, &audiences, self),
+        };
+        match found {
+            Some(found) => {
+                let audiences = if audiences.is_empty() { vec![ISSUER] } else { audiences };
+                json!({"authenticated": true, "user": found.to_value(), "audiences": audiences})
+            }
+            None => json!({"user": {}, "error": "invalid bearer token"}),
+        }
     }
 
     fn access(&self, spec: &Value, user: &User, namespace: &str) -> Value {
@@ -74,7 +88,7 @@ impl Cluster {
     }
 }
 
-/// A question about access names what is asked for, and unless it is about oneself, who.
+/// Validates the spec of an access review.
 fn check_access(resource: &Resource, spec: &Value) -> Result<(), ApiError> {
     let mut errors = Vec::new();
     if spec["resourceAttributes"].is_object() == spec["nonResourceAttributes"].is_object() {

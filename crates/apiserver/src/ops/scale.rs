@@ -1,4 +1,4 @@
-//! The scale subresource: one number of an object, as a small object of its own.
+//! The scale subresource.
 
 use serde_json::{Value, json};
 
@@ -7,13 +7,13 @@ use crate::error::ApiError;
 use crate::registry::{Resource, ScalePaths};
 
 impl Cluster {
-    /// The scale of an object.
+    /// Returns the scale of an object.
     pub fn scale(&self, target: Target<'_>) -> Result<Value, ApiError> {
         let entry = self.get(target)?;
         scale_of(target.resource, &entry.value())
     }
 
-    /// Writes the number of a scale into its object; `change` turns the old scale into the new.
+    /// Updates an object through its scale; `change` maps the old scale to the new one.
     pub fn rescale(
         &self,
         target: Target<'_>,

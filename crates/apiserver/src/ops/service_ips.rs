@@ -1,4 +1,4 @@
-//! Addresses and ports that the server hands out to services.
+//! Allocation of cluster addresses and node ports to services.
 
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
@@ -14,30 +14,30 @@ use crate::schema::FieldError;
 /// The network of cluster addresses, 10.96.0.0/16, and the range of node ports.
 const NETWORK: u32 = 0x0a60_0000;
 const SIZE: u32 = 1 << 16;
-/// The first addresses are left for services that name theirs, like DNS.
+/// The size of the range that is reserved for static addresses.
 const RESERVED: u32 = 256;
 const PORTS: std::ops::Range<u32> = 30000..32768;
 
-/// What is handed out.
+/// The allocated addresses and node ports.
 #[derive(Default)]
 pub struct ServiceIps {
     used: Mutex<HashSet<u32>>,
 }
 
-/// Addresses taken for a service that is not stored yet; they go back unless kept.
+/// Addresses reserved for a service that is not stored yet; dropping releases them.
 #[must_use]
-pub(super) struct Claim<'a> {
+pub(super) struct Allocation<'a> {
     pool: &'a ServiceIps,
     taken: Vec<u32>,
 }
 
-impl Claim<'_> {
-    pub(super) fn keep(mut self) {
+impl Allocation<'_> {
+    pub(super) fn commit(mut self) {
         self.taken.clear();
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for Allocation<'_> {
     fn drop(&mut self) {
         let mut used = self.pool.used.lock().unwrap_or_else(PoisonError::into_inner);
         for number in &self.taken {
@@ -47,23 +47,23 @@ impl Drop for Claim<'_> {
 }
 
 impl ServiceIps {
-    /// Gives a service the addresses and ports that it lacks; `old` is what it had before.
-    pub(super) fn claim(
+    /// Allocates the addresses and node ports that a service lacks; `old` is its previous state.
+    pub(super) fn allocate(
         &self,
         resource: &Resource,
         value: &mut Value,
         old: Option<&Value>,
         cluster: &Cluster,
-    ) -> Result<Claim<'_>, ApiError> {
-        let mut claim = Claim { pool: self, taken: Vec::new() };
+    ) -> Result<Allocation<'_>, ApiError> {
+        let mut allocation = Allocation { pool: self, taken: Vec::new() };
         if &*resource.table != "services" {
-            return Ok(claim);
+            return Ok(allocation);
         }
         let name = value["metadata"]["name"].as_str().unwrap_or("").to_owned();
         let spec = &mut value["spec"];
         let kind = spec["type"].as_str().unwrap_or("").to_owned();
         if kind == "ExternalName" {
-            return Ok(claim);
+            return Ok(allocation);
         }
         let refuse = |field: &str, given: &Value, why: &str| {
             ApiError::invalid(resource.kind_named(&name), &[FieldError::invalid(field, given, why)])
@@ -73,7 +73,7 @@ impl ServiceIps {
         match (given.as_str(), before) {
             ("", Some(before)) => spec["clusterIP"] = before.into(),
             ("", None) => {
-                let Some(number) = self.draw(&mut claim, SIZE - RESERVED - 1, NETWORK + RESERVED, cluster) else {
+                let Some(number) = self.pick(&mut allocation, SIZE - RESERVED - 1, NETWORK + RESERVED, cluster) else {
                     return Err(ApiError::internal("no cluster address is free"));
                 };
                 spec["clusterIP"] = Ipv4Addr::from(number).to_string().into();
@@ -92,7 +92,7 @@ impl ServiceIps {
                     let why = format!("failed to allocate IP {given}: provided IP is already allocated");
                     return Err(refuse("spec.clusterIPs", &json!([given]), &why));
                 }
-                claim.taken.push(number);
+                allocation.taken.push(number);
             }
         }
         spec["clusterIPs"] = json!([spec["clusterIP"]]);
@@ -100,41 +100,47 @@ impl ServiceIps {
             let mut ports = spec["ports"].as_array().cloned().unwrap_or_default();
             for port in &mut ports {
                 if port["nodePort"].as_i64().unwrap_or(0) == 0 {
-                    if let Some(number) = self.draw(&mut claim, PORTS.end - PORTS.start, PORTS.start, cluster) {
+                    if let Some(number) = self.pick(&mut allocation, PORTS.end - PORTS.start, PORTS.start, cluster) {
                         port["nodePort"] = number.into();
                     }
                 } else if let Some(number) = port["nodePort"].as_u64().and_then(|number| u32::try_from(number).ok())
                     && self.used.lock().unwrap_or_else(PoisonError::into_inner).insert(number)
                 {
-                    claim.taken.push(number);
+                    allocation.taken.push(number);
                 }
             }
             spec["ports"] = ports.into();
         }
-        Ok(claim)
+        Ok(allocation)
     }
 
-    fn draw(&self, claim: &mut Claim<'_>, size: u32, base: u32, cluster: &Cluster) -> Option<u32> {
+    fn pick(&self, allocation: &mut Allocation<'_>, size: u32, base: u32, cluster: &Cluster) -> Option<u32> {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
         let start = (cluster.clock.next() % u64::from(size)) as u32;
         let free = (0..size).map(|step| base + (start + step) % size).find(|number| used.insert(*number))?;
-        claim.taken.push(free);
+        allocation.taken.push(free);
         Some(free)
     }
 
-    /// Marks what a stored service holds as taken, or as free again.
-    pub(crate) fn note(&self, service: &Value, held: bool) {
-        let spec = &service["spec"];
-        let address = spec["clusterIP"].as_str().and_then(|text| text.parse::<Ipv4Addr>().ok()).map(u32::from);
-        let ports = spec["ports"].as_array().into_iter().flatten();
-        let ports = ports.filter_map(|port| port["nodePort"].as_u64()).filter_map(|number| u32::try_from(number).ok());
+    /// Reserves the addresses and node ports of a stored service.
+    pub(crate) fn reserve(&self, service: &Value) {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner).extend(held_by(service));
+    }
+
+    /// Releases the addresses and node ports of a deleted service.
+    pub(crate) fn release(&self, service: &Value) {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        for number in address.into_iter().chain(ports) {
-            if held {
-                used.insert(number)
-            } else {
-                used.remove(&number)
-            };
+        for number in held_by(service) {
+            used.remove(&number);
         }
     }
+}
+
+/// Returns the addresses and node ports of a service, as numbers.
+fn held_by(service: &Value) -> Vec<u32> {
+    let spec = &service["spec"];
+    let address = spec["clusterIP"].as_str().and_then(|text| text.parse::<Ipv4Addr>().ok()).map(u32::from);
+    let ports = spec["ports"].as_array().into_iter().flatten();
+    let ports = ports.filter_map(|port| port["nodePort"].as_u64()).filter_map(|number| u32::try_from(number).ok());
+    address.into_iter().chain(ports).collect()
 }

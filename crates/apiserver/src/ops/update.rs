@@ -1,15 +1,15 @@
-//! Update: replacing an object, or the part of it that a subresource shows.
+//! Update: replaces an object, or one of its subresources.
 
 use serde_json::{Value, json};
 
-use super::{Cluster, Target, WriteOptions, Written, body, patch, unsaved};
+use super::{Cluster, Target, WriteOptions, Written, body, dry_run_entry, patch};
 use crate::error::ApiError;
 use crate::patch::apply::{Writer, track_update};
 use crate::registry::{Behaviour, Resource};
 use crate::schema::FieldError;
-use crate::store::{Entry, Refused, Write};
+use crate::store::{Entry, Write};
 
-/// Where kubectl's client-side apply keeps what it applied.
+/// The annotation of kubectl's client-side apply.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 impl Cluster {
@@ -30,9 +30,9 @@ impl Cluster {
         self.modify(target, subresource, options, |_| Ok(body.clone()))
     }
 
-    /// Reads, changes and writes an object until nobody interferes. The change sees the shown form.
+    /// Applies `change` to the served form of an object and commits it, retrying on conflicts.
     ///
-    /// A change that carries a resourceVersion means exactly that version: then a lost race is an error.
+    /// A change that carries a resourceVersion is not retried: a conflict is then an error.
     pub(crate) fn modify(
         &self,
         target: Target<'_>,
@@ -44,7 +44,7 @@ impl Cluster {
             let entry = self.get(target)?;
             let old = entry.value();
             let mut shown = old.clone();
-            target.resource.to_shown(&mut shown);
+            target.resource.to_served(&mut shown);
             let new = change(&shown)?;
             check_name(target, &new)?;
             let wanted = new["metadata"]["resourceVersion"].as_str().unwrap_or("").to_owned();
@@ -54,14 +54,37 @@ impl Cluster {
             }
             match self.replace(target, subresource, &entry, &old, new, options) {
                 Err(error) if error.is_conflict() && self.get(target)?.revision != entry.revision => {
-                    // A change that pins a version will find it gone on the next round and say so.
+                    // A change with a resourceVersion fails in the next round.
                 }
                 other => return other,
             }
         }
     }
 
-    /// Writes `new` in place of `old`, provided nobody was faster.
+    /// Updates an object on behalf of a built-in controller.
+    pub(crate) fn edit(&self, target: Target<'_>, change: impl FnMut(&mut Value)) -> Result<Written, ApiError> {
+        self.edit_at(target, None, change)
+    }
+
+    /// Updates an object's status on behalf of a built-in controller.
+    pub(crate) fn edit_status(&self, target: Target<'_>, change: impl FnMut(&mut Value)) -> Result<Written, ApiError> {
+        self.edit_at(target, Some("status"), change)
+    }
+
+    fn edit_at(
+        &self,
+        target: Target<'_>,
+        subresource: Option<&str>,
+        mut change: impl FnMut(&mut Value),
+    ) -> Result<Written, ApiError> {
+        self.modify(target, subresource, &WriteOptions::default(), |old| {
+            let mut new = old.clone();
+            change(&mut new);
+            Ok(new)
+        })
+    }
+
+    /// Replaces `old` by `new` if the object has not changed meanwhile.
     fn replace(
         &self,
         target: Target<'_>,
@@ -87,8 +110,8 @@ impl Cluster {
             );
             return Err(ApiError::conflict(resource.named(target.name), &why));
         }
-        let warnings = body::normalise(resource, &mut new, options.validation)?;
-        carry_over(resource, subresource, old, &mut new);
+        let warnings = body::normalize(resource, &mut new, options.validation)?;
+        preserve_fields(resource, subresource, old, &mut new);
         admit_update(resource, subresource, old, &mut new)?;
         check_metadata_update(resource, target.name, old, &new)?;
         match (subresource, &resource.behaviour) {
@@ -98,17 +121,20 @@ impl Cluster {
                     return Err(ApiError::invalid(resource.kind_named(target.name), &errors));
                 }
             }
-            (None, _) => self.check(resource, &new, Some(old))?,
+            (None, _) => self.validate(resource, &new, Some(old))?,
             _ => {}
         }
-        let claim = self.service_ips.claim(resource, &mut new, Some(old), self)?;
-        count_generation(resource, old, &mut new);
-        self.track(resource, subresource, Some(old), &mut new, options);
+        if let Some(user) = &options.user {
+            self.authority.check_escalation(user, resource, &new, Some(old), self)?;
+        }
+        let allocation = self.service_ips.allocate(resource, &mut new, Some(old), self)?;
+        bump_generation(resource, old, &mut new);
+        self.track_managed_fields(resource, subresource, Some(old), &mut new, options);
         let same = without_revision(old) == without_revision(&new);
-        if ends(resource, &new) {
+        if is_fully_deleted(resource, &new) {
             if options.dry_run {
                 return Ok(Written {
-                    entry: unsaved(target.key(), new, Some(entry.revision)),
+                    entry: dry_run_entry(target.key(), new, Some(entry.revision)),
                     created: false,
                     warnings,
                 });
@@ -121,24 +147,27 @@ impl Cluster {
             return Ok(Written { entry, created: false, warnings });
         }
         if options.dry_run {
-            return Ok(Written { entry: unsaved(target.key(), new, Some(entry.revision)), created: false, warnings });
+            return Ok(Written {
+                entry: dry_run_entry(target.key(), new, Some(entry.revision)),
+                created: false,
+                warnings,
+            });
         }
         match self.store.commit(&resource.table, target.key(), Write::Update(entry.revision, new)) {
             Ok(entry) => {
-                claim.keep();
+                allocation.commit();
                 Ok(Written { entry, created: false, warnings })
             }
-            Err(Refused::Missing) => Err(target.not_found()),
-            Err(_) => Err(target.modified()),
+            Err(error) => Err(target.commit_error(error)),
         }
     }
 
-    /// Keeps `managedFields` right, on objects where they matter.
+    /// Updates `managedFields` on objects that are tracked.
     ///
     /// Tracking starts with the first apply, of either kind: kubectl's client-side apply leaves an annotation, and
     /// when such an object is later applied server-side, kubectl takes over what that annotation's owner owned.
     /// Were that owner to stand for everybody, kubectl would take, and then prune, what others have set.
-    pub(super) fn track(
+    pub(super) fn track_managed_fields(
         &self,
         resource: &Resource,
         subresource: Option<&str>,
@@ -155,7 +184,7 @@ impl Cluster {
         }
         let time = self.clock.stamp();
         let writer = Writer {
-            // Only our own controllers do not say who they are.
+            // Only the built-in controllers have no field manager.
             manager: if options.manager.is_empty() { "kube-controller-manager" } else { &options.manager },
             api_version: &resource.api_version,
             subresource: subresource.unwrap_or(""),
@@ -171,7 +200,7 @@ impl Cluster {
         track_update(before.as_ref(), new, type_ref, &writer);
     }
 
-    /// Takes an object out of the store for good.
+    /// Removes an object from the store.
     pub(super) fn remove(
         &self,
         target: Target<'_>,
@@ -182,24 +211,23 @@ impl Cluster {
         match self.store.commit(&target.resource.table, target.key(), Write::Delete(revision, last)) {
             Ok(entry) => {
                 if let Some(service) = freed {
-                    self.service_ips.note(&service, false);
+                    self.service_ips.release(&service);
                 }
                 Ok(entry)
             }
-            Err(Refused::Missing) => Err(target.not_found()),
-            Err(_) => Err(target.modified()),
+            Err(error) => Err(target.commit_error(error)),
         }
     }
 }
 
-/// What admission does to changed pods.
+/// Runs the built-in admission for an updated pod.
 fn admit_update(resource: &Resource, subresource: Option<&str>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
     if &*resource.table != "pods" {
         return Ok(());
     }
     match subresource {
-        None => crate::registry::tolerate(new),
-        Some("resize") if old["status"]["qosClass"] != crate::registry::quality(&new["spec"]) => {
+        None => crate::registry::add_default_tolerations(new),
+        Some("resize") if old["status"]["qosClass"] != crate::registry::qos_class(&new["spec"]) => {
             let why = "Pod QOS Class may not change as a result of resizing";
             let error = FieldError::invalid("spec", &old["status"]["qosClass"], why);
             let name = old["metadata"]["name"].as_str().unwrap_or("");
@@ -220,8 +248,8 @@ fn check_name(target: Target<'_>, body: &Value) -> Result<(), ApiError> {
     }
 }
 
-/// What an update may not touch is taken from the old object.
-fn carry_over(resource: &Resource, subresource: Option<&str>, old: &Value, new: &mut Value) {
+/// Copies the fields that an update cannot change from the old object.
+fn preserve_fields(resource: &Resource, subresource: Option<&str>, old: &Value, new: &mut Value) {
     let custom = resource.custom().is_some();
     match subresource {
         None => {
@@ -337,9 +365,9 @@ fn check_metadata_update(resource: &Resource, name: &str, old: &Value, new: &Val
     Err(ApiError::invalid(resource.kind_named(name), &[FieldError::forbidden("metadata.finalizers", &why)]))
 }
 
-/// A new generation for every change of what the user wants.
-fn count_generation(resource: &Resource, old: &Value, new: &mut Value) {
-    if !resource.counts_generation() {
+/// Increments `metadata.generation` if the desired state changed.
+fn bump_generation(resource: &Resource, old: &Value, new: &mut Value) {
+    if !resource.has_generation() {
         return;
     }
     let wanted = |value: &Value| {
@@ -354,7 +382,7 @@ fn count_generation(resource: &Resource, old: &Value, new: &mut Value) {
         value
     };
     if wanted(old) != wanted(new) {
-        let next = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
+        let next = old["metadata"]["generation"].as_i64().unwrap_or(0).saturating_add(1);
         new["metadata"]["generation"] = next.into();
     }
 }
@@ -367,8 +395,8 @@ fn without_revision(value: &Value) -> Value {
     value
 }
 
-/// Whether an object that is being deleted has nothing left to wait for.
-fn ends(resource: &Resource, value: &Value) -> bool {
+/// Returns whether an object that is being deleted can be removed.
+fn is_fully_deleted(resource: &Resource, value: &Value) -> bool {
     let metadata = &value["metadata"];
     let none = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
     metadata["deletionTimestamp"].is_string()

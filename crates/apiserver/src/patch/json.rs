@@ -7,12 +7,16 @@ use serde_json::Value;
 
 use super::PatchError;
 use crate::schema::decode::go_kind;
+use crate::store::nests_deeper_than;
 
 /// More operations than this are refused.
 const MAX_OPERATIONS: usize = 10_000;
 
 /// What all copies of one patch may add up to, in bytes: each may double the document otherwise.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
+
+/// The deepest nesting that a patch may produce: more than can be stored, and far less than exhausts a stack.
+const MAX_DEPTH: usize = 256;
 
 /// Applies the operations in order.
 pub fn json_patch(mut object: Value, patch: &Value) -> Result<Value, PatchError> {
@@ -103,7 +107,17 @@ impl AddError<'_> {
     }
 }
 
+/// Refuses a value that would nest too deeply at a path: copies into copies double the depth each time.
+fn check_depth(path: &str, value: &Value) -> Result<(), String> {
+    let steps = path.matches('/').count();
+    match steps > MAX_DEPTH || nests_deeper_than(value, MAX_DEPTH - steps) {
+        true => Err(format!("the value at {path} nests deeper than {MAX_DEPTH} levels")),
+        false => Ok(()),
+    }
+}
+
 fn add(object: &mut Value, path: &str, value: Value) -> Result<(), String> {
+    check_depth(path, &value)?;
     let Some((container, key)) = find(object, path) else {
         return Err(format!("add operation does not apply: doc is missing path: \"{path}\": missing value"));
     };
@@ -111,6 +125,9 @@ fn add(object: &mut Value, path: &str, value: Value) -> Result<(), String> {
 }
 
 fn add_to<'a>(object: &mut Value, path: &'a str, value: Value, missing: &str) -> Result<(), AddError<'a>> {
+    if let Err(cause) = check_depth(path, &value) {
+        return Err(AddError::Wrong { path, cause });
+    }
     match find(object, path) {
         None => Err(AddError::NoContainer(format!("{missing}{path}: missing value"))),
         Some((container, key)) => insert(container, &key, value).map_err(|cause| AddError::Wrong { path, cause }),
@@ -158,6 +175,7 @@ fn remove_from(container: &mut Value, key: &str) -> Result<Value, String> {
 }
 
 fn replace(object: &mut Value, path: &str, value: Value) -> Result<(), String> {
+    check_depth(path, &value)?;
     if path.is_empty() {
         if !value.is_object() && !value.is_array() {
             return Err("replace operation value must be object or array".to_owned());
@@ -216,7 +234,7 @@ fn get<'a>(container: &'a Value, key: &str) -> Result<Option<&'a Value>, String>
     }
 }
 
-/// The object or list that the last step of a path leads into, and that step.
+/// Returns the object or list that the last step of a path leads into, and that step.
 fn find<'a>(object: &'a mut Value, path: &str) -> Option<(&'a mut Value, String)> {
     let (parents, last) = path.rsplit_once('/')?;
     let mut here = object;
@@ -264,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_do_what_they_say() {
+    fn operations_follow_rfc_6902() {
         check(json!({"a": 1}), json!([{"op": "add", "path": "/b", "value": 2}]), Ok(json!({"a": 1, "b": 2})));
         check(json!({"a": [1, 2]}), json!([{"op": "add", "path": "/a/1", "value": 9}]), Ok(json!({"a": [1, 9, 2]})));
         check(json!({"a": [1]}), json!([{"op": "add", "path": "/a/-", "value": 2}]), Ok(json!({"a": [1, 2]})));
@@ -302,6 +320,15 @@ mod tests {
         );
         check(json!({}), json!([{"op": "frob", "path": "/a"}]), Err("Unexpected kind: frob"));
         assert!(matches!(json_patch(json!({}), &json!({})), Err(PatchError::Malformed(_))));
+    }
+
+    #[test]
+    fn copies_cannot_nest_without_bound() {
+        let copies: Vec<Value> = (0..12)
+            .map(|depth| json!({"op": "copy", "from": "/a", "path": format!("/a{}/b", "/b".repeat((1 << depth) - 1))}))
+            .collect();
+        let patched = json_patch(json!({"a": {"x": 1}}), &Value::from(copies));
+        assert!(matches!(patched, Err(PatchError::Inapplicable(why)) if why.contains("nests deeper")), "refused");
     }
 
     #[test]

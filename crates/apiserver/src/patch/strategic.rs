@@ -151,7 +151,7 @@ fn merge_ordered_lists(original: &mut Object, patch: &mut Object, type_ref: Type
     Ok(())
 }
 
-/// The items of the patch must come in the order that the patch itself gives.
+/// Returns the items of the patch must come in the order that the patch itself gives.
 fn check_order(change: &[Value], order: &[Value], merge_key: Option<&str>) -> Result<(), String> {
     if order.is_empty() {
         return Ok(());
@@ -287,7 +287,7 @@ fn in_order(
     Ok(out.into_iter().map(|(_, item)| item).collect())
 }
 
-/// What tells an item from the others: its merge key, or itself.
+/// Returns the identity of an item: its merge key, or itself.
 fn identity(item: &Value, merge_key: Option<&str>) -> Result<Value, String> {
     let Some(merge_key) = merge_key else { return Ok(item.clone()) };
     let Value::Object(map) = item else {
@@ -309,7 +309,7 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// A value without what the patch says about it; none if it is only a directive.
+/// Returns a value without patch directives; `None` if it is only a directive.
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(map) if map.contains_key(DIRECTIVE) => None,

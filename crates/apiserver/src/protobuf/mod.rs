@@ -21,10 +21,10 @@ static TABLE: &str = include_str!("fields.txt");
 
 /// How a protobuf body begins.
 const MAGIC: &[u8] = b"k8s\0";
-/// No API type nests deeper.
-const MAX_DEPTH: usize = 64;
+/// No API type nests deeper; the schema in a CRD takes two messages for each level of a list.
+const MAX_DEPTH: usize = 120;
 
-/// Reads a body; the error says what is wrong with it.
+/// Decodes a body.
 pub(crate) fn decode(body: &[u8]) -> Result<Value, String> {
     let envelope = body
         .strip_prefix(MAGIC)
@@ -69,7 +69,7 @@ struct Field {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Many {
     One,
-    /// One scalar that is kept even if it is zero.
+    /// One scalar that is encoded even if it is zero.
     Meant,
     List,
     Map,
@@ -111,7 +111,7 @@ fn message(name: &str, bytes: &[u8], depth: usize) -> Result<Value, String> {
     if depth > MAX_DEPTH {
         return Err("the message nests too deeply".into());
     }
-    if let Some(special) = special(name, bytes)? {
+    if let Some(special) = special(name, bytes, depth)? {
         return Ok(special);
     }
     let Some(fields) = table().get(name) else { return Ok(json!({})) };
@@ -148,7 +148,7 @@ fn message(name: &str, bytes: &[u8], depth: usize) -> Result<Value, String> {
     Ok(Value::Object(object))
 }
 
-/// What Go leaves out of JSON.
+/// Returns what Go leaves out of JSON.
 fn is_zero(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
@@ -163,11 +163,19 @@ fn single(kind: &str, piece: &Piece<'_>, depth: usize) -> Result<Value, String> 
         ("s", Piece::Bytes(bytes)) => text(bytes)?.into(),
         ("b", Piece::Number(number)) => (*number != 0).into(),
         ("i", Piece::Number(number)) => number.cast_signed().into(),
-        ("d", Piece::Number(number)) => f64::from_bits(*number).into(),
+        ("d", Piece::Number(number)) => double(f64::from_bits(*number)),
         ("y", Piece::Bytes(bytes)) => base64::engine::general_purpose::STANDARD.encode(bytes).into(),
         (name, Piece::Bytes(bytes)) => message(name, bytes, depth + 1)?,
         _ => return Err(format!("a field of type {kind} is encoded wrongly")),
     })
+}
+
+/// Returns a double as Go writes it in JSON: without a fraction if it has none.
+fn double(number: f64) -> Value {
+    match number.fract() == 0.0 && number.abs() < 1e15 {
+        true => (number as i64).into(),
+        false => number.into(),
+    }
 }
 
 fn entry(kind: &str, piece: &Piece<'_>, depth: usize) -> Result<(String, Value), String> {
@@ -184,7 +192,7 @@ fn entry(kind: &str, piece: &Piece<'_>, depth: usize) -> Result<(String, Value),
 }
 
 /// Types whose JSON is not an object of their fields.
-fn special(name: &str, bytes: &[u8]) -> Result<Option<Value>, String> {
+fn special(name: &str, bytes: &[u8], depth: usize) -> Result<Option<Value>, String> {
     let mut numbers = [0_u64; 4];
     let mut texts = [&[][..]; 4];
     let known = matches!(
@@ -204,6 +212,9 @@ fn special(name: &str, bytes: &[u8]) -> Result<Option<Value>, String> {
             })
             .collect();
         return Ok(Some(items?.into()));
+    }
+    if name.starts_with("apiextensions.JSON") {
+        return schema_union(name, bytes, depth);
     }
     if !known {
         return Ok(None);
@@ -232,6 +243,44 @@ fn special(name: &str, bytes: &[u8]) -> Result<Option<Value>, String> {
         "intstr.IntOrString" if numbers[1] == 0 => i64::from(numbers[2] as i32).into(),
         "intstr.IntOrString" => text(texts[3])?.into(),
         _ => serde_json::from_slice(texts[1]).unwrap_or(Value::Null),
+    }))
+}
+
+/// The types in a CRD's schema that are one of two things in JSON.
+fn schema_union(name: &str, bytes: &[u8], depth: usize) -> Result<Option<Value>, String> {
+    let (mut schema, mut list, mut allows) = (None, Vec::new(), false);
+    let is_schema = |number: u64| match name {
+        "apiextensions.JSONSchemaPropsOrBool" => number == 2,
+        _ => number == 1,
+    };
+    match name {
+        "apiextensions.JSON" => {}
+        "apiextensions.JSONSchemaPropsOrArray"
+        | "apiextensions.JSONSchemaPropsOrBool"
+        | "apiextensions.JSONSchemaPropsOrStringArray" => {}
+        _ => return Ok(None),
+    }
+    for piece in Wire(bytes) {
+        match piece? {
+            (1, Piece::Bytes(raw)) if name == "apiextensions.JSON" => {
+                return Ok(Some(serde_json::from_slice(raw).unwrap_or(Value::Null)));
+            }
+            (number, Piece::Bytes(raw)) if is_schema(number) => {
+                schema = Some(message("apiextensions.JSONSchemaProps", raw, depth + 1)?);
+            }
+            (2, Piece::Bytes(raw)) if name == "apiextensions.JSONSchemaPropsOrStringArray" => {
+                list.push(text(raw)?.into());
+            }
+            (2, Piece::Bytes(raw)) => list.push(message("apiextensions.JSONSchemaProps", raw, depth + 1)?),
+            (1, Piece::Number(number)) => allows = number != 0,
+            _ => {}
+        }
+    }
+    Ok(Some(match (schema, name) {
+        (Some(schema), _) => schema,
+        (None, "apiextensions.JSONSchemaPropsOrBool") => allows.into(),
+        (None, "apiextensions.JSON") => Value::Null,
+        (None, _) => list.into(),
     }))
 }
 
@@ -305,7 +354,9 @@ mod tests {
     use super::*;
 
     fn field(number: u8, content: &[u8]) -> Vec<u8> {
-        [&[number << 3 | 2, u8::try_from(content.len()).expect("short")][..], content].concat()
+        let tag = u16::from(number) << 3 | 2;
+        let tag = if tag < 128 { vec![tag as u8] } else { vec![tag as u8 | 128, (tag >> 7) as u8] };
+        [&tag[..], &[u8::try_from(content.len()).expect("short")], content].concat()
     }
 
     fn envelope(version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
@@ -332,11 +383,30 @@ mod tests {
     }
 
     #[test]
+    fn a_definition_is_read_with_its_schema() {
+        let string = field(5, b"string");
+        let list = [field(5, b"array"), field(24, &field(1, &string))].concat();
+        let map = [field(5, b"object"), field(30, &field(2, &string))].concat();
+        let entry = |name: &str, schema: &[u8]| field(29, &[field(1, name.as_bytes()), field(2, schema)].concat());
+        let schema = [field(5, b"object"), entry("l", &list), entry("m", &map)].concat();
+        let value = message("apiextensions.JSONSchemaProps", &schema, 0).expect("valid");
+        let string = json!({"type": "string"});
+        assert_eq!(
+            value,
+            json!({"type": "object", "properties": {"l": {"type": "array", "items": string},
+                "m": {"type": "object", "additionalProperties": string}}})
+        );
+        let raw = field(1, &field(1, b"things.x.io"));
+        let definition = decode(&envelope("apiextensions.k8s.io/v1", "CustomResourceDefinition", &raw));
+        assert_eq!(definition.expect("known")["metadata"]["name"], "things.x.io");
+    }
+
+    #[test]
     fn every_type_in_the_table_is_known() {
         for (name, fields) in table() {
             for field in fields.values().filter(|field| field.kind.len() > 1) {
                 let known =
-                    table().contains_key(field.kind) || special(field.kind, &[]).is_ok_and(|found| found.is_some());
+                    table().contains_key(field.kind) || special(field.kind, &[], 0).is_ok_and(|found| found.is_some());
                 assert!(known, "{name}.{}: {}", field.name, field.kind);
             }
         }

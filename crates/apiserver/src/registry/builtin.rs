@@ -20,8 +20,8 @@ use schemars::JsonSchema;
 use serde_json::Value;
 
 use super::defaults::{self, other, pod, service, workload};
-use super::rules;
 use super::shape::Describe;
+use super::validation;
 use crate::names::NameRule;
 use crate::schema::FieldError;
 
@@ -42,9 +42,9 @@ pub struct Builtin {
     /// Counts changes of the spec in `metadata.generation`.
     pub(crate) generation: bool,
     pub(crate) name_rule: NameRule,
-    /// Dependents survive their owner unless the client says otherwise.
+    /// Dependents survive their owner unless the client asks for another policy.
     pub(crate) orphans_by_default: bool,
-    /// Deleting answers with the object, not with a `Status`.
+    /// Deleting returns the object instead of a `Status`.
     pub(crate) returns_deleted: bool,
     pub(crate) describe: Describe,
     pub(crate) definition: fn() -> std::borrow::Cow<'static, str>,
@@ -52,16 +52,16 @@ pub struct Builtin {
     pub(crate) default: fn(&mut Value),
     /// Sets what only the server may set on a new object.
     pub(crate) create: fn(&mut Value),
-    /// Says what is wrong with an object, given the one that it replaces.
-    pub(crate) check: fn(&Value, Option<&Value>, &mut Vec<FieldError>),
+    /// Validates an object, given the one that it replaces.
+    pub(crate) validate: fn(&Value, Option<&Value>, &mut Vec<FieldError>),
 }
 
-/// A path below an object.
+/// A subresource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subresource {
     /// The last part of the path.
     pub name: &'static str,
-    /// Group, version and kind of what it takes and gives, where they differ from the object's.
+    /// Group, version and kind of its body, where they differ from the object's.
     pub kind: Option<(&'static str, &'static str, &'static str)>,
     /// The verbs it knows.
     pub verbs: &'static [&'static str],
@@ -106,7 +106,7 @@ const fn kind<T: JsonSchema>(
         definition: T::schema_name,
         default: defaults::none,
         create: defaults::none,
-        check: rules::none,
+        validate: validation::none,
     }
 }
 
@@ -141,8 +141,8 @@ impl Builtin {
     const fn create(self, create: fn(&mut Value)) -> Builtin {
         Builtin { create, ..self }
     }
-    const fn check(self, check: fn(&Value, Option<&Value>, &mut Vec<FieldError>)) -> Builtin {
-        Builtin { check, ..self }
+    const fn validate(self, validate: fn(&Value, Option<&Value>, &mut Vec<FieldError>)) -> Builtin {
+        Builtin { validate, ..self }
     }
     const fn orphans(self) -> Builtin {
         Builtin { orphans_by_default: true, ..self }
@@ -151,7 +151,7 @@ impl Builtin {
         Builtin { returns_deleted: true, ..self }
     }
 
-    /// Whether there is a subresource of this name.
+    /// Returns whether there is a subresource of this name.
     pub(crate) fn has(&self, subresource: &str) -> bool {
         self.subresources.iter().any(|known| known.name == subresource)
     }
@@ -169,7 +169,7 @@ pub(super) static BUILTINS: &[Builtin] = &[
     }
     .short(&["cs"])
     .cluster(),
-    kind::<core::ConfigMap>("", "ConfigMap", "configmaps", "configmap").short(&["cm"]).check(rules::data),
+    kind::<core::ConfigMap>("", "ConfigMap", "configmaps", "configmap").short(&["cm"]).validate(validation::data),
     kind::<core::Endpoints>("", "Endpoints", "endpoints", "endpoints").short(&["ep"]).default(service::endpoints),
     kind::<core::Event>("", "Event", "events", "event").short(&["ev"]).default(other::event),
     kind::<core::LimitRange>("", "LimitRange", "limitranges", "limitrange").short(&["limits"]),
@@ -190,13 +190,14 @@ pub(super) static BUILTINS: &[Builtin] = &[
         .subs(&[STATUS])
         .default(other::claim)
         .create(other::new_claim)
-        .check(rules::claim)
+        .validate(validation::volume::claim)
         .returned(),
     kind::<core::PersistentVolume>("", "PersistentVolume", "persistentvolumes", "persistentvolume")
         .short(&["pv"])
         .cluster()
         .subs(&[STATUS])
         .default(other::volume)
+        .validate(validation::volume::persistent_volume)
         .returned(),
     kind::<core::Pod>("", "Pod", "pods", "pod")
         .short(&["po"])
@@ -216,7 +217,7 @@ pub(super) static BUILTINS: &[Builtin] = &[
         .counted()
         .default(pod::pod)
         .create(pod::new_status)
-        .check(rules::pod::pod)
+        .validate(validation::pod::pod)
         .returned(),
     kind::<core::PodTemplate>("", "PodTemplate", "podtemplates", "podtemplate")
         .default(workload::pod_template)
@@ -233,7 +234,7 @@ pub(super) static BUILTINS: &[Builtin] = &[
         .subs(&[STATUS])
         .default(defaults::empty_status)
         .returned(),
-    kind::<core::Secret>("", "Secret", "secrets", "secret").default(other::secret).check(rules::data),
+    kind::<core::Secret>("", "Secret", "secrets", "secret").default(other::secret).validate(validation::data),
     kind::<core::ServiceAccount>("", "ServiceAccount", "serviceaccounts", "serviceaccount")
         .short(&["sa"])
         .subs(&[Subresource {
@@ -248,7 +249,7 @@ pub(super) static BUILTINS: &[Builtin] = &[
         .subs(&[sub("proxy", "ServiceProxyOptions", PROXY), STATUS])
         .named(NameRule::Label1035)
         .default(service::service)
-        .check(rules::service::service)
+        .validate(validation::service::service)
         .returned(),
     kind::<apps::ControllerRevision>("apps", "ControllerRevision", "controllerrevisions", "controllerrevision"),
     kind::<apps::DaemonSet>("apps", "DaemonSet", "daemonsets", "daemonset")
@@ -258,28 +259,28 @@ pub(super) static BUILTINS: &[Builtin] = &[
         .counted()
         .default(workload::daemon_set)
         .create(workload::new_daemon_set)
-        .check(rules::workload::replicated),
+        .validate(validation::workload::replicated),
     kind::<apps::Deployment>("apps", "Deployment", "deployments", "deployment")
         .short(&["deploy"])
         .in_all()
         .subs(&[SCALE, STATUS])
         .counted()
         .default(workload::deployment)
-        .check(rules::workload::replicated),
+        .validate(validation::workload::replicated),
     kind::<apps::ReplicaSet>("apps", "ReplicaSet", "replicasets", "replicaset")
         .short(&["rs"])
         .in_all()
         .subs(&[SCALE, STATUS])
         .counted()
         .default(workload::replica_set)
-        .check(rules::workload::replicated),
+        .validate(validation::workload::replicated),
     kind::<apps::StatefulSet>("apps", "StatefulSet", "statefulsets", "statefulset")
         .short(&["sts"])
         .in_all()
         .subs(&[SCALE, STATUS])
         .counted()
         .default(workload::stateful_set)
-        .check(rules::workload::replicated),
+        .validate(validation::workload::replicated),
     Builtin { table: Some("events"), ..kind::<events::Event>("events.k8s.io", "Event", "events", "event") }
         .short(&["ev"])
         .default(other::event),
@@ -337,7 +338,7 @@ pub(super) static BUILTINS: &[Builtin] = &[
         .counted()
         .default(workload::job)
         .create(workload::new_job)
-        .check(rules::workload::job)
+        .validate(validation::workload::job)
         .orphans(),
     kind::<networking::IngressClass>("networking.k8s.io", "IngressClass", "ingressclasses", "ingressclass")
         .cluster()
@@ -347,7 +348,7 @@ pub(super) static BUILTINS: &[Builtin] = &[
         .subs(&[STATUS])
         .counted()
         .default(service::ingress)
-        .check(rules::ingress),
+        .validate(validation::ingress),
     kind::<networking::NetworkPolicy>("networking.k8s.io", "NetworkPolicy", "networkpolicies", "networkpolicy")
         .short(&["netpol"])
         .counted()
@@ -357,12 +358,12 @@ pub(super) static BUILTINS: &[Builtin] = &[
         .subs(&[STATUS])
         .counted()
         .default(other::disruption_budget)
-        .check(rules::disruption_budget),
+        .validate(validation::disruption_budget),
     kind::<rbac::ClusterRoleBinding>(RBAC, "ClusterRoleBinding", "clusterrolebindings", "clusterrolebinding")
         .cluster()
         .named(NameRule::Path)
         .default(other::binding)
-        .check(rules::binding),
+        .validate(validation::binding),
     kind::<rbac::ClusterRole>(RBAC, "ClusterRole", "clusterroles", "clusterrole")
         .cluster()
         .named(NameRule::Path)
@@ -370,7 +371,7 @@ pub(super) static BUILTINS: &[Builtin] = &[
     kind::<rbac::RoleBinding>(RBAC, "RoleBinding", "rolebindings", "rolebinding")
         .named(NameRule::Path)
         .default(other::binding)
-        .check(rules::binding),
+        .validate(validation::binding),
     kind::<rbac::Role>(RBAC, "Role", "roles", "role").named(NameRule::Path).default(other::role),
     kind::<storage::CSIDriver>("storage.k8s.io", "CSIDriver", "csidrivers", "csidriver").cluster(),
     kind::<storage::CSINode>("storage.k8s.io", "CSINode", "csinodes", "csinode").cluster(),
@@ -411,16 +412,16 @@ pub(super) static BUILTINS: &[Builtin] = &[
     .counted()
     .default(other::definition)
     .create(other::new_definition)
-    .check(super::custom::check),
+    .validate(super::custom::validate),
     kind::<scheduling::PriorityClass>("scheduling.k8s.io", "PriorityClass", "priorityclasses", "priorityclass")
         .short(&["pc"])
         .cluster()
         .counted()
         .default(other::priority_class)
-        .check(rules::priority_class),
+        .validate(validation::priority_class),
     kind::<coordination::Lease>("coordination.k8s.io", "Lease", "leases", "lease")
         .default(other::lease)
-        .check(rules::lease),
+        .validate(validation::lease),
     kind::<node::RuntimeClass>("node.k8s.io", "RuntimeClass", "runtimeclasses", "runtimeclass").cluster(),
     kind::<discovery::EndpointSlice>("discovery.k8s.io", "EndpointSlice", "endpointslices", "endpointslice")
         .counted()

@@ -1,4 +1,4 @@
-//! Kinds that users define: from a CustomResourceDefinition to something that can be served.
+//! Custom kinds: compiles a CustomResourceDefinition into resources.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub struct Custom {
     pub open_api: Value,
     /// Unknown fields stay.
     pub preserve_unknown: bool,
-    /// Status is written by itself.
+    /// Whether there is a status subresource.
     pub status: bool,
     /// Where a scale finds its numbers.
     pub scale: Option<ScalePaths>,
@@ -39,7 +39,7 @@ pub struct ScalePaths {
     pub selector: Option<String>,
 }
 
-/// The resources that a definition serves; empty until its names are accepted.
+/// Returns the resources that a definition serves; empty until its names are accepted.
 pub(super) fn resources(definition: &Value) -> Vec<Arc<Resource>> {
     let spec = &definition["spec"];
     let text = |value: &Value| -> Arc<str> { value.as_str().unwrap_or("").into() };
@@ -76,7 +76,11 @@ fn custom(definition: &Value, version: &Value, storage_version: &str) -> Custom 
     let compiled = StructuralSchema::compile(&open_api);
     if let Err(faults) = &compiled {
         let name = definition["metadata"]["name"].as_str().unwrap_or("");
-        tracing::warn!(definition = name, faults = faults.join("; "), "serving without a schema");
+        tracing::warn!(
+            definition = name,
+            faults = faults.join("; "),
+            "serving a CRD version without its invalid schema"
+        );
     }
     let pointer = |value: &Value| value.as_str().map(|path| path.replace('.', "/"));
     let scale = &version["subresources"]["scale"];
@@ -101,8 +105,8 @@ fn custom(definition: &Value, version: &Value, storage_version: &str) -> Custom 
     }
 }
 
-/// What is wrong with a definition.
-pub(super) fn check(new: &Value, _old: Option<&Value>, errors: &mut Vec<FieldError>) {
+/// Validates a CRD.
+pub(super) fn validate(new: &Value, _old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let spec = &new["spec"];
     let (group, plural) = (spec["group"].as_str().unwrap_or(""), spec["names"]["plural"].as_str().unwrap_or(""));
     for (field, value) in [("spec.group", group), ("spec.names.plural", plural)] {
@@ -147,7 +151,7 @@ pub(super) fn check(new: &Value, _old: Option<&Value>, errors: &mut Vec<FieldErr
     }
 }
 
-/// The status of a definition whose names are accepted and which is served.
+/// Returns the status of a definition whose names are accepted and which is served.
 pub(crate) fn established(definition: &Value, now: &str) -> Value {
     let names = &definition["spec"]["names"];
     let old = &definition["status"];
@@ -180,7 +184,7 @@ pub(super) struct Compiled {
 }
 
 impl Compiled {
-    /// The resources of all definitions, reusing those whose spec did not change.
+    /// Returns the resources of all definitions, reusing those whose spec did not change.
     pub(super) fn refresh(&mut self, definitions: &[Value]) -> Vec<Arc<Resource>> {
         let mut old = std::mem::take(&mut self.by_name);
         let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! Which kinds there are, and how each one behaves.
+//! The served kinds and their behaviour.
 //!
 //! Built-in kinds are a static table; custom kinds come and go with their definitions. Requests look a
 //! resource up once and then hold it, so a definition that changes meanwhile does no harm.
@@ -6,9 +6,9 @@
 mod builtin;
 mod custom;
 mod defaults;
-mod event_view;
-mod rules;
+mod event_conversion;
 pub(crate) mod shape;
+mod validation;
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -17,7 +17,7 @@ use serde_json::Value;
 pub use builtin::{Builtin, Subresource};
 pub(crate) use custom::established;
 pub use custom::{Custom, ScalePaths};
-pub(crate) use defaults::pod::{admit as admit_pod, quality, tolerate};
+pub(crate) use defaults::pod::{add_default_tolerations, admit as admit_pod, qos_class};
 
 use crate::error::{ApiError, Named};
 use crate::names::NameRule;
@@ -38,7 +38,7 @@ pub struct Resource {
     pub plural: Arc<str>,
     /// The name of one.
     pub singular: Arc<str>,
-    /// What people type instead.
+    /// The short names.
     pub short_names: Vec<Arc<str>>,
     /// Names for several kinds at once, e.g. `all`.
     pub categories: Vec<Arc<str>>,
@@ -46,15 +46,15 @@ pub struct Resource {
     pub namespaced: bool,
     /// Where the objects are stored; versions of a kind share it.
     pub table: Arc<str>,
-    /// What is particular about this kind.
+    /// The behaviour of this kind.
     pub behaviour: Behaviour,
 }
 
-/// What is particular about a kind.
+/// The behaviour of a kind.
 pub enum Behaviour {
-    /// One of the table.
+    /// A built-in kind.
     Builtin(&'static Builtin),
-    /// Defined by a user.
+    /// A custom kind.
     Custom(Custom),
 }
 
@@ -76,7 +76,7 @@ impl Resource {
         Named { group: &self.group, what: &self.kind, name }
     }
 
-    /// The built-in part, if it is one.
+    /// Returns the built-in part, if it is one.
     pub fn builtin(&self) -> Option<&'static Builtin> {
         match &self.behaviour {
             Behaviour::Builtin(builtin) => Some(builtin),
@@ -84,7 +84,7 @@ impl Resource {
         }
     }
 
-    /// The custom part, if it is one.
+    /// Returns the custom part, if it is one.
     pub fn custom(&self) -> Option<&Custom> {
         match &self.behaviour {
             Behaviour::Builtin(_) => None,
@@ -92,17 +92,17 @@ impl Resource {
         }
     }
 
-    /// The verbs it knows.
+    /// Returns the verbs it knows.
     pub fn verbs(&self) -> &'static [&'static str] {
         self.builtin().map_or(CUSTOM_VERBS, |builtin| builtin.verbs)
     }
 
-    /// Whether objects of this kind are kept at all; reviews are only answered.
+    /// Returns whether objects of this kind are stored; reviews are not.
     pub fn is_stored(&self) -> bool {
         self.verbs().contains(&"get")
     }
 
-    /// The paths below an object.
+    /// Returns the subresources.
     pub fn subresources(&self) -> Vec<Subresource> {
         match &self.behaviour {
             Behaviour::Builtin(builtin) => builtin.subresources.to_vec(),
@@ -116,7 +116,7 @@ impl Resource {
         }
     }
 
-    /// Whether status is written by itself.
+    /// Returns whether there is a status subresource.
     pub fn has_status(&self) -> bool {
         match &self.behaviour {
             Behaviour::Builtin(builtin) => builtin.has("status"),
@@ -124,28 +124,28 @@ impl Resource {
         }
     }
 
-    /// Whether a change of the spec counts up `metadata.generation`.
-    pub fn counts_generation(&self) -> bool {
+    /// Returns whether objects carry `metadata.generation`.
+    pub fn has_generation(&self) -> bool {
         self.builtin().is_none_or(|builtin| builtin.generation)
     }
 
-    /// Which names its objects may have.
+    /// Returns which names its objects may have.
     pub fn name_rule(&self) -> NameRule {
         self.builtin().map_or(NameRule::Subdomain, |builtin| builtin.name_rule)
     }
 
-    /// Whether stored JSON can be sent as it is.
-    pub fn shows_stored_form(&self) -> bool {
+    /// Returns whether stored JSON can be sent as it is.
+    pub fn serves_stored_form(&self) -> bool {
         match &self.behaviour {
             Behaviour::Builtin(_) => *self.group != *"events.k8s.io",
             Behaviour::Custom(custom) => custom.storage_version == *self.version,
         }
     }
 
-    /// Turns a body at this version into the stored form.
+    /// Converts an object of this version to the stored form.
     pub fn to_stored(&self, value: &mut Value) {
         match &self.behaviour {
-            Behaviour::Builtin(_) if *self.group == *"events.k8s.io" => event_view::to_stored(value),
+            Behaviour::Builtin(_) if *self.group == *"events.k8s.io" => event_conversion::to_stored(value),
             Behaviour::Builtin(_) => {}
             Behaviour::Custom(custom) => {
                 value["apiVersion"] = format!("{}/{}", self.group, custom.storage_version).into()
@@ -153,10 +153,10 @@ impl Resource {
         }
     }
 
-    /// Turns the stored form into this version.
-    pub fn to_shown(&self, value: &mut Value) {
+    /// Converts a stored object to this version.
+    pub fn to_served(&self, value: &mut Value) {
         match &self.behaviour {
-            Behaviour::Builtin(_) if *self.group == *"events.k8s.io" => event_view::to_shown(value),
+            Behaviour::Builtin(_) if *self.group == *"events.k8s.io" => event_conversion::to_served(value),
             Behaviour::Builtin(_) => {}
             Behaviour::Custom(_) => value["apiVersion"] = (*self.api_version).into(),
         }
@@ -221,11 +221,11 @@ pub struct Registry {
     defined: tokio::sync::watch::Sender<u64>,
 }
 
-/// The kinds at one moment.
+/// An immutable view of the served kinds.
 pub struct Snapshot {
     /// In the order of discovery.
     pub resources: Vec<Arc<Resource>>,
-    /// By group, version and plural: what a path says.
+    /// Sorted by group, version and plural.
     by_path: Vec<Arc<Resource>>,
 }
 
@@ -236,25 +236,25 @@ impl Snapshot {
         Snapshot { resources, by_path }
     }
 
-    /// The resource at a path.
+    /// Returns the resource at a path.
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
         let found = self.by_path.binary_search_by(|resource| resource.path().cmp(&(group, version, plural)));
         found.ok().map(|index| &self.by_path[index])
     }
 
-    /// The resource of a kind, as owner references name it.
+    /// Returns the resource of a kind, as owner references name it.
     pub fn find_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<Resource>> {
         self.resources.iter().find(|resource| *resource.api_version == *api_version && *resource.kind == *kind)
     }
 
     /// Some resource whose objects are in a table.
     pub fn find_table(&self, table: &str) -> Option<&Arc<Resource>> {
-        self.resources.iter().find(|resource| *resource.table == *table && resource.shows_stored_form())
+        self.resources.iter().find(|resource| *resource.table == *table && resource.serves_stored_form())
     }
 
-    /// One resource per table: what a namespace may contain.
+    /// Returns one resource per table: what a namespace may contain.
     pub fn tables(&self) -> impl Iterator<Item = &Arc<Resource>> {
-        self.resources.iter().filter(|resource| resource.is_stored() && resource.shows_stored_form())
+        self.resources.iter().filter(|resource| resource.is_stored() && resource.serves_stored_form())
     }
 }
 
@@ -269,12 +269,12 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// The kinds now.
+    /// Returns the kinds that are served now.
     pub fn now(&self) -> Arc<Snapshot> {
         self.snapshot.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Serves exactly these definitions beside the built-in kinds.
+    /// Serves exactly these CRDs beside the built-in kinds.
     pub fn define(&self, definitions: &[Value]) {
         let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
         let mut resources = builtins();
@@ -283,12 +283,12 @@ impl Registry {
         self.defined.send_modify(|count| *count += 1);
     }
 
-    /// Tells when the kinds change.
+    /// Returns a receiver that is notified when the served kinds change.
     pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
         self.defined.subscribe()
     }
 
-    /// A built-in resource that is known to exist.
+    /// Returns a built-in resource that is known to exist.
     pub fn builtin(&self, group: &str, plural: &str) -> Arc<Resource> {
         let now = self.now();
         match now.find(group, "v1", plural) {

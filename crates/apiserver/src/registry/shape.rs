@@ -1,4 +1,4 @@
-//! The shapes of the built-in types, and how a body is brought into one.
+//! The shapes of the built-in types, and decoding into them.
 //!
 //! A real API server decodes JSON into Go structs: unknown fields vanish, `null` and empty optional fields are
 //! not written back, quantities and times come out in canonical form, a wrong type is refused. A `Shape` does
@@ -20,7 +20,8 @@ enum Shape {
     List(Arc<Shape>),
     Text,
     Bytes,
-    Integer,
+    Int32,
+    Int64,
     Number,
     Bool,
     IntOrString,
@@ -61,7 +62,7 @@ struct Known {
 
 static KNOWN: OnceLock<Mutex<Known>> = OnceLock::new();
 
-/// The generator settings under which all built-in schemas are made.
+/// Returns the generator settings under which all built-in schemas are made.
 pub(crate) fn settings() -> SchemaSettings {
     let mut settings = SchemaSettings::draft07();
     settings.definitions_path = "/components/schemas".into();
@@ -69,7 +70,7 @@ pub(crate) fn settings() -> SchemaSettings {
     settings
 }
 
-/// Brings an object into the shape of its type; an error is what Go's decoder would say.
+/// Decodes an object as Go would; the error is the message of Go's decoder.
 pub(crate) fn decode(describe: Describe, definition: &str, object: &mut Value) -> Result<Decoded, String> {
     let root = root(describe, definition);
     let mut decoded = Decoded::default();
@@ -123,7 +124,8 @@ fn shape(name: &str, schema: &Value) -> Shape {
     match schema["type"].as_str() {
         Some("string") if schema["format"] == "byte" => Shape::Bytes,
         Some("string") => Shape::Text,
-        Some("integer") => Shape::Integer,
+        Some("integer") if schema["format"] == "int32" => Shape::Int32,
+        Some("integer") => Shape::Int64,
         Some("number") => Shape::Number,
         Some("boolean") => Shape::Bool,
         Some("array") => Shape::List(Arc::new(shape(name, &schema["items"]))),
@@ -159,12 +161,14 @@ fn fit(shape: &Shape, value: &mut Value, owner: &str, path: &str, decoded: &mut 
         },
         Shape::Text if value.is_string() => Ok(()),
         Shape::Bool if value.is_boolean() => Ok(()),
-        Shape::Integer if value.is_i64() || value.is_u64() => Ok(()),
+        Shape::Int32 if value.as_i64().is_some_and(|number| i32::try_from(number).is_ok()) => Ok(()),
+        Shape::Int64 if value.is_i64() => Ok(()),
         Shape::Number if value.is_number() => Ok(()),
-        Shape::IntOrString if value.is_string() || value.is_i64() => Ok(()),
-        Shape::Integer if value.as_f64().is_some_and(|number| number.fract() == 0.0) => {
-            *value = Value::from(value.as_f64().unwrap_or(0.0) as i64);
-            Ok(())
+        Shape::IntOrString if value.is_string() => Ok(()),
+        Shape::IntOrString if value.as_i64().is_some_and(|number| i32::try_from(number).is_ok()) => Ok(()),
+        Shape::Int32 | Shape::Int64 if whole(value).is_some() => {
+            *value = Value::from(whole(value));
+            fit(shape, value, owner, path, decoded)
         }
         Shape::Text | Shape::Bytes if !value.is_string() => wrong(value, "string"),
         Shape::Bytes => {
@@ -225,11 +229,19 @@ fn fit(shape: &Shape, value: &mut Value, owner: &str, path: &str, decoded: &mut 
             fit_fields(fields, entries, path, decoded)
         }
         Shape::Bool => wrong(value, "bool"),
-        Shape::Integer => wrong(value, "int32"),
+        Shape::Int32 => wrong(value, "int32"),
+        Shape::Int64 => wrong(value, "int64"),
         Shape::Number => wrong(value, "float64"),
         Shape::IntOrString => wrong(value, "intstr.IntOrString"),
         Shape::Text => Ok(()),
     }
+}
+
+/// Returns the integer that a float without a fraction stands for.
+fn whole(value: &Value) -> Option<i64> {
+    let number = value.as_f64().filter(|number| value.is_f64() && number.fract() == 0.0)?;
+    // Floats beyond 2^53 do not name one integer.
+    (number.abs() <= 9_007_199_254_740_992.0).then_some(number as i64)
 }
 
 fn fit_fields(
@@ -303,13 +315,16 @@ const ZERO: &[&str] = &[
 ];
 const ZERO_PROBE: &[&str] = &["timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"];
 
-/// Whether Go would not write an optional field with this value.
+/// Returns whether Go would not write an optional field with this value.
 fn is_unset(key: &str, shape: &Shape, value: &Value, owner: &str) -> bool {
     match value {
         Value::Array(items) => items.is_empty() && matches!(shape, Shape::List(_)),
         Value::Object(entries) => entries.is_empty() && matches!(shape, Shape::Map(_)),
         Value::String(text) => {
-            text.is_empty() && !EMPTY_TEXT.contains(&key) && (key, owner) != ("type", "HostPathVolumeSource")
+            text.is_empty()
+                && matches!(shape, Shape::Text | Shape::Bytes)
+                && !EMPTY_TEXT.contains(&key)
+                && (key, owner) != ("type", "HostPathVolumeSource")
         }
         Value::Bool(false) => ZERO.contains(&key),
         Value::Number(number) if number.as_i64() == Some(0) => {
@@ -330,12 +345,13 @@ fn bad_base64(text: &str) -> usize {
 
 fn wrong_type(value: &Value, owner: &str, path: &str, wanted: &str) -> String {
     let given = match value {
-        Value::String(_) => "string",
-        Value::Number(_) => "number",
-        Value::Bool(_) => "bool",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-        Value::Null => "null",
+        Value::String(_) => "string".to_owned(),
+        Value::Number(number) if wanted.starts_with("int") => format!("number {number}"),
+        Value::Number(_) => "number".to_owned(),
+        Value::Bool(_) => "bool".to_owned(),
+        Value::Array(_) => "array".to_owned(),
+        Value::Object(_) => "object".to_owned(),
+        Value::Null => "null".to_owned(),
     };
     let field: String = strip_indices(path);
     format!("json: cannot unmarshal {given} into Go struct field {owner}.{field} of type {wanted}")
@@ -373,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_brought_into_shape() {
+    fn bodies_decode_as_in_go() {
         check(
             json!({"spec": {"nope": 1, "nodeSelector": {}, "containers": [
                 {"name": "a", "args": [], "stdin": false, "bad": {}, "env": [{"name": "E", "value": ""}],
@@ -399,6 +415,15 @@ mod tests {
         check(
             json!({"spec": {"containers": {}}}),
             Err("json: cannot unmarshal object into Go struct field PodSpec.spec.containers of type []"),
+        );
+        check(
+            json!({"spec": {"priority": 3_000_000_000_i64}}),
+            Err("json: cannot unmarshal number 3000000000 into Go struct field PodSpec.spec.priority of type int32"),
+        );
+        check(
+            json!({"spec": {"activeDeadlineSeconds": u64::MAX}}),
+            Err("json: cannot unmarshal number 18446744073709551615 into Go struct field \
+                 PodSpec.spec.activeDeadlineSeconds of type int64"),
         );
     }
 }

@@ -92,17 +92,17 @@ struct Types {
     by_kind: HashMap<(&'static str, &'static str, &'static str), usize>,
 }
 
-/// The definition behind a number found in a field.
+/// Returns the definition behind a number found in a field.
 pub(crate) fn definition(index: usize) -> &'static Definition {
     &TYPES.definitions[index]
 }
 
-/// The definition of a kind.
+/// Returns the definition of a kind.
 pub(crate) fn definition_of_kind(group: &str, version: &str, kind: &str) -> Option<&'static Definition> {
     TYPES.by_kind.get(&(group, version, kind)).map(|index| definition(*index))
 }
 
-/// The definition of that name, such as `meta.v1.ObjectMeta`.
+/// Returns the definition of that name, such as `meta.v1.ObjectMeta`.
 pub(crate) fn definition_named(name: &str) -> Option<&'static Definition> {
     TYPES.by_name.get(name).map(|index| definition(*index))
 }

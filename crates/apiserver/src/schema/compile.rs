@@ -18,7 +18,7 @@ use super::rules::Rule;
 /// Schemas nest no deeper than this: a walk over one must never exhaust the stack.
 const MAX_DEPTH: usize = 200;
 
-/// Where a schema stands, which decides what it must and may not say.
+/// The position of a schema, which decides which keywords are required and allowed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,
@@ -28,7 +28,7 @@ enum Level {
     Nested,
 }
 
-/// Compiles the schema found at `path` in its CustomResourceDefinition.
+/// Compiles the schema at `path` in its CRD.
 pub(crate) fn compile(path: &str, schema: &Value) -> Result<Arc<Node>, Vec<FieldError>> {
     let mut compiler = Compiler::default();
     let node = compiler.node(schema, path, Level::Root, 0);
@@ -115,7 +115,7 @@ impl Compiler {
     fn children(&mut self, node: &mut Node, schema: &Map<String, Value>, path: &str, level: Level, depth: usize) {
         let inner = |at: Level| if level == Level::Nested { Level::Nested } else { at };
         if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
-            // serde_json keeps keys sorted unless told otherwise; the search below needs it either way.
+            // serde_json keeps keys sorted by default; the search below needs it either way.
             let mut named: Vec<(Box<str>, Arc<Node>)> = properties
                 .iter()
                 .map(|(name, property)| {
@@ -241,7 +241,7 @@ impl Compiler {
         compiled
     }
 
-    /// What a node must and must not say at its level.
+    /// Checks the required and forbidden keywords of a node at its level.
     fn check_shape(&mut self, node: &Node, schema: &Map<String, Value>, path: &str, level: Level) {
         if level == Level::Nested {
             return self.check_nested(schema, path);

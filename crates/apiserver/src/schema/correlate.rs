@@ -25,17 +25,17 @@ impl<'a> Old<'a> {
         self.value
     }
 
-    /// Whether this place, or else the nearest one around it that had an old value, is as before.
+    /// Returns whether this place, or else the nearest one around it that had an old value, is as before.
     pub(crate) fn is_unchanged(self) -> bool {
         self.nearest.is_some_and(|(old, new)| old == new)
     }
 
-    /// The old value of a field of an object.
+    /// Returns the old value of a field of an object.
     pub(crate) fn field(self, key: &str, new: &'a Value) -> Self {
         self.below(self.value.and_then(|old| old.get(key)), new)
     }
 
-    /// The old value of an item of a list.
+    /// Returns the old value of an item of a list.
     pub(crate) fn item(self, list: &Node, index: usize, new: &'a Value) -> Self {
         let (ListType::Map(keys), Some(olds)) = (&list.list_type, self.value.and_then(Value::as_array)) else {
             return self.below(None, new);
@@ -51,7 +51,7 @@ impl<'a> Old<'a> {
     }
 }
 
-/// Whether two items have the same keys; a key that is not set has its default.
+/// Returns whether two items have the same keys; a key that is not set has its default.
 fn same_keys(list: &Node, keys: &[String], a: &Value, b: &Value) -> bool {
     let key_of = |item: &'_ Value, key: &str| -> Option<Value> {
         item.get(key).cloned().or_else(|| {

@@ -16,18 +16,18 @@ static QUANTITY: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$").unwrap()
 });
 
-/// The first thing that does not decode; none if everything does.
+/// Returns the first thing that does not decode; none if everything does.
 pub(crate) fn decode_error(object: &Value, root: &'static Definition) -> Option<String> {
-    check_struct(object, root, &Place { owner: go_name(root.name), path: String::new() }).err()
+    check_struct(object, root, &FieldContext { owner: go_name(root.name), path: String::new() }).err()
 }
 
 /// The struct that a field belongs to, and the path of fields to it.
-struct Place {
+struct FieldContext {
     owner: &'static str,
     path: String,
 }
 
-impl Place {
+impl FieldContext {
     fn mismatch(&self, found: &str, wanted: &str) -> String {
         if self.path.is_empty() {
             return format!("json: cannot unmarshal {found} into Go value of type {wanted}");
@@ -36,7 +36,7 @@ impl Place {
     }
 }
 
-fn check_struct(value: &Value, of: &'static Definition, place: &Place) -> Result<(), String> {
+fn check_struct(value: &Value, of: &'static Definition, place: &FieldContext) -> Result<(), String> {
     let map = match value {
         Value::Null => return Ok(()),
         Value::Object(map) => map,
@@ -45,13 +45,13 @@ fn check_struct(value: &Value, of: &'static Definition, place: &Place) -> Result
     for (key, child) in map {
         let Some(field) = of.field(key) else { continue };
         let dot = if place.path.is_empty() { "" } else { "." };
-        let inside = Place { owner: go_name(of.name), path: format!("{}{dot}{key}", place.path) };
+        let inside = FieldContext { owner: go_name(of.name), path: format!("{}{dot}{key}", place.path) };
         check(child, &field.field_type, &inside)?;
     }
     Ok(())
 }
 
-fn check(value: &Value, field_type: &'static FieldType, place: &Place) -> Result<(), String> {
+fn check(value: &Value, field_type: &'static FieldType, place: &FieldContext) -> Result<(), String> {
     if value.is_null() {
         return Ok(());
     }
@@ -65,7 +65,7 @@ fn check(value: &Value, field_type: &'static FieldType, place: &Place) -> Result
     }
 }
 
-fn check_scalar(value: &Value, scalar: Scalar, place: &Place) -> Result<(), String> {
+fn check_scalar(value: &Value, scalar: Scalar, place: &FieldContext) -> Result<(), String> {
     let mismatch = |wanted: &str| Err(place.mismatch(go_kind(value), wanted));
     match (scalar, value) {
         (Scalar::String, Value::String(_)) | (Scalar::Boolean, Value::Bool(_)) | (Scalar::Number, Value::Number(_)) => {
@@ -147,7 +147,7 @@ fn go_type(field_type: &'static FieldType) -> String {
     }
 }
 
-/// What Go's decoder calls a JSON value.
+/// Returns what Go's decoder calls a JSON value.
 pub(crate) fn go_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -25,7 +25,7 @@ pub enum ErrorType {
 }
 
 impl ErrorType {
-    /// The words every message of this type begins with.
+    /// Returns the words every message of this type begins with.
     fn title(self) -> &'static str {
         match self {
             Self::NotFound => "Not found",
@@ -93,7 +93,7 @@ impl FieldError {
         Self::with_value(ErrorType::NotFound, field, value, "")
     }
 
-    /// A value outside an enumeration, with the values that would do.
+    /// Returns a value outside an enumeration, with the values that would do.
     pub fn not_supported<S: AsRef<str>>(field: impl Into<String>, value: &Value, supported: &[S]) -> Self {
         let quoted: Vec<String> = supported.iter().map(|s| go_text::quote(s.as_ref())).collect();
         let detail = if quoted.is_empty() { String::new() } else { format!("supported values: {}", quoted.join(", ")) };
@@ -110,7 +110,7 @@ impl FieldError {
         Self::with_value(ErrorType::TooMany, field, &actual.into(), &format!("must have at most {max} {unit}"))
     }
 
-    /// The reason of the Status cause.
+    /// Returns the reason of the Status cause.
     pub fn reason(&self) -> &'static str {
         match self.error_type {
             ErrorType::NotFound => "FieldValueNotFound",

@@ -29,7 +29,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// The format of that name; dashes do not count, so `date-time` and `datetime` are the same.
+    /// Returns the format of that name; dashes do not count, so `date-time` and `datetime` are the same.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         Some(match name.replace('-', "").as_str() {
             "uri" => Self::Uri,
@@ -56,7 +56,7 @@ impl Format {
         })
     }
 
-    /// Whether the text has this format.
+    /// Returns whether the text has this format.
     pub(crate) fn accepts(self, text: &str) -> bool {
         match self {
             Self::Uri => is_request_uri(text),
@@ -116,7 +116,7 @@ fn is_request_uri(text: &str) -> bool {
         && !rest.contains(|c: char| c.is_control() || c == ' ')
 }
 
-/// An address, bare or as `Name <address>`.
+/// Returns an address, bare or as `Name <address>`.
 fn is_email(text: &str) -> bool {
     let address = match text.trim().strip_suffix('>') {
         Some(rest) => rest.rsplit_once('<').map_or("", |(_, address)| address),
@@ -130,7 +130,7 @@ fn is_email(text: &str) -> bool {
     address.rsplit_once('@').is_some_and(|(user, host)| dots_inside(user) && dots_inside(host))
 }
 
-/// An address; leading zeros in IPv4 are tolerated as they always were.
+/// Returns an address; leading zeros in IPv4 are tolerated as they always were.
 fn is_ip(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok() || without_leading_zeros(text).parse::<Ipv4Addr>().is_ok()
 }
@@ -173,7 +173,7 @@ fn is_date_time(text: &str) -> bool {
     Format::Date.accepts(date) && &found[1] <= "23" && &found[2] <= "59" && &found[3] <= "59"
 }
 
-/// Go's durations, and the wordy ones such as `3 days` that Kubernetes takes as well.
+/// Returns whether a text is a Go duration, or one such as `3 days`, which Kubernetes accepts too.
 fn is_duration(text: &str) -> bool {
     if GO_DURATION.is_match(text) {
         return true;

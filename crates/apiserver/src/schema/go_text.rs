@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// A string in Go's `%q` form.
+/// Returns a string in Go's `%q` form.
 pub(crate) fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -26,7 +26,7 @@ pub(crate) fn quote(text: &str) -> String {
     out
 }
 
-/// A number in Go's `%v` form: shortest digits, an exponent only when it is far from 1.
+/// Returns a number in Go's `%v` form: shortest digits, an exponent only when it is far from 1.
 pub(crate) fn float(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return if value == 0.0 { "0".to_owned() } else { format!("{value}") };
@@ -41,7 +41,7 @@ pub(crate) fn float(value: f64) -> String {
     format!("{digits}e{sign}{:02}", exponent.abs())
 }
 
-/// A value as a field error shows it.
+/// Returns a value as a field error shows it.
 pub(crate) fn bad_value(value: &Value) -> String {
     match value {
         Value::String(text) => quote(text),
@@ -69,7 +69,7 @@ pub(crate) fn json(value: &Value) -> String {
     out
 }
 
-/// A value in Go's `%v` form.
+/// Returns a value in Go's `%v` form.
 pub(crate) fn plain(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
@@ -80,13 +80,13 @@ pub(crate) fn plain(value: &Value) -> String {
     }
 }
 
-/// A map in Go's `%v` form.
+/// Returns a map in Go's `%v` form.
 pub(crate) fn plain_map(map: &Map<String, Value>) -> String {
     let entries: Vec<String> = map.iter().map(|(key, value)| format!("{key}:{}", plain(value))).collect();
     format!("map[{}]", entries.join(" "))
 }
 
-/// The Go type of a decoded JSON value, `%T`.
+/// Returns the Go type of a decoded JSON value, `%T`.
 pub(crate) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",

@@ -30,12 +30,12 @@ const OWNER_FIELDS: &[&str] = &["apiVersion", "blockOwnerDeletion", "controller"
 const MANAGED_FIELDS: &[&str] =
     &["apiVersion", "fieldsType", "fieldsV1", "manager", "operation", "subresource", "time"];
 
-/// The names of the fields of metadata.
+/// Returns the names of the fields of metadata.
 pub(crate) fn field_names() -> Vec<String> {
     FIELDS.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// The unknown fields in the metadata of the object.
+/// Returns the unknown fields in the metadata of the object.
 pub(crate) fn unknown_fields(object: &Value) -> Vec<String> {
     let mut found = Vec::new();
     if let Some(metadata) = object.get("metadata") {
@@ -44,7 +44,7 @@ pub(crate) fn unknown_fields(object: &Value) -> Vec<String> {
     found
 }
 
-/// The unknown fields in the metadata of resources embedded in the object.
+/// Returns the unknown fields in the metadata of resources embedded in the object.
 pub(crate) fn unknown_embedded_fields(object: &Value, root: &Node) -> Vec<String> {
     let mut found = Vec::new();
     visit_embedded(object, root, &Path::Root, &mut |resource, path| {
@@ -93,7 +93,7 @@ fn prune_metadata(resource: &mut Value) {
     }
 }
 
-/// Metadata goes through a Go struct, which leaves out what is empty.
+/// Returns whether Go omits a metadata value because it is empty.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -157,7 +157,7 @@ fn visit_embedded(value: &Value, node: &Node, path: &Path<'_>, visit: &mut dyn F
     }
 }
 
-/// An embedded resource must say what it is.
+/// Validates that embedded resources carry apiVersion and kind.
 pub(crate) fn validate_embedded(object: &Value, root: &Node, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     visit_embedded(object, root, path, &mut |resource, path| {
         for key in ["apiVersion", "kind"] {

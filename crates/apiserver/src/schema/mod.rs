@@ -7,6 +7,7 @@
 //! Everything here is pure: JSON in, JSON or messages out. The messages are those of Kubernetes.
 
 pub(crate) mod builtin;
+mod cel_budget;
 mod cel_value;
 mod compile;
 mod correlate;
@@ -54,7 +55,7 @@ pub struct StructuralSchema {
 }
 
 impl StructuralSchema {
-    /// Compiles an `openAPIV3Schema`, or says why it is not structural.
+    /// Compiles an `openAPIV3Schema`; the errors are why it is not structural.
     pub fn compile(schema: &Value) -> Result<Self, Vec<String>> {
         Self::compile_at("spec.validation.openAPIV3Schema", schema)
             .map_err(|errors| errors.iter().map(FieldError::to_string).collect())
@@ -65,7 +66,7 @@ impl StructuralSchema {
         compile::compile(path, schema).map(|root| Self { root })
     }
 
-    /// The type as patches see it.
+    /// Returns the type as patches see it.
     pub fn type_ref(&self) -> TypeRef<'_> {
         TypeRef::resource(&self.root)
     }
@@ -82,7 +83,7 @@ impl StructuralSchema {
         default::apply(object, &self.root);
     }
 
-    /// Everything wrong with an object, given the one that it replaces.
+    /// Returns everything wrong with an object, given the one that it replaces.
     pub fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let mut errors = value_checks::validate(new, &self.root, &Path::Root, Old::new(old, new));
         metadata::validate_embedded(new, &self.root, &Path::Root, &mut errors);
@@ -90,7 +91,7 @@ impl StructuralSchema {
         errors
     }
 
-    /// Everything wrong with an object of which only the status changed.
+    /// Returns everything wrong with an object of which only the status changed.
     pub fn validate_status(&self, new: &Value, old: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         if let (Some(status), Some(schema)) = (new.get("status"), self.root.property("status")) {
@@ -125,13 +126,13 @@ impl StructuralSchema {
         }
     }
 
-    /// The fields that pruning would drop, as strict decoding names them: `unknown field "spec.foo"`.
+    /// Returns the fields that pruning would drop, as strict decoding names them: `unknown field "spec.foo"`.
     pub fn unknown_fields(&self, object: &Value) -> Vec<String> {
         let message = |field: &UnknownField| format!("unknown field \"{}\"", field.path);
         self.find_unknown_fields(object).iter().map(message).collect()
     }
 
-    /// The fields that pruning would drop, with those that could have been meant.
+    /// Returns the fields that pruning would drop, with those that could have been meant.
     pub fn find_unknown_fields(&self, object: &Value) -> Vec<UnknownField> {
         let mut pruned = Vec::new();
         prune::visit_unknown(object, &self.root, &mut |path, node| {

@@ -38,7 +38,7 @@ impl Type {
     }
 }
 
-/// How the items of a list are told apart.
+/// How the items of a list are identified.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ListType {
     /// The list is one value.
@@ -46,11 +46,11 @@ pub enum ListType {
     Atomic,
     /// Every item is its own key.
     Set,
-    /// Items are objects, told apart by these fields.
+    /// Items are objects, identified by these fields.
     Map(Vec<String>),
 }
 
-/// What `additionalProperties` says.
+/// The value of `additionalProperties`.
 #[derive(Debug, Clone)]
 pub(crate) enum Additional {
     Forbidden,
@@ -115,7 +115,7 @@ impl Node {
         Some(&self.properties[at].1)
     }
 
-    /// The schema of map values, if the node is a map with one.
+    /// Returns the schema of map values, if the node is a map with one.
     pub(crate) fn additional_schema(&self) -> Option<&Arc<Node>> {
         match &self.additional {
             Some(Additional::Schema(node)) => Some(node),
@@ -123,7 +123,7 @@ impl Node {
         }
     }
 
-    /// The schema that holds for a key, named or not.
+    /// Returns the schema that holds for a key, named or not.
     pub(crate) fn child(&self, key: &str) -> Option<&Arc<Node>> {
         self.property(key).or_else(|| self.additional_schema())
     }

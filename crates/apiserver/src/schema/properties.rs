@@ -7,7 +7,7 @@ use super::StructuralSchema;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "metadata"];
 
-/// A schema that is structural, or nearly.
+/// Returns a schema that is structural, or nearly.
 fn any_schema() -> impl Strategy<Value = Value> {
     let scalar = prop_oneof![
         Just(json!({"type": "string", "minLength": 1, "default": "d"})),

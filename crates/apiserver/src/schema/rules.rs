@@ -12,6 +12,7 @@ use kube_cel::cel::parser::{Expression, Parser};
 use kube_cel::cel::{Context, ExecutionError, Value as CelValue};
 use serde_json::{Value, json};
 
+use super::cel_budget::{self, Budget};
 use super::cel_value;
 use super::correlate::Old;
 use super::field_error::FieldError;
@@ -59,7 +60,7 @@ impl Rule {
         })
     }
 
-    /// What errors call this rule.
+    /// Returns what errors call this rule.
     fn name(&self) -> &str {
         self.message.as_deref().unwrap_or_else(|| self.text.trim())
     }
@@ -74,7 +75,7 @@ fn parse(source: &str, path: &str) -> Result<Expression, FieldError> {
     let failed =
         |cause: String| FieldError::invalid(path, &json!(source), &format!("compilation failed: {}", cause.trim_end()));
     match catch_unwind(AssertUnwindSafe(parser)) {
-        Ok(parsed) => parsed.map_err(|errors| failed(errors.to_string())),
+        Ok(parsed) => parsed.map(cel_budget::metered).map_err(|errors| failed(errors.to_string())),
         Err(_) => Err(failed("the expression cannot be parsed".to_owned())),
     }
 }
@@ -88,6 +89,7 @@ fn normalize_field_path(path: &str) -> String {
 pub(crate) fn validate<'a>(value: &'a Value, root: &Node, old: Option<&'a Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if root.has_rules {
+        let _budget = Budget::begin();
         validate_node(value, root, &Path::Root, Old::new(old, value), true, &mut errors);
     }
     errors
@@ -131,8 +133,8 @@ fn validate_node<'a>(
 }
 
 thread_local! {
-    /// Registering the functions takes longer than most rules.
-    static FUNCTIONS: Context<'static> = Context::default().with_all();
+    /// The CEL functions, registered once per thread: registration takes longer than most rules.
+    static FUNCTIONS: Context<'static> = cel_budget::with_meter(Context::default().with_all());
 }
 
 fn run_rules(
@@ -158,6 +160,9 @@ fn run_rules(
             plain.add_variable_from_value("oldSelf", cel_old);
         }
         for rule in &node.rules {
+            if cel_budget::is_exhausted() {
+                return;
+            }
             if rule.uses_old && old_value.is_none() && !rule.optional_old {
                 continue;
             }
@@ -194,6 +199,10 @@ fn run(rule: &Rule, scope: &Context<'_>, plain: &Context<'_>, node: &Node, path:
             let detail = format!("must evaluate to a bool evaluating rule: {}", rule.name());
             Some(FieldError::invalid(path.show(), &kind, &detail))
         }
+        Err(_) if cel_budget::is_exhausted() => {
+            let detail = "validation failed due to running out of cost budget, no further validation rules will be run";
+            Some(FieldError::invalid(path.show(), &kind, detail))
+        }
         Err(cause) if cause == "no such overload" => {
             let detail = format!(
                 "'{cause}': call arguments did not match a supported operator, function or macro signature for rule: {}",
@@ -207,9 +216,10 @@ fn run(rule: &Rule, scope: &Context<'_>, plain: &Context<'_>, node: &Node, path:
     }
 }
 
-/// Whether a condition on untyped values holds; the error says why nobody knows.
+/// Returns whether a condition on untyped values holds; the error is why it could not be evaluated.
 pub(crate) fn condition_holds(expression: &str, variables: &[(&str, &Value)]) -> Result<bool, String> {
     let program = parse(expression, "expression").map_err(|error| error.to_string())?;
+    let _budget = Budget::begin();
     FUNCTIONS.with(|functions| {
         let mut context = functions.new_inner_scope();
         for (name, value) in variables {
@@ -222,7 +232,7 @@ pub(crate) fn condition_holds(expression: &str, variables: &[(&str, &Value)]) ->
     })
 }
 
-/// The message made by the rule's messageExpression, if it is fit to be shown.
+/// Returns the message made by the rule's messageExpression, if it is fit to be shown.
 fn message_of(rule: &Rule, context: &Context<'_>) -> Option<String> {
     let CelValue::String(text) = evaluate(rule.message_program.as_ref()?, context).ok()? else { return None };
     let text = text.trim();

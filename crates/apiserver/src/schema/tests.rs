@@ -114,7 +114,7 @@ fn repeated_keys_and_items_are_found() {
 }
 
 #[test]
-fn an_unchanged_error_is_forgiven() {
+fn ratcheting_tolerates_unchanged_errors() {
     let a = json!({"a": {"type": "integer", "minimum": 5}, "b": {"type": "integer"}});
     check_update(a.clone(), json!({"a": 1, "b": 1}), json!({"a": 1, "b": 2}), &[]);
     check_update(
@@ -277,4 +277,27 @@ fn nesting_is_bounded() {
         deep = json!({"type": "object", "properties": {"a": deep}});
     }
     assert!(StructuralSchema::compile(&deep).is_err());
+}
+
+#[test]
+fn rules_have_a_cost_budget() {
+    let schema = |rule: &str| {
+        StructuralSchema::compile(&json!({"type": "object", "properties": {"spec": {"type": "object",
+            "properties": {"list": {"type": "array", "items": {"type": "integer"}}},
+            "x-kubernetes-validations": [{"rule": rule}, {"rule": "true"}]}}}))
+        .expect("structural")
+    };
+    let object = |length: usize| json!({"spec": {"list": vec![1; length]}});
+    let quadratic = schema("self.list.all(x, self.list.all(y, x == y))");
+    assert!(quadratic.validate(&object(300), None).is_empty(), "90 000 iterations are within the budget");
+    let start = std::time::Instant::now();
+    let errors = quadratic.validate(&object(3_000), None);
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert!(errors[0].to_string().contains("running out of cost budget"), "{}", errors[0]);
+    let absorbed = schema("self.list.exists(x, self.list.all(y, self.list.all(z, z > 1 || y == x))) || true");
+    absorbed.validate(&object(1_000), None);
+    let copying = schema("size(self.list.map(x, x + 1).map(x, x + 1).map(x, x + 1)) > 0");
+    copying.validate(&object(30_000), None);
+    assert!(start.elapsed() < std::time::Duration::from_secs(30), "took {:?}", start.elapsed());
+    assert!(quadratic.validate(&object(3), None).is_empty(), "every object has a budget of its own");
 }

@@ -22,14 +22,14 @@ enum Known<'a> {
     Scalar(Scalar),
     /// Any JSON, owned as one value.
     Any,
-    /// Nothing is known: lists are one value, maps are told apart by key.
+    /// Nothing is known: lists are one value, maps are merged by key.
     Deduced,
 }
 
 static ATOMIC: ListType = ListType::Atomic;
 
 impl TypeRef<'static> {
-    /// The type of a built-in kind.
+    /// Returns the type of a built-in kind.
     pub fn of_kind(group: &str, version: &str, kind: &str) -> Option<Self> {
         builtin::definition_of_kind(group, version, kind).map(Self::definition)
     }
@@ -62,7 +62,7 @@ impl TypeRef<'static> {
 }
 
 impl<'a> TypeRef<'a> {
-    /// The type of something without a schema.
+    /// Returns the type of something without a schema.
     pub fn unknown() -> Self {
         Self(Known::Deduced)
     }
@@ -71,7 +71,7 @@ impl<'a> TypeRef<'a> {
         Self(Known::Resource(root))
     }
 
-    /// The type of a field or map entry and whether the type names it; none if there can be no such field.
+    /// Returns the type of a field or map entry and whether the type names it; none if there can be no such field.
     pub(crate) fn child(self, key: &str) -> Option<(TypeRef<'a>, bool)> {
         match self.0 {
             Known::Resource(_) if key == "metadata" => {
@@ -102,7 +102,7 @@ impl<'a> TypeRef<'a> {
         }
     }
 
-    /// The type of the items of a list.
+    /// Returns the type of the items of a list.
     pub(crate) fn items(self) -> TypeRef<'a> {
         match self.0 {
             Known::Resource(node) | Known::Custom(node) => {
@@ -113,7 +113,7 @@ impl<'a> TypeRef<'a> {
         }
     }
 
-    /// How the items of a list are told apart.
+    /// Returns how the items of a list are identified.
     pub(crate) fn list_type(self) -> &'a ListType {
         match self.0 {
             Known::Resource(node) | Known::Custom(node) => &node.list_type,
@@ -122,7 +122,7 @@ impl<'a> TypeRef<'a> {
         }
     }
 
-    /// Whether an object of this type is one value.
+    /// Returns whether an object of this type is one value.
     pub(crate) fn is_atomic_map(self) -> bool {
         match self.0 {
             Known::Resource(node) | Known::Custom(node) => node.atomic_map,
@@ -132,7 +132,7 @@ impl<'a> TypeRef<'a> {
         }
     }
 
-    /// The value that a field has when it is not set.
+    /// Returns the value that a field has when it is not set.
     pub(crate) fn default_of(self, key: &str) -> Option<&'a Value> {
         match self.0 {
             Known::Resource(node) | Known::Custom(node) => node.property(key)?.default.as_deref(),
@@ -141,7 +141,7 @@ impl<'a> TypeRef<'a> {
         }
     }
 
-    /// How a strategic merge treats a field; custom resources have no strategies.
+    /// Returns how a strategic merge treats a field; custom resources have no strategies.
     pub(crate) fn strategy_of(self, key: &str) -> Option<&'static Strategy> {
         match self.0 {
             Known::Definition(definition, _) => definition.field(key).map(|field| &field.strategy),
@@ -149,7 +149,7 @@ impl<'a> TypeRef<'a> {
         }
     }
 
-    /// What such a value must be: `list`, `map`, or the word for a scalar; none if anything goes.
+    /// Returns what such a value must be: `list`, `map`, or the word for a scalar; `None` if any value is valid.
     pub(crate) fn expectation(self) -> Option<Expectation> {
         match self.0 {
             Known::Resource(node) | Known::Custom(node) => match node.kind? {
@@ -169,7 +169,7 @@ impl<'a> TypeRef<'a> {
         }
     }
 
-    /// What Go's decoder says of an object that does not decode into its built-in type.
+    /// Returns the message of Go's decoder for an object that does not decode as its built-in type.
     pub fn decode_error(self, object: &Value) -> Option<String> {
         match self.0 {
             Known::Definition(definition, _) => decode::decode_error(object, definition),
@@ -177,7 +177,7 @@ impl<'a> TypeRef<'a> {
         }
     }
 
-    /// The fields of a built-in object that its type does not have, as strict decoding names them.
+    /// Returns the fields of a built-in object that its type does not have, as strict decoding names them.
     pub fn unknown_fields(self, object: &Value) -> Vec<String> {
         let mut found = Vec::new();
         visit_unknown(self, object, &Path::Root, &mut found);

@@ -13,7 +13,7 @@ use super::go_text;
 use super::node::{Additional, Checks, Node, Type};
 use super::path::Path;
 
-/// Everything wrong with the value, path for path.
+/// Returns everything wrong with the value, path for path.
 pub(crate) fn validate<'a>(value: &'a Value, node: &Node, path: &Path<'_>, old: Old<'a>) -> Vec<FieldError> {
     check(value, node, path, old).errors
 }
@@ -35,7 +35,7 @@ impl Outcome {
         self.errors.push(error);
     }
 
-    /// Drops repetitions: a branch of `allOf` often says what the schema around it says.
+    /// Drops repetitions: a branch of `allOf` often repeats the schema around it.
     fn dedup(&mut self) {
         let mut seen = HashSet::new();
         self.errors.retain(|error| seen.insert(error.to_string()));
@@ -141,7 +141,7 @@ fn check_type(value: &Value, node: &Node, path: &Path<'_>) -> Option<FieldError>
     }
     if let Some((_, format)) = node.checks.as_deref().and_then(|c| c.format.as_ref()) {
         match value {
-            // The format is checked later, and says so itself.
+            // The format is checked later, with its own message.
             Value::String(_) | Value::Array(_) if !wants(Type::Number) && !wants(Type::Integer) => return None,
             Value::String(_) | Value::Array(_) => {}
             _ => return Some(wrong_type(path, format, found_format)),
@@ -329,7 +329,7 @@ fn check_branches<'a>(value: &'a Value, checks: &Checks, path: &Path<'_>, result
     }
 }
 
-/// How many branches are valid, and the outcome to show: the first valid one, else the one that failed latest.
+/// Returns how many branches are valid, and the outcome to show: the first valid one, else the one that failed latest.
 fn choose<'a>(
     value: &'a Value,
     branches: &[Node],
@@ -355,7 +355,7 @@ fn choose<'a>(
     (valid, first_valid.or(best).unwrap_or_default())
 }
 
-/// The path of a field error of the schema validator, which never puts keys in brackets.
+/// Returns the path of a field error of the schema validator, which never puts keys in brackets.
 fn field(path: &Path<'_>) -> String {
     match path {
         Path::Root => path.show(),

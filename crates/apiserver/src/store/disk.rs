@@ -1,8 +1,8 @@
 //! The durable copy of the store: one redb file, written in batches.
 //!
-//! Changes queue up while a batch is being synced; the next batch takes all of them, so the cost of a sync
-//! is shared by everyone who waits for it. Nothing becomes visible to readers before it is on disk, hence
-//! nothing that anybody has seen can be lost, and no revision is ever used twice.
+//! Changes queue up while a batch is synced, and the next batch takes all of them, so the cost of a sync
+//! is shared by all waiting writers. Nothing becomes visible to readers before it is durable, so
+//! nothing that a client has seen can be lost, and no revision is ever used twice.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,11 +14,16 @@ use super::entry::{Entry, ObjectKey};
 
 const OBJECTS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("objects");
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+/// Rows that could not be read, kept for inspection.
+const QUARANTINE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("quarantine");
 
-/// The truth is in memory; the file's own cache only needs to hold the path to a leaf.
+/// The version of the file's layout.
+const FORMAT: u64 = 1;
+
+/// The size of redb's page cache; reads are served from memory, so a small one suffices.
 const CACHE_BYTES: usize = 4 << 20;
 
-/// A change on its way to disk; without JSON the object is removed.
+/// A queued change; without JSON the object is removed.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) table: Arc<str>,
@@ -30,7 +35,7 @@ pub(super) struct Pending {
 /// Why the data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
-    /// The directory cannot be made.
+    /// The directory cannot be created.
     #[error("cannot create the data directory {path}")]
     Directory {
         /// Where.
@@ -47,13 +52,16 @@ pub enum DiskError {
         /// Why.
         cause: Box<redb::Error>,
     },
-    /// The file holds something that is no object of ours.
-    #[error("the data file {path} is damaged: {what}")]
-    Damaged {
+    /// The file was written by a newer version.
+    #[error(
+        "the data file {path} has format {found}, but this version reads formats up to {FORMAT}: use the version that \
+             wrote it, or another data directory"
+    )]
+    Format {
         /// Where.
         path: String,
-        /// Which object.
-        what: String,
+        /// The format of the file.
+        found: u64,
     },
 }
 
@@ -83,25 +91,60 @@ impl Disk {
         }
     }
 
-    /// All objects, and the last revision.
+    /// Returns the last revision and all objects; rows that are no objects are moved to the quarantine table.
     pub(super) fn load(&self) -> Result<(u64, Vec<Found>), DiskError> {
+        let format = self.format().map_err(|cause| self.failed(cause))?;
+        if format > FORMAT {
+            return Err(DiskError::Format { path: self.path.clone(), found: format });
+        }
         let (revision, rows) = self.rows().map_err(|cause| self.failed(cause))?;
         let mut found = Vec::with_capacity(rows.len());
+        let mut bad = Vec::new();
         for (key, json) in rows {
-            let damaged = |what: &str| DiskError::Damaged {
-                path: self.path.clone(),
-                what: format!("{what} at {}", String::from_utf8_lossy(&key)),
-            };
-            let mut parts = key.split(|byte| *byte == 0).map(std::str::from_utf8);
-            let (Some(Ok(table)), Some(Ok(namespace)), Some(Ok(name))) = (parts.next(), parts.next(), parts.next())
-            else {
-                return Err(damaged("bad key"));
-            };
-            let entry =
-                Entry::from_json(Arc::new(ObjectKey::new(namespace, name)), json).map_err(|_| damaged("bad JSON"))?;
-            found.push((table.into(), entry));
+            match parse(&key, &json) {
+                Ok(object) => found.push(object),
+                Err(why) => {
+                    let object = String::from_utf8_lossy(&key).replace('\0', "/");
+                    tracing::error!(
+                        path = self.path,
+                        object,
+                        why,
+                        "moved an unreadable object to the quarantine table"
+                    );
+                    bad.push((key, json));
+                }
+            }
         }
+        self.prepare(&bad).map_err(|cause| self.failed(cause))?;
         Ok((revision, found))
+    }
+
+    /// Returns the format of the file; files from before formats have none.
+    fn format(&self) -> Result<u64, redb::Error> {
+        match self.database.begin_read()?.open_table(META) {
+            Ok(meta) => Ok(meta.get("format")?.map_or(0, |value| value.value())),
+            Err(redb::TableError::TableDoesNotExist(_)) => Ok(0),
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// Writes the format, and moves bad rows out of the way.
+    fn prepare(&self, bad: &[Row]) -> Result<(), redb::Error> {
+        if bad.is_empty() && self.format()? == FORMAT {
+            return Ok(());
+        }
+        let transaction = self.database.begin_write()?;
+        {
+            transaction.open_table(META)?.insert("format", FORMAT)?;
+            let mut objects = transaction.open_table(OBJECTS)?;
+            let mut quarantine = transaction.open_table(QUARANTINE)?;
+            for (key, json) in bad {
+                quarantine.insert(key.as_slice(), json.as_slice())?;
+                objects.remove(key.as_slice())?;
+            }
+        }
+        transaction.commit()?;
+        Ok(())
     }
 
     fn rows(&self) -> Result<(u64, Vec<Row>), redb::Error> {
@@ -153,4 +196,15 @@ impl Disk {
     fn failed(&self, cause: redb::Error) -> DiskError {
         DiskError::File { path: self.path.clone(), cause: Box::new(cause) }
     }
+}
+
+/// Parses one row into its table and object.
+fn parse(key: &[u8], json: &[u8]) -> Result<Found, String> {
+    let mut parts = key.split(|byte| *byte == 0).map(std::str::from_utf8);
+    let (Some(Ok(table)), Some(Ok(namespace)), Some(Ok(name))) = (parts.next(), parts.next(), parts.next()) else {
+        return Err("malformed key".to_owned());
+    };
+    let key = Arc::new(ObjectKey::new(namespace, name));
+    let entry = Entry::from_json(key, json.to_vec()).map_err(|error| format!("malformed JSON: {error}"))?;
+    Ok((table.into(), entry))
 }

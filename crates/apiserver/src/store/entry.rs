@@ -1,7 +1,7 @@
-//! One stored object: its JSON, and the few facts that every request asks for.
+//! One stored object: its JSON, and an index of the fields that every request needs.
 //!
-//! The JSON is kept as bytes, so that a read or a watch event copies a pointer. Labels, owners and uid are
-//! kept beside it, so that selecting and collecting garbage parse nothing.
+//! The JSON stays as bytes, so a read or a watch event copies a pointer. Labels, owners and uid are
+//! indexed beside it, so selectors and garbage collection parse nothing.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use serde_json::Value;
 /// Namespace and name; cluster-scoped objects have an empty namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
-    /// The namespace, or nothing.
+    /// The namespace; empty for cluster-scoped objects.
     pub namespace: Box<str>,
     /// The name.
     pub name: Box<str>,
 }
 
 impl ObjectKey {
-    /// A key from its parts.
+    /// Creates a key.
     pub fn new(namespace: &str, name: &str) -> ObjectKey {
         ObjectKey { namespace: namespace.into(), name: name.into() }
     }
@@ -27,9 +27,9 @@ impl ObjectKey {
 /// One version of one object.
 #[derive(Debug)]
 pub struct Entry {
-    /// The revision that wrote it.
+    /// The revision of this version.
     pub revision: u64,
-    /// Where it lives.
+    /// Namespace and name.
     pub key: Arc<ObjectKey>,
     /// `metadata.uid`.
     pub uid: Uid,
@@ -43,12 +43,12 @@ pub struct Entry {
     pub json: Bytes,
 }
 
-/// A uid in sixteen bytes; uids that are not in the usual form are hashed into as many.
+/// A uid as a 128-bit number; uids in another format are hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Uid(u128);
 
 impl Uid {
-    /// Reads a uid as written in objects.
+    /// Parses a uid.
     pub fn parse(text: &str) -> Uid {
         if text.len() == 36 {
             let mut number = 0_u128;
@@ -69,8 +69,8 @@ impl Uid {
 }
 
 impl Entry {
-    /// Seals a value under a revision: stamps its resourceVersion and writes its JSON.
-    pub fn seal(revision: u64, key: Arc<ObjectKey>, mut value: Value) -> Entry {
+    /// Creates the entry of an object at a revision, which becomes its resourceVersion.
+    pub fn new(revision: u64, key: Arc<ObjectKey>, mut value: Value) -> Entry {
         if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.insert("resourceVersion".into(), Value::String(revision.to_string()));
         }
@@ -79,7 +79,7 @@ impl Entry {
         Entry::index(revision, key, &value, json.into())
     }
 
-    /// An entry read back from disk.
+    /// Creates an entry from stored JSON.
     pub fn from_json(key: Arc<ObjectKey>, json: Vec<u8>) -> Result<Entry, serde_json::Error> {
         let value: Value = serde_json::from_slice(&json)?;
         let revision = value["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0);
@@ -99,12 +99,12 @@ impl Entry {
         Entry { revision, key, uid, labels, owners, deleting, json }
     }
 
-    /// The object as a value; entries are only made from valid JSON.
+    /// Returns the object as a value; entries are only made from valid JSON.
     pub fn value(&self) -> Value {
         serde_json::from_slice(&self.json).unwrap_or(Value::Null)
     }
 
-    /// The value of one label.
+    /// Returns the value of one label.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels.iter().find(|(name, _)| &**name == key).map(|(_, value)| &**value)
     }
@@ -117,10 +117,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sealing_stamps_and_indexes() {
+    fn new_entries_carry_their_revision_and_index() {
         let value = json!({"metadata": {"name": "a", "uid": "00000000-0000-4000-8000-000000000001",
             "labels": {"x": "1"}, "ownerReferences": [{"uid": "odd"}]}});
-        let entry = Entry::seal(7, Arc::new(ObjectKey::new("n", "a")), value);
+        let entry = Entry::new(7, Arc::new(ObjectKey::new("n", "a")), value);
         assert_eq!(entry.value()["metadata"]["resourceVersion"], "7");
         assert_eq!(entry.label("x"), Some("1"));
         assert_eq!(entry.owners.as_ref(), &[Uid::parse("odd")]);

@@ -6,14 +6,18 @@
 //!   get/list ◀───┘        watchers ◀──── visible = r┘
 //! ```
 //!
-//! A write is applied to memory at once, so the next write sees it, but whoever asked for it, and every
-//! reader and watcher, waits until it is on disk. In memory mode there is nothing to wait for.
+//! A write is applied to memory at once, so the next write sees it, but its client, and every
+//! reader and watcher, waits until it is durable. In memory mode there is nothing to wait for.
+//!
+//! When the data file cannot be written, the changes that are not durable are rolled back in memory, and the
+//! store stays readable but refuses writes until it is opened again.
 
 mod disk;
 mod entry;
 mod table;
 
 use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -25,8 +29,24 @@ pub use entry::{Entry, ObjectKey, Uid};
 use table::Table;
 pub use table::{Change, Event};
 
-/// How long a batch waits for those who were writing a moment ago.
+use crate::controllers::supervisor::message_of;
+
+/// How long a batch waits for concurrent writers.
 const GATHER: std::time::Duration = std::time::Duration::from_micros(250);
+
+/// The deepest nesting of a stored object. Parsers, ours and those of clients, give up at 128 levels, and lists and
+/// reviews add a few of their own.
+pub const MAX_DEPTH: usize = 120;
+
+/// Returns whether lists and objects nest deeper than a limit.
+pub(crate) fn nests_deeper_than(value: &Value, limit: usize) -> bool {
+    let below = |value: &Value| nests_deeper_than(value, limit - 1);
+    match value {
+        Value::Array(items) => limit == 0 || items.iter().any(below),
+        Value::Object(fields) => limit == 0 || fields.values().any(below),
+        _ => false,
+    }
+}
 
 /// The store.
 pub struct Store {
@@ -38,7 +58,7 @@ struct Shared {
     state: Mutex<State>,
     /// Wakes the committer.
     queued: Condvar,
-    /// The revision up to which everything may be seen.
+    /// The newest durable revision.
     visible: tokio::sync::watch::Sender<Visible>,
     durable: bool,
 }
@@ -46,54 +66,59 @@ struct Shared {
 #[derive(Clone, Debug, Default)]
 struct Visible {
     revision: u64,
-    failure: Option<Arc<str>>,
+    failure: Option<WriteFailed>,
 }
 
 /// A table and a key in it.
-type Place = (Arc<str>, Arc<ObjectKey>);
+type Location = (Arc<str>, Arc<ObjectKey>);
 
 #[derive(Default)]
 struct State {
     revision: u64,
     tables: HashMap<Arc<str>, Table>,
-    /// Who names a uid as an owner, in which table and where.
-    dependents: HashMap<Uid, HashSet<Place>>,
+    /// The dependents of each owner uid.
+    dependents: HashMap<Uid, HashSet<Location>>,
     queue: Vec<Pending>,
     closing: bool,
+    failure: Option<WriteFailed>,
 }
 
-/// What a write does to an object.
+/// A write to one object.
 #[derive(Debug)]
 pub enum Write {
-    /// It must not exist yet.
+    /// Creates an object that must not exist.
     Create(Value),
-    /// It must still be at this revision.
+    /// Updates an object at this revision.
     Update(u64, Value),
-    /// It must still be at this revision; the value is its last state.
+    /// Deletes an object at this revision; the value is its last state.
     Delete(u64, Value),
 }
 
-/// Why a write was refused.
+/// Why a write was not committed.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// There is such an object already.
-    Exists,
-    /// There is no such object.
-    Missing,
-    /// Somebody else was faster.
+pub enum CommitError {
+    /// The object already exists.
+    AlreadyExists,
+    /// The object does not exist.
+    NotFound,
+    /// The object is at another revision.
     Conflict,
+    /// The object nests deeper than [`MAX_DEPTH`] and could not be read back.
+    TooDeep,
+    /// The store accepts no more writes.
+    Unavailable(WriteFailed),
 }
 
-/// The wanted revision is no longer remembered.
+/// The requested revision is no longer in the history.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Forgotten;
+pub struct Compacted;
 
-/// The data file could not be written: what was promised cannot be kept.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("the data file could not be written: {0}")]
-pub struct Broken(Arc<str>);
+/// The data file cannot be written; the store refuses further writes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the data file could not be written, so the server refuses changes until it is restarted: {0}")]
+pub struct WriteFailed(Arc<str>);
 
-/// A part of a list.
+/// One page of a list.
 #[derive(Debug)]
 pub struct Page {
     /// The revision that the list shows.
@@ -106,28 +131,31 @@ pub struct Page {
     pub remaining: Option<usize>,
 }
 
-/// Which part of a table to list.
+/// The range of a table to list.
 #[derive(Debug, Default)]
-pub struct Span<'a> {
+pub struct ListRange<'a> {
     /// Only this namespace.
     pub namespace: Option<&'a str>,
     /// Only after this key.
     pub after: Option<&'a ObjectKey>,
-    /// At most so many.
+    /// The largest number of objects.
     pub limit: Option<usize>,
     /// As of this revision.
     pub at: Option<u64>,
 }
 
 impl Store {
-    /// A store that forgets everything when it ends.
+    /// Creates a store without a data file.
     pub fn in_memory() -> Store {
         Store::start(State::default(), None)
     }
 
-    /// A store that keeps its objects in a directory.
+    /// Opens the store of a data directory.
     pub fn open(directory: &Path) -> Result<Store, DiskError> {
-        let disk = Disk::open(directory)?;
+        Store::load(Disk::open(directory)?)
+    }
+
+    fn load(disk: Disk) -> Result<Store, DiskError> {
         let (revision, found) = disk.load()?;
         let mut state = State { revision, ..State::default() };
         for (name, entry) in found {
@@ -147,30 +175,38 @@ impl Store {
         let shared = Arc::new(Shared { state: Mutex::new(state), queued: Condvar::new(), visible, durable });
         let committer = disk.and_then(|disk| {
             let shared = shared.clone();
-            std::thread::Builder::new().name("store".into()).spawn(move || shared.write_batches(&disk)).ok()
+            let committer = shared.clone();
+            let thread = std::thread::Builder::new().name("store".into());
+            match thread.spawn(move || committer.write_batches(&disk)) {
+                Ok(thread) => Some(thread),
+                Err(error) => {
+                    shared.fail(&error.to_string());
+                    None
+                }
+            }
         });
         Store { shared, committer: Mutex::new(committer) }
     }
 
-    /// The object at a key, as last written.
+    /// Returns the object at a key, as last written.
     pub fn get(&self, table: &str, key: &ObjectKey) -> Option<Arc<Entry>> {
         self.shared.lock().tables.get(table)?.objects.get(key).cloned()
     }
 
-    /// The objects in a span that pass a filter.
+    /// Returns the objects in a range that pass a filter.
     pub fn list(
         &self,
         table: &str,
-        span: &Span<'_>,
+        span: &ListRange<'_>,
         mut filter: impl FnMut(&Entry) -> bool,
-    ) -> Result<Page, Forgotten> {
+    ) -> Result<Page, Compacted> {
         let state = self.shared.lock();
         let now = state.revision;
         let Some(found) = state.tables.get(table) else {
             return Ok(Page { revision: span.at.unwrap_or(now), entries: Vec::new(), more: false, remaining: Some(0) });
         };
         if let Some(at) = span.at.filter(|at| *at != now) {
-            let old = found.rewind(at).ok_or(Forgotten)?;
+            let old = found.rewind(at).ok_or(Compacted)?;
             drop(state);
             return Ok(page(&old, at, span, filter));
         }
@@ -184,17 +220,27 @@ impl Store {
         Ok(page(found, now, span, filter))
     }
 
-    /// Carries out one write and returns the new entry; it is visible to others once `settled`.
-    pub fn commit(&self, table: &Arc<str>, key: ObjectKey, write: Write) -> Result<Arc<Entry>, Refused> {
+    /// Commits one write and returns the new entry; `wait_visible` waits until it is durable.
+    pub fn commit(&self, table: &Arc<str>, key: ObjectKey, write: Write) -> Result<Arc<Entry>, CommitError> {
+        let (Write::Create(value) | Write::Update(_, value) | Write::Delete(_, value)) = &write;
+        if nests_deeper_than(value, MAX_DEPTH) {
+            return Err(CommitError::TooDeep);
+        }
         let mut guard = self.shared.lock();
         let state = &mut *guard;
+        if let Some(failure) = &state.failure {
+            return Err(CommitError::Unavailable(failure.clone()));
+        }
+        if state.closing {
+            return Err(CommitError::Unavailable(WriteFailed("the store is closed".into())));
+        }
         let before = state.tables.get(table).and_then(|table| table.objects.get(&key)).cloned();
         let (change, value) = match (write, &before) {
             (Write::Create(value), None) => (Change::Added, value),
-            (Write::Create(_), Some(_)) => return Err(Refused::Exists),
-            (_, None) => return Err(Refused::Missing),
+            (Write::Create(_), Some(_)) => return Err(CommitError::AlreadyExists),
+            (_, None) => return Err(CommitError::NotFound),
             (Write::Update(seen, _) | Write::Delete(seen, _), Some(found)) if found.revision != seen => {
-                return Err(Refused::Conflict);
+                return Err(CommitError::Conflict);
             }
             (Write::Update(_, value), Some(_)) => (Change::Modified, value),
             (Write::Delete(_, value), Some(_)) => (Change::Deleted, value),
@@ -202,7 +248,7 @@ impl Store {
         state.revision += 1;
         let revision = state.revision;
         let key = before.as_ref().map_or_else(|| Arc::new(key), |before| before.key.clone());
-        let entry = Arc::new(Entry::seal(revision, key, value));
+        let entry = Arc::new(Entry::new(revision, key, value));
         if let Some(before) = &before {
             state.unlink(table, before);
         }
@@ -223,15 +269,15 @@ impl Store {
                 self.shared.queued.notify_one();
             }
         } else {
-            // Whoever is woken must already be allowed to see what woke it.
+            // A woken reader must already be allowed to see the change.
             self.shared.visible.send_modify(|visible| visible.revision = revision);
             target.changed.send_replace(revision);
         }
         Ok(entry)
     }
 
-    /// Waits until a revision may be seen.
-    pub async fn settled(&self, revision: u64) -> Result<(), Broken> {
+    /// Waits until a revision is durable and visible to readers.
+    pub async fn wait_visible(&self, revision: u64) -> Result<(), WriteFailed> {
         if !self.shared.durable {
             return Ok(());
         }
@@ -239,22 +285,27 @@ impl Store {
         let seen = visible.wait_for(|seen| seen.revision >= revision || seen.failure.is_some()).await;
         match seen {
             Ok(seen) if seen.revision >= revision => Ok(()),
-            Ok(seen) => Err(Broken(seen.failure.clone().unwrap_or_default())),
-            Err(_) => Err(Broken("the store is closed".into())),
+            Ok(seen) => Err(seen.failure.clone().unwrap_or_else(|| WriteFailed("unknown".into()))),
+            Err(_) => Err(WriteFailed("the store is closed".into())),
         }
     }
 
-    /// The newest revision that may be seen.
+    /// Returns why the store refuses writes, if it does.
+    pub fn failure(&self) -> Option<WriteFailed> {
+        self.shared.visible.borrow().failure.clone()
+    }
+
+    /// Returns the newest visible revision.
     pub fn visible(&self) -> u64 {
         self.shared.visible.borrow().revision
     }
 
-    /// The newest revision, visible or not.
+    /// Returns the newest revision, visible or not.
     pub fn revision(&self) -> u64 {
         self.shared.lock().revision
     }
 
-    /// A reader of the changes of a table after a revision.
+    /// Returns a follower of the changes of a table after a revision.
     pub fn follow(&self, table: &Arc<str>, after: u64) -> Follower {
         let mut state = self.shared.lock();
         let revision = state.revision;
@@ -262,17 +313,22 @@ impl Store {
         Follower { shared: self.shared.clone(), table: table.clone(), position: after, changed }
     }
 
-    /// Where the objects live that name a uid as their owner.
+    /// Returns the objects that name a uid as their owner.
     pub fn dependents(&self, owner: Uid) -> Vec<(Arc<str>, Arc<ObjectKey>)> {
         self.shared.lock().dependents.get(&owner).map_or_else(Vec::new, |found| found.iter().cloned().collect())
     }
 
-    /// How many objects a table holds.
+    /// Returns the revision of the last change of a table, visible or not.
+    pub fn last_change(&self, table: &str) -> u64 {
+        self.shared.lock().tables.get(table).map_or(0, Table::last_change)
+    }
+
+    /// Returns the number of objects in a table.
     pub fn count(&self, table: &str) -> usize {
         self.shared.lock().tables.get(table).map_or(0, |table| table.objects.len())
     }
 
-    /// Writes what is queued and ends the committer. Later writes would wait forever, so none may follow.
+    /// Flushes queued writes and stops the committer; later writes are refused.
     pub fn close(&self) {
         self.shared.lock().closing = true;
         self.shared.queued.notify_one();
@@ -290,7 +346,7 @@ impl Drop for Store {
     }
 }
 
-fn page(table: &Table, revision: u64, span: &Span<'_>, mut filter: impl FnMut(&Entry) -> bool) -> Page {
+fn page(table: &Table, revision: u64, span: &ListRange<'_>, mut filter: impl FnMut(&Entry) -> bool) -> Page {
     let limit = span.limit.unwrap_or(usize::MAX);
     let mut rest = table.range(span.namespace, span.after);
     let mut entries = Vec::new();
@@ -319,13 +375,13 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// The next changes, at most `limit`, without waiting.
-    pub fn poll(&mut self, limit: usize) -> Result<Vec<Arc<Event>>, Forgotten> {
+    /// Returns the next changes, at most `limit`, without waiting.
+    pub fn poll(&mut self, limit: usize) -> Result<Vec<Arc<Event>>, Compacted> {
         let visible = self.shared.visible.borrow().revision;
         let events = {
             let state = self.shared.lock();
             let Some(table) = state.tables.get(&self.table) else { return Ok(Vec::new()) };
-            table.after(self.position, visible, limit).ok_or(Forgotten)?
+            table.after(self.position, visible, limit).ok_or(Compacted)?
         };
         if let Some(last) = events.last() {
             self.position = last.entry.revision;
@@ -333,15 +389,15 @@ impl Follower {
         Ok(events)
     }
 
-    /// Waits until `poll` may have something new.
+    /// Waits until `poll` may return new changes.
     pub async fn changed(&mut self) {
         if self.changed.changed().await.is_err() {
-            // The store is gone, and with it every reason to wake.
+            // The store is gone: nothing will ever change.
             std::future::pending::<()>().await;
         }
     }
 
-    /// A revision up to which this reader has certainly seen everything; call after an empty `poll`.
+    /// Returns the revision up to which this follower has seen everything, after an empty `poll`.
     pub fn caught_up(&self, visible: u64) -> u64 {
         self.position.max(visible)
     }
@@ -360,7 +416,7 @@ impl Shared {
                 state = self.queued.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             if together > 1 && together > state.queue.len() && !state.closing {
-                // Those who were just answered are about to write again: one sync for all of them costs less.
+                // Clients whose writes just completed tend to write again: one sync for all of them costs less.
                 drop(state);
                 std::thread::sleep(GATHER);
                 state = self.lock();
@@ -368,10 +424,11 @@ impl Shared {
             let batch = std::mem::take(&mut state.queue);
             drop(state);
             let Some(last) = batch.last().map(|pending| pending.revision) else { return };
-            if let Err(failure) = disk.write(&batch) {
-                tracing::error!(error = %failure, "cannot write the data file; refusing all further writes");
-                self.visible.send_modify(|visible| visible.failure = Some(failure.to_string().into()));
-                return;
+            let written = catch_unwind(AssertUnwindSafe(|| disk.write(&batch)));
+            match written {
+                Ok(Ok(())) => {}
+                Ok(Err(failure)) => return self.fail(&failure.to_string()),
+                Err(panic) => return self.fail(&format!("panic: {}", message_of(&*panic))),
             }
             self.visible.send_modify(|visible| visible.revision = last);
             let touched: HashSet<&Arc<str>> = batch.iter().map(|pending| &pending.table).collect();
@@ -379,13 +436,45 @@ impl Shared {
             for table in touched.into_iter().filter_map(|name| state.tables.get(name)) {
                 table.changed.send_replace(last);
             }
-            // Those who are answered now, and those who came meanwhile.
+            // Writers of this batch, and those that queued meanwhile.
             together = batch.len() + state.queue.len();
         }
     }
 }
 
+impl Shared {
+    /// Rolls memory back to the last durable revision, and refuses further writes.
+    fn fail(&self, why: &str) {
+        tracing::error!(error = why, "cannot write the data file; refusing all further writes until a restart");
+        let failure = WriteFailed(why.into());
+        let durable = self.visible.borrow().revision;
+        let mut state = self.lock();
+        state.roll_back(durable);
+        state.failure = Some(failure.clone());
+        drop(state);
+        self.visible.send_modify(|visible| visible.failure = Some(failure));
+    }
+}
+
 impl State {
+    /// Undoes the changes after a revision.
+    fn roll_back(&mut self, revision: u64) {
+        self.queue.clear();
+        self.revision = revision;
+        let names: Vec<Arc<str>> = self.tables.keys().cloned().collect();
+        for name in names {
+            let undone = self.tables.get_mut(&name).map(|table| table.undo_after(revision)).unwrap_or_default();
+            for event in undone {
+                if event.change != Change::Deleted {
+                    self.unlink(&name, &event.entry);
+                }
+                if let Some(before) = &event.before {
+                    self.link(&name, before);
+                }
+            }
+        }
+    }
+
     fn link(&mut self, table: &Arc<str>, entry: &Entry) {
         for owner in &entry.owners {
             self.dependents.entry(*owner).or_default().insert((table.clone(), entry.key.clone()));
@@ -405,6 +494,8 @@ impl State {
 }
 
 #[cfg(test)]
-mod power_cut;
+pub(crate) mod faults;
+#[cfg(test)]
+mod power_loss;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
-//! The objects of one kind, and what happened to them lately.
+//! The objects of one kind, and their recent history.
 //!
-//! The history is the only queue there is: a watcher keeps a position in it and reads on when woken, so a
-//! watcher that never reads costs nothing and one that falls too far behind finds its place gone.
+//! The history is the only queue: a watcher holds a position in it and continues when notified, so a
+//! watcher that never reads costs nothing, and one that falls too far behind gets a 410.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -9,34 +9,34 @@ use std::sync::Arc;
 
 use super::entry::{Entry, ObjectKey};
 
-/// How many changes a table remembers, and how many bytes of JSON they may hold.
+/// The largest history of a table, in changes and in bytes of JSON.
 const HISTORY_EVENTS: usize = 16_384;
 const HISTORY_BYTES: usize = 32 << 20;
 
-/// What happened to an object.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It came into being.
+    /// It was created.
     Added,
-    /// It changed.
+    /// It was updated.
     Modified,
-    /// It is gone; the entry is its last state, stamped with the revision of the deletion.
+    /// It was deleted; the entry is its last state at the revision of the deletion.
     Deleted,
 }
 
-/// One step in the history of a table.
+/// One change in the history of a table.
 #[derive(Debug)]
 pub struct Event {
     /// What happened.
     pub change: Change,
-    /// The object after the step.
+    /// The object after the change.
     pub entry: Arc<Entry>,
-    /// The object before the step: a watcher with a selector must know whether it matched then.
+    /// The object before the change, for watches with a selector.
     pub before: Option<Arc<Entry>>,
 }
 
 impl Event {
-    /// How many bytes of JSON it keeps alive.
+    /// Returns the size of the JSON that it references.
     fn size(&self) -> usize {
         self.entry.json.len() + self.before.as_ref().map_or(0, |before| before.json.len())
     }
@@ -48,18 +48,23 @@ pub(super) struct Table {
     pub(super) objects: BTreeMap<Arc<ObjectKey>, Arc<Entry>>,
     history: VecDeque<Arc<Event>>,
     history_bytes: usize,
-    /// The newest revision that the history has forgotten.
-    forgotten: u64,
+    /// The newest revision that the history has compacted.
+    compacted: u64,
     pub(super) changed: tokio::sync::watch::Sender<u64>,
 }
 
 impl Table {
-    /// A table whose past before `revision` is unknown.
+    /// Creates a table whose history starts at `revision`.
     pub(super) fn since(revision: u64) -> Table {
-        Table { forgotten: revision, changed: tokio::sync::watch::Sender::new(revision), ..Table::default() }
+        Table { compacted: revision, changed: tokio::sync::watch::Sender::new(revision), ..Table::default() }
     }
 
-    /// Applies one change and remembers it.
+    /// Returns the revision of the last change, or of the start of the history.
+    pub(super) fn last_change(&self) -> u64 {
+        self.history.back().map_or(self.compacted, |event| event.entry.revision)
+    }
+
+    /// Applies one change and appends it to the history.
     pub(super) fn apply(&mut self, event: Event) {
         let key = &event.entry.key;
         match event.change {
@@ -71,13 +76,13 @@ impl Table {
         while self.history.len() > HISTORY_EVENTS || self.history_bytes > HISTORY_BYTES {
             let Some(oldest) = self.history.pop_front() else { break };
             self.history_bytes -= oldest.size();
-            self.forgotten = oldest.entry.revision;
+            self.compacted = oldest.entry.revision;
         }
     }
 
-    /// The changes after `revision` and up to `visible`, oldest first; `None` if some are forgotten.
+    /// Returns the changes after `revision` and up to `visible`, oldest first; `None` if some are compacted.
     pub(super) fn after(&self, revision: u64, visible: u64, limit: usize) -> Option<Vec<Arc<Event>>> {
-        if revision < self.forgotten {
+        if revision < self.compacted {
             return None;
         }
         let start = self.history.partition_point(|event| event.entry.revision <= revision);
@@ -85,7 +90,7 @@ impl Table {
         Some(fresh.take(limit).cloned().collect())
     }
 
-    /// The objects of a namespace (or of all) after a key, in order.
+    /// Returns the objects of a namespace (or of all) after a key, in order.
     pub(super) fn range<'a>(
         &'a self,
         namespace: Option<&'a str>,
@@ -102,9 +107,23 @@ impl Table {
             .take_while(move |entry| namespace.is_none_or(|namespace| *entry.key.namespace == *namespace))
     }
 
-    /// The table as it was at an earlier revision: today's objects with the later steps undone.
+    /// Undoes the changes after a revision; returns them, newest first.
+    pub(super) fn undo_after(&mut self, revision: u64) -> Vec<Arc<Event>> {
+        let mut undone = Vec::new();
+        while let Some(event) = self.history.pop_back_if(|event| event.entry.revision > revision) {
+            self.history_bytes -= event.size();
+            match &event.before {
+                Some(before) => self.objects.insert(before.key.clone(), before.clone()),
+                None => self.objects.remove(&event.entry.key),
+            };
+            undone.push(event);
+        }
+        undone
+    }
+
+    /// Returns the table at an earlier revision by undoing the later changes.
     pub(super) fn rewind(&self, revision: u64) -> Option<Table> {
-        if revision < self.forgotten {
+        if revision < self.compacted {
             return None;
         }
         let mut objects = self.objects.clone();

@@ -36,25 +36,25 @@ fn run(store: &Store, ops: &[Op], model: &mut BTreeMap<String, (u64, u32)>, revi
         let (name, write, expect) = match op {
             Op::Create(name, size) => {
                 let name = name.to_string();
-                let expect = if model.contains_key(&name) { Err(Refused::Exists) } else { Ok(Some(*size)) };
+                let expect = if model.contains_key(&name) { Err(CommitError::AlreadyExists) } else { Ok(Some(*size)) };
                 (name.clone(), Write::Create(object(&name, *size)), expect)
             }
             Op::Update(name, size) => {
                 let name = name.to_string();
                 let seen = model.get(&name).map(|(seen, _)| *seen);
-                let expect = if seen.is_none() { Err(Refused::Missing) } else { Ok(Some(*size)) };
+                let expect = if seen.is_none() { Err(CommitError::NotFound) } else { Ok(Some(*size)) };
                 (name.clone(), Write::Update(seen.unwrap_or(1), object(&name, *size)), expect)
             }
             Op::Delete(name) => {
                 let name = name.to_string();
                 let seen = model.get(&name).map(|(seen, _)| *seen);
-                let expect = if seen.is_none() { Err(Refused::Missing) } else { Ok(None) };
+                let expect = if seen.is_none() { Err(CommitError::NotFound) } else { Ok(None) };
                 (name.clone(), Write::Delete(seen.unwrap_or(1), object(&name, 0)), expect)
             }
             Op::Stale(name, size) => {
                 let name = name.to_string();
                 let seen = model.get(&name).map(|(seen, _)| *seen);
-                let expect = if seen.is_none() { Err(Refused::Missing) } else { Err(Refused::Conflict) };
+                let expect = if seen.is_none() { Err(CommitError::NotFound) } else { Err(CommitError::Conflict) };
                 (name.clone(), Write::Update(seen.unwrap_or(1) + 1000, object(&name, *size)), expect)
             }
         };
@@ -93,10 +93,10 @@ proptest! {
         run(&store, &second, &mut model, &mut revision);
 
         // Now, then, and the way from then to now.
-        let now = store.list("pods", &Span::default(), |_| true).expect("current");
+        let now = store.list("pods", &ListRange::default(), |_| true).expect("current");
         prop_assert_eq!(contents(&now), model.clone());
         prop_assert_eq!(now.revision, revision);
-        let past = store.list("pods", &Span { at: Some(at), ..Span::default() }, |_| true).expect("remembered");
+        let past = store.list("pods", &ListRange { at: Some(at), ..ListRange::default() }, |_| true).expect("remembered");
         prop_assert_eq!(contents(&past), then.clone());
         let mut replay = then;
         for event in follower.poll(usize::MAX).expect("remembered") {
@@ -119,7 +119,7 @@ proptest! {
         let mut found = BTreeMap::new();
         let mut after: Option<ObjectKey> = None;
         loop {
-            let span = Span { namespace: Some("n"), after: after.as_ref(), limit: Some(limit), at: Some(revision) };
+            let span = ListRange { namespace: Some("n"), after: after.as_ref(), limit: Some(limit), at: Some(revision) };
             let page = store.list("pods", &span, |_| true).expect("current");
             found.extend(contents(&page));
             prop_assert_eq!(page.remaining, Some(model.len() - found.len()));
@@ -137,14 +137,14 @@ proptest! {
         run(&store, &ops, &mut model, &mut revision);
         drop(store);
         let store = Store::open(directory.path()).expect("opens again");
-        let page = store.list("pods", &Span::default(), |_| true).expect("current");
+        let page = store.list("pods", &ListRange::default(), |_| true).expect("current");
         prop_assert_eq!(contents(&page), model);
         prop_assert_eq!(page.revision, revision);
     }
 }
 
 #[test]
-fn a_slow_follower_loses_its_place() {
+fn a_follower_behind_the_history_gets_an_error() {
     let store = Store::in_memory();
     let mut follower = store.follow(&pods(), 1);
     let big = "x".repeat(1 << 20);
@@ -152,11 +152,11 @@ fn a_slow_follower_loses_its_place() {
         let value = json!({"metadata": {"name": index.to_string()}, "data": big});
         store.commit(&pods(), ObjectKey::new("", &index.to_string()), Write::Create(value)).expect("new");
     }
-    assert!(matches!(follower.poll(10), Err(Forgotten)));
+    assert!(matches!(follower.poll(10), Err(Compacted)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_follower_misses_no_wake_up() {
+async fn every_write_wakes_a_follower() {
     let store = Arc::new(Store::in_memory());
     let mut follower = store.follow(&pods(), 1);
     let (sender, mut seen) = tokio::sync::mpsc::unbounded_channel();
@@ -194,7 +194,7 @@ async fn nothing_is_seen_before_it_is_on_disk() {
     let store = Store::open(directory.path()).expect("opens");
     let mut follower = store.follow(&pods(), 1);
     let entry = store.commit(&pods(), ObjectKey::new("n", "a"), Write::Create(object("a", 1))).expect("new");
-    store.settled(entry.revision).await.expect("written");
+    store.wait_visible(entry.revision).await.expect("written");
     assert_eq!(follower.poll(10).expect("remembered").len(), 1);
     assert_eq!(store.visible(), entry.revision);
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{Column, age, date, number, plain, pod, text, wide};
 
-/// The columns of a kind after its name.
+/// Returns the columns of a kind after its name.
 pub(super) fn columns(plural: &str) -> &'static [Column] {
     match plural {
         "pods" => {
@@ -171,7 +171,7 @@ pub(super) fn columns(plural: &str) -> &'static [Column] {
     }
 }
 
-/// The cells of an object after its name.
+/// Returns the cells of an object after its name.
 pub(super) fn cells(plural: &str, value: &Value, now: Timestamp) -> Vec<Value> {
     let (spec, status) = (&value["spec"], &value["status"]);
     let created = || Value::from(age(&value["metadata"]["creationTimestamp"], now));
@@ -359,7 +359,7 @@ fn joined_plain(list: &Value, show: impl Fn(&Value) -> String) -> String {
     list.as_array().into_iter().flatten().map(show).collect::<Vec<_>>().join(",")
 }
 
-/// The first three, and how many more.
+/// Returns the first three, and how many more.
 fn joined(list: &Value, show: impl Fn(&Value) -> String) -> String {
     let all: Vec<String> = list.as_array().into_iter().flatten().map(show).collect();
     match all.len() {

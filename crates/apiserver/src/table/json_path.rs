@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-/// The values at a path; none if there are none, or if the path makes no sense.
+/// Returns the values at a path; none if there are none, or if the path makes no sense.
 pub(super) fn find<'a>(root: &'a Value, path: &str) -> Vec<&'a Value> {
     let mut found = vec![root];
     let mut rest = path.trim().trim_start_matches('{').trim_end_matches('}').trim_start_matches('$');
@@ -86,7 +86,7 @@ fn step_of(key: String, rest: &str) -> Option<(Step, &str)> {
     }
 }
 
-/// The end of a bracket, past brackets and quotes inside it.
+/// Returns the end of a bracket, past brackets and quotes inside it.
 fn closing(text: &str) -> Option<usize> {
     let (mut depth, mut quote) = (0, None);
     for (at, letter) in text.char_indices() {

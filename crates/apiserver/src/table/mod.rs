@@ -32,7 +32,7 @@ const fn wide(name: &'static str) -> Column {
     Column { name, kind: "string", priority: 1 }
 }
 
-/// An empty table with the columns of a kind.
+/// Returns an empty table with the columns of a kind.
 pub(crate) fn table(resource: &Resource, _now: Timestamp) -> Value {
     let mut columns = vec![json!({"name": "Name", "type": "string", "format": "name", "priority": 0,
         "description": "Name must be unique within a namespace."})];
@@ -67,7 +67,7 @@ pub(crate) fn table(resource: &Resource, _now: Timestamp) -> Value {
     json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "columnDefinitions": columns, "rows": []})
 }
 
-/// One object's row.
+/// Returns one object's row.
 pub(crate) fn row(resource: &Resource, value: &Value, now: Timestamp) -> Value {
     let mut cells = match &*resource.table {
         "events" => Vec::new(),
@@ -112,13 +112,13 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// How long ago a time was, as people say it: `5s`, `3m20s`, `2d4h`.
+/// Returns how long ago a time was, as kubectl prints it: `5s`, `3m20s`, `2d4h`.
 fn age(time: &Value, now: Timestamp) -> String {
     let Some(then) = time.as_str().and_then(|text| text.parse::<Timestamp>().ok()) else { return "<unknown>".into() };
     human(now.as_second() - then.as_second())
 }
 
-/// A duration in its two most telling units, rounded as kubectl does.
+/// Returns a duration in its two most telling units, rounded as kubectl does.
 fn human(seconds: i64) -> String {
     if seconds < -1 {
         return "<invalid>".into();

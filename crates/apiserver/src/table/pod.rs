@@ -29,7 +29,7 @@ pub(super) fn cells(pod: &Value, now: Timestamp) -> Vec<Value> {
             total += 1;
             ready += usize::from(one["ready"] == true);
         }
-        restarts += one["restartCount"].as_i64().unwrap_or(0);
+        restarts = one["restartCount"].as_i64().unwrap_or(0).saturating_add(restarts);
         let state = &one["state"];
         if state["terminated"]["exitCode"] == 0 || (side && one["started"] == true) {
             continue;
@@ -50,10 +50,10 @@ pub(super) fn cells(pod: &Value, now: Timestamp) -> Vec<Value> {
             .iter()
             .filter(|one| sidecar(&one["name"]))
             .map(|one| one["restartCount"].as_i64().unwrap_or(0))
-            .sum();
+            .fold(0, i64::saturating_add);
         let mut running = false;
         for one in statuses.iter().rev() {
-            restarts += one["restartCount"].as_i64().unwrap_or(0);
+            restarts = one["restartCount"].as_i64().unwrap_or(0).saturating_add(restarts);
             if let Some(finished) = one["lastState"]["terminated"]["finishedAt"].as_str() {
                 last_restart = last_restart.max(finished.to_owned());
             }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_status_column_tells_the_most_important_thing() {
+    fn the_status_column_shows_the_most_specific_reason() {
         let check = |status: Value, expect: [&str; 2]| {
             let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "a"}], "initContainers": [{"name": "i"}]},
                 "status": status});

@@ -12,26 +12,26 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-use crate::http::behind_service;
+use crate::http::service_backend;
 use crate::node::{Duplex, PodRef};
 use crate::ops::{Cluster, Target};
 
-/// The largest answer that is read.
+/// The largest accepted response.
 const ANSWER_LIMIT: usize = 3 << 20;
 
-/// Where a webhook is.
-struct Place {
+/// The address of a webhook.
+struct Endpoint {
     host: String,
     port: u16,
     path: String,
-    /// The service to go through, if that is how it is reached.
+    /// The service of the webhook, if it has one.
     service: Option<(String, String)>,
 }
 
-/// Sends a review and returns the answer; the error says why there is none.
+/// Sends a review to a webhook and returns its response.
 pub(super) async fn post(cluster: &Cluster, hook: &Value, review: &Value) -> Result<Value, String> {
     let seconds = hook["timeoutSeconds"].as_u64().unwrap_or(10).clamp(1, 30);
-    let place = Place::of(&hook["clientConfig"])?;
+    let place = Endpoint::of(&hook["clientConfig"])?;
     let url = format!("https://{}:{}{}?timeout={seconds}s", place.host, place.port, place.path);
     let exchange = exchange(cluster, &place, &url, &hook["clientConfig"]["caBundle"], review);
     let answer = match tokio::time::timeout(Duration::from_secs(seconds), exchange).await {
@@ -41,21 +41,21 @@ pub(super) async fn post(cluster: &Cluster, hook: &Value, review: &Value) -> Res
     answer.map_err(|why| format!("failed to call webhook: Post {url:?}: {why}"))
 }
 
-impl Place {
-    fn of(config: &Value) -> Result<Place, String> {
+impl Endpoint {
+    fn of(config: &Value) -> Result<Endpoint, String> {
         if let Some(url) = config["url"].as_str() {
             let uri: Uri = url.parse().map_err(|error| format!("the URL {url:?} cannot be used: {error}"))?;
             let host = uri.host().filter(|_| uri.scheme_str() == Some("https"));
             let host = host.ok_or_else(|| format!("the URL {url:?} is not https://host"))?.to_owned();
             let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-            return Ok(Place { host, port: uri.port_u16().unwrap_or(443), path, service: None });
+            return Ok(Endpoint { host, port: uri.port_u16().unwrap_or(443), path, service: None });
         }
         let service = &config["service"];
         let (Some(namespace), Some(name)) = (service["namespace"].as_str(), service["name"].as_str()) else {
             return Err("it has neither a URL nor a service".to_owned());
         };
         let port = service["port"].as_u64().and_then(|port| u16::try_from(port).ok()).unwrap_or(443);
-        Ok(Place {
+        Ok(Endpoint {
             host: format!("{name}.{namespace}.svc"),
             port,
             path: service["path"].as_str().unwrap_or("/").to_owned(),
@@ -71,7 +71,8 @@ impl Place {
         };
         let services = cluster.registry.builtin("", "services");
         let target = Target { resource: &services, namespace, name };
-        let (pod, port) = behind_service(cluster, target, &self.port.to_string()).map_err(|error| error.to_string())?;
+        let (pod, port) =
+            service_backend(cluster, target, &self.port.to_string()).map_err(|error| error.to_string())?;
         match cluster.node() {
             Some(node) => {
                 let name = pod["metadata"]["name"].as_str().unwrap_or("").to_owned();
@@ -89,7 +90,7 @@ impl Place {
 
 async fn exchange(
     cluster: &Cluster,
-    place: &Place,
+    place: &Endpoint,
     url: &str,
     authority: &Value,
     review: &Value,
@@ -130,7 +131,7 @@ async fn exchange(
     }
 }
 
-/// Trusts the given authority and no other.
+/// Returns a TLS configuration that trusts only the given CA bundle.
 fn trust(bundle: &Value) -> Result<rustls::ClientConfig, String> {
     let Some(bundle) = bundle.as_str().filter(|text| !text.is_empty()) else {
         return Err("it has no caBundle, and this server trusts no others".to_owned());

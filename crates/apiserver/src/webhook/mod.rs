@@ -1,4 +1,4 @@
-//! Admission webhooks: others are asked about a write before it is done.
+//! Admission webhooks: external review of a write before it is committed.
 //!
 //! ```text
 //!   trial run ─▶ mutating webhooks, one after the other ─▶ validating ones, side by side ─▶ the write itself
@@ -21,13 +21,13 @@ use crate::error::ApiError;
 use crate::ops::{Cluster, DeleteOptions, Target, WriteOptions, Written};
 use crate::registry::Resource;
 use crate::selector::Selection;
-use crate::store::{Entry, Span};
+use crate::store::{Entry, ListRange};
 pub(crate) use review::Operation;
-use review::{Answer, Asked};
+use review::{AdmissionRequest, Answer};
 
 const MUTATING: &str = "mutatingwebhookconfigurations.admissionregistration.k8s.io";
 const VALIDATING: &str = "validatingwebhookconfigurations.admissionregistration.k8s.io";
-/// How often a write that others interfere with is reviewed anew.
+/// How often a conflicting write is reviewed again.
 const TRIES: usize = 5;
 
 /// Creates an object.
@@ -46,13 +46,13 @@ pub(crate) async fn create(
     let mut object = shown(resource, &trial.entry);
     let name = trial.entry.key.name.clone();
     let target = Target { resource, namespace, name: &name };
-    let asked = Asked::new(cluster, target, None, Operation::Create, user, options.dry_run);
-    let warnings = hooks.admit(&asked, &mut object, &Value::Null).await?;
+    let request = AdmissionRequest::new(cluster, target, None, Operation::Create, user, options.dry_run);
+    let warnings = hooks.admit(&request, &mut object, &Value::Null).await?;
     let written = cluster.create(resource, namespace, without_revision(object), options)?;
     Ok(told(written, trial.warnings, warnings))
 }
 
-/// Changes an object; `change` does it, or tries to when its options say so.
+/// Updates an object through `change`, which also runs as a dry run to build the review.
 pub(crate) async fn modify(
     cluster: &Cluster,
     target: Target<'_>,
@@ -72,8 +72,8 @@ pub(crate) async fn modify(
             Some(before) => (Operation::Update, shown(target.resource, before)),
             None => (Operation::Create, Value::Null),
         };
-        let asked = Asked::new(cluster, target, subresource, operation, user, options.dry_run);
-        let warnings = hooks.admit(&asked, &mut object, &old).await?;
+        let request = AdmissionRequest::new(cluster, target, subresource, operation, user, options.dry_run);
+        let warnings = hooks.admit(&request, &mut object, &old).await?;
         let written = match &before {
             Some(before) => {
                 object["metadata"]["resourceVersion"] = before.revision.to_string().into();
@@ -82,7 +82,7 @@ pub(crate) async fn modify(
             None => cluster.create(target.resource, target.namespace, without_revision(object), options),
         };
         match written {
-            // Somebody was faster; a change that pins a version will say so on the next round.
+            // A conflict: a change with a resourceVersion fails in the next round.
             Err(error) if error.is_conflict() || error.reason() == "AlreadyExists" => {}
             Err(error) => return Err(error),
             Ok(written) => return Ok(told(written, trial.warnings, warnings)),
@@ -91,7 +91,7 @@ pub(crate) async fn modify(
     Err(ApiError::modified(target.resource.named(target.name)))
 }
 
-/// Asks whether an object may go.
+/// Reviews the deletion of an object.
 pub(crate) async fn deletion(
     cluster: &Cluster,
     target: Target<'_>,
@@ -100,11 +100,11 @@ pub(crate) async fn deletion(
 ) -> Result<(), ApiError> {
     let Some(hooks) = Hooks::of(cluster, target.resource) else { return Ok(()) };
     let old = shown(target.resource, &*cluster.get(target)?);
-    let asked = Asked::new(cluster, target, None, Operation::Delete, user, options.dry_run);
-    hooks.admit(&asked, &mut Value::Null, &old).await.map(|_| ())
+    let request = AdmissionRequest::new(cluster, target, None, Operation::Delete, user, options.dry_run);
+    hooks.admit(&request, &mut Value::Null, &old).await.map(|_| ())
 }
 
-/// Asks whether each object of a selection may go.
+/// Reviews the deletion of every selected object.
 pub(crate) async fn deletions(
     cluster: &Cluster,
     resource: &Arc<Resource>,
@@ -115,7 +115,7 @@ pub(crate) async fn deletions(
     if Hooks::of(cluster, resource).is_none() {
         return Ok(());
     }
-    let span = Span { namespace: selection.namespace.as_deref(), ..Span::default() };
+    let span = ListRange { namespace: selection.namespace.as_deref(), ..ListRange::default() };
     let found = cluster.store.list(&resource.table, &span, |entry| selection.matches(entry));
     for entry in found.map(|page| page.entries).unwrap_or_default() {
         let target = Target { resource, namespace: &entry.key.namespace, name: &entry.key.name };
@@ -130,7 +130,7 @@ pub(crate) async fn deletions(
 
 fn shown(resource: &Resource, entry: &Entry) -> Value {
     let mut value = entry.value();
-    resource.to_shown(&mut value);
+    resource.to_served(&mut value);
     value
 }
 
@@ -155,7 +155,7 @@ struct Hooks<'a> {
 }
 
 impl<'a> Hooks<'a> {
-    /// All of them, in order; nothing if there are none, or none may judge this kind.
+    /// Returns the webhooks in order, or `None` if no webhook applies to this kind.
     fn of(cluster: &'a Cluster, resource: &Resource) -> Option<Hooks<'a>> {
         // Webhooks that judged webhooks could lock everybody out for good.
         let exempt = &*resource.group == "admissionregistration.k8s.io";
@@ -164,7 +164,7 @@ impl<'a> Hooks<'a> {
             return None;
         }
         let all = |table: &str| -> Vec<Value> {
-            let found = cluster.store.list(table, &Span::default(), |_| true);
+            let found = cluster.store.list(table, &ListRange::default(), |_| true);
             let configurations = found.map(|page| page.entries).unwrap_or_default();
             let hooks = configurations.iter().map(|entry| entry.value()["webhooks"].take());
             hooks
@@ -178,49 +178,54 @@ impl<'a> Hooks<'a> {
         Some(Hooks { cluster, mutating: all(MUTATING), validating: all(VALIDATING) })
     }
 
-    /// Lets webhooks change the object, then judge it; returns what they want the client to know.
-    async fn admit(&self, asked: &Asked<'_>, object: &mut Value, old: &Value) -> Result<Vec<String>, ApiError> {
+    /// Runs the mutating, then the validating webhooks; returns their warnings.
+    async fn admit(
+        &self,
+        request: &AdmissionRequest<'_>,
+        object: &mut Value,
+        old: &Value,
+    ) -> Result<Vec<String>, ApiError> {
         let mut warnings = Vec::new();
         for hook in &self.mutating {
-            if let Some(answer) = self.ask(hook, asked, object, old).await? {
+            if let Some(answer) = self.ask(hook, request, object, old).await? {
                 answer.apply(object)?;
                 warnings.extend(answer.warnings);
             }
         }
         let object = &*object;
-        let answers = self.validating.iter().map(|hook| self.ask(hook, asked, object, old));
+        let answers = self.validating.iter().map(|hook| self.ask(hook, request, object, old));
         for answer in futures::future::join_all(answers).await {
             warnings.extend(answer?.into_iter().flat_map(|answer| answer.warnings));
         }
         Ok(warnings)
     }
 
-    /// Asks one webhook, if it cares; an error if it refuses, or cannot be asked and must be.
+    /// Calls one webhook if it matches; fails on a denial, or on a failed call with failurePolicy Fail.
     async fn ask(
         &self,
         hook: &Value,
-        asked: &Asked<'_>,
+        request: &AdmissionRequest<'_>,
         object: &Value,
         old: &Value,
     ) -> Result<Option<Answer>, ApiError> {
         let name = hook["name"].as_str().unwrap_or("");
         let ignore = hook["failurePolicy"] == "Ignore";
-        match select::concerns(hook, asked, object, old) {
+        match select::concerns(hook, request, object, old) {
             Ok(true) => {}
             Ok(false) => return Ok(None),
             Err(_) if ignore => return Ok(None),
-            Err(why) => return Err(asked.forbidden(&why)),
+            Err(why) => return Err(request.forbidden(&why)),
         }
-        if asked.dry_run && !matches!(hook["sideEffects"].as_str(), Some("None" | "NoneOnDryRun")) {
+        if request.dry_run && !matches!(hook["sideEffects"].as_str(), Some("None" | "NoneOnDryRun")) {
             let text = format!("admission webhook {name:?} does not support dry run");
             return Err(ApiError::bad_request(text));
         }
-        let request = asked.review(object, old);
+        let request = request.review(object, old);
         let answer = call::post(self.cluster, hook, &request).await;
         match answer.and_then(|answer| Answer::read(name, &request, answer)) {
             Ok(answer) => answer.allowed().map(Some),
             Err(why) if ignore => {
-                tracing::warn!(webhook = name, %why, "a webhook failed and is ignored, as its failurePolicy says");
+                tracing::warn!(webhook = name, %why, "ignoring a failed webhook with failurePolicy Ignore");
                 Ok(None)
             }
             Err(why) => Err(ApiError::internal(format!("failed calling webhook {name:?}: {why}"))),

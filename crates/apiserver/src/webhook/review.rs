@@ -1,4 +1,4 @@
-//! What a webhook is asked, and what it answers.
+//! The AdmissionReview that is sent to a webhook, and its response.
 
 use base64::Engine;
 use serde_json::{Value, json};
@@ -9,14 +9,14 @@ use crate::ops::{Cluster, Target};
 use crate::patch::json_patch;
 use crate::store::ObjectKey;
 
-/// What is about to happen.
+/// The operation under review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// An object comes into being.
+    /// Create.
     Create,
-    /// It changes.
+    /// Update.
     Update,
-    /// It goes.
+    /// Delete.
     Delete,
 }
 
@@ -38,8 +38,8 @@ impl Operation {
     }
 }
 
-/// A write, as webhooks see it.
-pub(super) struct Asked<'a> {
+/// A write under admission review.
+pub(super) struct AdmissionRequest<'a> {
     pub(super) target: Target<'a>,
     pub(super) subresource: Option<&'a str>,
     pub(super) operation: Operation,
@@ -50,7 +50,7 @@ pub(super) struct Asked<'a> {
     uid: String,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> AdmissionRequest<'a> {
     pub(super) fn new(
         cluster: &Cluster,
         target: Target<'a>,
@@ -58,17 +58,17 @@ impl<'a> Asked<'a> {
         operation: Operation,
         user: &'a User,
         dry_run: bool,
-    ) -> Asked<'a> {
+    ) -> AdmissionRequest<'a> {
         let namespace = cluster.store.get("namespaces", &ObjectKey::new("", target.namespace));
         let namespace_labels = namespace.map_or(Value::Null, |found| found.value()["metadata"]["labels"].take());
-        Asked { target, subresource, operation, dry_run, namespace_labels, user, uid: cluster.clock.uid() }
+        AdmissionRequest { target, subresource, operation, dry_run, namespace_labels, user, uid: cluster.clock.uid() }
     }
 
     pub(super) fn forbidden(&self, why: &str) -> ApiError {
         ApiError::forbidden(self.target.resource.named(self.target.name), why)
     }
 
-    /// The `AdmissionReview` to send.
+    /// Returns the `AdmissionReview` to send.
     pub(super) fn review(&self, object: &Value, old: &Value) -> Value {
         let resource = self.target.resource;
         let kind = json!({"group": *resource.group, "version": *resource.version, "kind": *resource.kind});
@@ -98,7 +98,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// What a webhook said.
+/// The response of a webhook.
 #[derive(Debug)]
 pub(super) struct Answer {
     webhook: String,
@@ -109,14 +109,15 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Reads the answer to a review; the error says what is wrong with it.
-    pub(super) fn read(webhook: &str, asked: &Value, answer: Value) -> Result<Answer, String> {
+    /// Parses the response to a review.
+    pub(super) fn read(webhook: &str, request: &Value, answer: Value) -> Result<Answer, String> {
         let response = &answer["response"];
-        if answer["kind"] != "AdmissionReview" || answer["apiVersion"] != asked["apiVersion"] || !response.is_object() {
+        if answer["kind"] != "AdmissionReview" || answer["apiVersion"] != request["apiVersion"] || !response.is_object()
+        {
             let expected = "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview";
             return Err(format!("received invalid webhook response: {expected}"));
         }
-        let (wanted, got) = (&asked["request"]["uid"], &response["uid"]);
+        let (wanted, got) = (&request["request"]["uid"], &response["uid"]);
         if wanted != got {
             return Err(format!("received invalid webhook response: expected response.uid={wanted}, got {got}"));
         }
@@ -143,7 +144,7 @@ impl Answer {
         })
     }
 
-    /// Itself, or the error that the client gets.
+    /// Returns the response itself, or the error for a denial.
     pub(super) fn allowed(self) -> Result<Answer, ApiError> {
         if self.allows {
             return Ok(self);
@@ -158,7 +159,7 @@ impl Answer {
         Err(ApiError::denied(code.clamp(400, 599), text("reason").unwrap_or(""), message))
     }
 
-    /// Changes the object as the webhook wants.
+    /// Applies the webhook's patch.
     pub(super) fn apply(&self, object: &mut Value) -> Result<(), ApiError> {
         let Some(patch) = &self.patch else { return Ok(()) };
         let patched = json_patch(object.clone(), patch)
@@ -173,13 +174,13 @@ mod tests {
     use super::*;
 
     fn read(response: Value) -> Result<Answer, String> {
-        let asked = json!({"apiVersion": "admission.k8s.io/v1", "request": {"uid": "u"}});
+        let request = json!({"apiVersion": "admission.k8s.io/v1", "request": {"uid": "u"}});
         let answer = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response});
-        Answer::read("hook.example.com", &asked, answer)
+        Answer::read("hook.example.com", &request, answer)
     }
 
     #[test]
-    fn refusals_are_told_in_the_words_of_the_real_server() {
+    fn denials_read_as_from_the_real_server() {
         for (status, code, message) in [
             (json!(null), 400, "admission webhook \"hook.example.com\" denied the request without explanation"),
             (json!({"message": "no"}), 400, "admission webhook \"hook.example.com\" denied the request: no"),
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_make_no_sense_are_failures() {
+    fn malformed_responses_are_failures() {
         for response in [
             json!(null),
             json!({"uid": "other", "allowed": true}),

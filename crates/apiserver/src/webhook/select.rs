@@ -2,31 +2,36 @@
 
 use serde_json::Value;
 
-use super::review::Asked;
+use super::review::AdmissionRequest;
 use crate::schema::condition_holds;
 use crate::selector::{LabelRule, map_matches};
 
-/// Whether a webhook wants to be asked; the error is a condition that cannot be judged.
-pub(super) fn concerns(hook: &Value, asked: &Asked<'_>, object: &Value, old: &Value) -> Result<bool, String> {
+/// Returns whether a webhook matches a request; the error is a match condition that failed to evaluate.
+pub(super) fn concerns(
+    hook: &Value,
+    request: &AdmissionRequest<'_>,
+    object: &Value,
+    old: &Value,
+) -> Result<bool, String> {
     let rules = hook["rules"].as_array().into_iter().flatten();
     let named = rules.into_iter().any(|rule| {
-        let resource = asked.target.resource;
-        has(&rule["operations"], asked.operation.name())
+        let resource = request.target.resource;
+        has(&rule["operations"], request.operation.name())
             && has(&rule["apiGroups"], &resource.group)
             && has(&rule["apiVersions"], &resource.version)
-            && has_resource(&rule["resources"], &resource.plural, asked.subresource)
+            && has_resource(&rule["resources"], &resource.plural, request.subresource)
             && in_scope(&rule["scope"], resource.namespaced)
     });
-    if !named || !namespace_matches(hook, asked, object, old) || !labels_match(hook, object, old) {
+    if !named || !namespace_matches(hook, request, object, old) || !labels_match(hook, object, old) {
         return Ok(false);
     }
     let conditions = hook["matchConditions"].as_array().into_iter().flatten();
-    let request = asked.review(&Value::Null, &Value::Null)["request"].take();
+    let request = request.review(&Value::Null, &Value::Null)["request"].take();
     let mut failure = None;
     for condition in conditions {
         let variables = [("object", object), ("oldObject", old), ("request", &request)];
         match condition_holds(condition["expression"].as_str().unwrap_or(""), &variables) {
-            // One condition that says no outweighs others that cannot be judged.
+            // A condition that is false outweighs others that fail to evaluate.
             Ok(false) => return Ok(false),
             Ok(true) => {}
             Err(why) => {
@@ -62,15 +67,15 @@ fn in_scope(scope: &Value, namespaced: bool) -> bool {
     }
 }
 
-fn namespace_matches(hook: &Value, asked: &Asked<'_>, object: &Value, old: &Value) -> bool {
+fn namespace_matches(hook: &Value, request: &AdmissionRequest<'_>, object: &Value, old: &Value) -> bool {
     let rules = LabelRule::from_object(&hook["namespaceSelector"]);
-    let resource = asked.target.resource;
+    let resource = request.target.resource;
     if &*resource.table == "namespaces" {
         let object = if object.is_null() { old } else { object };
         return map_matches(&rules, &object["metadata"]["labels"]);
     }
     // What is in no namespace is in none that a selector could leave out.
-    !resource.namespaced || map_matches(&rules, &asked.namespace_labels)
+    !resource.namespaced || map_matches(&rules, &request.namespace_labels)
 }
 
 fn labels_match(hook: &Value, object: &Value, old: &Value) -> bool {

@@ -34,7 +34,7 @@ impl Served {
         self.folder.path().join(name)
     }
 
-    /// A client inside of the server.
+    /// Returns a client inside of the server.
     pub(crate) fn client(&self) -> kube::Client {
         self.server.as_ref().expect("it runs").client()
     }

@@ -8,6 +8,7 @@
 mod apply;
 mod backend;
 mod expose;
+mod identity;
 mod images;
 mod options;
 mod progress;
@@ -167,6 +168,7 @@ async fn start(world: World, options: &Options) -> anyhow::Result<Local> {
     let server = Server::start(manta_apiserver::Options {
         data: options.data.clone(),
         admit_service_accounts: true,
+        rbac: true,
         volumes: Some(options.state.join("claims")),
         ..manta_apiserver::Options::default()
     })
@@ -183,11 +185,13 @@ async fn start(world: World, options: &Options) -> anyhow::Result<Local> {
 
     let client = server.client();
     install_crds(&client).await.context("cannot install the Ray CRDs")?;
+    identity::grant_roles(&client).await?;
     let identity = Identity { token: server.identity().admin_token.clone(), ca: server.identity().ca_pem.clone() };
     let one_network = (!has_pod_networks).then_some(OneNetwork { api: address, adapt: shared_network::adapt });
     let config = options.agent_config(identity, one_network);
     let (agent_tx, agent_rx) = tokio::sync::oneshot::channel();
-    let agent = Agent::run(config, client.clone(), containers, machine.clone(), inner.clone(), |agent| {
+    let agent_client = server.client_as(identity::agent());
+    let agent = Agent::run(config, agent_client, containers, machine.clone(), inner.clone(), |agent| {
         let _ = agent_tx.send(agent);
     });
     let stop_all = stop.clone();
@@ -201,9 +205,11 @@ async fn start(world: World, options: &Options) -> anyhow::Result<Local> {
     server.set_node(backend::node_backend(agent));
 
     let mut settings = options.operator_settings(has_pod_networks)?;
-    settings.config.platform =
-        manta_operator::platform::detect(&client).await.context("cannot discover the APIs of the API server")?;
-    tasks.spawn(manta_operator::run(client.clone(), settings, inner.clone()));
+    let operator_client = server.client_as(identity::operator());
+    settings.config.platform = manta_operator::platform::detect(&operator_client)
+        .await
+        .context("cannot discover the APIs of the API server")?;
+    tasks.spawn(manta_operator::run(operator_client, settings, inner.clone()));
     Ok(Local {
         client,
         machine,

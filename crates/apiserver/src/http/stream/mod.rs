@@ -5,10 +5,10 @@ mod logs;
 mod port_forward;
 mod proxy;
 mod spdy;
-mod switch;
+mod spdy_upgrade;
 mod tunnel;
 
-pub(crate) use proxy::behind_service;
+pub(crate) use proxy::service_backend;
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use axum::extract::{FromRequestParts, Request};
 use axum::response::Response;
 use bytes::BytesMut;
 
-use super::path::{Place, Query};
+use super::path::{Query, RequestInfo};
 use crate::error::ApiError;
 use crate::node::{NodeError, PodRef};
 use crate::ops::{Cluster, Target};
@@ -31,7 +31,7 @@ pub(super) async fn serve(
     cluster: &Arc<Cluster>,
     target: Target<'_>,
     subresource: &str,
-    place: &Place,
+    info: &RequestInfo,
     request: Request,
     query: &Query,
 ) -> Result<Response, ApiError> {
@@ -39,7 +39,7 @@ pub(super) async fn serve(
         return Err(ApiError::unavailable("there is no node that runs pods"));
     };
     if subresource == "proxy" {
-        return proxy::serve(cluster, &node, target, place, request).await;
+        return proxy::serve(cluster, &node, target, info, request).await;
     }
     let object = Arc::new(cluster.get(target)?.value());
     let pod = PodRef { namespace: target.namespace.into(), name: target.name.into(), object };
@@ -51,7 +51,7 @@ pub(super) async fn serve(
     }
 }
 
-/// The container that is meant; a pod with one container needs no name.
+/// Returns the container that is meant; a pod with one container needs no name.
 fn container(pod: &PodRef, query: &Query) -> Result<String, ApiError> {
     let names = |list: &str| -> Vec<String> {
         let all = pod.object["spec"][list].as_array().into_iter().flatten();
@@ -84,7 +84,7 @@ fn node_error(error: NodeError) -> ApiError {
     }
 }
 
-async fn upgrade(request: Request, protocols: &'static [&'static str]) -> Result<WebSocketUpgrade, ApiError> {
+async fn websocket_upgrade(request: Request, protocols: &'static [&'static str]) -> Result<WebSocketUpgrade, ApiError> {
     let (mut parts, _) = request.into_parts();
     let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await;
     let upgrade = upgrade.map_err(|_| {
@@ -93,12 +93,12 @@ async fn upgrade(request: Request, protocols: &'static [&'static str]) -> Result
     Ok(upgrade.max_message_size(MESSAGE_LIMIT).protocols(protocols.iter().copied()))
 }
 
-/// The end that clients take for an orderly one; kubectl reads any other as a failure of every channel.
-fn farewell() -> Message {
+/// Returns the normal close message; kubectl reports any other as a failure of every channel.
+fn close_message() -> Message {
     Message::Close(Some(CloseFrame { code: 1000, reason: "".into() }))
 }
 
-/// A message of Kubernetes' channel protocol: its first byte names the channel.
+/// Returns a message of Kubernetes' channel protocol: its first byte names the channel.
 fn frame(channel: u8, content: &[u8]) -> Message {
     let mut bytes = BytesMut::with_capacity(content.len() + 1);
     bytes.extend_from_slice(&[channel]);

@@ -11,7 +11,7 @@ use futures::{SinkExt, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
-use super::{DEPTH, Query, farewell, frame, switch, tunnel, upgrade};
+use super::{DEPTH, Query, close_message, frame, spdy_upgrade, tunnel, websocket_upgrade};
 use crate::error::ApiError;
 use crate::node::{NodeBackend, PodRef};
 
@@ -23,17 +23,17 @@ pub(super) async fn serve(
     request: Request,
     query: &Query,
 ) -> Result<Response, ApiError> {
-    if switch::is_wanted(request.headers()) {
-        return switch::to_spdy(request, "portforward.k8s.io", async move |incoming, outgoing| {
+    if spdy_upgrade::is_wanted(request.headers()) {
+        return spdy_upgrade::to_spdy(request, "portforward.k8s.io", async move |incoming, outgoing| {
             tunnel::run(incoming, outgoing, &node, &pod).await;
         });
     }
     let ports = ports(query)?;
-    let upgrade = upgrade(request, &[TUNNELLED, "v4.channel.k8s.io", "portforward.k8s.io"]).await?;
+    let upgrade = websocket_upgrade(request, &[TUNNELLED, "v4.channel.k8s.io", "portforward.k8s.io"]).await?;
     if upgrade.selected_protocol().is_some_and(|chosen| chosen == TUNNELLED) {
         return Ok(upgrade.on_upgrade(move |socket| tunnelled(socket, node, pod)));
     }
-    // Only here the ports are in the query; SPDY names them as it goes.
+    // Only here the ports are in the query; SPDY names them per stream.
     if ports.is_empty() {
         return Err(ApiError::bad_request("you must specify at least 1 port"));
     }
@@ -59,7 +59,7 @@ async fn tunnelled(socket: WebSocket, node: NodeBackend, pod: PodRef) {
     let mut sender = sender.with(|bytes: Bytes| std::future::ready(Ok::<_, axum::Error>(Message::Binary(bytes))));
     tunnel::run(incoming, &mut sender, &node, &pod).await;
     // The client may already be gone.
-    let _ = sender.into_inner().send(farewell()).await;
+    let _ = sender.into_inner().send(close_message()).await;
 }
 
 /// Two channels for each port, data and error, each begun by the port's number.
@@ -118,5 +118,5 @@ async fn channels(socket: WebSocket, node: NodeBackend, pod: PodRef, ports: Vec<
             },
         }
     }
-    let _ = sender.send(farewell()).await;
+    let _ = sender.send(close_message()).await;
 }

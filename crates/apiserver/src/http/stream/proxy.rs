@@ -10,19 +10,19 @@ use http::{HeaderValue, StatusCode, header};
 use serde_json::Value;
 
 use super::super::respond;
-use super::{Place, node_error};
+use super::{RequestInfo, node_error};
 use crate::error::ApiError;
 use crate::node::{NodeBackend, PodRef};
 use crate::ops::{Cluster, Target};
 use crate::selector::{LabelRule, labels_match};
-use crate::store::Span;
+use crate::store::ListRange;
 
 /// Passes an HTTP request on to a port of a pod, or of a pod behind a service.
 pub(super) async fn serve(
     cluster: &Cluster,
     node: &NodeBackend,
     target: Target<'_>,
-    place: &Place,
+    info: &RequestInfo,
     request: Request,
 ) -> Result<Response, ApiError> {
     // `[scheme:]name[:port]`
@@ -35,7 +35,7 @@ pub(super) async fn serve(
     };
     let target = Target { name, ..target };
     let (pod, port) = match &*target.resource.plural {
-        "services" => behind_service(cluster, target, port)?,
+        "services" => service_backend(cluster, target, port)?,
         "pods" => {
             let pod = cluster.get(target)?.value();
             let first = pod["spec"]["containers"][0]["ports"][0]["containerPort"].as_u64().unwrap_or(80);
@@ -53,9 +53,9 @@ pub(super) async fn serve(
     tokio::spawn(driver.with_upgrades());
     let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
     // To many servers `/jobs` and `/jobs/` are two places.
-    let slash = if request.uri().path().ends_with('/') && !place.rest.is_empty() { "/" } else { "" };
+    let slash = if request.uri().path().ends_with('/') && !info.rest.is_empty() { "/" } else { "" };
     let (mut head, body) = request.into_parts();
-    head.uri = format!("/{}{slash}{query}", place.rest.join("/"))
+    head.uri = format!("/{}{slash}{query}", info.rest.join("/"))
         .parse()
         .map_err(|_| ApiError::bad_request("the path cannot be passed on"))?;
     head.headers.remove(header::AUTHORIZATION);
@@ -80,8 +80,8 @@ pub(super) async fn serve(
     }
 }
 
-/// A ready pod behind a service, and the port there that a port of the service leads to.
-pub(crate) fn behind_service(cluster: &Cluster, target: Target<'_>, port: &str) -> Result<(Value, u16), ApiError> {
+/// Returns a ready pod of a service, and the target port on it.
+pub(crate) fn service_backend(cluster: &Cluster, target: Target<'_>, port: &str) -> Result<(Value, u16), ApiError> {
     let service = cluster.get(target)?.value();
     let ports: Vec<&Value> = service["spec"]["ports"].as_array().into_iter().flatten().collect();
     let chosen = ports.iter().find(|known| {
@@ -93,7 +93,7 @@ pub(crate) fn behind_service(cluster: &Cluster, target: Target<'_>, port: &str) 
         return Err(ApiError::unavailable(format!("no service port {port:?} found for service {:?}", target.name)));
     };
     let rules = LabelRule::from_map(&service["spec"]["selector"]);
-    let span = Span { namespace: Some(target.namespace), ..Span::default() };
+    let span = ListRange { namespace: Some(target.namespace), ..ListRange::default() };
     let pods = cluster.store.list("pods", &span, |pod| !rules.is_empty() && labels_match(&rules, pod));
     let ready = |pod: &Value| {
         pod["status"]["conditions"]

@@ -45,29 +45,29 @@ const DICTIONARY_VALUES: &str = "10010120120220520630030230330430530630740240540
     image/gif,application/xml,application/xhtml+xml,text/plain,text/javascript,publicprivatemax-age=gzip,deflate,\
     sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0.";
 
-/// Why a connection cannot go on.
+/// A protocol error.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not SPDY/3.1: {0}")]
 pub(super) struct Malformed(&'static str);
 
-/// What a client says.
+/// A message from the client.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Frame {
     /// Opens a stream; with `fin` the client will send nothing on it.
     Open { stream: u32, fin: bool, headers: Vec<(String, String)> },
     /// Bytes; with `fin` the last ones.
     Data { stream: u32, fin: bool, bytes: Bytes },
-    /// Gives a stream up.
+    /// Resets a stream.
     Reset { stream: u32 },
-    /// Wants the same back.
+    /// A ping.
     Ping(u32),
     /// Opens no more streams.
     GoAway,
-    /// Something that nobody here needs.
+    /// A frame that is ignored.
     Other,
 }
 
-/// From bytes to frames.
+/// The frame decoder.
 pub(super) struct Decoder {
     buffer: BytesMut,
     headers: HeaderReader,
@@ -78,12 +78,12 @@ impl Decoder {
         Decoder { buffer: BytesMut::new(), headers: HeaderReader::new() }
     }
 
-    /// Takes the next piece of the connection.
+    /// Adds received bytes.
     pub(super) fn feed(&mut self, piece: &[u8]) {
         self.buffer.extend_from_slice(piece);
     }
 
-    /// The next frame, if all of it is there.
+    /// Returns the next complete frame.
     pub(super) fn next(&mut self) -> Result<Option<Frame>, Malformed> {
         let Some(mut head) = self.buffer.get(..8) else { return Ok(None) };
         let (first, second) = (head.get_u32(), head.get_u32());
@@ -172,7 +172,7 @@ impl HeaderReader {
     }
 }
 
-/// A count, then names and values, all with their lengths in front.
+/// Returns a count, then names and values, all with their lengths in context.
 fn parse_headers(mut block: &[u8]) -> Result<Vec<(String, String)>, Malformed> {
     const SHORT: Malformed = Malformed("headers end too early");
     fn number(block: &mut &[u8]) -> Result<usize, Malformed> {
@@ -203,7 +203,7 @@ fn dictionary() -> Vec<u8> {
     bytes
 }
 
-/// From values to bytes.
+/// The frame encoder.
 pub(super) struct Encoder {
     begun: bool,
 }
@@ -213,7 +213,7 @@ impl Encoder {
         Encoder { begun: false }
     }
 
-    /// Accepts a stream, without headers.
+    /// Encodes a reply that accepts a stream.
     pub(super) fn reply(&mut self, stream: u32) -> Bytes {
         const NO_HEADERS: [u8; 4] = [0; 4];
         let mut content = BytesMut::new();
@@ -236,7 +236,7 @@ fn store(target: &mut impl BufMut, bytes: &[u8]) {
     target.put_slice(bytes);
 }
 
-/// Bytes on a stream.
+/// Encodes a data frame.
 pub(super) fn data(stream: u32, bytes: &[u8], fin: bool) -> Bytes {
     let mut frame = BytesMut::with_capacity(8 + bytes.len());
     frame.put_u32(stream);
@@ -245,7 +245,7 @@ pub(super) fn data(stream: u32, bytes: &[u8], fin: bool) -> Bytes {
     frame.freeze()
 }
 
-/// Refuses a stream.
+/// Encodes a stream reset.
 pub(super) fn refuse(stream: u32) -> Bytes {
     const REFUSED_STREAM: u32 = 3;
     let mut content = BytesMut::new();
@@ -254,7 +254,7 @@ pub(super) fn refuse(stream: u32) -> Bytes {
     control(RST_STREAM, &content)
 }
 
-/// Answers a ping.
+/// Encodes the reply to a ping.
 pub(super) fn pong(id: u32) -> Bytes {
     control(PING, &id.to_be_bytes())
 }
@@ -273,7 +273,7 @@ mod tests {
 
     use super::*;
 
-    /// A SYN_STREAM as a client without compression would send it.
+    /// Returns a SYN_STREAM as a client without compression would send it.
     fn open(stream: u32, first: bool, headers: &[(&str, &str)]) -> Vec<u8> {
         let mut block = Vec::new();
         block.put_u32(headers.len() as u32);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_spdy_is_refused() {
+    fn malformed_frames_are_rejected() {
         for (bytes, expect) in [
             (vec![0x80, 2, 0, 1, 0, 0, 0, 0], "another version"),
             (vec![0, 0, 0, 1, 0, 0xff, 0xff, 0xff], "a frame is too long"),

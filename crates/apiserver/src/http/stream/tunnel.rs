@@ -18,10 +18,10 @@ use super::DEPTH;
 use super::spdy::{self, Decoder, Encoder, Frame};
 use crate::node::{NodeBackend, PodRef};
 
-/// How many streams a client may have open: two for each connection.
+/// The largest number of open streams per client; each connection uses two.
 const STREAMS: usize = 2048;
 
-/// Serves one client until it leaves.
+/// Serves one client until it disconnects.
 pub(super) async fn run(
     incoming: impl Stream<Item = Bytes>,
     outgoing: impl Sink<Bytes>,
@@ -53,7 +53,7 @@ pub(super) async fn run(
             }
         }
     };
-    // Writing goes on while a slow pod holds up the reading, so neither can wait for the other.
+    // Writing continues while a slow pod blocks the reading, so neither can deadlock the other.
     let writing = async {
         futures::pin_mut!(outgoing);
         while let Some(frame) = frames.recv().await {
@@ -68,17 +68,17 @@ pub(super) async fn run(
     }
 }
 
-/// Where the bytes of a stream go.
+/// The state of an open stream.
 enum Open {
-    /// Nowhere: the client only listens.
+    /// An error stream, which the client only reads.
     Errors,
     /// Into the pod; nothing more once the client is done.
     Data { to_pod: Option<mpsc::Sender<Bytes>>, connection: AbortHandle },
-    /// Nobody knows yet: its other half is missing.
+    /// A stream whose counterpart is not open yet.
     Waiting,
 }
 
-/// The first of two streams to arrive.
+/// The first stream of a pair.
 struct Half {
     stream: u32,
     is_data: bool,
@@ -112,7 +112,7 @@ impl Session<'_> {
     }
 
     async fn send(&self, frame: Bytes) {
-        // Without a receiver the client is gone, and the end of reading will tell.
+        // Without a receiver the client is gone, and reading ends as well.
         let _ = self.outgoing.send(frame).await;
     }
 
@@ -182,7 +182,7 @@ impl Session<'_> {
     }
 }
 
-/// One connection between client and pod.
+/// The channels of one connection between client and pod.
 struct Wires {
     data: u32,
     errors: u32,
@@ -203,7 +203,7 @@ impl Wires {
                             return;
                         }
                     }
-                    // A pod that has hung up already needs not be told.
+                    // The pod may already have closed the connection.
                     let _ = writer.shutdown().await;
                 };
                 let outward = async {
@@ -214,7 +214,7 @@ impl Wires {
                         }
                     }
                 };
-                // The pod decides when it is over: it may go on after the client has said all.
+                // The pod ends the connection: it may continue after the client has closed its side.
                 futures::pin_mut!(inward, outward);
                 if let futures::future::Either::Left(((), outward)) = futures::future::select(inward, outward).await {
                     outward.await;

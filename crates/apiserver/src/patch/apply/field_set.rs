@@ -82,7 +82,7 @@ pub(crate) struct FieldSet {
     nodes: BTreeMap<Element, Entry>,
 }
 
-/// What a set says of one element: whether it is a member, and which members lie below it.
+/// One element of a set: whether it is a member, and the members below it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) member: bool,
@@ -96,7 +96,7 @@ impl Entry {
 }
 
 impl FieldSet {
-    /// A set of paths of plain fields.
+    /// Returns a set of paths of plain fields.
     pub(crate) fn of_fields(paths: &[&[&str]]) -> Self {
         let mut set = Self::default();
         for path in paths {
@@ -110,7 +110,7 @@ impl FieldSet {
         self.nodes.is_empty()
     }
 
-    /// Says of an element what the entry says, if it says anything.
+    /// Inserts the entry of an element unless it is empty.
     pub(crate) fn put(&mut self, element: Element, entry: Entry) {
         if !entry.is_empty() {
             self.nodes.insert(element, entry);
@@ -132,7 +132,7 @@ impl FieldSet {
         self.nodes.get(element).is_some_and(|entry| entry.member)
     }
 
-    /// Whether a whole path is a member.
+    /// Returns whether a whole path is a member.
     pub(crate) fn has_path(&self, path: &[Element]) -> bool {
         match path {
             [] => false,
@@ -164,7 +164,7 @@ impl FieldSet {
         })
     }
 
-    /// Without the members of the other set; what lies below them stays.
+    /// Returns the value without the members of the other set; what lies below them stays.
     pub(crate) fn difference(&self, other: &Self) -> Self {
         self.combine(|element, entry| {
             Some(match other.nodes.get(element) {
@@ -176,7 +176,7 @@ impl FieldSet {
         })
     }
 
-    /// Without the members of the other set and all that lies below them.
+    /// Returns the value without the members of the other set and all that lies below them.
     pub(crate) fn recursive_difference(&self, other: &Self) -> Self {
         self.combine(|element, entry| match other.nodes.get(element) {
             None => Some(entry.clone()),
@@ -195,7 +195,7 @@ impl FieldSet {
         Self { nodes: nodes.collect() }
     }
 
-    /// With the named fields on the way to members: owning `a.b` means having set `a`.
+    /// Returns the value with the named fields on the way to members: owning `a.b` means having set `a`.
     pub(crate) fn with_named_parents(&self, type_ref: TypeRef<'_>) -> Self {
         self.combine(|element, entry| {
             let (child, named) = match element {
@@ -209,7 +209,7 @@ impl FieldSet {
         })
     }
 
-    /// Every path of the set: the members of a level before what is below them.
+    /// Returns every path of the set: the members of a level before what is below them.
     pub(crate) fn paths(&self) -> Vec<Vec<Element>> {
         let mut out = Vec::new();
         self.collect(&mut Vec::new(), &mut out);
@@ -229,7 +229,7 @@ impl FieldSet {
         }
     }
 
-    /// The set as FieldsV1.
+    /// Returns the set as FieldsV1.
     pub(crate) fn encode(&self) -> Value {
         let entries = self.nodes.iter().map(|(element, entry)| {
             let mut below = entry.below.encode();
@@ -241,7 +241,7 @@ impl FieldSet {
         Value::Object(entries.collect())
     }
 
-    /// A set from FieldsV1; none if it is not that.
+    /// Returns a set from FieldsV1; none if it is not that.
     pub(crate) fn decode(fields: &Value) -> Option<Self> {
         let mut set = Self::default();
         for (key, below) in fields.as_object()? {
@@ -256,7 +256,7 @@ impl FieldSet {
     }
 }
 
-/// A path as conflicts print it.
+/// Returns a path as conflicts print it.
 pub(crate) fn show_path(path: &[Element]) -> String {
     path.iter().map(Element::to_string).collect()
 }

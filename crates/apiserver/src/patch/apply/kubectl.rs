@@ -11,7 +11,7 @@ use super::{TypeRef, Writer};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Whether all conflicts are over fields that kubectl itself applied last.
+/// Returns whether all conflicts are over fields that kubectl itself applied last.
 pub(super) fn may_take_over(
     live: Option<&Value>,
     paths: &[Vec<Element>],

@@ -29,7 +29,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Whether both entries are of one manager. An applier is the same in every version, an updater is not.
+    /// Returns whether both entries are of one manager. An applier is the same in every version, an updater is not.
     pub(crate) fn is_same_manager(&self, other: &Self) -> bool {
         self.manager == other.manager
             && self.operation == other.operation
@@ -75,13 +75,13 @@ impl Entry {
     }
 }
 
-/// The entries of an object; none if any of them cannot be understood.
+/// Returns the entries of an object; none if any of them cannot be understood.
 pub(crate) fn decode(object: &Value) -> Option<Vec<Entry>> {
     let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);
     entries.into_iter().flatten().map(Entry::decode).collect()
 }
 
-/// Whether a client asks to forget all managers: an empty list, or one empty entry.
+/// Returns whether a client asks to forget all managers: an empty list, or one empty entry.
 pub(crate) fn is_reset(object: &Value) -> bool {
     match object.pointer("/metadata/managedFields").and_then(Value::as_array).map(Vec::as_slice) {
         Some([]) => true,

@@ -148,7 +148,7 @@ fn apply_once(
     let last = entries.iter().position(|entry| entry.is_same_manager(&own)).map(|at| entries.swap_remove(at));
     own.time = last.as_ref().and_then(|last| last.time.clone());
     let object = match last.map(|last| last.fields).filter(|last| !last.is_empty()) {
-        // What pruning left empty goes, unless it is applied as empty: hence the second merge.
+        // Values that pruning left empty are removed, unless they are applied as empty: hence the second merge.
         Some(last) => typed::merge(&prune(&merged, &entries, &own, &last, type_ref), config, type_ref),
         None => merged,
     };
@@ -196,7 +196,7 @@ fn prune(merged: &Value, others: &[Entry], own: &Entry, last: &FieldSet, type_re
     without(&all.difference(&left).intersection(&last))
 }
 
-/// Takes every changed field from the other managers, or says who owns it.
+/// Takes every changed field from the other managers, or returns the conflicts.
 fn take_fields(comparison: &Comparison, others: &mut Vec<Entry>, force: bool) -> Result<(), Failure> {
     if others.is_empty() {
         return Ok(());

@@ -32,7 +32,7 @@ fn object(spec: &Value) -> Value {
     json!({"apiVersion": "t/v1", "kind": "T", "metadata": {"name": "n"}, "spec": spec})
 }
 
-/// A spec that fits the schema, with none, some or all of the fields.
+/// Returns a spec that fits the schema, with none, some or all of the fields.
 fn any_spec() -> impl Strategy<Value = Value> {
     let word = || prop::sample::select(vec!["p", "q", "r"]);
     let number = 0_i64..3;
@@ -66,7 +66,7 @@ fn any_leaf() -> impl Strategy<Value = Value> {
     prop_oneof![Just(json!(1)), Just(json!("s")), Just(json!([1, 2])), Just(json!({"k": 1}))]
 }
 
-/// Every field that the manager owns by an apply.
+/// Returns every field that the manager owns by an apply.
 fn owned(object: &Value, manager: &str) -> FieldSet {
     let entries = managers::decode(object).unwrap();
     entries.into_iter().find(|entry| entry.manager == manager).map(|entry| entry.fields).unwrap_or_default()

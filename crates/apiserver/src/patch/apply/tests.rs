@@ -52,7 +52,7 @@ impl Story {
         &self.object.as_ref().unwrap()["spec"]
     }
 
-    /// What a manager owns of the spec.
+    /// Returns what a manager owns of the spec.
     fn owned(&self, manager: &str) -> Value {
         let entries =
             self.object.as_ref().unwrap()["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();

@@ -39,7 +39,7 @@ fn child<'a>(type_ref: TypeRef<'a>, key: &str) -> (TypeRef<'a>, bool) {
     type_ref.child(key).unwrap_or_else(|| (TypeRef::unknown(), false))
 }
 
-/// What tells an item of a list from the others.
+/// Returns the path element that identifies an item of a list.
 fn element_of(list: TypeRef<'_>, list_type: &ListType, item: &Value) -> Result<Element, String> {
     match (list_type, item) {
         (ListType::Map(_), Value::Null) => Err("associative list with keys may not have a null element".to_owned()),
@@ -66,7 +66,7 @@ fn element_of(list: TypeRef<'_>, list_type: &ListType, item: &Value) -> Result<E
     }
 }
 
-/// What is wrong with an applied object, in its type's terms; empty if nothing.
+/// Returns what is wrong with an applied object, in its type's terms; empty if nothing.
 pub(crate) fn check(value: &Value, type_ref: TypeRef<'_>) -> Vec<String> {
     let mut errors = Vec::new();
     check_at(value, type_ref, "", &mut errors);
@@ -127,7 +127,7 @@ fn check_list(items: &[Value], type_ref: TypeRef<'_>, path: &str, errors: &mut V
     }
 }
 
-/// The fields that an object sets.
+/// Returns the fields that an object sets.
 pub(crate) fn fields_of(value: &Value, type_ref: TypeRef<'_>) -> FieldSet {
     entry_of(value, type_ref).below
 }
@@ -166,7 +166,7 @@ pub(crate) struct Comparison {
 }
 
 impl Comparison {
-    /// Without the fields that do not count.
+    /// Returns the value without the fields that do not count.
     pub(crate) fn without(self, ignored: &FieldSet) -> Self {
         if ignored.is_empty() {
             return self;
@@ -260,7 +260,7 @@ fn compare_items(olds: &[Value], news: &[Value], type_ref: TypeRef<'_>, list_typ
         let compare_one = |old: Option<&Value>, new: Option<&Value>| compare_at(old, new, type_ref.items());
         let mut inner = match (before, after) {
             ([] | [_], [] | [_]) => compare_one(before.first().copied(), after.first().copied()),
-            // Items with the same keys cannot be told apart: they are compared as a whole.
+            // Items with the same keys are ambiguous: they are compared as a whole.
             ([_, _, ..], [_, _, ..]) => Difference::default(),
             ([_, _, ..], _) => compare_one(None, after.first().copied()),
             (_, _) => compare_one(before.first().copied(), None),
@@ -323,7 +323,7 @@ fn merge_lists(live: &[Value], applied: &[Value], type_ref: TypeRef<'_>, list_ty
     let live_items = by_element(live, type_ref, list_type);
     let applied_items = by_element(applied, type_ref, list_type);
     let merged = |element: &Element| -> Option<Value> {
-        // Live items with the same keys are not merged with: nobody could say which one is meant.
+        // Live items with the same keys are not merged with: the match would be ambiguous.
         let left = live_items.get(element).filter(|items| items.len() == 1).map(|items| items[0]);
         merge_at(left, applied_items.get(element).map(|items| items[0]), type_ref.items())
     };
@@ -369,7 +369,7 @@ fn merge_lists(live: &[Value], applied: &[Value], type_ref: TypeRef<'_>, list_ty
     out
 }
 
-/// The object without the fields and items of a set; objects and lists left empty go as well.
+/// Returns the object without the fields and items of a set; objects and lists left empty go as well.
 pub(crate) fn remove(value: &Value, gone: &FieldSet, type_ref: TypeRef<'_>) -> Option<Value> {
     match (shape(type_ref, value), value) {
         (Shape::Map, Value::Object(map)) => {

@@ -1,6 +1,6 @@
-//! The values that the API server fills in where a client said nothing.
+//! Defaults of the built-in kinds.
 //!
-//! One file per family of kinds; each function is run on every write, so it must leave a complete object alone.
+//! One file per family of kinds; every function runs on every write, so it must be idempotent.
 
 pub(super) mod other;
 pub(super) mod pod;
@@ -9,14 +9,14 @@ pub(super) mod workload;
 
 use serde_json::{Map, Value, json};
 
-/// Sets a field that is absent.
+/// Sets a field unless it is present.
 fn set(object: &mut Value, key: &str, value: impl Into<Value>) {
     if let Some(map) = object.as_object_mut() {
         map.entry(key).or_insert_with(|| value.into());
     }
 }
 
-/// A field that must be an object: created if absent.
+/// Returns an object field, creating it if absent.
 fn object<'a>(parent: &'a mut Value, key: &str) -> &'a mut Value {
     if !parent.is_object() {
         *parent = Value::Object(Map::new());
@@ -28,20 +28,20 @@ fn object<'a>(parent: &'a mut Value, key: &str) -> &'a mut Value {
     field
 }
 
-/// The items of a list field, if there are any.
+/// Returns the items of a list field, if there are any.
 fn items<'a>(parent: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Value> {
     parent.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// An object field, if it is there.
+/// Returns an object field, if it is there.
 fn field<'a>(parent: &'a mut Value, key: &str) -> Option<&'a mut Value> {
     parent.get_mut(key).filter(|value| value.is_object())
 }
 
-/// Nothing to fill in.
+/// Sets no defaults.
 pub(super) fn none(_: &mut Value) {}
 
-/// A kind whose status is written even when empty.
+/// Sets an empty status.
 pub(super) fn empty_status(value: &mut Value) {
     object(value, "status");
 }

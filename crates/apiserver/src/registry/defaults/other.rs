@@ -63,7 +63,7 @@ pub(in crate::registry) fn claim(value: &mut Value) {
     set(object(value, "status"), "phase", "Pending");
 }
 
-/// A claim in use is not to vanish under its pods.
+/// Initializes a new claim: pending and protected from deletion while in use.
 pub(in crate::registry) fn new_claim(value: &mut Value) {
     value["status"] = json!({"phase": "Pending"});
     let metadata = object(value, "metadata");
@@ -156,7 +156,7 @@ pub(in crate::registry) fn webhooks(value: &mut Value) {
     }
 }
 
-/// A definition's names and versions, completed as far as they follow from the others.
+/// Sets the defaults of a CRD's names and conversion.
 pub(in crate::registry) fn definition(value: &mut Value) {
     let spec = object(value, "spec");
     let names = object(spec, "names");
@@ -168,7 +168,7 @@ pub(in crate::registry) fn definition(value: &mut Value) {
     set(object(spec, "conversion"), "strategy", "None");
 }
 
-/// What a new definition says before it has been looked at.
+/// Initializes the status of a new CRD.
 pub(in crate::registry) fn new_definition(value: &mut Value) {
     let stored: Vec<Value> = value["spec"]["versions"]
         .as_array()

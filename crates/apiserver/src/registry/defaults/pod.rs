@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{field, items, object, set};
 
-/// A whole pod.
+/// Sets the defaults of a pod.
 pub(in crate::registry) fn pod(pod: &mut Value) {
     let spec = object(pod, "spec");
     for list in ["containers", "initContainers"] {
@@ -26,7 +26,7 @@ pub(in crate::registry) fn pod(pod: &mut Value) {
     }
 }
 
-/// A pod template: as a pod, but requests and service links are left to the pod made from it.
+/// Sets the defaults of a pod template; requests and service links are left to its pods.
 pub(in crate::registry) fn template(template: &mut Value) {
     object(template, "metadata");
     pod_spec(object(template, "spec"));
@@ -61,7 +61,7 @@ fn pod_spec(spec: &mut Value) {
     }
 }
 
-/// The old name of the service account field is kept equal to the new one.
+/// Keeps the deprecated `serviceAccount` equal to `serviceAccountName`.
 fn mirror_service_account(spec: &mut Value) {
     let name = spec["serviceAccountName"].as_str().or(spec["serviceAccount"].as_str()).map(str::to_owned);
     if let Some(name) = name {
@@ -168,17 +168,17 @@ fn downward_items(downward: &mut Value) {
     }
 }
 
-/// What admission adds to a new pod: tolerations for a node that is briefly away, and its priority.
+/// Adds the default tolerations and the priority to a new pod.
 pub(crate) fn admit(pod: &mut Value, priority: Option<(i64, String)>) {
     let spec = object(pod, "spec");
     let (value, policy) = priority.unwrap_or((0, "PreemptLowerPriority".into()));
     set(spec, "priority", value);
     set(spec, "preemptionPolicy", policy);
-    tolerate(pod);
+    add_default_tolerations(pod);
 }
 
-/// Pods stay for a while on a node that is briefly away.
-pub(crate) fn tolerate(pod: &mut Value) {
+/// Adds the tolerations for a node that is briefly not ready or unreachable.
+pub(crate) fn add_default_tolerations(pod: &mut Value) {
     let spec = object(pod, "spec");
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         let tolerated = spec["tolerations"].as_array().into_iter().flatten().any(|toleration| {
@@ -197,14 +197,14 @@ pub(crate) fn tolerate(pod: &mut Value) {
     }
 }
 
-/// The status of a new pod.
+/// Initializes the status of a new pod.
 pub(in crate::registry) fn new_status(pod: &mut Value) {
-    let class = quality(&pod["spec"]);
+    let class = qos_class(&pod["spec"]);
     pod["status"] = json!({"phase": "Pending", "qosClass": class});
 }
 
-/// Which pods are evicted last: those that ask for exactly what they may use.
-pub(crate) fn quality(spec: &Value) -> &'static str {
+/// Returns the QoS class of a pod spec.
+pub(crate) fn qos_class(spec: &Value) -> &'static str {
     let mut guaranteed = true;
     let mut any = false;
     for container in
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn resources_decide_the_quality_of_service() {
         let check = |resources: Value, expect: &str| {
-            assert_eq!(quality(&json!({"containers": [{"resources": resources}]})), expect);
+            assert_eq!(qos_class(&json!({"containers": [{"resources": resources}]})), expect);
         };
         check(json!({}), "BestEffort");
         check(json!({"requests": {"cpu": "1"}}), "Burstable");

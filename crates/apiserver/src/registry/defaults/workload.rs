@@ -112,7 +112,7 @@ fn job_spec(spec: &mut Value) {
     template(object(spec, "template"));
 }
 
-/// What a new Job gets: a selector by its own uid, and the labels that match it.
+/// Initializes a new Job: a selector by uid, and the labels that match it.
 pub(in crate::registry) fn new_job(value: &mut Value) {
     let (uid, name) = (value["metadata"]["uid"].clone(), value["metadata"]["name"].clone());
     let spec = object(value, "spec");

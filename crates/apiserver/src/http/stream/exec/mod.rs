@@ -2,8 +2,8 @@
 //!
 //! Clients come by WebSocket, those before kubectl 1.31 by SPDY. Both know the same channels.
 
-mod by_spdy;
-mod by_websocket;
+mod spdy;
+mod websocket;
 
 use std::pin::pin;
 
@@ -13,7 +13,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::{DEPTH, Query, container, switch, upgrade};
+use super::{DEPTH, Query, container, spdy_upgrade, websocket_upgrade};
 use crate::error::ApiError;
 use crate::node::{ExecOptions, ExecStreams, NodeBackend, NodeError, PodRef, TerminalSize};
 
@@ -24,7 +24,7 @@ enum Output {
     Stderr,
 }
 
-/// What a client says.
+/// A message from the client.
 #[derive(Debug, PartialEq, Eq)]
 enum Input {
     Stdin(Bytes),
@@ -35,12 +35,12 @@ enum Input {
 /// The client is no longer there.
 struct Gone;
 
-/// How a client is talked to.
+/// A client connection.
 trait Client: Send {
     fn send(&mut self, output: Output, bytes: &[u8]) -> impl Future<Output = Result<(), Gone>> + Send;
-    /// What it says next, none once it is gone. Nothing is lost if nobody waits for the answer any more.
-    fn hear(&mut self) -> impl Future<Output = Option<Input>> + Send;
-    /// Tells how the process ended, and says goodbye. The client may have left without waiting for it.
+    /// Returns the next message, or `None` once the client is gone. Cancel safe.
+    fn receive(&mut self) -> impl Future<Output = Option<Input>> + Send;
+    /// Sends the exit status and closes the connection.
     fn finish(self, status: &[u8]) -> impl Future<Output = ()> + Send;
 }
 
@@ -62,16 +62,16 @@ pub(super) async fn serve(
     if run && options.command.is_empty() {
         return Err(ApiError::bad_request("you must specify at least one command for the container"));
     }
-    if switch::is_wanted(request.headers()) {
-        return switch::to_spdy(request, by_spdy::PROTOCOL, async move |incoming, outgoing| {
-            by_spdy::serve(incoming, outgoing, options, |client, options| carry(client, node, pod, options)).await;
+    if spdy_upgrade::is_wanted(request.headers()) {
+        return spdy_upgrade::to_spdy(request, spdy::PROTOCOL, async move |incoming, outgoing| {
+            spdy::serve(incoming, outgoing, options, |client, options| carry(client, node, pod, options)).await;
         });
     }
-    let upgrade = upgrade(request, by_websocket::PROTOCOLS).await?;
-    Ok(upgrade.on_upgrade(move |socket| carry(by_websocket::Socket::new(socket), node, pod, options)))
+    let upgrade = websocket_upgrade(request, websocket::PROTOCOLS).await?;
+    Ok(upgrade.on_upgrade(move |socket| carry(websocket::Socket::new(socket), node, pod, options)))
 }
 
-/// Carries bytes between a client and a process until the process ends.
+/// Copies bytes between a client and a process until the process ends.
 async fn carry(mut client: impl Client, node: NodeBackend, pod: PodRef, options: ExecOptions) {
     let (input, stdin) = mpsc::channel(DEPTH);
     let (stdout, mut output) = mpsc::channel(DEPTH);
@@ -96,11 +96,11 @@ async fn carry(mut client: impl Client, node: NodeBackend, pod: PodRef, options:
                 None => open_err = false,
             },
             takes = hand_over(input.as_ref(), &mut waiting), if waiting.is_some() => if !takes { input = None },
-            heard = client.hear(), if waiting.is_none() => match heard {
+            heard = client.receive(), if waiting.is_none() => match heard {
                 Some(Input::Stdin(bytes)) => waiting = Some(bytes),
                 Some(Input::EndOfStdin) => input = None,
                 Some(Input::Resize(text)) => if let Ok(size) = serde_json::from_slice::<TerminalSize>(&text) {
-                    // A size that comes while older ones wait is dropped; the next one will tell.
+                    // A size that comes while older ones wait is dropped; the next one will send.
                     let _ = sizes.try_send(size);
                 },
                 // Dropping the future ends the process.
@@ -111,7 +111,7 @@ async fn carry(mut client: impl Client, node: NodeBackend, pod: PodRef, options:
     client.finish(outcome(result.unwrap_or(Ok(0))).to_string().as_bytes()).await;
 }
 
-/// Gives what waits to the process once it has room; false if it takes nothing any more. Until then nothing is lost.
+/// Passes pending input to the process; returns false once it accepts no more. Cancel safe.
 async fn hand_over(input: Option<&mpsc::Sender<Bytes>>, waiting: &mut Option<Bytes>) -> bool {
     let room = match input {
         Some(input) => input.reserve().await.ok(),
@@ -126,7 +126,7 @@ async fn hand_over(input: Option<&mpsc::Sender<Bytes>>, waiting: &mut Option<Byt
     }
 }
 
-/// The `Status` that ends an exec.
+/// Returns the `Status` that ends an exec.
 fn outcome(result: Result<i32, NodeError>) -> Value {
     match result {
         Ok(0) => json!({"metadata": {}, "status": "Success"}),

@@ -1,12 +1,13 @@
-//! What a pod, or a pod template, must look like.
+//! Validation of pods and pod templates.
 
 use manta_quantity::Quantity;
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::volume;
 use crate::names;
 use crate::schema::FieldError;
 
-/// A whole pod, new or changed.
+/// Validates a pod.
 pub(in crate::registry) fn pod(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     spec(&new["spec"], "spec", errors);
     if let Some(old) = old {
@@ -14,18 +15,9 @@ pub(in crate::registry) fn pod(new: &Value, old: Option<&Value>, errors: &mut Ve
     }
 }
 
-/// The spec of a pod or template at a path.
+/// Validates the spec of a pod or of a pod template.
 pub(super) fn spec(spec: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let volumes: Vec<&str> =
-        spec["volumes"].as_array().into_iter().flatten().filter_map(|volume| volume["name"].as_str()).collect();
-    for (index, name) in volumes.iter().enumerate() {
-        let field = format!("{path}.volumes[{index}].name");
-        if volumes[..index].contains(name) {
-            errors.push(FieldError::duplicate(field, &json!(name)));
-        } else if let Some(why) = names::label(name) {
-            errors.push(FieldError::invalid(field, &json!(name), &why));
-        }
-    }
+    let volumes = volume::pod_volumes(spec, path, errors);
     if spec["containers"].as_array().is_none_or(Vec::is_empty) {
         errors.push(FieldError::required(format!("{path}.containers"), ""));
     }
@@ -102,18 +94,7 @@ fn container(container: &Value, path: &str, volumes: &[&str], seen: &mut Vec<Str
             errors.push(FieldError::required(format!("{path}.env[{index}].name"), ""));
         }
     }
-    for (index, mount) in container["volumeMounts"].as_array().into_iter().flatten().enumerate() {
-        let field = format!("{path}.volumeMounts[{index}]");
-        let name = mount["name"].as_str().unwrap_or("");
-        if name.is_empty() {
-            errors.push(FieldError::required(format!("{field}.name"), ""));
-        } else if !volumes.contains(&name) {
-            errors.push(FieldError::not_found(format!("{field}.name"), &mount["name"]));
-        }
-        if mount["mountPath"].as_str().unwrap_or("").is_empty() {
-            errors.push(FieldError::required(format!("{field}.mountPath"), ""));
-        }
-    }
+    volume::mounts(container, path, volumes, errors);
     resources(&container["resources"], &format!("{path}.resources"), errors);
 }
 
@@ -138,7 +119,7 @@ fn resources(resources: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// A pod's spec is settled at creation, but for images, deadlines, tolerations and gates.
+/// Validates that only the mutable fields of a pod's spec change.
 fn unchanged(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     let frozen = |pod: &Value| {
         let mut spec = pod["spec"].clone();
@@ -168,6 +149,8 @@ fn unchanged(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -23,7 +23,7 @@ pub(super) fn is_wanted(headers: &HeaderMap) -> bool {
     headers.get(header::UPGRADE).is_some_and(|wanted| wanted.as_bytes().eq_ignore_ascii_case(b"SPDY/3.1"))
 }
 
-/// Agrees to it, and hands over the connection once the client has read so.
+/// Accepts the upgrade, and passes the connection on once the response is sent.
 pub(super) fn to_spdy<Carried: Future<Output = ()> + Send>(
     mut request: Request,
     protocol: &'static str,

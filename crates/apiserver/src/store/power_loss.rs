@@ -1,4 +1,4 @@
-//! A power cut at any moment: what was acknowledged is there, and the file opens.
+//! Power loss at any moment: acknowledged writes survive, and the file opens.
 //!
 //! The disk remembers every write and every sync. A cut keeps all that was synced, and of the later writes some,
 //! some halves and not others: nothing more can be expected of a disk.
@@ -86,7 +86,7 @@ fn open(recorder: Recorder) -> Result<Disk, String> {
     Ok(Disk { database, path: "memory".to_owned() })
 }
 
-/// What the disk holds after a cut `at` some step; `luck` decides about each write since the last sync.
+/// Returns what the disk holds after a cut `at` some step; `luck` decides about each write since the last sync.
 fn cut(steps: &[Step], at: usize, mut luck: impl FnMut() -> u8) -> (Vec<u8>, u64) {
     let synced = steps[..at].iter().rposition(|step| matches!(step, Step::Sync)).map_or(0, |last| last + 1);
     let mut bytes = Vec::new();
@@ -121,7 +121,7 @@ fn record(count: usize) -> Vec<Step> {
             revision += 1;
             let name = format!("pod-{}", (batch * 2 + index) % 7);
             let value = json!({"metadata": {"name": name}, "padding": "x".repeat(100 * (index + 1))});
-            let entry = Entry::seal(revision, Arc::new(ObjectKey::new("n", &name)), value);
+            let entry = Entry::new(revision, Arc::new(ObjectKey::new("n", &name)), value);
             let json = (batch % 5 != 4).then(|| entry.json.clone());
             pending.push(Pending { table: table.clone(), key: entry.key.clone(), json, revision });
         }
@@ -156,7 +156,7 @@ proptest! {
     }
 }
 
-/// What `record` has written up to a revision.
+/// Returns what `record` has written up to a revision.
 fn contents_at(last: u64) -> Vec<(String, u64)> {
     let mut objects = std::collections::BTreeMap::new();
     let mut revision = 1;

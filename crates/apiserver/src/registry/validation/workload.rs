@@ -7,7 +7,7 @@ use crate::schema::FieldError;
 use crate::selector::{LabelRule, labels_match};
 use crate::store::{Entry, ObjectKey};
 
-/// Deployments, replica sets, stateful sets and daemon sets.
+/// Validates Deployments, ReplicaSets, StatefulSets and DaemonSets.
 pub(in crate::registry) fn replicated(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let spec = &new["spec"];
     if spec["replicas"].as_i64().is_some_and(|replicas| replicas < 0) {
@@ -27,11 +27,11 @@ pub(in crate::registry) fn replicated(new: &Value, old: Option<&Value>, errors: 
 }
 
 fn selects(selector: &Value, template: &Value) -> bool {
-    let entry = Entry::seal(0, ObjectKey::new("", "").into(), template.clone());
+    let entry = Entry::new(0, ObjectKey::new("", "").into(), template.clone());
     labels_match(&LabelRule::from_object(selector), &entry)
 }
 
-/// Jobs: pods that end, and a template that stays.
+/// Validates Jobs.
 pub(in crate::registry) fn job(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let spec = &new["spec"];
     for key in ["parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished"] {

@@ -1,6 +1,6 @@
-//! Events are one set of objects with two faces: `v1` and `events.k8s.io/v1`.
+//! Conversion of events between `v1` and `events.k8s.io/v1`.
 //!
-//! They are stored in the form of `v1`; the other face has the same fields under other names.
+//! They are stored as `v1`; the other group has the same fields under other names.
 
 use serde_json::Value;
 
@@ -15,14 +15,14 @@ const NAMES: &[(&str, &str)] = &[
     ("reportingComponent", "reportingController"),
 ];
 
-/// From `events.k8s.io/v1` to the stored form.
+/// Converts from `events.k8s.io/v1` to the stored form.
 pub(super) fn to_stored(value: &mut Value) {
     rename(value, |(stored, shown)| (*shown, *stored));
     value["apiVersion"] = "v1".into();
 }
 
-/// From the stored form to `events.k8s.io/v1`.
-pub(super) fn to_shown(value: &mut Value) {
+/// Converts from the stored form to `events.k8s.io/v1`.
+pub(super) fn to_served(value: &mut Value) {
     rename(value, |(stored, shown)| (*stored, *shown));
     value["apiVersion"] = "events.k8s.io/v1".into();
     for key in ["reportingController", "reportingInstance"] {
@@ -50,14 +50,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_faces_show_the_same_event() {
+    fn events_convert_between_both_groups() {
         let shown =
             json!({"apiVersion": "events.k8s.io/v1", "note": "hello", "regarding": {"name": "a"}, "reason": "R"});
         let mut value = shown.clone();
         to_stored(&mut value);
         assert_eq!(value["message"], "hello");
         assert_eq!(value["involvedObject"]["name"], "a");
-        to_shown(&mut value);
+        to_served(&mut value);
         assert_eq!(value, shown);
     }
 }

@@ -3,7 +3,7 @@
 
 use axum::extract::ws::{Message, WebSocket};
 
-use super::super::{farewell, frame};
+use super::super::{close_message, frame};
 use super::{Client, Gone, Input, Output};
 
 pub(super) const PROTOCOLS: &[&str] = &["v5.channel.k8s.io", "v4.channel.k8s.io"];
@@ -34,7 +34,7 @@ impl Client for Socket {
         self.socket.send(frame(channel, bytes)).await.map_err(|_| Gone)
     }
 
-    async fn hear(&mut self) -> Option<Input> {
+    async fn receive(&mut self) -> Option<Input> {
         loop {
             let bytes = match self.socket.recv().await?.ok()? {
                 Message::Binary(bytes) => bytes,
@@ -53,6 +53,6 @@ impl Client for Socket {
 
     async fn finish(mut self, status: &[u8]) {
         let _ = self.socket.send(frame(RESULT, status)).await;
-        let _ = self.socket.send(farewell()).await;
+        let _ = self.socket.send(close_message()).await;
     }
 }

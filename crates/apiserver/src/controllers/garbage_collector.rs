@@ -1,4 +1,4 @@
-//! Garbage collection: objects go when their last owner has gone.
+//! Garbage collection: deletes objects whose owners are all gone.
 //!
 //! | how the owner was deleted | what happens |
 //! |---|---|
@@ -14,9 +14,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use super::Feed;
+use super::{Informer, Worker, has_finalizer, remove_finalizer, supervise};
 use crate::error::ApiError;
-use crate::ops::{Cluster, DeleteOptions, Propagation, Target, WriteOptions};
+use crate::ops::{Cluster, DeleteOptions, Propagation, Target};
 use crate::store::{Change, Entry, Event, ObjectKey, Uid};
 
 const FOREGROUND: &str = "foregroundDeletion";
@@ -29,7 +29,9 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
     loop {
         for resource in cluster.registry.now().tables() {
             if known.insert(resource.table.clone()) {
-                tasks.spawn(follow(cluster.clone(), resource.table.clone()));
+                let table = resource.table.clone();
+                let follow = move |cluster, worker| follow(cluster, worker, table.clone());
+                tasks.spawn(supervise(cluster.clone(), "garbage-collector", follow));
             }
         }
         if changes.changed().await.is_err() {
@@ -38,16 +40,16 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
     }
 }
 
-async fn follow(cluster: Arc<Cluster>, table: Arc<str>) {
-    let mut feed = Feed::new(&cluster, &table);
+async fn follow(cluster: Arc<Cluster>, mut worker: Worker, table: Arc<str>) {
+    let mut feed = Informer::new(&cluster, &table);
     loop {
         for event in feed.next().await {
-            look_at(&cluster, &table, &event);
+            worker.handle_event(&table, &event, || handle_event(&cluster, &table, &event));
         }
     }
 }
 
-fn look_at(cluster: &Cluster, table: &Arc<str>, event: &Event) {
+fn handle_event(cluster: &Cluster, table: &Arc<str>, event: &Event) {
     let entry = &event.entry;
     if event.change == Change::Deleted {
         for (table, key) in cluster.store.dependents(entry.uid) {
@@ -69,18 +71,18 @@ fn look_at(cluster: &Cluster, table: &Arc<str>, event: &Event) {
     }
 }
 
-/// Where an owner stands.
+/// The state of an owner, in the garbage collector's terms.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Owner {
-    /// It is there to stay, or its kind is not known here: no reason to act.
+enum OwnerState {
+    /// The owner exists, or its kind is not served.
     Solid,
-    /// It waits for its dependents to go.
-    Waiting,
-    /// It is gone.
-    Absent,
+    /// The owner is in foreground deletion and waits for its dependents.
+    WaitingForDependents,
+    /// The owner does not exist.
+    Dangling,
 }
 
-/// Deletes an object whose owners are all gone or going; otherwise drops the references that lead nowhere.
+/// Deletes an object without a solid owner; otherwise removes its dangling owner references.
 fn collect(cluster: &Cluster, table: &Arc<str>, key: &ObjectKey) {
     let now = cluster.registry.now();
     let (Some(resource), Some(entry)) = (now.find_table(table), cluster.store.get(table, key)) else { return };
@@ -89,25 +91,23 @@ fn collect(cluster: &Cluster, table: &Arc<str>, key: &ObjectKey) {
     if owners.is_empty() || entry.deleting {
         return;
     }
-    let states: Vec<Owner> = owners.iter().map(|owner| owner_state(cluster, owner, &key.namespace)).collect();
+    let states: Vec<OwnerState> = owners.iter().map(|owner| owner_state(cluster, owner, &key.namespace)).collect();
     let target = Target { resource, namespace: &key.namespace, name: &key.name };
-    let result = if states.contains(&Owner::Solid) {
-        if states.iter().all(|state| *state == Owner::Solid) {
+    let result = if states.contains(&OwnerState::Solid) {
+        if states.iter().all(|state| *state == OwnerState::Solid) {
             return;
         }
         let lost: Vec<&Value> = owners
             .iter()
             .zip(&states)
-            .filter(|(_, state)| **state != Owner::Solid)
+            .filter(|(_, state)| **state != OwnerState::Solid)
             .map(|(owner, _)| &owner["uid"])
             .collect();
-        drop_references(cluster, target, &lost)
+        remove_owner_references(cluster, target, &lost)
     } else {
-        let has = |name: &str| {
-            value["metadata"]["finalizers"].as_array().into_iter().flatten().any(|finalizer| finalizer == name)
-        };
-        let blocked = states.contains(&Owner::Waiting) && !cluster.store.dependents(entry.uid).is_empty();
-        let propagation = match (has(ORPHAN), has(FOREGROUND) || blocked) {
+        let blocked =
+            states.contains(&OwnerState::WaitingForDependents) && !cluster.store.dependents(entry.uid).is_empty();
+        let propagation = match (has_finalizer(&value, ORPHAN), has_finalizer(&value, FOREGROUND) || blocked) {
             (true, _) => Propagation::Orphan,
             (_, true) => Propagation::Foreground,
             _ => Propagation::Background,
@@ -119,24 +119,20 @@ fn collect(cluster: &Cluster, table: &Arc<str>, key: &ObjectKey) {
     report(result, key);
 }
 
-fn owner_state(cluster: &Cluster, owner: &Value, namespace: &str) -> Owner {
+fn owner_state(cluster: &Cluster, owner: &Value, namespace: &str) -> OwnerState {
     let text = |key: &str| owner[key].as_str().unwrap_or("");
     let now = cluster.registry.now();
-    let Some(resource) = now.find_kind(text("apiVersion"), text("kind")) else { return Owner::Solid };
+    let Some(resource) = now.find_kind(text("apiVersion"), text("kind")) else { return OwnerState::Solid };
     let namespace = if resource.namespaced { namespace } else { "" };
     let found = cluster.store.get(&resource.table, &ObjectKey::new(namespace, text("name")));
     match found.filter(|found| found.uid == Uid::parse(text("uid"))) {
-        None => Owner::Absent,
-        Some(found) if found.deleting && has_finalizer(&found.value(), FOREGROUND) => Owner::Waiting,
-        Some(_) => Owner::Solid,
+        None => OwnerState::Dangling,
+        Some(found) if found.deleting && has_finalizer(&found.value(), FOREGROUND) => OwnerState::WaitingForDependents,
+        Some(_) => OwnerState::Solid,
     }
 }
 
-fn has_finalizer(value: &Value, name: &str) -> bool {
-    value["metadata"]["finalizers"].as_array().into_iter().flatten().any(|finalizer| finalizer == name)
-}
-
-/// Takes an object that is being deleted one step further.
+/// Processes the `orphan` and `foregroundDeletion` finalizers of an object that is being deleted.
 fn continue_deletion(cluster: &Cluster, table: &Arc<str>, entry: &Entry) {
     let now = cluster.registry.now();
     let Some(resource) = now.find_table(table) else { return };
@@ -146,9 +142,9 @@ fn continue_deletion(cluster: &Cluster, table: &Arc<str>, entry: &Entry) {
         for (table, key) in cluster.store.dependents(entry.uid) {
             let Some(resource) = now.find_table(&table) else { continue };
             let dependent = Target { resource, namespace: &key.namespace, name: &key.name };
-            report(drop_references(cluster, dependent, &[&value["metadata"]["uid"]]), &key);
+            report(remove_owner_references(cluster, dependent, &[&value["metadata"]["uid"]]), &key);
         }
-        report(drop_finalizer(cluster, target, ORPHAN), &entry.key);
+        report(remove_finalizer(cluster, target, ORPHAN), &entry.key);
     }
     if has_finalizer(&value, FOREGROUND) {
         let dependents = cluster.store.dependents(entry.uid);
@@ -162,12 +158,12 @@ fn continue_deletion(cluster: &Cluster, table: &Arc<str>, entry: &Entry) {
             owners.into_iter().flatten().any(|owner| owner["uid"] == *uid && owner["blockOwnerDeletion"] == true)
         });
         if !blocking {
-            report(drop_finalizer(cluster, target, FOREGROUND), &entry.key);
+            report(remove_finalizer(cluster, target, FOREGROUND), &entry.key);
         }
     }
 }
 
-/// An owner that waits may go on when one of its dependents has gone.
+/// Continues the deletion of an owner that waited for a dependent.
 fn release_owner(cluster: &Cluster, owner: &Value, namespace: &str) {
     let text = |key: &str| owner[key].as_str().unwrap_or("");
     let now = cluster.registry.now();
@@ -179,34 +175,21 @@ fn release_owner(cluster: &Cluster, owner: &Value, namespace: &str) {
     }
 }
 
-fn drop_references(cluster: &Cluster, target: Target<'_>, uids: &[&Value]) -> Result<(), ApiError> {
-    let change = |old: &Value| {
-        let mut new = old.clone();
-        if let Some(owners) = new["metadata"]["ownerReferences"].as_array_mut() {
+fn remove_owner_references(cluster: &Cluster, target: Target<'_>, uids: &[&Value]) -> Result<(), ApiError> {
+    let change = |value: &mut Value| {
+        if let Some(owners) = value["metadata"]["ownerReferences"].as_array_mut() {
             owners.retain(|owner| !uids.contains(&&owner["uid"]));
         }
-        Ok(new)
     };
-    cluster.modify(target, None, &WriteOptions::default(), change).map(|_| ())
-}
-
-fn drop_finalizer(cluster: &Cluster, target: Target<'_>, name: &str) -> Result<(), ApiError> {
-    let change = |old: &Value| {
-        let mut new = old.clone();
-        if let Some(finalizers) = new["metadata"]["finalizers"].as_array_mut() {
-            finalizers.retain(|finalizer| finalizer != name);
-        }
-        Ok(new)
-    };
-    cluster.modify(target, None, &WriteOptions::default(), change).map(|_| ())
+    cluster.edit(target, change).map(|_| ())
 }
 
 fn report(result: Result<(), ApiError>, key: &ObjectKey) {
-    // What is gone already, or has changed its uid, needs no collecting.
+    // An object that is already gone, or has another uid, needs no collection.
     if let Err(error) = result
         && !error.is_not_found()
         && !error.is_conflict()
     {
-        tracing::warn!(%error, namespace = &*key.namespace, name = &*key.name, "cannot collect garbage");
+        tracing::warn!(%error, namespace = &*key.namespace, name = &*key.name, "garbage collection failed");
     }
 }

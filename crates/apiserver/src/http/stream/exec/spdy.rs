@@ -8,17 +8,17 @@ use futures::{SinkExt, StreamExt};
 use tokio::sync::mpsc;
 
 use super::super::spdy::{self, Decoder, Encoder, Frame};
-use super::super::switch::{Incoming, Outgoing};
+use super::super::spdy_upgrade::{Incoming, Outgoing};
 use super::{Client, DEPTH, Gone, Input, Output};
 use crate::node::ExecOptions;
 
 pub(super) const PROTOCOL: &str = "v4.channel.k8s.io";
-/// How long a client may take to open its streams, and to leave after the end.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// More than any client says before all of its streams are open.
+/// How long a client may take to open its streams, and to close after the end.
+const STREAM_TIMEOUT: Duration = Duration::from_secs(30);
+/// The largest number of messages that are buffered before all streams are open.
 const EARLY: usize = 64;
 
-/// Waits for the client's streams, then has the process carried; returns when the client is gone.
+/// Waits for the client's streams, then serves the process until the client is gone.
 pub(super) async fn serve<Carried: Future<Output = ()>>(
     incoming: Incoming,
     mut outgoing: Outgoing,
@@ -28,14 +28,14 @@ pub(super) async fn serve<Carried: Future<Output = ()>>(
     let (sender, mut frames) = mpsc::channel::<Bytes>(DEPTH);
     let talking = async {
         let mut connection = Connection::new(incoming, sender);
-        match tokio::time::timeout(PATIENCE, connection.open(&options)).await {
+        match tokio::time::timeout(STREAM_TIMEOUT, connection.open(&options)).await {
             Ok(Some(())) => carry(connection, options).await,
             Ok(None) => {}
-            Err(_) => tracing::debug!("a client did not open its streams in time"),
+            Err(_) => tracing::debug!("timed out waiting for the client's streams"),
         }
     };
-    // What is said at the end is still written, as the sender goes with the connection; and once nothing can be
-    // written any more, the receiver goes with this block, so that nobody waits for it.
+    // Frames queued at the end are still written, as the sender is dropped with the connection; and once nothing can be
+    // written any more, the receiver is dropped with this block, so that nobody waits for it.
     let writing = async move {
         while let Some(frame) = frames.recv().await {
             if outgoing.send(frame).await.is_err() {
@@ -86,9 +86,9 @@ pub(super) struct Connection {
     encoder: Encoder,
     outgoing: mpsc::Sender<Bytes>,
     streams: Streams,
-    /// Frames that answer the client's own, until there is room for them.
+    /// Replies to the client's frames that are not sent yet.
     replies: VecDeque<Bytes>,
-    /// What the client said before all streams were open.
+    /// Input that arrived before all streams were open.
     early: VecDeque<Input>,
 }
 
@@ -105,7 +105,7 @@ impl Connection {
         }
     }
 
-    /// Waits until every stream that the options ask for is open, and the client was told so: what comes on a stream
+    /// Waits until every stream that the options ask for is open and acknowledged: what comes on a stream
     /// before the reply is lost.
     async fn open(&mut self, options: &ExecOptions) -> Option<()> {
         while !self.streams.are_all_there(options) || !self.replies.is_empty() {
@@ -119,7 +119,7 @@ impl Connection {
         Some(())
     }
 
-    /// Takes one frame, or writes what is due; none once the client is gone. May be dropped while it waits.
+    /// Reads one frame or writes a pending one; returns `None` once the client is gone. Cancel safe.
     async fn step(&mut self) -> Option<Option<Input>> {
         if !self.replies.is_empty() {
             let room = self.outgoing.reserve().await.ok()?;
@@ -137,7 +137,7 @@ impl Connection {
                 Some(None)
             }
             Err(error) => {
-                tracing::debug!(%error, "a process lost its client");
+                tracing::debug!(%error, "exec client disconnected");
                 None
             }
         }
@@ -186,7 +186,7 @@ impl Client for Connection {
         self.outgoing.send(spdy::data(stream, bytes, false)).await.map_err(|_| Gone)
     }
 
-    async fn hear(&mut self) -> Option<Input> {
+    async fn receive(&mut self) -> Option<Input> {
         loop {
             if let Some(heard) = self.early.pop_front() {
                 return Some(heard);
@@ -205,7 +205,7 @@ impl Client for Connection {
             }
         }
         // A connection that is closed with something unread may lose what was written: the client closes it.
-        let left = async { while self.hear().await.is_some() {} };
-        let _ = tokio::time::timeout(PATIENCE, left).await;
+        let left = async { while self.receive().await.is_some() {} };
+        let _ = tokio::time::timeout(STREAM_TIMEOUT, left).await;
     }
 }

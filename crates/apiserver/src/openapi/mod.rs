@@ -3,6 +3,8 @@
 //! Documents are made when asked for and not kept: they are large, and asked for rarely. The patch operations
 //! do not offer strategic merge, so that kubectl takes merge keys from its own types instead of from here.
 
+pub(crate) mod protobuf;
+
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -13,7 +15,7 @@ use crate::registry::{Resource, Snapshot, shape};
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
 
-/// `/openapi/v3`: which documents there are. The hash changes when a document does.
+/// Returns `/openapi/v3`, the index of documents with a hash for each.
 pub(crate) fn root(now: &Snapshot) -> Value {
     let mut paths = Map::new();
     for resource in &now.resources {
@@ -35,7 +37,7 @@ pub(crate) fn root(now: &Snapshot) -> Value {
     json!({"paths": paths})
 }
 
-/// `/openapi/v3/{api/v1,apis/group/version}`.
+/// Returns the document of one group and version.
 pub(crate) fn document(now: &Snapshot, path: &[&str]) -> Option<Value> {
     let (group, version) = match path {
         ["api", version] => ("", *version),
@@ -58,7 +60,7 @@ pub(crate) fn document(now: &Snapshot, path: &[&str]) -> Option<Value> {
     }))
 }
 
-/// `/openapi/v2` in JSON: the definitions only.
+/// Returns `/openapi/v2` as JSON, definitions only.
 pub(crate) fn version_two(now: &Snapshot) -> Value {
     let all: Vec<&Arc<Resource>> = now.resources.iter().collect();
     let text = Value::Object(schemas(&all)).to_string().replace("#/components/schemas/", "#/definitions/");
@@ -131,7 +133,7 @@ fn custom_schema(schema: &Value) -> Value {
     schema
 }
 
-/// OpenAPI 3.0 ignores what stands beside a reference, unless the reference is wrapped.
+/// Wraps references in `allOf`: OpenAPI 3.0 ignores siblings of a `$ref`.
 fn wrap_references(schema: &mut Value) {
     match schema {
         Value::Object(map) => {
@@ -153,7 +155,7 @@ fn wrap_references(schema: &mut Value) {
     }
 }
 
-/// The name of a kind's schema: `io.k8s.api.core.v1.Pod`, or the reversed group for custom kinds.
+/// Returns the name of a kind's schema: `io.k8s.api.core.v1.Pod`, or the reversed group for custom kinds.
 fn definition_name(resource: &Resource) -> String {
     match resource.builtin() {
         Some(builtin) => (builtin.definition)().into_owned(),

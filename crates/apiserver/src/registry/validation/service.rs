@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::schema::FieldError;
 
-/// A service, new or changed.
+/// Validates a service.
 pub(in crate::registry) fn service(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let spec = &new["spec"];
     let headless = spec["clusterIP"] == "None";

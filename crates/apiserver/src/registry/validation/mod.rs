@@ -1,20 +1,21 @@
-//! What the built-in kinds refuse, as far as clients rely on being told.
+//! Validation of the built-in kinds.
 //!
-//! The real server checks far more. These are the checks whose absence would let a broken object in, or
+//! The real server checks more. These are the checks whose absence would let a broken object in, or
 //! whose message people and programs look for.
 
 pub(super) mod pod;
 pub(super) mod service;
+pub(super) mod volume;
 pub(super) mod workload;
 
 use serde_json::Value;
 
 use crate::schema::FieldError;
 
-/// Nothing to check beyond the shape.
+/// Validates nothing beyond the schema.
 pub(super) fn none(_: &Value, _: Option<&Value>, _: &mut Vec<FieldError>) {}
 
-/// A field that may not change once set.
+/// Validates that a field does not change.
 fn immutable(new: &Value, old: Option<&Value>, pointer: &str, errors: &mut Vec<FieldError>) {
     let Some(old) = old else { return };
     let (new, old) = (new.pointer(pointer).unwrap_or(&Value::Null), old.pointer(pointer).unwrap_or(&Value::Null));
@@ -24,7 +25,7 @@ fn immutable(new: &Value, old: Option<&Value>, pointer: &str, errors: &mut Vec<F
     }
 }
 
-/// ConfigMaps and Secrets: keys are file names; an immutable one stays as it is.
+/// Validates ConfigMaps and Secrets.
 pub(super) fn data(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     for list in ["data", "binaryData"] {
         for key in new[list].as_object().into_iter().flatten().map(|(key, _)| key) {
@@ -50,7 +51,7 @@ pub(super) fn data(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError
     }
 }
 
-/// Role bindings: the role that they bind cannot be exchanged.
+/// Validates role bindings.
 pub(super) fn binding(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     if old.is_some_and(|old| old["roleRef"] != new["roleRef"]) {
         let role = &new["roleRef"];
@@ -64,30 +65,7 @@ pub(super) fn binding(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldEr
     }
 }
 
-/// Claims: what was asked for stays, save for more storage.
-pub(super) fn claim(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    if new["spec"]["accessModes"].as_array().is_none_or(Vec::is_empty) {
-        errors.push(FieldError::required("spec.accessModes", "at least 1 access mode is required"));
-    }
-    if new["spec"]["resources"]["requests"]["storage"].is_null() {
-        errors.push(FieldError::required("spec.resources[storage]", ""));
-    }
-    let Some(old) = old else { return };
-    let frozen = |value: &Value| {
-        let mut spec = value["spec"].clone();
-        for key in ["resources", "volumeName", "storageClassName", "volumeAttributesClassName"] {
-            spec.as_object_mut().map(|spec| spec.remove(key));
-        }
-        spec
-    };
-    if frozen(new) != frozen(old) {
-        let why =
-            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
-        errors.push(FieldError::forbidden("spec", why));
-    }
-}
-
-/// Namespaces, leases and others that only promise sane numbers.
+/// Validates leases.
 pub(super) fn lease(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
     let seconds = &new["spec"]["leaseDurationSeconds"];
     if seconds.as_i64().is_some_and(|seconds| seconds <= 0) {
@@ -95,7 +73,7 @@ pub(super) fn lease(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>
     }
 }
 
-/// Budgets name a minimum or a maximum, not both.
+/// Validates disruption budgets.
 pub(super) fn disruption_budget(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
     if !new["spec"]["minAvailable"].is_null() && !new["spec"]["maxUnavailable"].is_null() {
         let why = "minAvailable and maxUnavailable cannot be both set";
@@ -103,7 +81,7 @@ pub(super) fn disruption_budget(new: &Value, _: Option<&Value>, errors: &mut Vec
     }
 }
 
-/// Priorities cannot change, and the highest are the system's.
+/// Validates priority classes.
 pub(super) fn priority_class(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     if old.is_some_and(|old| old["value"] != new["value"]) {
         errors.push(FieldError::forbidden("value", "may not be changed in an update."));
@@ -115,7 +93,7 @@ pub(super) fn priority_class(new: &Value, old: Option<&Value>, errors: &mut Vec<
     }
 }
 
-/// Ingresses lead somewhere, and say how their paths are meant.
+/// Validates ingresses.
 pub(super) fn ingress(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
     let spec = &new["spec"];
     if spec["defaultBackend"].is_null() && spec["rules"].as_array().is_none_or(Vec::is_empty) {

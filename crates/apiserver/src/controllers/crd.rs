@@ -1,0 +1,98 @@
+//! Serves the kinds of CRDs, and deletes the objects of deleted ones.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Informer, Worker, remove_finalizer};
+use crate::ops::{Cluster, DeleteOptions, Target};
+use crate::registry::established;
+use crate::selector::Selection;
+use crate::store::{ListRange, ObjectKey};
+
+const TABLE: &str = "customresourcedefinitions.apiextensions.k8s.io";
+const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+/// How often a CRD that is being deleted is checked for remaining objects.
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+
+pub(super) async fn run(cluster: Arc<Cluster>, mut worker: Worker) {
+    let mut feed = Informer::new(&cluster, TABLE);
+    loop {
+        let definitions = stored(&cluster);
+        let ending = serve(&cluster, &definitions, &mut worker);
+        establish(&cluster, &definitions, &mut worker);
+        if ending {
+            let _ = tokio::time::timeout(RETRY_INTERVAL, feed.next()).await;
+        } else {
+            feed.next().await;
+        }
+        feed.poll();
+    }
+}
+
+/// Serves every stored CRD.
+pub(crate) fn serve_stored(cluster: &Cluster) {
+    cluster.registry.define(&stored(cluster));
+}
+
+/// Serves exactly these CRDs; returns whether one of them is still being deleted.
+fn serve(cluster: &Cluster, definitions: &[Value], worker: &mut Worker) -> bool {
+    cluster.registry.define(definitions);
+    let terminating = |definition: &&Value| definition["metadata"]["deletionTimestamp"].is_string();
+    let mut ending = false;
+    for definition in definitions.iter().filter(terminating) {
+        ending |= worker.handle(TABLE, &key_of(definition), || !clean_up(cluster, definition)).unwrap_or(false);
+    }
+    ending
+}
+
+fn key_of(definition: &Value) -> ObjectKey {
+    ObjectKey::new("", definition["metadata"]["name"].as_str().unwrap_or(""))
+}
+
+fn stored(cluster: &Cluster) -> Vec<Value> {
+    let page = cluster.store.list(TABLE, &ListRange::default(), |_| true);
+    page.map(|page| page.entries).unwrap_or_default().iter().map(|entry| entry.value()).collect()
+}
+
+/// Says of these definitions, which are served, that they are. One stored since then has to wait for its turn: a client
+/// that sees it established asks for its objects at once.
+fn establish(cluster: &Cluster, served: &[Value], worker: &mut Worker) {
+    let resource = cluster.registry.builtin("apiextensions.k8s.io", "customresourcedefinitions");
+    for definition in served {
+        if definition["metadata"]["deletionTimestamp"].is_string() {
+            continue;
+        }
+        worker.handle(TABLE, &key_of(definition), || {
+            let status = established(definition, &cluster.clock.stamp());
+            if definition["status"] == status {
+                return;
+            }
+            let name = definition["metadata"]["name"].as_str().unwrap_or("");
+            let target = Target { resource: &resource, namespace: "", name };
+            if let Err(error) = cluster.edit_status(target, |value| value["status"] = status.clone()) {
+                tracing::debug!(%error, name, "cannot establish a definition");
+            }
+        });
+    }
+}
+
+/// Deletes the objects of a CRD; returns true once none is left and the CRD itself is gone.
+fn clean_up(cluster: &Cluster, definition: &Value) -> bool {
+    let name = definition["metadata"]["name"].as_str().unwrap_or("");
+    let now = cluster.registry.now();
+    let Some(custom) = now.resources.iter().find(|resource| &*resource.table == name) else { return true };
+    if cluster.store.count(name) > 0 {
+        if let Err(error) = cluster.delete_collection(custom, &Selection::default(), &DeleteOptions::default()) {
+            tracing::debug!(%error, name, "cannot delete the objects of a definition");
+        }
+        if cluster.store.count(name) > 0 {
+            return false;
+        }
+    }
+    let resource = cluster.registry.builtin("apiextensions.k8s.io", "customresourcedefinitions");
+    let target = Target { resource: &resource, namespace: "", name };
+    let freed = remove_finalizer(cluster, target, CLEANUP);
+    freed.is_ok_and(|_| cluster.store.get(TABLE, &ObjectKey::new("", name)).is_none())
+}
