@@ -26,6 +26,7 @@ pub mod pass;
 pub mod plan;
 #[cfg(test)]
 mod properties;
+pub mod reasons;
 pub mod scheduler;
 pub mod service;
 pub mod text_map;

@@ -14,6 +14,7 @@ use crate::finalizer;
 use crate::go;
 use crate::labels::finalizer::REDIS_CLEANUP;
 use crate::labels::{HEAD, NODE_TYPE, WORKER, annotation};
+use crate::reasons;
 use crate::view::JobView;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -48,7 +49,7 @@ pub(super) fn plan(planner: &mut Planner<'_>) {
     if now >= deadline {
         let age = now.duration_since(deletion_time(seen, now));
         planner.push(remove_finalizer(seen, "the clean-up took too long").done(Event::warning(
-            "ForceDeletedStuckCluster",
+            reasons::FORCE_DELETED_STUCK_CLUSTER,
             "Cleanup",
             format!(
                 "Force-removed GCS FT finalizer after {} due to Redis cleanup timeout; Redis storage namespace \"{}\" may need manual cleanup",
@@ -61,7 +62,7 @@ pub(super) fn plan(planner: &mut Planner<'_>) {
     planner.wake_at(deadline);
     if let Some(why) = why_no_cleanup(seen, planner.config) {
         planner.push(remove_finalizer(seen, why).done(Event::warning(
-            "SkippedRedisCleanup",
+            reasons::SKIPPED_REDIS_CLEANUP,
             "Cleanup",
             format!(
                 "Removed the GCS FT finalizer without Redis cleanup because {why}; Redis storage namespace \"{}\" may need manual cleanup",
@@ -97,8 +98,11 @@ fn plan_cleanup_job(planner: &mut Planner<'_>) {
     let (job, path) = (build::redis_cleanup_job(&seen.cluster, planner.config), seen.path(&name));
     planner.push(
         Step::create(seen.key(Kind::Job, &name), &job, "Redis must be cleaned")
-            .on_success("CreatedRedisCleanupJob", format!("Created Redis cleanup Job {path}"))
-            .on_failure("FailedToCreateRedisCleanupJob", format!("Failed to create Redis cleanup Job {path}, "))
+            .on_success(reasons::CREATED_REDIS_CLEANUP_JOB, format!("Created Redis cleanup Job {path}"))
+            .on_failure(
+                reasons::FAILED_TO_CREATE_REDIS_CLEANUP_JOB,
+                format!("Failed to create Redis cleanup Job {path}, "),
+            )
             .accept(Accept::AlreadyExists),
     );
 }

@@ -8,6 +8,7 @@ use crate::conditions;
 use crate::hash::cluster_hash;
 use crate::labels::{HEAD, annotation};
 use crate::names::Suffixes;
+use crate::reasons;
 use crate::validate::ValidCluster;
 use crate::view::PodView;
 use std::sync::Arc;
@@ -60,10 +61,13 @@ fn create(planner: &mut Planner<'_>, valid: &ValidCluster<'_>, suffixes: &mut Su
     let name = pod.metadata.name.clone().unwrap_or_default();
     planner.push(
         Step::create(seen.key(Kind::Pod, &name), &pod, "the cluster has no head Pod")
-            .on_success("CreatedHeadPod", format!("Created head Pod {}", seen.path(&name)))
+            .on_success(reasons::CREATED_HEAD_POD, format!("Created head Pod {}", seen.path(&name)))
             // The name says nothing yet, and KubeRay has none at this point.
-            .on_failure("FailedToCreateHeadPod", format!("Failed to create head Pod {}/, ", seen.namespace()))
-            .failure_reason("FailedCreateHeadPod")
+            .on_failure(
+                reasons::FAILED_TO_CREATE_HEAD_POD,
+                format!("Failed to create head Pod {}/, ", seen.namespace()),
+            )
+            .failure_reason(reasons::FAILED_CREATE_HEAD_POD)
             .counts_among(PodsOf::Head),
     );
     planner.end_stage();
@@ -79,9 +83,9 @@ fn delete(planner: &mut Planner<'_>, head: &Arc<PodView>) {
         planner
             .seen
             .delete_pod(head, why.clone())
-            .on_success("DeletedHeadPod", format!("Deleted head Pod {path}; {state}"))
-            .on_failure("FailedToDeleteHeadPod", format!("Failed deleting head Pod {path}; {state}, "))
-            .failure_reason("FailedDeleteHeadPod"),
+            .on_success(reasons::DELETED_HEAD_POD, format!("Deleted head Pod {path}; {state}"))
+            .on_failure(reasons::FAILED_TO_DELETE_HEAD_POD, format!("Failed deleting head Pod {path}; {state}, "))
+            .failure_reason(reasons::FAILED_DELETE_HEAD_POD),
     );
     planner.halt(why);
 }
@@ -91,7 +95,7 @@ fn give_up(seen: &Observed, head: &Arc<PodView>) -> Step {
     let path = seen.path(&head.metadata.name);
     let why = "the node has not ended this Pod long after its grace period";
     Step::force_delete(seen.key(Kind::Pod, &head.metadata.name), &head.metadata.uid, why).done(Event::warning(
-        "ForceDeletedHeadPod",
+        reasons::FORCE_DELETED_HEAD_POD,
         "Delete",
         format!("Force-deleted head Pod {path}, which its node did not end in time, to replace it"),
     ))

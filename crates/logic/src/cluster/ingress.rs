@@ -5,6 +5,7 @@ use crate::action::{Accept, Event, Kind, Step};
 use crate::build;
 use crate::config::Config;
 use crate::plan::LookedUp;
+use crate::reasons;
 use crate::validate::ValidCluster;
 use k8s_openapi::api::networking::v1::Ingress;
 use serde::Deserialize;
@@ -35,8 +36,8 @@ fn plan_route(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
     let path = seen.path(&name);
     planner.push(
         Step::create(seen.key(Kind::Route, &name), &route, "enableIngress is set")
-            .on_success("CreatedRoute", format!("Created route {path}"))
-            .on_failure("FailedToCreateRoute", format!("Failed creating route {path}, "))
+            .on_success(reasons::CREATED_ROUTE, format!("Created route {path}"))
+            .on_failure(reasons::FAILED_TO_CREATE_ROUTE, format!("Failed creating route {path}, "))
             .accept(Accept::AlreadyExists),
     );
 }
@@ -60,8 +61,8 @@ fn plan_ingress(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
             let path = seen.path(&name);
             planner.push(
                 Step::create(key, &build::ingress(valid), "enableIngress is set")
-                    .on_success("CreatedIngress", format!("Created ingress {path}"))
-                    .on_failure("FailedToCreateIngress", format!("Failed creating ingress {path}, "))
+                    .on_success(reasons::CREATED_INGRESS, format!("Created ingress {path}"))
+                    .on_failure(reasons::FAILED_TO_CREATE_INGRESS, format!("Failed creating ingress {path}, "))
                     .accept(Accept::AlreadyExists),
             );
         }
@@ -79,7 +80,7 @@ fn update_if_changed(planner: &mut Planner<'_>, valid: &ValidCluster<'_>, live: 
     let controller = live.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
     if controller.is_none_or(|owner| owner.uid != seen.uid()) {
         planner.event(Event::warning(
-            "FailedToCreateIngress",
+            reasons::FAILED_TO_CREATE_INGRESS,
             "Create",
             format!("Ingress {path} already exists and is not owned by this RayCluster; not modifying it"),
         ));
@@ -89,7 +90,7 @@ fn update_if_changed(planner: &mut Planner<'_>, valid: &ValidCluster<'_>, live: 
     let key = seen.key(Kind::Ingress, &build::ingress_name(seen.name()));
     planner.push(
         Step::replace(key, &updated, "the Ingress differs from the spec")
-            .on_success("UpdatedIngress", format!("Updated ingress {path}"))
-            .on_failure("FailedToUpdateIngress", format!("Failed updating ingress {path}, ")),
+            .on_success(reasons::UPDATED_INGRESS, format!("Updated ingress {path}"))
+            .on_failure(reasons::FAILED_TO_UPDATE_INGRESS, format!("Failed updating ingress {path}, ")),
     );
 }

@@ -10,6 +10,7 @@ use crate::build::mtls as objects;
 use crate::cluster_spec;
 use crate::labels::{HEAD, NODE_TYPE, WORKER};
 use crate::plan::LookedUp;
+use crate::reasons;
 use crate::view::WholeView;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -110,7 +111,7 @@ fn keep_current(planner: &mut Planner<'_>, live: &WholeView, wanted: &Value, wor
         let key = planner.seen.key(Kind::Certificate, &live.metadata.name);
         planner.then(
             Step::replace(key, &updated, "the Pods' addresses have changed")
-                .on_success("MTLSCertificatesUpdated", note)
+                .on_success(reasons::MTLS_CERTIFICATES_UPDATED, note)
                 .failed(failed(word)),
         );
     }
@@ -153,14 +154,14 @@ fn report_readiness(planner: &mut Planner<'_>) {
     let worker = certificate(objects::worker_certificate_name(seen.name()));
     if ![head, worker].iter().all(|live| live.is_some_and(|live| is_ready(live))) {
         planner.event(Event::normal(
-            "MTLSCertsNotReady",
+            reasons::MTLS_CERTS_NOT_READY,
             "Reconcile",
             "Waiting for cert-manager to issue mTLS certificates",
         ));
         return;
     }
     planner.event(Event::normal(
-        "MTLSPKIReady",
+        reasons::MTLS_PKI_READY,
         "Reconcile",
         "mTLS PKI is ready: CA, head, and worker certificates issued",
     ));
@@ -176,7 +177,7 @@ fn report_readiness(planner: &mut Planner<'_>) {
         }
         let hours = expires.duration_since(now).as_secs_f64() / 3600.0;
         planner.event(Event::warning(
-            "MTLSCertificateExpiringSoon",
+            reasons::MTLS_CERTIFICATE_EXPIRING_SOON,
             "Reconcile",
             format!(
                 "TLS certificate {} expires in {hours:.1} hours; Ray does not hot-reload certs so a pod restart will be needed after renewal",
@@ -207,5 +208,5 @@ fn is_ready(certificate: &WholeView) -> bool {
 }
 
 fn failed(word: &str) -> Event {
-    Event::warning("MTLSFailedToReconcile", "Reconcile", format!("Failed to reconcile mTLS {word}: "))
+    Event::warning(reasons::MTLS_FAILED_TO_RECONCILE, "Reconcile", format!("Failed to reconcile mTLS {word}: "))
 }

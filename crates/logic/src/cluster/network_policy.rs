@@ -6,6 +6,7 @@ use super::Planner;
 use crate::action::{Event, Kind, Step};
 use crate::build;
 use crate::labels::CLUSTER;
+use crate::reasons;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -35,8 +36,11 @@ fn ensure(planner: &mut Planner<'_>, name: &str, wanted: &NetworkPolicy) {
         if !seen.in_flight.is_creating(Kind::NetworkPolicy, name) {
             planner.then(
                 Step::create(key, wanted, "spec.networkPolicy asks for it")
-                    .on_success("CreatedNetworkPolicy", format!("Created NetworkPolicy {path}"))
-                    .on_failure("FailedToCreateNetworkPolicy", format!("Failed to create NetworkPolicy {path}: ")),
+                    .on_success(reasons::CREATED_NETWORK_POLICY, format!("Created NetworkPolicy {path}"))
+                    .on_failure(
+                        reasons::FAILED_TO_CREATE_NETWORK_POLICY,
+                        format!("Failed to create NetworkPolicy {path}: "),
+                    ),
             );
         }
         return;
@@ -44,7 +48,7 @@ fn ensure(planner: &mut Planner<'_>, name: &str, wanted: &NetworkPolicy) {
     if !live.metadata.is_controlled_by(seen.uid()) {
         let collision = format!("NetworkPolicy {path} already exists and is not owned by this RayCluster");
         planner.event(Event::warning(
-            "NetworkPolicyNameCollision",
+            reasons::NETWORK_POLICY_NAME_COLLISION,
             "Validate",
             format!(
                 "{collision}, network isolation will not be applied. Rename the existing NetworkPolicy or use a different RayCluster name to avoid the collision"
@@ -58,8 +62,11 @@ fn ensure(planner: &mut Planner<'_>, name: &str, wanted: &NetworkPolicy) {
     if let Some(updated) = updated {
         planner.then(
             Step::replace(key, &updated, "the policy differs from the spec")
-                .on_success("UpdatedNetworkPolicy", format!("Updated NetworkPolicy {path}"))
-                .on_failure("FailedToUpdateNetworkPolicy", format!("Failed to update NetworkPolicy {path}: ")),
+                .on_success(reasons::UPDATED_NETWORK_POLICY, format!("Updated NetworkPolicy {path}"))
+                .on_failure(
+                    reasons::FAILED_TO_UPDATE_NETWORK_POLICY,
+                    format!("Failed to update NetworkPolicy {path}: "),
+                ),
         );
     }
 }
@@ -78,8 +85,11 @@ fn remove_stale(planner: &mut Planner<'_>, wanted: &BTreeSet<String>) {
         let why = "no group of the spec needs it any more";
         planner.then(
             Step::delete(seen.key(Kind::NetworkPolicy, &meta.name), &meta.uid, why)
-                .on_success("DeletedNetworkPolicy", format!("Deleted NetworkPolicy {path}"))
-                .on_failure("FailedToDeleteNetworkPolicy", format!("Failed to delete NetworkPolicy {path}: ")),
+                .on_success(reasons::DELETED_NETWORK_POLICY, format!("Deleted NetworkPolicy {path}"))
+                .on_failure(
+                    reasons::FAILED_TO_DELETE_NETWORK_POLICY,
+                    format!("Failed to delete NetworkPolicy {path}: "),
+                ),
         );
     }
 }

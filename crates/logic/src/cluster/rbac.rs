@@ -8,6 +8,7 @@ use crate::build;
 use crate::cluster_spec;
 use crate::names::clip50;
 use crate::plan::LookedUp;
+use crate::reasons;
 use crate::validate::ValidCluster;
 use serde::Serialize;
 
@@ -39,7 +40,7 @@ fn check_named_account(planner: &mut Planner<'_>, name: &str) {
         Some(LookedUp::Failed(error)) => planner.halt(error),
         Some(LookedUp::Absent) => {
             planner.event(Event::warning(
-                "AutoscalerServiceAccountNotFound",
+                reasons::AUTOSCALER_SERVICE_ACCOUNT_NOT_FOUND,
                 "Validate",
                 format!(
                     "Failed to reconcile RayCluster {}. If users specify ServiceAccountName for the head Pod, they need to create a ServiceAccount themselves. However, ServiceAccount {name} is not found. Please create one. See the PR description of https://github.com/ray-project/kuberay/pull/1128 for more details.",
@@ -59,9 +60,9 @@ fn ensure<T: Serialize>(planner: &mut Planner<'_>, kind: Kind, word: &str, build
         return;
     }
     let (created, failed) = match kind {
-        Kind::ServiceAccount => ("CreatedServiceAccount", "FailedToCreateServiceAccount"),
-        Kind::Role => ("CreatedRole", "FailedToCreateRole"),
-        _ => ("CreatedRoleBinding", "FailedToCreateRoleBinding"),
+        Kind::ServiceAccount => (reasons::CREATED_SERVICE_ACCOUNT, reasons::FAILED_TO_CREATE_SERVICE_ACCOUNT),
+        Kind::Role => (reasons::CREATED_ROLE, reasons::FAILED_TO_CREATE_ROLE),
+        _ => (reasons::CREATED_ROLE_BINDING, reasons::FAILED_TO_CREATE_ROLE_BINDING),
     };
     let path = seen.path(&name);
     planner.push(

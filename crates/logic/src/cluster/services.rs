@@ -5,6 +5,7 @@ use crate::action::{Kind, Step};
 use crate::build;
 use crate::labels::{self, annotation};
 use crate::names;
+use crate::reasons;
 use crate::validate::ValidCluster;
 use k8s_openapi::api::core::v1::Service;
 
@@ -82,8 +83,8 @@ fn create(planner: &mut Planner<'_>, service: &Service, events: Events, why: &st
     let mut step = Step::create(seen.key(Kind::Service, &name), service, why);
     if events == Events::Published {
         step = step
-            .on_success("CreatedService", format!("Created service {path}"))
-            .on_failure("FailedToCreateService", format!("Failed creating service {path}, "));
+            .on_success(reasons::CREATED_SERVICE, format!("Created service {path}"))
+            .on_failure(reasons::FAILED_TO_CREATE_SERVICE, format!("Failed creating service {path}, "));
     }
     planner.push(step);
 }

@@ -5,6 +5,7 @@ use crate::action::{Accept, Event, Kind, Step};
 use crate::build;
 use crate::cluster_spec;
 use crate::plan::LookedUp;
+use crate::reasons;
 use crate::validate::ValidCluster;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -30,7 +31,7 @@ fn check_named_claim(planner: &mut Planner<'_>, name: &str) {
         Some(LookedUp::Found(_)) => {}
         Some(LookedUp::Failed(error)) => planner.halt(error),
         Some(LookedUp::Absent) => planner.event(Event::warning(
-            "FailedToCreatePVC",
+            reasons::FAILED_TO_CREATE_PVC,
             "Validate",
             format!(
                 "GcsFaultToleranceOptions.Storage.ClaimName \"{name}\" not found in namespace {}; the head Pod will not start until it exists",
@@ -58,8 +59,8 @@ fn plan_own_claim(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
             let path = seen.path(&name);
             planner.push(
                 Step::create(key, &build::gcs_storage_claim(valid), "the embedded store needs a volume")
-                    .on_success("CreatedPVC", format!("Created GCS storage PVC {path}"))
-                    .on_failure("FailedToCreatePVC", format!("Failed to create GCS storage PVC {path}, "))
+                    .on_success(reasons::CREATED_PVC, format!("Created GCS storage PVC {path}"))
+                    .on_failure(reasons::FAILED_TO_CREATE_PVC, format!("Failed to create GCS storage PVC {path}, "))
                     .accept(Accept::AlreadyExists),
             );
         }
@@ -77,7 +78,7 @@ fn adopt(planner: &mut Planner<'_>, valid: &ValidCluster<'_>, live: &Value) {
     let wanted = build::gcs_storage_claim(valid).spec.unwrap_or_default();
     if let Some(drift) = build::claim_drift(&wanted, &live.spec.unwrap_or_default()) {
         planner.event(Event::warning(
-            "FailedToCreatePVC",
+            reasons::FAILED_TO_CREATE_PVC,
             "Update",
             format!(
                 "GCS storage PVC {path} already exists and cannot be reconfigured in place ({drift}); delete the PVC to recreate it with the new settings"

@@ -6,6 +6,7 @@
 use super::Planner;
 use crate::action::Event;
 use crate::conditions::{CLUSTER_SUSPENDED, CLUSTER_SUSPENDING};
+use crate::reasons;
 use crate::view::PodView;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use manta_api::RayClusterStatus;
@@ -65,12 +66,12 @@ pub(super) fn delete_all_pods(planner: &mut Planner<'_>, because: Because) {
     let failed = format!("Failed deleting Pods due to {why} for RayCluster {cluster}, ");
     let delete = |pod: &&Arc<PodView>| {
         seen.delete_pod(pod, why)
-            .on_failure("FailedToDeletePodCollection", failed.clone())
-            .failure_reason("FailedDeleteAllPods")
+            .on_failure(reasons::FAILED_TO_DELETE_POD_COLLECTION, failed.clone())
+            .failure_reason(reasons::FAILED_DELETE_ALL_PODS)
     };
     planner.then_all(alive.iter().map(delete).collect());
     if !alive.is_empty() || seen.pods.is_empty() {
         let note = format!("Deleted {all}Pods for RayCluster {cluster} due to {why}");
-        planner.event(Event::normal("DeletedPod", "Delete", note));
+        planner.event(Event::normal(reasons::DELETED_POD, "Delete", note));
     }
 }

@@ -11,6 +11,7 @@ use crate::cluster_spec;
 use crate::config::Config;
 use crate::labels::{REPLICA_INDEX, WORKER};
 use crate::names::Suffixes;
+use crate::reasons;
 use crate::validate::ValidCluster;
 use crate::view::PodView;
 use manta_api::WorkerGroupSpec;
@@ -66,9 +67,9 @@ impl WorkerGroup<'_> {
     pub(super) fn delete(&self, pod: &PodView, why: &str, done: String, failed: String) -> Step {
         self.seen
             .delete_pod(pod, why)
-            .on_success("DeletedWorkerPod", done)
-            .on_failure("FailedToDeleteWorkerPod", failed)
-            .failure_reason("FailedDeleteWorkerPod")
+            .on_success(reasons::DELETED_WORKER_POD, done)
+            .on_failure(reasons::FAILED_TO_DELETE_WORKER_POD, failed)
+            .failure_reason(reasons::FAILED_DELETE_WORKER_POD)
     }
 
     /// Creates one Pod.
@@ -78,9 +79,9 @@ impl WorkerGroup<'_> {
         let name = pod.metadata.name.clone().unwrap_or_default();
         let failed = format!("Failed to create worker Pod for the cluster {}, ", seen.path(seen.name()));
         Step::create(seen.key(Kind::Pod, &name), &pod, format!("group {group} has fewer Pods than wanted"))
-            .on_success("CreatedWorkerPod", format!("Created worker Pod {}", seen.path(&name)))
-            .on_failure("FailedToCreateWorkerPod", failed)
-            .failure_reason("FailedCreateWorkerPod")
+            .on_success(reasons::CREATED_WORKER_POD, format!("Created worker Pod {}", seen.path(&name)))
+            .on_failure(reasons::FAILED_TO_CREATE_WORKER_POD, failed)
+            .failure_reason(reasons::FAILED_CREATE_WORKER_POD)
             .counts_among(PodsOf::Group(group.clone()))
     }
 }
@@ -93,13 +94,13 @@ fn delete_suspended_group(planner: &mut Planner<'_>, group: &WorkerGroup<'_>) {
         let failed = format!("Failed deleting worker Pods for suspended group {name} in RayCluster {cluster}, ");
         planner.push(
             seen.delete_pod(pod, "the group is suspended")
-                .on_failure("FailedToDeleteWorkerPodCollection", failed)
-                .failure_reason("FailedDeleteWorkerPod"),
+                .on_failure(reasons::FAILED_TO_DELETE_WORKER_POD_COLLECTION, failed)
+                .failure_reason(reasons::FAILED_DELETE_WORKER_POD),
         );
     }
     if !alive.is_empty() {
         planner.event(Event::normal(
-            "DeletedWorkerPod",
+            reasons::DELETED_WORKER_POD,
             "Delete",
             format!("Deleted all pods for suspended worker group {name} in RayCluster {cluster}"),
         ));

@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::go;
 use crate::labels::{self, annotation};
 use crate::plan::{Reconciled, StatusPlan};
+use crate::reasons;
 use crate::validate::ValidCronJob;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -54,7 +55,7 @@ fn decide(planner: &mut Planner<'_>) {
     let (schedule, zone) = (&valid.schedule, valid.zone.as_ref().unwrap_or(&seen.local_zone));
     if cron_job.spec.suspend == Some(true) {
         let note = "RayCronJob suspended, no new RayJobs will be created";
-        return planner.event(Event::normal("SuspendedRayCronJob", "Suspend", note));
+        return planner.event(Event::normal(reasons::SUSPENDED_RAY_CRON_JOB, "Suspend", note));
     }
     let last = cron_job.status.as_ref().and_then(|status| status.last_schedule_time.as_ref());
     let Some(base) = last.or(cron_job.metadata.creation_timestamp.as_ref()).map(|time| time.0) else {
@@ -79,7 +80,7 @@ fn start(seen: &Observed, run: Timestamp) -> Step {
     let key = ObjectKey::new(Kind::RayJob, seen.namespace(), &name);
     let failed = format!("Failed to create RayJob {}/{name}: ", seen.namespace());
     Step::create(key, &body(seen, &name, run), format!("the run of {} is due", scheduled(run)))
-        .on_failure("FailedToCreateRayJob", failed)
+        .on_failure(reasons::FAILED_TO_CREATE_RAY_JOB, failed)
         .accept(Accept::AlreadyExists)
 }
 
@@ -117,7 +118,7 @@ fn skipped(count: usize, run: Option<Timestamp>) -> Option<Event> {
     let hint = missed::ANNOTATION;
     (count > 0).then(|| {
         let note = format!("{count} scheduled runs were missed and skipped, {started} (see the annotation {hint})");
-        Event::warning("MissedRuns", "Schedule", note)
+        Event::warning(reasons::MISSED_RUNS, "Schedule", note)
     })
 }
 

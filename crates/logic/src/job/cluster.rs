@@ -8,6 +8,7 @@ use crate::build::owner::controller_reference;
 use crate::build::submitter::{Submitter, SubmitterError};
 use crate::go;
 use crate::labels::{self, annotation};
+use crate::reasons;
 use crate::scheduler;
 use k8s_openapi::api::core::v1::PodSpec;
 use manta_api::{API_VERSION, RayCluster, RayJob};
@@ -21,15 +22,15 @@ pub(super) fn create(planner: &mut Planner<'_>, mode: Mode, attempt: &Attempt) -
     let body = match body(planner, mode, attempt) {
         Ok(body) => body,
         Err(error) => {
-            planner.event(Event::warning("FailedToCreateRayCluster", "Create", failed(&error.to_string())));
+            planner.event(Event::warning(reasons::FAILED_TO_CREATE_RAY_CLUSTER, "Create", failed(&error.to_string())));
             planner.back_off();
             return false;
         }
     };
     planner.then(
         Step::create(planner.seen.key(Kind::RayCluster, name), &body, "the job needs a cluster")
-            .on_success("CreatedRayCluster", format!("Created RayCluster {path}"))
-            .on_failure("FailedToCreateRayCluster", failed(""))
+            .on_success(reasons::CREATED_RAY_CLUSTER, format!("Created RayCluster {path}"))
+            .on_failure(reasons::FAILED_TO_CREATE_RAY_CLUSTER, failed(""))
             // The name is this attempt's alone: it is the cluster of a pass whose watch is late.
             .accept(Accept::AlreadyExists),
     );
@@ -40,7 +41,7 @@ pub(super) fn create(planner: &mut Planner<'_>, mode: Mode, attempt: &Attempt) -
 pub(super) fn report_missing(planner: &mut Planner<'_>, name: &str) {
     let path = planner.seen.path(name);
     planner.event(Event::warning(
-        "RayClusterNotFound",
+        reasons::RAY_CLUSTER_NOT_FOUND,
         "Validate",
         format!("RayCluster {path} set in the clusterSelector is not found. It must be created manually"),
     ));

@@ -11,6 +11,7 @@ use super::phase::Finish;
 use super::suspend::delete_cluster;
 use crate::action::{Kind, Step};
 use crate::cluster_spec;
+use crate::reasons;
 use crate::scheduler;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -151,7 +152,10 @@ fn delete_workers(planner: &mut Planner<'_>) {
     let done = format!("Set the `suspend` field to true for all worker groups in cluster {path}");
     planner.then(
         Step::merge(planner.seen.key(Kind::RayCluster, name), patch, why)
-            .on_success("UpdatedRayCluster", done)
-            .on_failure("FailedToUpdateRayCluster", format!("Failed to suspend worker groups in cluster {path}: ")),
+            .on_success(reasons::UPDATED_RAY_CLUSTER, done)
+            .on_failure(
+                reasons::FAILED_TO_UPDATE_RAY_CLUSTER,
+                format!("Failed to suspend worker groups in cluster {path}: "),
+            ),
     );
 }

@@ -5,6 +5,7 @@ use crate::action::{Accept, Kind, Step};
 use crate::build::owner_head_service;
 use crate::cluster_spec::Creator;
 use crate::labels;
+use crate::reasons;
 use manta_api::RayCluster;
 use serde_json::json;
 
@@ -17,8 +18,8 @@ pub(super) fn plan(planner: &mut Planner<'_>, cluster: &RayCluster) {
     let Some(existing) = &planner.seen.head_service else {
         return planner.then(
             Step::create(key, &service, "the job's head needs a stable name")
-                .on_success("CreatedService", format!("Created the service {path}"))
-                .on_failure("FailedToCreateService", format!("Failed to create the service {path}, "))
+                .on_success(reasons::CREATED_SERVICE, format!("Created the service {path}"))
+                .on_failure(reasons::FAILED_TO_CREATE_SERVICE, format!("Failed to create the service {path}, "))
                 .accept(Accept::AlreadyExists),
         );
     };
@@ -32,7 +33,7 @@ pub(super) fn plan(planner: &mut Planner<'_>, cluster: &RayCluster) {
     let patch = json!({"metadata": {"resourceVersion": existing.metadata.resource_version}, "spec": spec});
     planner.then(
         Step::merge(key, patch, "the job runs on another cluster now")
-            .on_success("UpdatedService", format!("Updated the service {path}"))
-            .on_failure("FailedToUpdateService", format!("Failed to update the service {path}, ")),
+            .on_success(reasons::UPDATED_SERVICE, format!("Updated the service {path}"))
+            .on_failure(reasons::FAILED_TO_UPDATE_SERVICE, format!("Failed to update the service {path}, ")),
     );
 }

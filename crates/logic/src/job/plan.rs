@@ -10,6 +10,7 @@ use crate::action::Event;
 use crate::config::Config;
 use crate::labels;
 use crate::plan::{Reconciled, StatusPlan};
+use crate::reasons;
 use crate::validate::validate_job;
 use manta_api::{RayJob, RayJobStatus};
 
@@ -51,7 +52,7 @@ fn decide(planner: &mut Planner<'_>) {
                 "The RayJob spec is invalid: submissionMode {unknown:?} is not one of K8sJobMode, HTTPMode, \
                  InteractiveMode and SidecarMode"
             );
-            return refuse(planner, "InvalidRayJobSpec", message);
+            return refuse(planner, reasons::INVALID_RAY_JOB_SPEC, message);
         }
     };
     let phase = Phase::read(job, mode);

@@ -7,6 +7,7 @@ use super::phase::{Attempt, Ended, reason};
 use super::status::End;
 use crate::action::{Accept, Event, Kind, Step};
 use crate::build::submitter::{BACKOFF_LIMIT, CONTAINER, Submitter};
+use crate::reasons;
 use crate::view::{ContainerStatusView, JobView, PodView};
 use jiff::Timestamp;
 use manta_api::RayCluster;
@@ -132,13 +133,13 @@ pub(super) fn create(
     match built {
         Ok(job) => planner.then(
             Step::create(seen.key(Kind::Job, seen.name()), &job, "the job must be handed to Ray")
-                .on_success("CreatedRayJobSubmitter", format!("Created Kubernetes Job {path}"))
-                .on_failure("FailedToCreateRayJobSubmitter", failed(""))
+                .on_success(reasons::CREATED_RAY_JOB_SUBMITTER, format!("Created Kubernetes Job {path}"))
+                .on_failure(reasons::FAILED_TO_CREATE_RAY_JOB_SUBMITTER, failed(""))
                 .accept(accept),
         ),
         Err(error) => {
             let note = failed(&error.to_string());
-            planner.event(Event::warning("FailedToCreateRayJobSubmitter", "Create", note));
+            planner.event(Event::warning(reasons::FAILED_TO_CREATE_RAY_JOB_SUBMITTER, "Create", note));
             planner.back_off();
             return false;
         }
@@ -157,8 +158,11 @@ pub(super) fn delete(planner: &mut Planner<'_>) -> bool {
     let why = "the job does not need its submitter any more";
     planner.then(
         Step::delete(planner.seen.key(Kind::Job, &meta.name), &meta.uid, why)
-            .on_success("DeletedRayJobSubmitter", format!("Deleted submitter K8s Job {path}"))
-            .on_failure("FailedToDeleteRayJobSubmitter", format!("Failed to delete submitter K8s Job {path}: ")),
+            .on_success(reasons::DELETED_RAY_JOB_SUBMITTER, format!("Deleted submitter K8s Job {path}"))
+            .on_failure(
+                reasons::FAILED_TO_DELETE_RAY_JOB_SUBMITTER,
+                format!("Failed to delete submitter K8s Job {path}: "),
+            ),
     );
     false
 }

@@ -7,6 +7,7 @@ use super::mode::Mode;
 use super::phase::deployment;
 use super::submitter;
 use crate::action::{Kind, Step};
+use crate::reasons;
 use crate::scheduler;
 
 /// Removes cluster and submitter, forgets them, and enters the next phase.
@@ -57,8 +58,8 @@ pub(super) fn delete_cluster(planner: &mut Planner<'_>) -> bool {
     let uid = cluster.metadata.uid.as_deref().unwrap_or_default();
     planner.then(
         Step::delete(planner.seen.key(Kind::RayCluster, name), uid, "the job does not need its cluster any more")
-            .on_success("DeletedRayCluster", format!("Deleted cluster {path}"))
-            .on_failure("FailedToDeleteRayCluster", format!("Failed to delete cluster {path}: ")),
+            .on_success(reasons::DELETED_RAY_CLUSTER, format!("Deleted cluster {path}"))
+            .on_failure(reasons::FAILED_TO_DELETE_RAY_CLUSTER, format!("Failed to delete cluster {path}: ")),
     );
     false
 }

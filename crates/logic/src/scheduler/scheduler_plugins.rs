@@ -10,6 +10,7 @@ use super::demand::Demand;
 use super::{GangOwner, GangPlan, SchedulerFields, is_gang};
 use crate::action::{Accept, Action, Body, Event, Kind, PodGroupApi, Step, merge_difference};
 use crate::cluster::Observed;
+use crate::reasons;
 use crate::view::WholeView;
 use manta_api::{API_VERSION, RayCluster};
 use serde_json::{Value, json};
@@ -58,7 +59,7 @@ fn create(seen: &Observed, demand: &Demand) -> Step {
     let action = Action::Create { key: seen.key(KIND, seen.name()), body: Body::of(&body) };
     let failed = format!("Failed to create PodGroup {}: ", seen.path(seen.name()));
     Step::new(action, "the Pods are scheduled as a gang")
-        .failed(Event::warning("FailedToCreatePodGroup", "Create", failed))
+        .failed(Event::warning(reasons::FAILED_TO_CREATE_POD_GROUP, "Create", failed))
         .accept(Accept::AlreadyExists)
 }
 

@@ -14,6 +14,7 @@ use crate::build::owner::controller_reference;
 use crate::build::submitter;
 use crate::cluster_spec::{self, Creator};
 use crate::job::Mode;
+use crate::reasons;
 use crate::validate::job::has_selector;
 use crate::view::WholeView;
 use crate::{cluster, job, labels};
@@ -104,12 +105,12 @@ pub(super) fn shrink_job_gang(seen: &job::Observed) -> Option<Step> {
     let step = update(owner, seen.pod_group.as_ref()?, &demand, "the RayJob needs fewer resources")?;
     Some(
         step.done(Event::normal(
-            "BatchSchedulerCleanedUp",
+            reasons::BATCH_SCHEDULER_CLEANED_UP,
             "Cleanup",
             format!("Cleaned up batch scheduler resources for RayJob {path}"),
         ))
         .failed(Event::warning(
-            "FailedToCleanupBatchScheduler",
+            reasons::FAILED_TO_CLEANUP_BATCH_SCHEDULER,
             "Cleanup",
             format!("Failed to cleanup batch scheduler resources for RayJob {path}: "),
         ))
@@ -125,7 +126,11 @@ fn sync(owner: GangOwner<'_>, known: Option<&WholeView>, demand: &Demand) -> Gan
     let name = pod_group_name(owner.name());
     let path = format!("{}/{name}", owner.namespace());
     let failed = |error: &str| {
-        Event::warning("FailedToCreatePodGroup", "Create", format!("Failed to create PodGroup {path}: {error}"))
+        Event::warning(
+            reasons::FAILED_TO_CREATE_POD_GROUP,
+            "Create",
+            format!("Failed to create PodGroup {path}: {error}"),
+        )
     };
     match pod_group(owner, &name, demand) {
         Ok(body) => {

@@ -13,6 +13,7 @@ use crate::build::owner::cluster_reference;
 use crate::cluster::Observed;
 use crate::cluster_spec;
 use crate::labels;
+use crate::reasons;
 use crate::view::WholeView;
 use manta_api::{RayCluster, RayClusterSpec};
 use serde_json::{Value, json};
@@ -154,8 +155,8 @@ impl GangObjects<'_> {
              name to avoid the collision"
         );
         let (reason, note) = match kind {
-            "Workload" => ("FailedToCreateWorkload", format!("Failed to create Workload {path}: {error}")),
-            _ => ("FailedToCreatePodGroup", format!("Failed to create PodGroup {path}: {error}")),
+            "Workload" => (reasons::FAILED_TO_CREATE_WORKLOAD, format!("Failed to create Workload {path}: {error}")),
+            _ => (reasons::FAILED_TO_CREATE_POD_GROUP, format!("Failed to create PodGroup {path}: {error}")),
         };
         GangPlan::refused(error, Event::warning(reason, "Create", note))
     }

@@ -13,6 +13,7 @@ use crate::go::{Root, to_go_value};
 use crate::labels::CLUSTER;
 use crate::labels::annotation::DELETE_AFTER;
 use crate::labels::finalizer::RAY_SERVICE;
+use crate::reasons;
 use jiff::{SignedDuration, Timestamp};
 use manta_api::RayCluster;
 use serde_json::json;
@@ -67,8 +68,8 @@ pub(super) fn delete(planner: &Planner<'_>, cluster: &RayCluster, why: &str, whe
     let name = cluster_spec::name(cluster);
     let path = planner.seen.path(name);
     Step::delete(planner.seen.key(Kind::RayCluster, name), cluster_spec::uid(cluster), why)
-        .on_success("DeletedRayCluster", format!("Deleted the RayCluster {path}{when}"))
-        .on_failure("FailedToDeleteRayCluster", format!("Failed to delete the RayCluster {path}{when}: "))
+        .on_success(reasons::DELETED_RAY_CLUSTER, format!("Deleted the RayCluster {path}{when}"))
+        .on_failure(reasons::FAILED_TO_DELETE_RAY_CLUSTER, format!("Failed to delete the RayCluster {path}{when}: "))
 }
 
 /// Annotates a cluster with the time at which it is deleted.

@@ -8,6 +8,7 @@ use crate::cluster_spec;
 use crate::config::KUBERAY_VERSION;
 use crate::go;
 use crate::labels::{self, annotation};
+use crate::reasons;
 use manta_api::{API_VERSION, RayCluster, RayClusterSpec, RayService};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -62,8 +63,8 @@ fn create(planner: &mut Planner<'_>, name: &str) {
     });
     planner.then(
         Step::create(planner.seen.key(Kind::RayCluster, name), &body, "the service needs a cluster")
-            .on_success("CreatedRayCluster", format!("Created the RayCluster {path}"))
-            .on_failure("FailedToCreateRayCluster", format!("Failed to create the RayCluster {path}: "))
+            .on_success(reasons::CREATED_RAY_CLUSTER, format!("Created the RayCluster {path}"))
+            .on_failure(reasons::FAILED_TO_CREATE_RAY_CLUSTER, format!("Failed to create the RayCluster {path}: "))
             // The name is this slot's alone: it is the cluster of a pass whose watch is late.
             .accept(Accept::AlreadyExists),
     );
@@ -103,8 +104,11 @@ fn update(planner: &mut Planner<'_>, side: Side, cluster: &RayCluster) {
     let why = "the spec has changed in a way that the cluster can follow";
     planner.then(
         Step::replace(planner.seen.key(Kind::RayCluster, name), &body, why)
-            .on_success("UpdatedRayCluster", format!("Updated the {word} RayCluster {path}"))
-            .on_failure("FailedToUpdateRayCluster", format!("Failed to update the {word} RayCluster {path}: ")),
+            .on_success(reasons::UPDATED_RAY_CLUSTER, format!("Updated the {word} RayCluster {path}"))
+            .on_failure(
+                reasons::FAILED_TO_UPDATE_RAY_CLUSTER,
+                format!("Failed to update the {word} RayCluster {path}: "),
+            ),
     );
 }
 

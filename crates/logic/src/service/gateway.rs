@@ -10,6 +10,7 @@ use crate::build::gateway::{self as objects, Backend};
 use crate::build::upgrade_serve_service;
 use crate::cluster_spec;
 use crate::names;
+use crate::reasons;
 use crate::view::WholeView;
 use jiff::SignedDuration;
 use manta_api::{ClusterUpgradeOptions, RayCluster};
@@ -35,7 +36,7 @@ pub(super) fn plan(planner: &mut Planner<'_>, ready: Ready) -> Option<Routed> {
     if !planner.seen.gateway_api {
         let path = planner.seen.path(&objects::gateway_name(planner.seen.name()));
         planner.event(Event::warning(
-            "FailedToCreateGateway",
+            reasons::FAILED_TO_CREATE_GATEWAY,
             "Create",
             format!(
                 "Failed to create Gateway for RayService {path}: the API server does not serve \
@@ -114,13 +115,13 @@ fn gateway(planner: &mut Planner<'_>) {
     let key = planner.seen.key(Kind::Gateway, &name);
     let step = match planner.seen.gateway.as_deref() {
         None => Step::create(key, &wanted, "incremental upgrades need a Gateway")
-            .on_success("CreatedGateway", format!("Created Gateway for RayService {path}"))
-            .on_failure("FailedToCreateGateway", format!("Failed to create Gateway for RayService {path}: "))
+            .on_success(reasons::CREATED_GATEWAY, format!("Created Gateway for RayService {path}"))
+            .on_failure(reasons::FAILED_TO_CREATE_GATEWAY, format!("Failed to create Gateway for RayService {path}: "))
             .accept(Accept::AlreadyExists),
         Some(live) if objects::same_gateway_spec(&live.object["spec"], &wanted["spec"]) => return,
         Some(live) => Step::replace(key, &with_spec(live, &wanted), "the Gateway differs from the spec")
-            .on_success("UpdatedGateway", format!("Updated the Gateway {path}"))
-            .on_failure("FailedToUpdateGateway", format!("Failed to update the Gateway {path}: ")),
+            .on_success(reasons::UPDATED_GATEWAY, format!("Updated the Gateway {path}"))
+            .on_failure(reasons::FAILED_TO_UPDATE_GATEWAY, format!("Failed to update the Gateway {path}: ")),
     };
     planner.then(step);
 }
@@ -131,13 +132,16 @@ fn http_route(planner: &mut Planner<'_>, wanted: Value) {
     let key = planner.seen.key(Kind::HttpRoute, &name);
     let step = match planner.seen.http_route.as_deref() {
         None => Step::create(key, &wanted, "requests need a way to the active cluster")
-            .on_success("CreatedHTTPRoute", format!("Created HTTPRoute for RayService {path}"))
-            .on_failure("FailedToCreateHTTPRoute", format!("Failed to create the HTTPRoute for RayService {path}: "))
+            .on_success(reasons::CREATED_HTTP_ROUTE, format!("Created HTTPRoute for RayService {path}"))
+            .on_failure(
+                reasons::FAILED_TO_CREATE_HTTP_ROUTE,
+                format!("Failed to create the HTTPRoute for RayService {path}: "),
+            )
             .accept(Accept::AlreadyExists),
         Some(live) if objects::same_http_route_spec(&live.object["spec"], &wanted["spec"]) => return,
         Some(live) => Step::replace(key, &with_spec(live, &wanted), "the shares of the traffic change")
-            .on_success("UpdatedHTTPRoute", format!("Updated the HTTPRoute {path}"))
-            .on_failure("FailedToUpdateHTTPRoute", format!("Failed to update the HTTPRoute {path}: ")),
+            .on_success(reasons::UPDATED_HTTP_ROUTE, format!("Updated the HTTPRoute {path}"))
+            .on_failure(reasons::FAILED_TO_UPDATE_HTTP_ROUTE, format!("Failed to update the HTTPRoute {path}: ")),
     };
     planner.then(step);
 }

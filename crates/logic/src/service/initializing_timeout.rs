@@ -8,6 +8,7 @@ use super::{Planner, Side};
 use crate::action::Event;
 use crate::conditions::READY;
 use crate::go::duration;
+use crate::reasons;
 use crate::validate::service::initializing_timeout;
 
 /// Whether the time has run out in an earlier pass: then only the clean-up goes on.
@@ -37,7 +38,7 @@ pub(super) fn check(planner: &mut Planner<'_>) {
     );
     conditions::set(planner, READY, "False", INITIALIZING_TIMEOUT, &message);
     planner.event(Event::warning(
-        "RayServiceInitializingTimeout",
+        reasons::RAY_SERVICE_INITIALIZING_TIMEOUT,
         "Reconcile",
         format!("RayService initializing timeout exceeded after {spent} (configured timeout: {limit})"),
     ));

@@ -7,6 +7,7 @@ use super::upgrade::{Match, compare};
 use super::{Planner, Side};
 use crate::action::Event;
 use crate::conditions::ROLLBACK_IN_PROGRESS;
+use crate::reasons;
 
 const REASON: &str = "DesiredClusterSpecChanged";
 
@@ -24,7 +25,7 @@ pub(super) fn decide(planner: &mut Planner<'_>) {
     }
     let Some(active) = planner.draft.active else {
         planner.event(Event::warning(
-            "RollbackImpossible",
+            reasons::ROLLBACK_IMPOSSIBLE,
             "Reconcile",
             "Active cluster not found, rollback cannot be initiated",
         ));

@@ -12,6 +12,7 @@ use crate::cluster_spec;
 use crate::conditions::{self, HEAD_POD_READY};
 use crate::dashboard::{DashboardEndpoint, RayRequest};
 use crate::names;
+use crate::reasons;
 use jiff::SignedDuration;
 use manta_api::RayCluster;
 
@@ -138,7 +139,7 @@ fn submit(
         Ok(body) => body,
         Err(error) => {
             let note = format!("Failed to update serve applications to the RayCluster {path}: {error}");
-            return planner.event(Event::warning("FailedToUpdateServeApplications", "Update", note));
+            return planner.event(Event::warning(reasons::FAILED_TO_UPDATE_SERVE_APPLICATIONS, "Update", note));
         }
     };
     let again = known.attempt.as_ref().and_then(|attempt| attempt.at.checked_add(SUBMIT_AGAIN).ok());
@@ -155,18 +156,21 @@ fn submit(
     let step = Step::new(action, "Serve has another configuration than it should");
     planner.finally(match only_capacity {
         false => step
-            .on_success("UpdatedServeApplications", format!("Updated serve applications to the RayCluster {path}"))
+            .on_success(
+                reasons::UPDATED_SERVE_APPLICATIONS,
+                format!("Updated serve applications to the RayCluster {path}"),
+            )
             .on_failure(
-                "FailedToUpdateServeApplications",
+                reasons::FAILED_TO_UPDATE_SERVE_APPLICATIONS,
                 format!("Failed to update serve applications to the RayCluster {path}: "),
             ),
         true => step
             .on_success(
-                "UpdatedServeTargetCapacity",
+                reasons::UPDATED_SERVE_TARGET_CAPACITY,
                 format!("Updated target_capacity of serve applications to to the RayCluster {path}"),
             )
             .on_failure(
-                "FailedToUpdateTargetCapacity",
+                reasons::FAILED_TO_UPDATE_TARGET_CAPACITY,
                 format!("Failed to update target_capacity of serve applications to the RayCluster {path}: "),
             ),
     });

@@ -8,6 +8,7 @@ use super::{Planner, Side};
 use crate::action::{Accept, Kind, Step};
 use crate::cluster_spec;
 use crate::labels::SERVE;
+use crate::reasons;
 use manta_api::RayCluster;
 use serde_json::json;
 
@@ -57,8 +58,8 @@ fn label(planner: &Planner<'_>, cluster: &str) -> Option<Step> {
     let label = format!("the serve label to \"{value}\" for the Head Pod {path}");
     let key = planner.seen.key(Kind::Pod, &head.metadata.name);
     let step = Step::merge(key, patch, format!("whether the head serves is now {value}"))
-        .on_success("UpdatedHeadPodServeLabel", format!("Updated {label}"))
-        .on_failure("FailedToUpdateHeadPodServeLabel", format!("Failed to update {label}: "))
+        .on_success(reasons::UPDATED_HEAD_POD_SERVE_LABEL, format!("Updated {label}"))
+        .on_failure(reasons::FAILED_TO_UPDATE_HEAD_POD_SERVE_LABEL, format!("Failed to update {label}: "))
         .accept(Accept::NotFound);
     Some(step)
 }

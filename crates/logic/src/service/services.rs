@@ -12,6 +12,7 @@ use crate::cluster_spec;
 use crate::labels::CLUSTER;
 use crate::names;
 use crate::plan::LookedUp;
+use crate::reasons;
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Service;
 use manta_api::{RayCluster, RayService};
@@ -109,8 +110,8 @@ fn point_at(planner: &mut Planner<'_>, cluster: &str, name: &str, wanted: &Servi
     let key = planner.seen.key(Kind::Service, name);
     let Some(live) = planner.seen.service(name) else {
         let step = Step::create(key, wanted, "requests need a way to the cluster")
-            .on_success("CreatedService", format!("Created the service {path}"))
-            .on_failure("FailedToCreateService", format!("Failed to create the service {path}, "));
+            .on_success(reasons::CREATED_SERVICE, format!("Created the service {path}"))
+            .on_failure(reasons::FAILED_TO_CREATE_SERVICE, format!("Failed to create the service {path}, "));
         return Selection::Change(Box::new(step));
     };
     if live.spec.selector.get(CLUSTER) == Some(cluster) {
@@ -126,7 +127,7 @@ fn point_at(planner: &mut Planner<'_>, cluster: &str, name: &str, wanted: &Servi
         Some(LookedUp::Absent) => return Selection::Unknown,
         Some(LookedUp::Failed(error)) => {
             let note = format!("Failed to update the service {path}, {error}");
-            planner.event(Event::warning("FailedToUpdateService", "Update", note));
+            planner.event(Event::warning(reasons::FAILED_TO_UPDATE_SERVICE, "Update", note));
             planner.try_again();
             return Selection::Unknown;
         }
@@ -141,13 +142,13 @@ fn point_at(planner: &mut Planner<'_>, cluster: &str, name: &str, wanted: &Servi
     }
     body["spec"] = spec;
     let step = Step::replace(key, &body, "another cluster takes over")
-        .on_success("UpdatedService", format!("Updated the service {path}"))
-        .on_failure("FailedToUpdateService", format!("Failed to update the service {path}, "));
+        .on_success(reasons::UPDATED_SERVICE, format!("Updated the service {path}"))
+        .on_failure(reasons::FAILED_TO_UPDATE_SERVICE, format!("Failed to update the service {path}, "));
     Selection::Change(Box::new(step))
 }
 
 /// Reports that a Service cannot be built.
 pub(super) fn report_unbuildable(planner: &mut Planner<'_>, name: &str, error: &str) {
     let note = format!("Failed to create the service {}, {error}", planner.seen.path(name));
-    planner.event(Event::warning("FailedToCreateService", "Create", note));
+    planner.event(Event::warning(reasons::FAILED_TO_CREATE_SERVICE, "Create", note));
 }

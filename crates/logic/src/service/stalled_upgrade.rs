@@ -14,6 +14,7 @@ use crate::action::Event;
 use crate::cluster_spec;
 use crate::conditions::{PROVISIONED, ROLLBACK_IN_PROGRESS, UPGRADE_IN_PROGRESS, UPGRADE_STALLED};
 use crate::names;
+use crate::reasons;
 use crate::validate::service::{UpgradeTimeout, upgrade_timeout};
 use jiff::{SignedDuration, Timestamp};
 
@@ -23,7 +24,7 @@ const STALLED_AFTER: SignedDuration = SignedDuration::from_mins(10);
 const FAILING: SignedDuration = SignedDuration::from_mins(50);
 
 /// The reason in the conditions of an upgrade that was given up.
-const GIVEN_UP: &str = "UpgradeGivenUp";
+const GIVEN_UP: &str = reasons::UPGRADE_GIVEN_UP;
 
 /// Reports an upgrade that makes no progress, and gives up one that has run out of time.
 pub(super) fn plan(planner: &mut Planner<'_>) {

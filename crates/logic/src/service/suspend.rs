@@ -12,6 +12,7 @@ use crate::action::{Kind, Step};
 use crate::build::gateway::{gateway_name, http_route_name};
 use crate::conditions::{READY, ROLLBACK_IN_PROGRESS, SUSPENDED, SUSPENDING, UPGRADE_IN_PROGRESS, UPGRADE_STALLED};
 use crate::labels::{ORIGINATED_FROM_CR_NAME, ORIGINATED_FROM_CRD};
+use crate::reasons;
 use crate::view::MetaView;
 
 /// Takes the next step of suspending or resuming. Returns whether the pass goes on.
@@ -112,9 +113,9 @@ fn delete(planner: &Planner<'_>, kind: Kind, meta: &MetaView) -> Option<Step> {
         return None;
     }
     let (word, done, failed) = match kind {
-        Kind::Gateway => ("Gateway", "DeletedGateway", "FailedToDeleteGateway"),
-        Kind::HttpRoute => ("HTTPRoute", "DeletedHTTPRoute", "FailedToDeleteHTTPRoute"),
-        _ => ("Service", "DeletedService", "FailedToDeleteService"),
+        Kind::Gateway => ("Gateway", reasons::DELETED_GATEWAY, reasons::FAILED_TO_DELETE_GATEWAY),
+        Kind::HttpRoute => ("HTTPRoute", reasons::DELETED_HTTP_ROUTE, reasons::FAILED_TO_DELETE_HTTP_ROUTE),
+        _ => ("Service", reasons::DELETED_SERVICE, reasons::FAILED_TO_DELETE_SERVICE),
     };
     let path = planner.seen.path(&meta.name);
     let step = Step::delete(planner.seen.key(kind, &meta.name), &meta.uid, "the RayService is being suspended")

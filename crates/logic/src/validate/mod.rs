@@ -16,6 +16,7 @@ pub use job::{validate_job, validate_job_spec};
 pub use service::validate_service;
 
 use crate::action::Event;
+use crate::reasons;
 
 /// A rule that an object breaks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,15 +53,15 @@ impl Invalid {
     /// Returns the reason of the event.
     pub fn reason(&self) -> &'static str {
         match self.part {
-            Part::ClusterMetadata => "InvalidRayClusterMetadata",
-            Part::ClusterSpec | Part::ClusterUpgradeStrategy => "InvalidRayClusterSpec",
-            Part::ClusterStatus => "InvalidRayClusterStatus",
-            Part::JobMetadata => "InvalidRayJobMetadata",
-            Part::JobSpec => "InvalidRayJobSpec",
-            Part::JobStatus => "InvalidRayJobStatus",
-            Part::ServiceMetadata => "InvalidRayServiceMetadata",
-            Part::ServiceSpec => "InvalidRayServiceSpec",
-            Part::CronJobSpec => "InvalidRayCronJobSpec",
+            Part::ClusterMetadata => reasons::INVALID_RAY_CLUSTER_METADATA,
+            Part::ClusterSpec | Part::ClusterUpgradeStrategy => reasons::INVALID_RAY_CLUSTER_SPEC,
+            Part::ClusterStatus => reasons::INVALID_RAY_CLUSTER_STATUS,
+            Part::JobMetadata => reasons::INVALID_RAY_JOB_METADATA,
+            Part::JobSpec => reasons::INVALID_RAY_JOB_SPEC,
+            Part::JobStatus => reasons::INVALID_RAY_JOB_STATUS,
+            Part::ServiceMetadata => reasons::INVALID_RAY_SERVICE_METADATA,
+            Part::ServiceSpec => reasons::INVALID_RAY_SERVICE_SPEC,
+            Part::CronJobSpec => reasons::INVALID_RAY_CRON_JOB_SPEC,
         }
     }
 
