@@ -44,12 +44,13 @@ fn workspace_dependencies() -> BTreeMap<String, BTreeSet<String>> {
 fn crates_depend_in_one_direction() {
     let expect = [
         ("manta-api", &[][..]),
-        ("manta-logic", &["manta-api"]),
+        ("manta-quantity", &[]),
+        ("manta-logic", &["manta-api", "manta-quantity"]),
         ("manta-operator", &["manta-api", "manta-logic"]),
         // These two know nothing of Ray.
-        ("manta-apiserver", &[]),
-        ("manta-agent", &[]),
-        ("manta", &["manta-agent", "manta-api", "manta-apiserver", "manta-logic", "manta-operator"]),
+        ("manta-apiserver", &["manta-quantity"]),
+        ("manta-agent", &["manta-quantity"]),
+        ("manta", &["manta-agent", "manta-api", "manta-apiserver", "manta-logic", "manta-operator", "manta-quantity"]),
         // Every crate uses it in its tests, so it can use none.
         ("manta-testkit", &[]),
         ("xtask", &["manta-testkit"]),
@@ -115,6 +116,58 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
         }
     }
     files
+}
+
+#[test]
+fn few_files_of_the_operator_write_to_the_api_server() {
+    let source = root().join("crates/operator/src");
+    let writes = |file: &PathBuf| {
+        let text = std::fs::read_to_string(file).unwrap();
+        ["PostParams", "PatchParams", "DeleteParams"].iter().any(|params| text.contains(params))
+    };
+    let files: BTreeSet<String> = rust_files(&source)
+        .iter()
+        .filter(|file| writes(file))
+        .map(|file| file.strip_prefix(&source).unwrap().to_string_lossy().into_owned())
+        .collect();
+    let expect = ["events.rs", "execute/kubernetes.rs", "leader/mod.rs", "status_writer.rs", "webhooks/self_signed.rs"];
+    assert_eq!(files, expect.map(str::to_owned).into(), "ARCHITECTURE.md lists the writers");
+}
+
+#[test]
+fn the_walk_in_architecture_names_functions_that_exist() {
+    let architecture = read("ARCHITECTURE.md");
+    let (_, table) = architecture.split_once("| # | file in `crates/` | function |").expect("the table");
+    let rows = table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| ---"));
+    let rows: Vec<Vec<&str>> = rows
+        .map_while(|row| {
+            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+            cells[1].parse::<usize>().is_ok().then_some(cells)
+        })
+        .collect();
+    assert!((10..=15).contains(&rows.len()), "{} hops", rows.len());
+    for cells in rows {
+        let (file, function) = (cells[2].trim_matches('`'), cells[3].trim_matches('`'));
+        let text = read(&format!("crates/{file}"));
+        let defined = [format!("fn {function}("), format!("fn {function}<")].iter().any(|head| text.contains(head));
+        assert!(defined, "{file} has no function {function}");
+    }
+}
+
+#[test]
+fn the_code_map_names_paths_that_exist() {
+    let architecture = read("ARCHITECTURE.md");
+    let (_, table) = architecture.split_once("| where | what |\n| --- | --- |\n").expect("the table");
+    for row in table.lines().map_while(|line| line.strip_prefix("| ")) {
+        let mut folder = PathBuf::new();
+        for path in row.split('|').next().unwrap_or_default().split(", ").map(|path| path.trim().trim_matches('`')) {
+            // The later ones of a row stand in the folder of the first.
+            let whole =
+                if path.contains('/') || folder.as_os_str().is_empty() { path.into() } else { folder.join(path) };
+            assert!(root().join(&whole).exists(), "{} does not exist", whole.display());
+            folder = whole.parent().unwrap_or(Path::new("")).to_owned();
+        }
+    }
 }
 
 #[test]

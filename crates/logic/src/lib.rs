@@ -22,6 +22,7 @@ pub mod hash;
 pub mod job;
 pub mod labels;
 pub mod names;
+mod observed_names;
 pub mod pass;
 pub mod plan;
 #[cfg(test)]

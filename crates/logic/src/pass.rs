@@ -110,7 +110,7 @@ impl<'a, K: Reconciled> Pass<'a, K> {
     }
 
     /// Returns what is needed next.
-    pub fn next(&mut self) -> Need<'_, K> {
+    pub fn needs(&mut self) -> Need<'_, K> {
         loop {
             match self.state {
                 State::LookingUp if self.plan.lookups.is_empty() => self.state = State::Planned,

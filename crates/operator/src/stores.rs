@@ -29,47 +29,34 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// Returns the kinds whose watches have not listed everything yet.
+    /// Returns those of the kinds that are always watched whose watches have not listed everything yet.
     pub(crate) fn unsynced(&self, with_cron_jobs: bool) -> Vec<&'static str> {
-        let synced = [
-            ("RayCluster", self.clusters.is_synced()),
-            ("RayJob", self.jobs.is_synced()),
-            ("RayService", self.services.is_synced()),
-            ("RayCronJob", !with_cron_jobs || self.cron_jobs.is_synced()),
-            ("Pod", self.pods.is_synced()),
-            ("Service", self.kube_services.is_synced()),
-            ("Job", self.kube_jobs.is_synced()),
-        ];
-        synced.into_iter().filter(|(_, synced)| !synced).map(|(kind, _)| kind).collect()
+        let always = [Kind::RayCluster, Kind::RayJob, Kind::RayService, Kind::Pod, Kind::Service, Kind::Job];
+        let kinds = always.into_iter().chain(with_cron_jobs.then_some(Kind::RayCronJob));
+        kinds.filter(|kind| !self.is_synced(*kind)).map(|kind| kind.resource().kind).collect()
     }
 
     /// Returns whether the watch of a kind has listed everything.
     pub(crate) fn is_synced(&self, kind: Kind) -> bool {
-        match kind {
-            Kind::RayCluster => self.clusters.is_synced(),
-            Kind::RayJob => self.jobs.is_synced(),
-            Kind::RayService => self.services.is_synced(),
-            Kind::RayCronJob => self.cron_jobs.is_synced(),
-            Kind::Pod => self.pods.is_synced(),
-            Kind::Service => self.kube_services.is_synced(),
-            Kind::Job => self.kube_jobs.is_synced(),
-            Kind::EndpointSlice => self.slices.is_synced(),
-            kind => self.related(kind).is_synced(),
-        }
+        self.listings(kind).is_synced()
     }
 
     /// Wakes an object when the watch of a kind has listed everything. Returns whether it has already.
     pub(crate) fn wait_until_synced(&self, kind: Kind, key: &ObjectKey) -> bool {
+        self.listings(kind).wait_until_synced(key)
+    }
+
+    fn listings(&self, kind: Kind) -> Arc<dyn Listings> {
         match kind {
-            Kind::RayCluster => self.clusters.wait_until_synced(key),
-            Kind::RayJob => self.jobs.wait_until_synced(key),
-            Kind::RayService => self.services.wait_until_synced(key),
-            Kind::RayCronJob => self.cron_jobs.wait_until_synced(key),
-            Kind::Pod => self.pods.wait_until_synced(key),
-            Kind::Service => self.kube_services.wait_until_synced(key),
-            Kind::Job => self.kube_jobs.wait_until_synced(key),
-            Kind::EndpointSlice => self.slices.wait_until_synced(key),
-            kind => self.related(kind).wait_until_synced(key),
+            Kind::RayCluster => Arc::clone(&self.clusters) as Arc<dyn Listings>,
+            Kind::RayJob => Arc::clone(&self.jobs) as _,
+            Kind::RayService => Arc::clone(&self.services) as _,
+            Kind::RayCronJob => Arc::clone(&self.cron_jobs) as _,
+            Kind::Pod => Arc::clone(&self.pods) as _,
+            Kind::Service => Arc::clone(&self.kube_services) as _,
+            Kind::Job => Arc::clone(&self.kube_jobs) as _,
+            Kind::EndpointSlice => Arc::clone(&self.slices) as _,
+            kind => self.related(kind) as _,
         }
     }
 
@@ -118,9 +105,15 @@ impl<V> Default for Table<V> {
     }
 }
 
-impl<V: View> Table<V> {
+/// Whether a table holds everything.
+trait Listings {
+    fn is_synced(&self) -> bool;
+    fn wait_until_synced(&self, key: &ObjectKey) -> bool;
+}
+
+impl<V: View> Listings for Table<V> {
     /// Returns whether the table has once held everything.
-    pub fn is_synced(&self) -> bool {
+    fn is_synced(&self) -> bool {
         self.unlisted.load(Ordering::Acquire) == 0
     }
 
@@ -133,7 +126,9 @@ impl<V: View> Table<V> {
         }
         synced
     }
+}
 
+impl<V: View> Table<V> {
     /// The objects of an owner, sorted by name.
     pub fn of(&self, owner: &ObjectKey) -> Vec<Arc<V>> {
         lock(&self.inner).by_owner.get(owner).cloned().unwrap_or_default()

@@ -2,6 +2,7 @@
 
 use crate::action::{Kind, ObjectKey, PodsOf, Step};
 use crate::labels;
+use crate::observed_names::observed_names;
 use crate::view::{JobView, PodView, ServiceView, WholeView};
 use jiff::Timestamp;
 use manta_api::RayCluster;
@@ -53,25 +54,12 @@ impl InFlight {
     }
 }
 
+observed_names!(cluster);
+
 impl Observed {
-    /// Returns the cluster's name.
-    pub fn name(&self) -> &str {
-        self.cluster.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    /// Returns the cluster's namespace.
-    pub fn namespace(&self) -> &str {
-        self.cluster.metadata.namespace.as_deref().unwrap_or_default()
-    }
-
     /// Returns the cluster's UID.
     pub fn uid(&self) -> &str {
         self.cluster.metadata.uid.as_deref().unwrap_or_default()
-    }
-
-    /// Returns `<namespace>/<name>` of an object beside the cluster.
-    pub fn path(&self, name: &str) -> String {
-        format!("{}/{name}", self.namespace())
     }
 
     /// Returns an annotation of the cluster.
@@ -82,11 +70,6 @@ impl Observed {
     /// Returns the value of a label of the cluster.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.cluster.metadata.labels.as_ref()?.get(key).map(String::as_str)
-    }
-
-    /// Returns the key of an object in the cluster's namespace.
-    pub fn key(&self, kind: Kind, name: &str) -> ObjectKey {
-        ObjectKey::new(kind, self.namespace(), name)
     }
 
     /// Returns the head Pods, terminating ones included.

@@ -17,23 +17,15 @@ use jiff::Timestamp;
 use manta_api::{RayCluster, RayClusterStatus};
 use std::convert::Infallible;
 
-/// Whether the pass ends with a look at the status.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StatusUpdate {
-    #[default]
-    Keep,
-    Compute,
-}
-
 impl Reconciled for RayCluster {
     const CONTROLLER: &'static str = "raycluster-controller";
     type Observed = Observed;
     type Status = RayClusterStatus;
     type Poll = Infallible;
-    type Draft<'a> = StatusUpdate;
+    type Draft<'a> = StatusPlan<RayClusterStatus>;
 
-    fn draft<'a>(_: &'a Observed, _: &'a Config) -> StatusUpdate {
-        StatusUpdate::default()
+    fn draft<'a>(_: &'a Observed, _: &'a Config) -> Self::Draft<'a> {
+        StatusPlan::Keep
     }
 
     fn decide(planner: &mut Planner<'_>) {
@@ -49,10 +41,7 @@ impl Reconciled for RayCluster {
     }
 
     fn propose(planner: &mut Planner<'_>) -> StatusPlan<RayClusterStatus> {
-        match planner.draft {
-            StatusUpdate::Keep => StatusPlan::Keep,
-            StatusUpdate::Compute => StatusPlan::Compute,
-        }
+        planner.draft.clone()
     }
 
     fn compute_status(
@@ -86,7 +75,7 @@ fn decide(planner: &mut Planner<'_>) {
     if let Some(add) = deletion::add_finalizer(seen, planner.config) {
         return planner.push(add);
     }
-    planner.draft = StatusUpdate::Compute;
+    planner.draft = StatusPlan::Compute;
     for decide in [rbac::plan, ingress::plan, auth::plan, services::plan, storage::plan] {
         decide(planner, &valid);
         if planner.is_halted() {

@@ -1,5 +1,6 @@
 //! Everything that the decision about one RayCronJob depends on, besides time and settings.
 
+use crate::observed_names::observed_names;
 use jiff::tz::TimeZone;
 use manta_api::RayCronJob;
 
@@ -11,12 +12,4 @@ pub struct Observed {
     pub local_zone: TimeZone,
 }
 
-impl Observed {
-    pub(super) fn name(&self) -> &str {
-        self.cron_job.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    pub(super) fn namespace(&self) -> &str {
-        self.cron_job.metadata.namespace.as_deref().unwrap_or_default()
-    }
-}
+observed_names!(cron_job);

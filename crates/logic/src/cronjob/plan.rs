@@ -6,7 +6,7 @@
 use super::Planner;
 use super::missed::{self, Missed, due};
 use super::observed::Observed;
-use crate::action::{Accept, Event, Kind, ObjectKey, Step};
+use crate::action::{Accept, Event, Kind, Step};
 use crate::build::owner::controller_reference;
 use crate::config::Config;
 use crate::go;
@@ -25,11 +25,10 @@ impl Reconciled for RayCronJob {
     type Observed = Observed;
     type Status = RayCronJobStatus;
     type Poll = Infallible;
-    /// The run up to which everything is settled, if that moves on.
-    type Draft<'a> = Option<Timestamp>;
+    type Draft<'a> = StatusPlan<RayCronJobStatus>;
 
-    fn draft<'a>(_: &'a Observed, _: &'a Config) -> Option<Timestamp> {
-        None
+    fn draft<'a>(_: &'a Observed, _: &'a Config) -> Self::Draft<'a> {
+        StatusPlan::Keep
     }
 
     fn decide(planner: &mut Planner<'_>) {
@@ -37,8 +36,7 @@ impl Reconciled for RayCronJob {
     }
 
     fn propose(planner: &mut Planner<'_>) -> StatusPlan<RayCronJobStatus> {
-        let status = planner.draft.map(|settled| RayCronJobStatus { last_schedule_time: Some(Time(settled)) });
-        status.map_or(StatusPlan::Keep, StatusPlan::Write)
+        planner.draft.clone()
     }
 }
 
@@ -70,18 +68,23 @@ fn decide(planner: &mut Planner<'_>) {
     if let Some(event) = skipped(due.skipped, due.run) {
         planner.event(event);
     }
-    planner.draft = due.settled;
+    if let Some(settled) = due.settled {
+        planner.draft = StatusPlan::Write(RayCronJobStatus { last_schedule_time: Some(Time(settled)) });
+    }
     // A status that was written wakes by itself; this is for the case that it was not.
     planner.wake_at(schedule.next_after(due.settled.unwrap_or(base), zone));
 }
 
 fn start(seen: &Observed, run: Timestamp) -> Step {
     let name = job_name(seen.name(), run);
-    let key = ObjectKey::new(Kind::RayJob, seen.namespace(), &name);
-    let failed = format!("Failed to create RayJob {}/{name}: ", seen.namespace());
-    Step::create(key, &body(seen, &name, run), format!("the run of {} is due", scheduled(run)))
-        .on_failure(reasons::FAILED_TO_CREATE_RAY_JOB, failed)
-        .accept(Accept::AlreadyExists)
+    let failed = format!("Failed to create RayJob {}: ", seen.path(&name));
+    Step::create(
+        seen.key(Kind::RayJob, &name),
+        &body(seen, &name, run),
+        format!("the run of {} is due", scheduled(run)),
+    )
+    .on_failure(reasons::FAILED_TO_CREATE_RAY_JOB, failed)
+    .accept(Accept::AlreadyExists)
 }
 
 fn body(seen: &Observed, name: &str, run: Timestamp) -> Value {

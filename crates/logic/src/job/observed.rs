@@ -1,7 +1,7 @@
 //! Everything that the decision about one RayJob depends on, besides time and settings.
 
 use super::dashboard::JobDashboard;
-use crate::action::{Kind, ObjectKey};
+use crate::observed_names::observed_names;
 use crate::view::{JobView, PodView, ServiceView, WholeView};
 use manta_api::{RayCluster, RayJob};
 
@@ -27,27 +27,11 @@ pub struct Observed {
     pub seed: u64,
 }
 
+observed_names!(job);
+
 impl Observed {
-    pub(super) fn name(&self) -> &str {
-        self.job.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    pub(super) fn namespace(&self) -> &str {
-        self.job.metadata.namespace.as_deref().unwrap_or_default()
-    }
-
     pub(super) fn uid(&self) -> &str {
         self.job.metadata.uid.as_deref().unwrap_or_default()
-    }
-
-    /// Returns `<namespace>/<name>` of something in the RayJob's namespace.
-    pub(super) fn path(&self, name: &str) -> String {
-        format!("{}/{name}", self.namespace())
-    }
-
-    /// Returns the key of something in the RayJob's namespace.
-    pub(super) fn key(&self, kind: Kind, name: &str) -> ObjectKey {
-        ObjectKey::new(kind, self.namespace(), name)
     }
 
     /// Returns the RayCluster that `clusterSelector` names, if it names one.

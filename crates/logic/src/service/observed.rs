@@ -1,9 +1,9 @@
 //! What is known about one RayService when its next step is decided.
 
 use super::dashboard::{ClusterState, ServeState};
-use crate::action::{Kind, ObjectKey};
 use crate::labels;
 use crate::names;
+use crate::observed_names::observed_names;
 use crate::view::{EndpointSliceView, PodView, ServiceView, WholeView};
 use manta_api::{RayCluster, RayService};
 use std::sync::Arc;
@@ -30,28 +30,12 @@ pub struct Observed {
     pub seed: u64,
 }
 
+observed_names!(service);
+
 impl Observed {
-    pub(super) fn name(&self) -> &str {
-        self.service.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    pub(super) fn namespace(&self) -> &str {
-        self.service.metadata.namespace.as_deref().unwrap_or_default()
-    }
-
-    /// Returns the key of an object in the RayService's namespace.
-    pub(super) fn key(&self, kind: Kind, name: &str) -> ObjectKey {
-        ObjectKey::new(kind, self.namespace(), name)
-    }
-
     /// Returns the cluster that the head Service leads to.
     pub(super) fn served_cluster(&self) -> Option<&str> {
         self.service(&names::owner_head_service(self.name()))?.spec.selector.get(labels::CLUSTER)
-    }
-
-    /// Returns `<namespace>/<name>` of an object beside the RayService.
-    pub(super) fn path(&self, name: &str) -> String {
-        format!("{}/{name}", self.namespace())
     }
 
     /// Returns one of its RayClusters that is not terminating.

@@ -1,20 +1,27 @@
 //! Gathers what is known about a RayCronJob.
 
-use super::{Observation, Sources};
+use super::{Observation, Observe, Sources};
 use jiff::tz::TimeZone;
+use manta_api::RayCronJob;
 use manta_logic::action::{Kind, ObjectKey};
 use manta_logic::cronjob::Observed;
 
-pub(super) fn observe(sources: &Sources<'_>, key: &ObjectKey) -> Observation<Observed> {
-    let stores = sources.stores;
-    let Some(raw) = stores.cron_jobs.get(key, &key.name) else { return Observation::Gone };
-    let missing = sources.not_synced([Kind::RayJob]);
-    if !missing.is_empty() {
-        return Observation::NotSynced(missing);
+impl Observe for RayCronJob {
+    fn observe(sources: &Sources<'_>, key: &ObjectKey) -> Observation<Observed> {
+        let stores = sources.stores;
+        let Some(raw) = stores.cron_jobs.get(key, &key.name) else { return Observation::Gone };
+        let missing = sources.not_synced([Kind::RayJob]);
+        if !missing.is_empty() {
+            return Observation::NotSynced(missing);
+        }
+        if sources.in_flight.is_outdated(key, raw.version()) || sources.has_writes_in_flight(key) {
+            return Observation::InFlight;
+        }
+        let Some(cron_job) = raw.read() else { return Observation::Unreadable };
+        Observation::ready(Observed { cron_job, local_zone: TimeZone::system() })
     }
-    if sources.in_flight.is_outdated(key, raw.version()) || sources.has_writes_in_flight(key) {
-        return Observation::InFlight;
+
+    fn object(seen: &Observed) -> &Self {
+        &seen.cron_job
     }
-    let Some(cron_job) = raw.read() else { return Observation::Unreadable };
-    Observation::ready(Observed { cron_job, local_zone: TimeZone::system() })
 }

@@ -12,7 +12,6 @@ use crate::in_flight::{InFlightWrites, Shown};
 use crate::raw_object::RawObject;
 use crate::stores::Stores;
 use jiff::Timestamp;
-use manta_api::{RayCluster, RayCronJob, RayJob, RayService};
 use manta_logic::action::{Kind, ObjectKey};
 use manta_logic::config::Config;
 use manta_logic::job::dashboard::JobPoll;
@@ -63,46 +62,6 @@ pub(crate) trait Observe: Reconciled {
 
     /// Returns the object itself.
     fn object(seen: &Self::Observed) -> &Self;
-}
-
-impl Observe for RayCluster {
-    fn observe(sources: &Sources<'_>, key: &ObjectKey) -> Observation<Self::Observed> {
-        cluster::observe(sources, key)
-    }
-
-    fn object(seen: &Self::Observed) -> &Self {
-        &seen.cluster
-    }
-}
-
-impl Observe for RayJob {
-    fn observe(sources: &Sources<'_>, key: &ObjectKey) -> Observation<Self::Observed> {
-        job::observe(sources, key)
-    }
-
-    fn object(seen: &Self::Observed) -> &Self {
-        &seen.job
-    }
-}
-
-impl Observe for RayService {
-    fn observe(sources: &Sources<'_>, key: &ObjectKey) -> Observation<Self::Observed> {
-        service::observe(sources, key)
-    }
-
-    fn object(seen: &Self::Observed) -> &Self {
-        &seen.service
-    }
-}
-
-impl Observe for RayCronJob {
-    fn observe(sources: &Sources<'_>, key: &ObjectKey) -> Observation<Self::Observed> {
-        cronjob::observe(sources, key)
-    }
-
-    fn object(seen: &Self::Observed) -> &Self {
-        &seen.cron_job
-    }
 }
 
 impl Sources<'_> {

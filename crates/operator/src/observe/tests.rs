@@ -4,6 +4,7 @@ use super::*;
 use crate::dashboard::Route;
 use crate::dashboard::jobs::tests::client;
 use crate::queue::Queue;
+use manta_api::{RayCluster, RayJob, RayService};
 use manta_logic::action::PodsOf;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
