@@ -114,9 +114,35 @@ fn collect(cluster: &Cluster, table: &Arc<str>, key: &ObjectKey) {
         };
         let uid = value["metadata"]["uid"].as_str().map(str::to_owned);
         let options = DeleteOptions { uid, propagation: Some(propagation), ..DeleteOptions::default() };
-        cluster.delete(target, &options).map(|_| ())
+        let deleted = cluster.delete(target, &options).map(|_| ());
+        // Only now: an owner that continues must find this object being deleted already.
+        if deleted.is_ok() && propagation == Propagation::Foreground && waits_in_a_cycle(cluster, &entry) {
+            report(unblock_owners(cluster, target, &owners), key);
+        }
+        deleted
     };
     report(result, key);
+}
+
+/// Returns whether a dependent of an object waits for its own dependents: then each waits for the other.
+fn waits_in_a_cycle(cluster: &Cluster, entry: &Entry) -> bool {
+    cluster.store.dependents(entry.uid).iter().any(|(table, key)| {
+        let found = cluster.store.get(table, key).filter(|found| found.deleting);
+        found.is_some_and(|found| has_finalizer(&found.value(), FOREGROUND))
+    })
+}
+
+/// Stops an object from blocking the deletion of its owners, and lets them continue.
+fn unblock_owners(cluster: &Cluster, target: Target<'_>, owners: &[Value]) -> Result<(), ApiError> {
+    cluster.edit(target, |value| {
+        for owner in value["metadata"]["ownerReferences"].as_array_mut().into_iter().flatten() {
+            owner["blockOwnerDeletion"] = false.into();
+        }
+    })?;
+    for owner in owners {
+        release_owner(cluster, owner, target.namespace);
+    }
+    Ok(())
 }
 
 fn owner_state(cluster: &Cluster, owner: &Value, namespace: &str) -> OwnerState {

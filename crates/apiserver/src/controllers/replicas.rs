@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{BURST, Informer, Worker, controller_of, has_condition, int, is_scheduled, owner_reference, record};
 use crate::ops::{Cluster, DeleteOptions, Target, WriteOptions};
-use crate::store::{Entry, Event, ListRange, ObjectKey, Uid};
+use crate::store::{Change, Entry, Event, ListRange, ObjectKey, Uid};
 
 const HASH: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
@@ -33,7 +33,13 @@ pub(super) async fn run(cluster: Arc<Cluster>, mut worker: Worker) {
             events = pods.next() => {
                 // Only pods from templates carry this label, so others are not even parsed.
                 let ours = events.iter().filter(|event| !event.entry.owners.is_empty() && event.entry.label("batch.kubernetes.io/job-name").is_none());
-                due_sets.extend(ours.filter_map(|event| owner(event, "ReplicaSet")));
+                for event in ours {
+                    let Some(set) = owner(event, "ReplicaSet") else { continue };
+                    if event.change == Change::Deleted {
+                        due_deployments.extend(deployment_of(&cluster, &set));
+                    }
+                    due_sets.insert(set);
+                }
             }
         }
         for (namespace, name) in due_sets {
@@ -57,6 +63,14 @@ fn owner(event: &Arc<Event>, kind: &str) -> Option<(Box<str>, Box<str>)> {
     Some((event.entry.key.namespace.clone(), owner["name"].as_str()?.into()))
 }
 
+/// Returns the Deployment of a ReplicaSet.
+fn deployment_of(cluster: &Cluster, set: &(Box<str>, Box<str>)) -> Option<(Box<str>, Box<str>)> {
+    let key = ObjectKey { namespace: set.0.clone(), name: set.1.clone() };
+    let set = cluster.store.get("replicasets.apps", &key)?.value();
+    let owner = controller_of(&set).filter(|owner| owner["kind"] == "Deployment")?;
+    Some((key.namespace, owner["name"].as_str()?.into()))
+}
+
 /// Returns the objects of a table whose controller is `owner`.
 fn managed(cluster: &Cluster, table: &str, namespace: &str, owner: &Value) -> Vec<Value> {
     let uid = &owner["metadata"]["uid"];
@@ -76,10 +90,7 @@ fn sync_set(cluster: &Cluster, namespace: &str, name: &str) {
     }
     let set = entry.value();
     let mut pods = managed(cluster, "pods", namespace, &set);
-    pods.retain(|pod| {
-        !pod["metadata"]["deletionTimestamp"].is_string()
-            && !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
-    });
+    pods.retain(|pod| !pod["metadata"]["deletionTimestamp"].is_string() && is_unfinished(pod));
     let wanted = usize::try_from(set["spec"]["replicas"].as_i64().unwrap_or(1)).unwrap_or(0);
     let resource = cluster.registry.builtin("", "pods");
     let unscheduled = pods.iter().filter(|pod| !is_scheduled(pod)).count();
@@ -133,6 +144,16 @@ fn sync_deployment(cluster: &Cluster, namespace: &str, name: &str) {
     let sets = managed(cluster, "replicasets.apps", namespace, &deployment);
     let (current, old): (Vec<Value>, Vec<Value>) =
         sets.into_iter().partition(|set| same_template(&set["spec"]["template"], &deployment["spec"]["template"]));
+    // With Recreate the new pods wait until the old ones are gone.
+    if deployment["spec"]["strategy"]["type"] == "Recreate" {
+        let left = old.iter().any(|set| managed(cluster, "pods", namespace, set).iter().any(is_unfinished));
+        for set in old.iter().filter(|set| int(&set["spec"]["replicas"]) > 0) {
+            scale(cluster, namespace, set, 0);
+        }
+        if left {
+            return;
+        }
+    }
     let current = match current.into_iter().next() {
         Some(set) => set,
         None => match make_set(cluster, namespace, &deployment, &old) {
@@ -206,6 +227,10 @@ fn sync_deployment(cluster: &Cluster, namespace: &str, name: &str) {
         .collect();
     status["conditions"] = conditions.into();
     write_status(cluster, target, &deployment, status);
+}
+
+fn is_unfinished(pod: &Value) -> bool {
+    !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
 fn same_template(set: &Value, wanted: &Value) -> bool {

@@ -27,7 +27,7 @@ pub(crate) fn root(now: &Snapshot) -> Value {
         for one in members(now, &resource.group, &resource.version) {
             one.kind.hash(&mut hasher);
             if let Some(custom) = one.custom() {
-                custom.open_api.to_string().hash(&mut hasher);
+                custom.source().hash(&mut hasher);
                 custom.status.hash(&mut hasher);
             }
         }
@@ -94,7 +94,7 @@ fn schemas(members: &[&Arc<Resource>]) -> Map<String, Value> {
     for resource in members {
         let name = definition_name(resource);
         if let Some(custom) = resource.custom() {
-            schemas.insert(name.clone(), custom_schema(&custom.open_api));
+            schemas.insert(name.clone(), custom_schema(&custom.open_api()));
         }
         if let Some(schema) = schemas.get_mut(&name) {
             schema["x-kubernetes-group-version-kind"] = json!([kind_of(resource)]);

@@ -20,7 +20,7 @@ pub(super) fn normalize(
             decoded.unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect()
         }
         Behaviour::Custom(custom) => {
-            let unknown = match &custom.schema {
+            let unknown = match custom.schema() {
                 Some(schema) if !custom.preserve_unknown => {
                     let unknown =
                         if validation == FieldValidation::Ignore { Vec::new() } else { schema.unknown_fields(value) };
@@ -30,7 +30,7 @@ pub(super) fn normalize(
                 _ => Vec::new(),
             };
             decode_metadata(resource, value)?;
-            if let Some(schema) = &custom.schema {
+            if let Some(schema) = custom.schema() {
                 schema.default(value);
             }
             unknown

@@ -121,7 +121,7 @@ impl Cluster {
         {
             object.remove("status");
             // A status may have a default of its own.
-            if let Some(schema) = &custom.schema {
+            if let Some(schema) = custom.schema() {
                 schema.default(value);
             }
         }
@@ -143,7 +143,7 @@ impl Cluster {
                 (builtin.validate)(new, old, &mut errors);
             }
             crate::registry::Behaviour::Custom(custom) => {
-                if let Some(schema) = &custom.schema {
+                if let Some(schema) = custom.schema() {
                     errors.extend(schema.validate(new, old));
                 }
             }

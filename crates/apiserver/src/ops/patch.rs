@@ -53,7 +53,7 @@ impl PatchKind {
 /// Returns the type of a kind's objects, for patches that need it.
 pub(super) fn type_of(resource: &Resource) -> TypeRef<'_> {
     match resource.custom() {
-        Some(custom) => custom.schema.as_ref().map_or_else(TypeRef::unknown, |schema| schema.type_ref()),
+        Some(custom) => custom.schema().map_or_else(TypeRef::unknown, |schema| schema.type_ref()),
         None => TypeRef::of_kind(&resource.group, &resource.version, &resource.kind).unwrap_or_else(TypeRef::unknown),
     }
 }

@@ -116,7 +116,7 @@ impl Cluster {
         check_metadata_update(resource, target.name, old, &new)?;
         match (subresource, &resource.behaviour) {
             (Some("status"), Behaviour::Custom(custom)) => {
-                let errors = custom.schema.as_ref().map_or_else(Vec::new, |schema| schema.validate_status(&new, old));
+                let errors = custom.schema().map_or_else(Vec::new, |schema| schema.validate_status(&new, old));
                 if !errors.is_empty() {
                     return Err(ApiError::invalid(resource.kind_named(target.name), &errors));
                 }

@@ -331,7 +331,8 @@ pub(super) static BUILTINS: &[Builtin] = &[
         .in_all()
         .subs(&[STATUS])
         .counted()
-        .default(workload::cron_job),
+        .default(workload::cron_job)
+        .validate(validation::workload::cron_job),
     kind::<batch::Job>("batch", "Job", "jobs", "job")
         .in_all()
         .subs(&[STATUS])

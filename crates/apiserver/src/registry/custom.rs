@@ -1,7 +1,7 @@
 //! Custom kinds: compiles a CustomResourceDefinition into resources.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
 
@@ -10,10 +10,9 @@ use crate::schema::{FieldError, StructuralSchema};
 
 /// One served version of a custom kind.
 pub struct Custom {
-    /// The compiled schema; nothing is known without one.
-    pub schema: Option<StructuralSchema>,
-    /// The schema as written, for OpenAPI.
-    pub open_api: Value,
+    /// The schema as JSON text: compact, and compiled only when an object of the kind is written.
+    source: Box<str>,
+    compiled: OnceLock<Option<StructuralSchema>>,
     /// Unknown fields stay.
     pub preserve_unknown: bool,
     /// Whether there is a status subresource.
@@ -72,22 +71,13 @@ pub(super) fn resources(definition: &Value) -> Vec<Arc<Resource>> {
 }
 
 fn custom(definition: &Value, version: &Value, storage_version: &str) -> Custom {
-    let open_api = version["schema"]["openAPIV3Schema"].clone();
-    let compiled = StructuralSchema::compile(&open_api);
-    if let Err(faults) = &compiled {
-        let name = definition["metadata"]["name"].as_str().unwrap_or("");
-        tracing::warn!(
-            definition = name,
-            faults = faults.join("; "),
-            "serving a CRD version without its invalid schema"
-        );
-    }
     let pointer = |value: &Value| value.as_str().map(|path| path.replace('.', "/"));
     let scale = &version["subresources"]["scale"];
     let paths = pointer(&scale["specReplicasPath"]).zip(pointer(&scale["statusReplicasPath"]));
     let selectable = version["selectableFields"].as_array().into_iter().flatten();
     Custom {
-        schema: compiled.ok(),
+        source: version["schema"]["openAPIV3Schema"].to_string().into(),
+        compiled: OnceLock::new(),
         preserve_unknown: definition["spec"]["preserveUnknownFields"] == true,
         status: version["subresources"]["status"].is_object(),
         scale: paths.map(|(replicas, status)| ScalePaths {
@@ -101,7 +91,30 @@ fn custom(definition: &Value, version: &Value, storage_version: &str) -> Custom 
             .map(|path| path.trim_start_matches('.').to_owned())
             .collect(),
         storage_version: storage_version.to_owned(),
-        open_api,
+    }
+}
+
+impl Custom {
+    /// Returns the schema as JSON text.
+    pub(crate) fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Returns the schema as written.
+    pub fn open_api(&self) -> Value {
+        serde_json::from_str(&self.source).unwrap_or_default()
+    }
+
+    /// Returns the compiled schema; nothing is known of the objects without one.
+    pub fn schema(&self) -> Option<&StructuralSchema> {
+        let compile = || match StructuralSchema::compile_shared(&self.open_api()) {
+            Ok(schema) => Some(schema),
+            Err(faults) => {
+                tracing::warn!(faults = faults.join("; "), "serving a CRD version without its invalid schema");
+                None
+            }
+        };
+        self.compiled.get_or_init(compile).as_ref()
     }
 }
 
@@ -180,7 +193,8 @@ pub(crate) fn established(definition: &Value, now: &str) -> Value {
 /// Definitions already turned into resources, so that a new one does not compile the others again.
 #[derive(Default)]
 pub(super) struct Compiled {
-    by_name: HashMap<String, (Value, Vec<Arc<Resource>>)>,
+    /// The hash of a definition's spec, and its resources.
+    by_name: HashMap<String, (u128, Vec<Arc<Resource>>)>,
 }
 
 impl Compiled {
@@ -190,8 +204,9 @@ impl Compiled {
         let mut all = Vec::new();
         for definition in definitions {
             let name = definition["metadata"]["name"].as_str().unwrap_or("").to_owned();
-            let known = old.remove(&name).filter(|(spec, _)| *spec == definition["spec"]);
-            let (spec, found) = known.unwrap_or_else(|| (definition["spec"].clone(), resources(definition)));
+            let spec = crate::schema::hash_of(&definition["spec"]);
+            let known = old.remove(&name).filter(|(known, _)| *known == spec);
+            let found = known.map_or_else(|| resources(definition), |(_, found)| found);
             all.extend(found.iter().cloned());
             self.by_name.insert(name, (spec, found));
         }

@@ -4,7 +4,8 @@
 //! validations. That is what makes pruning and defaulting decidable.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use regex::Regex;
 use serde_json::{Map, Value, json};
@@ -19,7 +20,7 @@ use super::rules::Rule;
 const MAX_DEPTH: usize = 200;
 
 /// The position of a schema, which decides which keywords are required and allowed.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Level {
     Root,
     Field,
@@ -30,7 +31,57 @@ enum Level {
 
 /// Compiles the schema at `path` in its CRD.
 pub(crate) fn compile(path: &str, schema: &Value) -> Result<Arc<Node>, Vec<FieldError>> {
-    let mut compiler = Compiler::default();
+    run(Compiler::default(), path, schema)
+}
+
+/// Compiles a schema, sharing equal parts with all other schemas: pod templates are most of most CRDs.
+pub(crate) fn compile_shared(schema: &Value) -> Result<Arc<Node>, Vec<FieldError>> {
+    run(Compiler { shares: true, ..Compiler::default() }, "", schema)
+}
+
+/// The nodes that are in use, by the hash of their schema and their position.
+type SharedNodes = HashMap<(u128, Level), Weak<Node>>;
+
+static SHARED: LazyLock<Mutex<SharedNodes>> = LazyLock::new(Mutex::default);
+
+/// Returns a hash of a JSON value, wide enough that equal hashes mean equal values.
+pub(crate) fn hash_of(value: &Value) -> u128 {
+    let mut hash = WideHash(DefaultHasher::new(), DefaultHasher::new());
+    // The second half differs from the first by its prefix.
+    hash.1.write_u8(1);
+    hash.add(value);
+    u128::from(hash.0.finish()) << 64 | u128::from(hash.1.finish())
+}
+
+struct WideHash(DefaultHasher, DefaultHasher);
+
+impl WideHash {
+    fn add(&mut self, value: &Value) {
+        match value {
+            Value::Object(fields) => {
+                self.add_bytes(b"{");
+                for (key, value) in fields {
+                    self.add_bytes(key.as_bytes());
+                    self.add(value);
+                }
+                self.add_bytes(b"}");
+            }
+            Value::Array(items) => {
+                self.add_bytes(b"[");
+                items.iter().for_each(|item| self.add(item));
+                self.add_bytes(b"]");
+            }
+            scalar => self.add_bytes(scalar.to_string().as_bytes()),
+        }
+    }
+
+    fn add_bytes(&mut self, bytes: &[u8]) {
+        bytes.hash(&mut self.0);
+        bytes.hash(&mut self.1);
+    }
+}
+
+fn run(mut compiler: Compiler, path: &str, schema: &Value) -> Result<Arc<Node>, Vec<FieldError>> {
     let node = compiler.node(schema, path, Level::Root, 0);
     if compiler.errors.is_empty() {
         return Ok(Arc::new(node));
@@ -42,12 +93,33 @@ pub(crate) fn compile(path: &str, schema: &Value) -> Result<Arc<Node>, Vec<Field
 
 #[derive(Default)]
 struct Compiler {
+    /// Whether equal nodes are shared; errors would then name only one of their paths.
+    shares: bool,
     errors: Vec<FieldError>,
     /// Pod templates repeat the same few patterns hundreds of times.
     patterns: HashMap<String, Regex>,
 }
 
 impl Compiler {
+    /// Compiles a node below another.
+    fn child(&mut self, schema: &Value, path: &str, level: Level, depth: usize) -> Arc<Node> {
+        if !self.shares {
+            return Arc::new(self.node(schema, path, level, depth));
+        }
+        let key = (hash_of(schema), level);
+        let known = |nodes: &SharedNodes| nodes.get(&key).and_then(Weak::upgrade);
+        if let Some(node) = known(&SHARED.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return node;
+        }
+        let node = Arc::new(self.node(schema, path, level, depth));
+        let mut nodes = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if nodes.len() == nodes.capacity() {
+            nodes.retain(|_, node| node.strong_count() > 0);
+        }
+        nodes.insert(key, Arc::downgrade(&node));
+        node
+    }
+
     fn node(&mut self, schema: &Value, path: &str, level: Level, depth: usize) -> Node {
         let Some(schema) = schema.as_object() else {
             self.errors.push(FieldError::invalid(path, schema, "must be an object"));
@@ -120,14 +192,14 @@ impl Compiler {
                 .iter()
                 .map(|(name, property)| {
                     let path = format!("{path}.properties[{name}]");
-                    (name.as_str().into(), Arc::new(self.node(property, &path, inner(Level::Field), depth + 1)))
+                    (name.as_str().into(), self.child(property, &path, inner(Level::Field), depth + 1))
                 })
                 .collect();
             named.sort_by(|a, b| a.0.cmp(&b.0));
             node.properties = named;
         }
         if let Some(items) = schema.get("items") {
-            node.items = Some(Arc::new(self.node(items, &format!("{path}.items"), inner(Level::Item), depth + 1)));
+            node.items = Some(self.child(items, &format!("{path}.items"), inner(Level::Item), depth + 1));
         }
         node.additional = match schema.get("additionalProperties") {
             None | Some(Value::Null) => None,
@@ -135,7 +207,7 @@ impl Compiler {
             Some(Value::Bool(true)) => Some(Additional::Anything),
             Some(values) => {
                 let path = format!("{path}.additionalProperties");
-                Some(Additional::Schema(Arc::new(self.node(values, &path, inner(Level::Field), depth + 1))))
+                Some(Additional::Schema(self.child(values, &path, inner(Level::Field), depth + 1)))
             }
         };
     }

@@ -35,6 +35,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+pub(crate) use self::compile::hash_of;
 use self::correlate::Old;
 pub use self::field_error::{ErrorType, FieldError};
 pub use self::node::ListType;
@@ -59,6 +60,12 @@ impl StructuralSchema {
     pub fn compile(schema: &Value) -> Result<Self, Vec<String>> {
         Self::compile_at("spec.validation.openAPIV3Schema", schema)
             .map_err(|errors| errors.iter().map(FieldError::to_string).collect())
+    }
+
+    /// Like `compile`, sharing equal parts with other schemas in memory.
+    pub fn compile_shared(schema: &Value) -> Result<Self, Vec<String>> {
+        let compiled = compile::compile_shared(schema).map(|root| Self { root });
+        compiled.map_err(|errors| errors.iter().map(ToString::to_string).collect())
     }
 
     /// Like `compile`, for a schema that stands at `path` in its CustomResourceDefinition.

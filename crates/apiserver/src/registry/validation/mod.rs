@@ -3,6 +3,7 @@
 //! The real server checks more. These are the checks whose absence would let a broken object in, or
 //! whose message people and programs look for.
 
+mod cron;
 pub(super) mod pod;
 pub(super) mod service;
 pub(super) mod volume;
@@ -11,6 +12,9 @@ pub(super) mod workload;
 use serde_json::Value;
 
 use crate::schema::FieldError;
+
+/// The largest content of a ConfigMap or Secret, in bytes.
+const MAX_DATA: usize = 1 << 20;
 
 /// Validates nothing beyond the schema.
 pub(super) fn none(_: &Value, _: Option<&Value>, _: &mut Vec<FieldError>) {}
@@ -36,6 +40,13 @@ pub(super) fn data(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError
                 errors.push(FieldError::invalid(format!("{list}[{key}]"), &key.as_str().into(), why));
             }
         }
+    }
+    let sizes = ["data", "binaryData"].iter().flat_map(|list| new[*list].as_object().into_iter().flatten());
+    let size: usize = sizes.map(|(_, value)| value.as_str().map_or(0, str::len)).sum();
+    // Base64 takes four bytes for three.
+    let limit = if new["kind"] == "Secret" { MAX_DATA.div_ceil(3) * 4 } else { MAX_DATA };
+    if size > limit {
+        errors.push(FieldError::too_long("[]", MAX_DATA as i64));
     }
     let Some(old) = old else { return };
     if old["immutable"] == true {

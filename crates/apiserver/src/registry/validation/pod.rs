@@ -95,7 +95,33 @@ fn container(container: &Value, path: &str, volumes: &[&str], seen: &mut Vec<Str
         }
     }
     volume::mounts(container, path, volumes, errors);
+    for key in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if let Some(probe) = container.get(key) {
+            self::probe(probe, &format!("{path}.{key}"), key != "readinessProbe", errors);
+        }
+    }
     resources(&container["resources"], &format!("{path}.resources"), errors);
+}
+
+fn probe(probe: &Value, path: &str, succeeds_once: bool, errors: &mut Vec<FieldError>) {
+    let handlers = ["exec", "grpc", "httpGet", "tcpSocket"];
+    let given: Vec<&str> = handlers.into_iter().filter(|handler| !probe[*handler].is_null()).collect();
+    if given.is_empty() {
+        errors.push(FieldError::required(path, "must specify a handler type"));
+    }
+    for handler in given.iter().skip(1) {
+        errors.push(FieldError::forbidden(format!("{path}.{handler}"), "may not specify more than 1 handler type"));
+    }
+    for key in ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"] {
+        if probe[key].as_i64().is_some_and(|number| number < 0) {
+            let why = "must be greater than or equal to 0";
+            errors.push(FieldError::invalid(format!("{path}.{key}"), &probe[key], why));
+        }
+    }
+    let threshold = &probe["successThreshold"];
+    if succeeds_once && threshold.as_i64().is_some_and(|threshold| threshold > 1) {
+        errors.push(FieldError::invalid(format!("{path}.successThreshold"), threshold, "must be 1"));
+    }
 }
 
 fn resources(resources: &Value, path: &str, errors: &mut Vec<FieldError>) {
@@ -172,6 +198,11 @@ mod tests {
         check(
             with("volumeMounts", json!([{"name": "v", "mountPath": "/v"}])),
             r#"spec.containers[0].volumeMounts[0].name: Not found: "v""#,
+        );
+        check(
+            with("livenessProbe", json!({"successThreshold": 2})),
+            "spec.containers[0].livenessProbe: Required value: must specify a handler type; \
+             spec.containers[0].livenessProbe.successThreshold: Invalid value: 2: must be 1",
         );
         check(
             with("resources", json!({"limits": {"cpu": "1"}, "requests": {"cpu": "2"}})),
