@@ -16,18 +16,18 @@ use crate::runtime::{ExecJob, Spawner, Stdio};
 
 /// How to get into a running container.
 #[derive(Clone)]
-pub struct Inside {
+pub struct ExecTarget {
     pub spawner: Spawner,
     /// The container's process.
     pub pid: i32,
     /// Whether it has namespaces to enter.
-    pub is_apart: bool,
+    pub is_isolated: bool,
     pub env: Vec<(String, String)>,
     pub cwd: PathBuf,
     pub cgroups: Vec<PathBuf>,
 }
 
-impl Inside {
+impl ExecTarget {
     fn job(&self, argv: Vec<String>, tty: bool) -> ExecJob {
         let mut env = self.env.clone();
         if tty && !env.iter().any(|(name, _)| name == "TERM") {
@@ -37,7 +37,7 @@ impl Inside {
             argv,
             env,
             cwd: self.cwd.clone(),
-            target: self.is_apart.then_some(self.pid),
+            target: self.is_isolated.then_some(self.pid),
             cgroups: self.cgroups.clone(),
             tty,
         }
@@ -69,10 +69,10 @@ impl Drop for KillOnDrop<'_> {
 }
 
 /// Runs a command and returns its exit code and the beginning of its output.
-pub async fn capture(inside: &Inside, argv: Vec<String>, limit: usize) -> Result<(i32, String), String> {
-    let say = |e: io::Error| e.to_string();
-    let (sender, mut receiver) = pipe::pipe().map_err(say)?;
-    let stdio = Stdio::output_to(sender.into_blocking_fd().map_err(say)?).map_err(say)?;
+pub async fn capture(inside: &ExecTarget, argv: Vec<String>, limit: usize) -> Result<(i32, String), String> {
+    let to_text = |e: io::Error| e.to_string();
+    let (sender, mut receiver) = pipe::pipe().map_err(to_text)?;
+    let stdio = Stdio::output_to(sender.into_blocking_fd().map_err(to_text)?).map_err(to_text)?;
     let mut process = inside.spawner.exec(inside.job(argv, false), stdio).await.map_err(|e| e.to_string())?;
     let mut guard = KillOnDrop { spawner: &inside.spawner, id: Some(process.id) };
     let mut output = Vec::new();
@@ -106,12 +106,12 @@ pub async fn capture(inside: &Inside, argv: Vec<String>, limit: usize) -> Result
 }
 
 /// Runs a command for a client; returns its exit code.
-pub async fn interactive(inside: &Inside, argv: Vec<String>, tty: bool, streams: Streams) -> Result<i32, String> {
+pub async fn interactive(inside: &ExecTarget, argv: Vec<String>, tty: bool, streams: Streams) -> Result<i32, String> {
     let done = if tty { with_terminal(inside, argv, streams).await } else { with_pipes(inside, argv, streams).await };
     done.map_err(|e| e.to_string())
 }
 
-async fn with_pipes(inside: &Inside, argv: Vec<String>, streams: Streams) -> io::Result<i32> {
+async fn with_pipes(inside: &ExecTarget, argv: Vec<String>, streams: Streams) -> io::Result<i32> {
     let (stdout, out) = pipe::pipe()?;
     let (stderr, err) = pipe::pipe()?;
     let (feed, stdin): (Option<pipe::Sender>, OwnedFd) = match &streams.stdin {
@@ -144,7 +144,7 @@ async fn with_pipes(inside: &Inside, argv: Vec<String>, streams: Streams) -> io:
     Ok(status.code())
 }
 
-async fn with_terminal(inside: &Inside, argv: Vec<String>, mut streams: Streams) -> io::Result<i32> {
+async fn with_terminal(inside: &ExecTarget, argv: Vec<String>, mut streams: Streams) -> io::Result<i32> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     // From the container's own set of terminals, so that programs in it can find theirs by name.
     let multiplexer = format!("/proc/{}/root/dev/pts/ptmx", inside.pid);

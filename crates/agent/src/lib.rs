@@ -5,23 +5,23 @@
 //!                 └─▶ scheduler, Service table ─▶ proxy, resolver
 //! ```
 //!
-//! [`runtime::enter_world`] must be called first, while the process has one thread.
+//! [`runtime::enter_namespaces`] must be called first, while the process has one thread.
 
 pub mod agent;
+pub mod downward_api;
 pub mod env;
 pub mod environments;
 pub mod exec;
-pub mod facts;
 pub mod images;
 pub mod logs;
 pub mod network;
 mod node;
-pub mod one_network;
 pub mod pod;
 pub mod probes;
 pub mod quantity;
 pub mod runtime;
 pub mod scheduler;
+pub mod shared_host;
 mod stores;
 pub mod volumes;
 mod worker;

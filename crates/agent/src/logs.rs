@@ -71,10 +71,10 @@ pub async fn record(
         tokio::fs::create_dir_all(folder).await?;
     }
     let file = File::options().create(true).append(true).open(&path).await?;
-    let (tell, progress) = watch::channel(Progress::default());
+    let (sender, progress) = watch::channel(Progress::default());
     let (live, _) = broadcast::channel(256);
     let log = Log { path: path.clone(), progress, live: live.clone() };
-    let writer = Arc::new(Mutex::new(Writer { path, file, progress: Progress::default(), tell }));
+    let writer = Arc::new(Mutex::new(Writer { path, file, progress: Progress::default(), sender }));
     tokio::spawn(async move {
         let (out, err) = (Arc::clone(&writer), Arc::clone(&writer));
         tokio::join!(pump(Stream::Stdout, stdout, out, live.clone()), pump(Stream::Stderr, stderr, err, live));
@@ -87,7 +87,7 @@ struct Writer {
     path: PathBuf,
     file: File,
     progress: Progress,
-    tell: watch::Sender<Progress>,
+    sender: watch::Sender<Progress>,
 }
 
 impl Writer {
@@ -101,13 +101,13 @@ impl Writer {
             self.progress.bytes = 0;
             self.progress.rotations += 1;
         }
-        self.tell.send_replace(self.progress);
+        self.sender.send_replace(self.progress);
         Ok(())
     }
 
     fn finish(&mut self) {
         self.progress.finished = true;
-        self.tell.send_replace(self.progress);
+        self.sender.send_replace(self.progress);
     }
 }
 

@@ -31,13 +31,13 @@ pub(crate) struct Stores {
 impl Stores {
     /// Starts the watches in `tasks` and waits until each has seen everything once.
     pub(crate) async fn start(client: &Client, tasks: &mut JoinSet<()>) -> Self {
-        let (tell, changed) = watch::channel(0);
-        let (tell_sources, sources_changed) = watch::channel(0);
+        let (sender, changed) = watch::channel(0);
+        let (sources_sender, sources_changed) = watch::channel(0);
         let stores = Self {
-            pods: follow(Api::all(client.clone()), tell.clone(), tasks),
-            services: follow(Api::all(client.clone()), tell, tasks),
-            config_maps: follow(Api::all(client.clone()), tell_sources.clone(), tasks),
-            secrets: follow(Api::all(client.clone()), tell_sources, tasks),
+            pods: follow(Api::all(client.clone()), sender.clone(), tasks),
+            services: follow(Api::all(client.clone()), sender, tasks),
+            config_maps: follow(Api::all(client.clone()), sources_sender.clone(), tasks),
+            secrets: follow(Api::all(client.clone()), sources_sender, tasks),
             changed,
             sources_changed,
         };

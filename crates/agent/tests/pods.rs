@@ -14,7 +14,7 @@ use kube::{Api, Client};
 use manta_agent::images::{Catalog, Mapping};
 use manta_agent::logs::LogQuery;
 use manta_agent::pod::Backoff;
-use manta_agent::runtime::{World, enter_world};
+use manta_agent::runtime::{IsolatedProcess, enter_namespaces};
 use manta_agent::volumes::Identity;
 use manta_agent::{Agent, Config, network};
 use manta_testkit::{ControlPlane, Tally, within};
@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 fn main() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().to_path_buf();
-    let ended = enter_world(move |world| run(world, &path));
+    let ended = enter_namespaces(move |process| run(process, &path));
     manta_agent::clean_leftovers(&dir.path().join("state"));
     match ended {
         Ok(0) => {}
@@ -40,12 +40,12 @@ fn main() {
     }
 }
 
-fn run(world: World, dir: &Path) -> i32 {
-    network::prepare_world().expect("the world's network");
+fn run(process: IsolatedProcess, dir: &Path) -> i32 {
+    network::prepare_node_network().expect("the node's network");
     let plane = ControlPlane::start().expect("a control plane");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("tokio");
     runtime.block_on(async {
-        let hands = world.open().expect("hands");
+        let spawners = process.connect().expect("spawners");
         let client = plane.client().await.expect("a client");
         let config = Config {
             node_name: "local".into(),
@@ -66,15 +66,15 @@ fn run(world: World, dir: &Path) -> i32 {
             host_paths: false,
             identity: Identity { token: "fallback".into(), ca: "CA".into() },
             api_backend: None,
-            one_network: None,
+            shared_host: None,
         };
         let stop = CancellationToken::new();
-        let (tell, told) = tokio::sync::oneshot::channel();
+        let (sender, receiver) = tokio::sync::oneshot::channel();
         let agent =
-            tokio::spawn(Agent::run(config, client.clone(), hands.containers, hands.machine, stop.clone(), |a| {
-                let _ = tell.send(a);
+            tokio::spawn(Agent::run(config, client.clone(), spawners.containers, spawners.host, stop.clone(), |a| {
+                let _ = sender.send(a);
             }));
-        let Ok(handle) = told.await else {
+        let Ok(handle) = receiver.await else {
             eprintln!("the agent did not start: {:?}", agent.await);
             return 1;
         };

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-/// Hands out each address once; a returned one comes back as late as possible.
+/// Spawners out each address once; a returned one comes back as late as possible.
 #[derive(Debug)]
 pub struct Ipam {
     /// The first two numbers of all addresses.

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::services::Table;
 
-/// How long to look for a pod that accepts before the client is told.
+/// How long to look for a pod that accepts before the client is disconnected.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Keeps one listener per forwarded address; ends when the table's owner is gone.
@@ -82,7 +82,7 @@ pub async fn splice(mut a: TcpStream, mut b: TcpStream) {
     let _ = tokio::io::copy_bidirectional_with_sizes(&mut a, &mut b, 64 * 1024, 64 * 1024).await;
 }
 
-/// Passes connections of a listener of the machine on to one address of the world.
+/// Forwards connections of a listener on the host to one address of the node.
 pub async fn expose(listener: std::net::TcpListener, to: impl Fn() -> Option<SocketAddr>) -> std::io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     let mut connections = JoinSet::new();
@@ -116,7 +116,7 @@ mod tests {
         drop(dead);
         let mut first = Table::default();
         first.forwards.insert(vip, vec![gone, live]);
-        let (tell, table) = watch::channel(Arc::new(first));
+        let (sender, table) = watch::channel(Arc::new(first));
         let proxy = tokio::spawn(serve(table));
         let echo = tokio::spawn(async move {
             let (mut stream, _) = pod.accept().await.unwrap();
@@ -135,7 +135,7 @@ mod tests {
         client.read_exact(&mut back).await.unwrap();
         assert_eq!(&back, b"ping");
         echo.await.unwrap();
-        drop(tell);
+        drop(sender);
         proxy.await.unwrap();
     }
 }

@@ -22,7 +22,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
 
 pub use phase::Phase;
-pub use record::{Exit, Life, Record, Records, Wait, recover};
+pub use record::{Exit, Record, Records, RunState, Wait, recover};
 pub use restart::{Backoff, RestartPolicy};
 
 /// The network home of a pod.
@@ -104,7 +104,7 @@ pub struct Next {
 
 /// Decides the next step for one pod: same inputs, same answer.
 pub fn next(seen: &Observed<'_>) -> Next {
-    let parts = Parts::of(seen.pod);
+    let parts = PodContainers::of(seen.pod);
     let steps = restart::steps(seen, &parts);
     let deadline = active_deadline(seen);
     let expired = deadline.is_some_and(|at| seen.now >= at);
@@ -126,7 +126,7 @@ pub fn next(seen: &Observed<'_>) -> Next {
 }
 
 /// Stops what runs, then the sidecars in reverse order, then the sandbox, then the object.
-fn wind_down(seen: &Observed<'_>, parts: &Parts<'_>, expired: bool) -> Vec<Action> {
+fn wind_down(seen: &Observed<'_>, parts: &PodContainers<'_>, expired: bool) -> Vec<Action> {
     let spec_grace = seen.pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds).unwrap_or(30);
     let (grace, why) = match seen.deletion {
         Deletion::Graceful { seconds } => (seconds, "the pod is being deleted"),
@@ -167,13 +167,13 @@ fn active_deadline(seen: &Observed<'_>) -> Option<Timestamp> {
 }
 
 /// The containers of a pod in the order they matter.
-struct Parts<'a> {
+struct PodContainers<'a> {
     init: Vec<&'a Container>,
     main: Vec<&'a Container>,
     policy: RestartPolicy,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> PodContainers<'a> {
     fn of(pod: &'a Pod) -> Self {
         let Some(spec) = &pod.spec else { return Self { init: vec![], main: vec![], policy: RestartPolicy::Always } };
         Self {

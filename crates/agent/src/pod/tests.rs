@@ -23,7 +23,7 @@ fn pod(spec: Value) -> Pod {
 
 fn running(since: i64) -> Record {
     Record {
-        life: Life::Running { id: "manta://1".into(), since: at(since) },
+        state: RunState::Running { id: "manta://1".into(), since: at(since) },
         ready: true,
         started: true,
         ..Record::default()
@@ -242,7 +242,7 @@ fn conditions_of_others_and_old_transition_times_are_kept() {
     let foreign = serde_json::from_value(json!({"type": "Mine", "status": "True"})).unwrap();
     first.conditions.as_mut().unwrap().push(foreign);
     pod.status = Some(first.clone());
-    assert_eq!(observe(&pod, 60), first, "the same world has the same status");
+    assert_eq!(observe(&pod, 60), first, "the same observation has the same status");
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn processes_of_a_dead_agent_count_as_killed() {
     pod.status = Some(next(&seen).status);
     let found = recover(&pod, at(50));
     assert_eq!(found["a"].exit().map(|e| (e.code, &*e.reason)), Some((137, "ContainerStatusUnknown")));
-    assert_eq!(found["i"].life, Life::New, "a new sandbox is initialised again");
+    assert_eq!(found["i"].state, RunState::New, "a new sandbox is initialised again");
 }
 
 /// A toy node: carries out the actions, containers end as the seeds say.
@@ -321,7 +321,7 @@ fn simulate(spec: Value, codes: Vec<i32>, delete_at: Option<i64>) -> (Phase, Vec
                     let record = records.entry(container).or_default();
                     assert!(!record.is_alive(), "never two at once");
                     record.begin(Backoff::LOCAL.reset);
-                    record.life = Life::Running { id: "x".into(), since: at(now) };
+                    record.state = RunState::Running { id: "x".into(), since: at(now) };
                     (record.ready, record.started) = (true, true);
                 }
                 Action::Stop { container, .. } => {

@@ -23,7 +23,7 @@ pub enum Cgroups {
         group: String,
     },
     /// Nothing writable: limits are shown to the program and watched by the agent.
-    Pretend,
+    Emulated,
 }
 
 /// The limits of one container.
@@ -40,12 +40,12 @@ pub struct Limits {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Group {
     Real { dirs: Vec<(String, PathBuf)> },
-    Pretend { dir: PathBuf, limits: Limits },
+    Emulated { dir: PathBuf, limits: Limits },
 }
 
 impl Cgroups {
     /// Finds out by trying; `name` must be unique to the state folder. All groups together weigh as many processes as
-    /// there are CPUs, or one busy neighbour outside would count as much as all pods.
+    /// there are CPUs, or one busy host_pod outside would count as much as all pods.
     pub fn detect(name: &str, cpus: i64) -> Self {
         let group = format!("manta-{name}");
         let writable: Vec<String> = CONTROLLERS
@@ -74,19 +74,19 @@ impl Cgroups {
             }
             let _ = fs::remove_dir(&unified);
         }
-        Self::Pretend
+        Self::Emulated
     }
 
     pub fn is_real(&self) -> bool {
-        *self != Self::Pretend
+        *self != Self::Emulated
     }
 
     /// Makes the group of one container; `dir` is where pretended files go.
     pub fn create(&self, name: &str, limits: Limits, dir: &Path) -> io::Result<Group> {
         match self {
-            Self::Pretend => {
+            Self::Emulated => {
                 fs::create_dir_all(dir)?;
-                let group = Group::Pretend { dir: dir.to_path_buf(), limits };
+                let group = Group::Emulated { dir: dir.to_path_buf(), limits };
                 group.refresh(0)?;
                 Ok(group)
             }
@@ -130,14 +130,14 @@ impl Group {
     pub fn entrances(&self) -> Vec<PathBuf> {
         match self {
             Self::Real { dirs } => dirs.iter().map(|(_, dir)| dir.join("cgroup.procs")).collect(),
-            Self::Pretend { .. } => Vec::new(),
+            Self::Emulated { .. } => Vec::new(),
         }
     }
 
     /// How the container sees the group.
     pub fn view(&self) -> CgroupView {
         match self {
-            Self::Pretend { dir, .. } => CgroupView::Unified(dir.clone()),
+            Self::Emulated { dir, .. } => CgroupView::Unified(dir.clone()),
             Self::Real { dirs } => match dirs.as_slice() {
                 [(controller, dir)] if controller.is_empty() => CgroupView::Unified(dir.clone()),
                 dirs => CgroupView::Split(dirs.to_vec()),
@@ -162,14 +162,14 @@ impl Group {
     /// The memory limit the agent has to watch itself.
     pub fn watched_limit(&self) -> Option<i64> {
         match self {
-            Self::Pretend { limits, .. } => limits.memory,
+            Self::Emulated { limits, .. } => limits.memory,
             Self::Real { .. } => None,
         }
     }
 
     /// Writes what a pretended group would show; a real one needs no help.
     pub fn refresh(&self, used: u64) -> io::Result<()> {
-        let Self::Pretend { dir, limits } = self else { return Ok(()) };
+        let Self::Emulated { dir, limits } = self else { return Ok(()) };
         let max = limits.memory.map_or("max".to_owned(), |n| n.to_string());
         let quota = limits.cpu_limit_milli.map_or("max".to_owned(), |m| (m * 100).to_string());
         for (name, text) in [
@@ -236,14 +236,14 @@ mod tests {
     fn pretended_files_show_limits_and_use() {
         let dir = tempfile::tempdir().unwrap();
         let limits = Limits { memory: Some(1 << 30), cpu_milli: Some(500), cpu_limit_milli: Some(1500) };
-        let group = Cgroups::Pretend.create("c", limits, dir.path()).unwrap();
+        let group = Cgroups::Emulated.create("c", limits, dir.path()).unwrap();
         group.refresh(4096).unwrap();
         let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
         assert_eq!(read("memory.max"), "1073741824\n");
         assert_eq!(read("memory.current"), "4096\n");
         assert_eq!(read("cpu.max"), "150000 100000\n");
         assert_eq!(group.watched_limit(), Some(1 << 30));
-        let open = Cgroups::Pretend.create("c", Limits::default(), &dir.path().join("2")).unwrap();
+        let open = Cgroups::Emulated.create("c", Limits::default(), &dir.path().join("2")).unwrap();
         assert_eq!(read("2/memory.max"), "max\n");
         assert_eq!((open.entrances().len(), open.oom_killed()), (0, false));
     }

@@ -13,7 +13,7 @@ use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, execve, setsid};
 use serde::{Deserialize, Serialize};
 
 use super::fork::{Fork, SingleThread, exit_now};
-use super::{family, rootfs};
+use super::{process_tree, rootfs};
 
 /// A process with its own file system and its own process ids.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub struct ContainerJob {
     pub cwd: PathBuf,
     /// The directory that becomes `/`; without one the machine's own files are seen.
     pub root: Option<PathBuf>,
-    pub mounts: Vec<rootfs::Op>,
+    pub mounts: Vec<rootfs::MountStep>,
     /// `cgroup.procs` files to enter.
     pub cgroups: Vec<PathBuf>,
     pub tty: bool,
@@ -81,7 +81,7 @@ pub(super) fn run(one: SingleThread, job: &Job, fds: &JobFds) -> io::Error {
 fn run_container(one: SingleThread, job: &ContainerJob, fds: &JobFds) -> io::Result<std::convert::Infallible> {
     join_cgroups(&job.cgroups)?;
     let Some(root) = &job.root else {
-        family::found(one, || close_from(0))?;
+        process_tree::supervise(one, || close_from(0))?;
         return exec(&job.argv, &job.env, &job.cwd, fds, job.tty);
     };
     for namespace in &fds.namespaces {

@@ -21,7 +21,7 @@ pub fn by_pid_namespace() -> HashMap<u64, u64> {
     sums
 }
 
-/// The PID namespace a process of the world lives in.
+/// Returns the PID namespace that a process runs in.
 pub fn pid_namespace_of(pid: i32) -> Option<u64> {
     pid_namespace(&Path::new("/proc").join(pid.to_string()))
 }

@@ -18,7 +18,7 @@ use super::container::named;
 
 /// One step of putting a file system together; targets are absolute inside it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Op {
+pub enum MountStep {
     Dir {
         target: PathBuf,
         mode: u32,
@@ -73,7 +73,7 @@ pub struct Bind {
 
 /// What a container needs beyond the machine's own tools.
 #[derive(Debug, Clone, Default)]
-pub struct Wanted {
+pub struct RootfsSpec {
     /// Directories of the machine shown read-only at the same path, such as a Python environment.
     pub same: Vec<PathBuf>,
     /// Volumes and generated files.
@@ -88,7 +88,11 @@ const TOOLS: &[&str] = &["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"
 const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
 
 /// Lists the steps; `look` tells what the machine has at a path, `list` what a directory holds.
-pub fn plan(wanted: &Wanted, look: &dyn Fn(&Path) -> Option<Entry>, list: &dyn Fn(&Path) -> Vec<String>) -> Vec<Op> {
+pub fn plan(
+    wanted: &RootfsSpec,
+    look: &dyn Fn(&Path) -> Option<Entry>,
+    list: &dyn Fn(&Path) -> Vec<String>,
+) -> Vec<MountStep> {
     let mut tree = Tree { look, list, nodes: BTreeMap::new() };
     for name in TOOLS {
         let path = Path::new("/").join(name);
@@ -117,7 +121,7 @@ pub fn plan(wanted: &Wanted, look: &dyn Fn(&Path) -> Option<Entry>, list: &dyn F
                 shm = None;
             }
             let source = bind.source.clone();
-            late.push(Op::Bind { source, target, read_only: bind.read_only });
+            late.push(MountStep::Bind { source, target, read_only: bind.read_only });
             continue;
         }
         let node = Node::Bind { source: bind.source.clone(), read_only: bind.read_only, is_dir: bind.is_dir };
@@ -126,18 +130,18 @@ pub fn plan(wanted: &Wanted, look: &dyn Fn(&Path) -> Option<Entry>, list: &dyn F
 
     let mut ops = tree.ops();
     ops.extend(devices(look, shm));
-    ops.push(Op::Proc { target: "/proc".into() });
-    ops.push(Op::Bind { source: "/sys".into(), target: "/sys".into(), read_only: true });
+    ops.push(MountStep::Proc { target: "/proc".into() });
+    ops.push(MountStep::Bind { source: "/sys".into(), target: "/sys".into(), read_only: true });
     match &wanted.cgroup {
         None => {}
         Some(CgroupView::Unified(source)) => {
-            ops.push(Op::Bind { source: source.clone(), target: "/sys/fs/cgroup".into(), read_only: true });
+            ops.push(MountStep::Bind { source: source.clone(), target: "/sys/fs/cgroup".into(), read_only: true });
         }
         Some(CgroupView::Split(controllers)) => {
-            ops.push(Op::Tmpfs { target: "/sys/fs/cgroup".into(), options: "mode=755,size=64k".into() });
+            ops.push(MountStep::Tmpfs { target: "/sys/fs/cgroup".into(), options: "mode=755,size=64k".into() });
             for (name, source) in controllers {
                 let target = Path::new("/sys/fs/cgroup").join(name);
-                ops.push(Op::Bind { source: source.clone(), target, read_only: true });
+                ops.push(MountStep::Bind { source: source.clone(), target, read_only: true });
             }
         }
     }
@@ -145,15 +149,15 @@ pub fn plan(wanted: &Wanted, look: &dyn Fn(&Path) -> Option<Entry>, list: &dyn F
     ops
 }
 
-fn devices(look: &dyn Fn(&Path) -> Option<Entry>, shm: Option<Option<i64>>) -> Vec<Op> {
-    let mut ops = vec![Op::Tmpfs { target: "/dev".into(), options: "mode=755,size=1m".into() }];
+fn devices(look: &dyn Fn(&Path) -> Option<Entry>, shm: Option<Option<i64>>) -> Vec<MountStep> {
+    let mut ops = vec![MountStep::Tmpfs { target: "/dev".into(), options: "mode=755,size=1m".into() }];
     for name in DEVICES {
         let path = Path::new("/dev").join(name);
         if look(&path).is_some() {
-            ops.push(Op::Bind { source: path.clone(), target: path, read_only: false });
+            ops.push(MountStep::Bind { source: path.clone(), target: path, read_only: false });
         }
     }
-    ops.push(Op::Pts { target: "/dev/pts".into() });
+    ops.push(MountStep::Pts { target: "/dev/pts".into() });
     for (name, to) in [
         ("fd", "/proc/self/fd"),
         ("stdin", "/proc/self/fd/0"),
@@ -161,12 +165,12 @@ fn devices(look: &dyn Fn(&Path) -> Option<Entry>, shm: Option<Option<i64>>) -> V
         ("stderr", "/proc/self/fd/2"),
         ("ptmx", "pts/ptmx"),
     ] {
-        ops.push(Op::Symlink { target: Path::new("/dev").join(name), to: to.into() });
+        ops.push(MountStep::Symlink { target: Path::new("/dev").join(name), to: to.into() });
     }
     if let Some(bytes) = shm {
         // What Docker and containerd give a container that asks for nothing.
         let options = format!("mode=1777,size={}", bytes.unwrap_or(64 << 20));
-        ops.push(Op::Tmpfs { target: "/dev/shm".into(), options });
+        ops.push(MountStep::Tmpfs { target: "/dev/shm".into(), options });
     }
     ops
 }
@@ -244,13 +248,13 @@ impl Tree<'_> {
         self.nodes.insert(path.into(), node);
     }
 
-    fn ops(self) -> Vec<Op> {
+    fn ops(self) -> Vec<MountStep> {
         self.nodes
             .into_iter()
             .map(|(target, node)| match node {
-                Node::Dir { mode } => Op::Dir { target, mode },
-                Node::Symlink(to) => Op::Symlink { target, to },
-                Node::Bind { source, read_only, .. } => Op::Bind { source, target, read_only },
+                Node::Dir { mode } => MountStep::Dir { target, mode },
+                Node::Symlink(to) => MountStep::Symlink { target, to },
+                Node::Bind { source, read_only, .. } => MountStep::Bind { source, target, read_only },
             })
             .collect()
     }
@@ -275,7 +279,7 @@ fn normal(path: &Path) -> PathBuf {
 }
 
 /// Carries out the steps below `root`, in a mount namespace of our own.
-pub(super) fn build(root: &Path, ops: &[Op]) -> io::Result<()> {
+pub(super) fn build(root: &Path, ops: &[MountStep]) -> io::Result<()> {
     let none: Option<&str> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
     mount(Some(root), root, none, MsFlags::MS_BIND, none)?;
@@ -285,46 +289,46 @@ pub(super) fn build(root: &Path, ops: &[Op]) -> io::Result<()> {
     Ok(())
 }
 
-fn apply(root: &Path, op: &Op) -> io::Result<()> {
+fn apply(root: &Path, op: &MountStep) -> io::Result<()> {
     let none: Option<&str> = None;
     let inside = |target: &Path| root.join(target.strip_prefix("/").unwrap_or(target));
     let safe = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     match op {
-        Op::Dir { target, mode } => {
+        MountStep::Dir { target, mode } => {
             let path = inside(target);
             if !path.is_dir() {
                 fs::DirBuilder::new().recursive(true).create(&path)?;
                 fs::set_permissions(&path, fs::Permissions::from_mode(*mode))?;
             }
         }
-        Op::Symlink { target, to } => {
+        MountStep::Symlink { target, to } => {
             let path = inside(target);
             match std::os::unix::fs::symlink(to, &path) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
             }
         }
-        Op::Bind { source, target, read_only } => {
+        MountStep::Bind { source, target, read_only } => {
             let path = inside(target);
-            make_place(&path, fs::metadata(source)?.is_dir())?;
+            create_mount_point(&path, fs::metadata(source)?.is_dir())?;
             mount(Some(source.as_path()), &path, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)?;
             if *read_only {
                 set_read_only(&path)?;
             }
         }
-        Op::Tmpfs { target, options } => {
+        MountStep::Tmpfs { target, options } => {
             let path = inside(target);
-            make_place(&path, true)?;
+            create_mount_point(&path, true)?;
             mount(Some("tmpfs"), &path, Some("tmpfs"), safe, Some(options.as_str()))?;
         }
-        Op::Proc { target } => {
+        MountStep::Proc { target } => {
             let path = inside(target);
-            make_place(&path, true)?;
+            create_mount_point(&path, true)?;
             mount(Some("proc"), &path, Some("proc"), safe | MsFlags::MS_NOEXEC, none)?;
         }
-        Op::Pts { target } => {
+        MountStep::Pts { target } => {
             let path = inside(target);
-            make_place(&path, true)?;
+            create_mount_point(&path, true)?;
             let options = Some("newinstance,ptmxmode=0666,mode=0620");
             mount(Some("devpts"), &path, Some("devpts"), MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC, options)?;
         }
@@ -332,7 +336,7 @@ fn apply(root: &Path, op: &Op) -> io::Result<()> {
     Ok(())
 }
 
-fn make_place(path: &Path, is_dir: bool) -> io::Result<()> {
+fn create_mount_point(path: &Path, is_dir: bool) -> io::Result<()> {
     if path.exists() {
         return Ok(());
     }
@@ -425,16 +429,16 @@ mod tests {
         names
     }
 
-    fn planned(wanted: &Wanted) -> Vec<String> {
-        let short = |op: &Op| match op {
-            Op::Dir { target, .. } => format!("dir {}", target.display()),
-            Op::Symlink { target, .. } => format!("link {}", target.display()),
-            Op::Bind { source, target, read_only } => {
+    fn planned(wanted: &RootfsSpec) -> Vec<String> {
+        let short = |op: &MountStep| match op {
+            MountStep::Dir { target, .. } => format!("dir {}", target.display()),
+            MountStep::Symlink { target, .. } => format!("link {}", target.display()),
+            MountStep::Bind { source, target, read_only } => {
                 format!("{} {} at {}", if *read_only { "ro" } else { "rw" }, source.display(), target.display())
             }
-            Op::Tmpfs { target, .. } => format!("tmpfs {}", target.display()),
-            Op::Proc { .. } => "proc".to_owned(),
-            Op::Pts { .. } => "pts".to_owned(),
+            MountStep::Tmpfs { target, .. } => format!("tmpfs {}", target.display()),
+            MountStep::Proc { .. } => "proc".to_owned(),
+            MountStep::Pts { .. } => "pts".to_owned(),
         };
         plan(wanted, &look_at, &list_of).iter().map(short).collect()
     }
@@ -444,8 +448,8 @@ mod tests {
     }
 
     /// What is planned beyond a container that wants nothing.
-    fn check(wanted: Wanted, more: &[&str], less: &[&str]) {
-        let (plain, got) = (planned(&Wanted::default()), planned(&wanted));
+    fn check(wanted: RootfsSpec, more: &[&str], less: &[&str]) {
+        let (plain, got) = (planned(&RootfsSpec::default()), planned(&wanted));
         let added: Vec<&String> = got.iter().filter(|op| !plain.contains(op)).collect();
         let gone: Vec<&String> = plain.iter().filter(|op| !got.contains(op)).collect();
         assert_eq!(
@@ -459,7 +463,7 @@ mod tests {
 
     #[test]
     fn the_machines_tools_are_there_and_nothing_else() {
-        let ops = planned(&Wanted::default());
+        let ops = planned(&RootfsSpec::default());
         for expected in
             ["link /bin", "ro /usr at /usr", "dir /etc", "ro /etc/passwd at /etc/passwd", "proc", "tmpfs /dev/shm"]
         {
@@ -470,10 +474,14 @@ mod tests {
 
     #[test]
     fn mounts_find_a_place_or_make_one() {
-        check(Wanted { binds: vec![bind("/data", true)], ..Wanted::default() }, &["rw /v at /data"], &[]);
-        check(Wanted { binds: vec![bind("/usr/share", true)], ..Wanted::default() }, &["rw /v at /usr/share"], &[]);
+        check(RootfsSpec { binds: vec![bind("/data", true)], ..RootfsSpec::default() }, &["rw /v at /data"], &[]);
         check(
-            Wanted { binds: vec![bind("/usr/share/new", true)], ..Wanted::default() },
+            RootfsSpec { binds: vec![bind("/usr/share", true)], ..RootfsSpec::default() },
+            &["rw /v at /usr/share"],
+            &[],
+        );
+        check(
+            RootfsSpec { binds: vec![bind("/usr/share/new", true)], ..RootfsSpec::default() },
             &[
                 "dir /usr",
                 "ro /usr/bin at /usr/bin",
@@ -484,22 +492,22 @@ mod tests {
             &["ro /usr at /usr"],
         );
         check(
-            Wanted { binds: vec![bind("/etc/resolv.conf", false)], ..Wanted::default() },
+            RootfsSpec { binds: vec![bind("/etc/resolv.conf", false)], ..RootfsSpec::default() },
             &["rw /v at /etc/resolv.conf"],
             &["link /etc/resolv.conf"],
         );
         check(
-            Wanted { binds: vec![bind("/var/run/secrets/../secrets/x", true)], ..Wanted::default() },
+            RootfsSpec { binds: vec![bind("/var/run/secrets/../secrets/x", true)], ..RootfsSpec::default() },
             &["dir /run/secrets", "rw /v at /run/secrets/x"],
             &[],
         );
         check(
-            Wanted { binds: vec![bind("/dev/shm", true)], ..Wanted::default() },
+            RootfsSpec { binds: vec![bind("/dev/shm", true)], ..RootfsSpec::default() },
             &["rw /v at /dev/shm"],
             &["tmpfs /dev/shm"],
         );
         check(
-            Wanted { same: vec!["/home/me/.cache/env".into()], ..Wanted::default() },
+            RootfsSpec { same: vec!["/home/me/.cache/env".into()], ..RootfsSpec::default() },
             &["dir /home/me", "dir /home/me/.cache", "ro /home/me/.cache/env at /home/me/.cache/env"],
             &[],
         );
@@ -507,7 +515,7 @@ mod tests {
 
     #[test]
     fn parents_come_before_their_children() {
-        let wanted = Wanted { binds: vec![bind("/a/b/c", true), bind("/a", true)], ..Wanted::default() };
+        let wanted = RootfsSpec { binds: vec![bind("/a/b/c", true), bind("/a", true)], ..RootfsSpec::default() };
         let ops = planned(&wanted);
         let at = |text: &str| ops.iter().position(|op| op == text);
         assert!(at("rw /v at /a") < at("rw /v at /a/b/c"));

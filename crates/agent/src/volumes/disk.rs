@@ -11,7 +11,7 @@ use super::{File, Volume};
 
 /// Where volumes live.
 #[derive(Debug, Clone)]
-pub struct Places {
+pub struct VolumeDirs {
     /// Of this pod, removed with it.
     pub pod: PathBuf,
     /// Of its namespace's claims, kept.
@@ -19,8 +19,8 @@ pub struct Places {
 }
 
 /// Makes one volume real and says where it is.
-pub fn provide(places: &Places, name: &str, volume: &Volume) -> io::Result<PathBuf> {
-    let own = places.pod.join("volumes").join(name);
+pub fn set_up(dirs: &VolumeDirs, name: &str, volume: &Volume) -> io::Result<PathBuf> {
+    let own = dirs.pod.join("volumes").join(name);
     match volume {
         Volume::Empty => open_dir(&own)?,
         Volume::Memory { limit } => {
@@ -47,7 +47,7 @@ pub fn provide(places: &Places, name: &str, volume: &Volume) -> io::Result<PathB
             return Ok(path);
         }
         Volume::Claim { name, .. } => {
-            let claim = places.claims.join(name);
+            let claim = dirs.claims.join(name);
             open_dir(&claim)?;
             return Ok(claim);
         }
@@ -83,13 +83,13 @@ pub fn write_files(dir: &Path, files: &[File]) -> io::Result<()> {
 }
 
 /// Removes everything a pod had on disk.
-pub fn remove(places: &Places) -> io::Result<()> {
-    let volumes = places.pod.join("volumes");
+pub fn remove(dirs: &VolumeDirs) -> io::Result<()> {
+    let volumes = dirs.pod.join("volumes");
     for entry in fs::read_dir(&volumes).into_iter().flatten().flatten() {
         // Only memory volumes are mounts; for the others this fails, which is fine.
         let _ = umount2(&entry.path(), MntFlags::MNT_DETACH);
     }
-    match fs::remove_dir_all(&places.pod) {
+    match fs::remove_dir_all(&dirs.pod) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
@@ -127,13 +127,13 @@ mod tests {
     #[test]
     fn directories_and_claims_are_made() {
         let dir = tempfile::tempdir().unwrap();
-        let places = Places { pod: dir.path().join("pod"), claims: dir.path().join("claims") };
-        let empty = provide(&places, "e", &Volume::Empty).unwrap();
-        let claim = provide(&places, "c", &Volume::Claim { name: "data".into(), read_only: false }).unwrap();
+        let dirs = VolumeDirs { pod: dir.path().join("pod"), claims: dir.path().join("claims") };
+        let empty = set_up(&dirs, "e", &Volume::Empty).unwrap();
+        let claim = set_up(&dirs, "c", &Volume::Claim { name: "data".into(), read_only: false }).unwrap();
         fs::write(claim.join("x"), "kept").unwrap();
         assert!(empty.is_dir());
-        remove(&places).unwrap();
-        remove(&places).unwrap();
-        assert!(!places.pod.exists() && claim.join("x").exists());
+        remove(&dirs).unwrap();
+        remove(&dirs).unwrap();
+        assert!(!dirs.pod.exists() && claim.join("x").exists());
     }
 }

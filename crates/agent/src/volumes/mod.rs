@@ -11,8 +11,8 @@ use k8s_openapi::api::core::v1::{
     Container, DownwardAPIVolumeFile, KeyToPath, Pod, ProjectedVolumeSource, Volume as ApiVolume,
 };
 
+use crate::downward_api::{self, NodeValues};
 use crate::env::{self, Sources};
-use crate::facts::{self, Facts};
 use crate::quantity::Amount;
 
 /// What a volume is, after its sources have been read.
@@ -82,11 +82,11 @@ pub struct Identity {
 pub fn plan(
     pod: &Pod,
     sources: &dyn Sources,
-    facts: &Facts,
+    values: &NodeValues,
     identity: &Identity,
     host_paths: bool,
 ) -> Result<BTreeMap<String, Volume>, VolumeError> {
-    let reader = Reader { pod, sources, facts, identity, host_paths };
+    let reader = Reader { pod, sources, values, identity, host_paths };
     let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
     volumes.map(|v| Ok((v.name.clone(), reader.read(v)?))).collect()
 }
@@ -150,7 +150,7 @@ pub fn references(pod: &Pod) -> (BTreeSet<String>, BTreeSet<String>) {
 struct Reader<'a> {
     pod: &'a Pod,
     sources: &'a dyn Sources,
-    facts: &'a Facts,
+    values: &'a NodeValues,
     identity: &'a Identity,
     host_paths: bool,
 }
@@ -273,7 +273,7 @@ impl Reader<'_> {
         let mut files = Vec::new();
         for item in items {
             let value = if let Some(field) = &item.field_ref {
-                facts::field(self.pod, self.facts, &field.field_path)
+                downward_api::field(self.pod, self.values, &field.field_path)
             } else if let Some(selector) = &item.resource_field_ref {
                 let container = self
                     .pod
@@ -281,7 +281,7 @@ impl Reader<'_> {
                     .iter()
                     .flat_map(|s| &s.containers)
                     .find(|c| Some(&c.name) == selector.container_name.as_ref());
-                container.and_then(|c| facts::resource(c, self.facts, selector))
+                container.and_then(|c| downward_api::resource(c, self.values, selector))
             } else {
                 None
             };
@@ -348,14 +348,15 @@ mod tests {
         }))
         .unwrap();
         let identity = Identity { token: "tok".into(), ca: "CA".into() };
-        let got =
-            plan(&pod, &Fixed, &Facts::default(), &identity, false).map(|mut all| match all.remove("v").unwrap() {
+        let got = plan(&pod, &Fixed, &NodeValues::default(), &identity, false).map(|mut all| {
+            match all.remove("v").unwrap() {
                 Volume::Files(files) => {
                     let one = |f: File| format!("{}={} {:o}", f.path, String::from_utf8(f.contents).unwrap(), f.mode);
                     files.into_iter().map(one).collect::<Vec<_>>().join(", ")
                 }
                 other => format!("{other:?}"),
-            });
+            }
+        });
         assert_eq!(got.as_deref().map_err(ToString::to_string), expect.map_err(str::to_owned));
     }
 

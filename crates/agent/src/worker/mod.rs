@@ -1,7 +1,7 @@
 //! Carries out the life of one pod: asks [`pod::next`] what to do, does it, writes the status.
 
-mod live;
-mod probing;
+mod handle;
+mod probe_loop;
 mod start;
 mod stop;
 
@@ -21,19 +21,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::Shared;
 use crate::network::{self, GATEWAY, PodNetwork};
-use crate::one_network::Neighbour;
 use crate::pod::probe::{Counter, ProbeKind};
-use crate::pod::{self, Action, Deletion, Exit, Life, Observed, Record, Records, Sandbox, Wait};
+use crate::pod::{self, Action, Deletion, Exit, Observed, Record, Records, RunState, Sandbox, Wait};
 use crate::runtime::Status;
+use crate::shared_host::HostPod;
 use crate::volumes;
 
-pub(crate) use live::Live;
-use live::Run;
-use start::{Started, Trouble};
+pub(crate) use handle::PodHandle;
+use handle::Run;
+use start::{StartError, Started};
 
 /// Something that happened to the pod.
 enum Event {
-    Started { container: String, result: Result<Box<Started>, Trouble> },
+    Started { container: String, result: Result<Box<Started>, StartError> },
     Exited { container: String, id: u64, status: Status },
     Probed { container: String, id: u64, kind: ProbeKind, answer: Result<(), String> },
     HookFailed { container: String, id: u64, why: String },
@@ -45,7 +45,7 @@ pub(crate) struct Worker {
     pod: Pod,
     uid: String,
     seen: watch::Receiver<Option<Arc<Pod>>>,
-    live: Arc<Live>,
+    live: Arc<PodHandle>,
     stop: CancellationToken,
     records: Records,
     sandbox: Sandbox,
@@ -55,7 +55,7 @@ pub(crate) struct Worker {
     accepted: Timestamp,
     written: Option<PodStatus>,
     counters: BTreeMap<(String, ProbeKind), Probing>,
-    tell: mpsc::UnboundedSender<Event>,
+    sender: mpsc::UnboundedSender<Event>,
     events: mpsc::UnboundedReceiver<Event>,
     tasks: JoinSet<()>,
     stoppers: BTreeMap<String, AbortHandle>,
@@ -63,7 +63,7 @@ pub(crate) struct Worker {
 
 struct Probing {
     counter: Counter,
-    asking: bool,
+    in_flight: bool,
 }
 
 /// Whether the worker goes on.
@@ -78,10 +78,10 @@ impl Worker {
         shared: Arc<Shared>,
         pod: Arc<Pod>,
         seen: watch::Receiver<Option<Arc<Pod>>>,
-        live: Arc<Live>,
+        live: Arc<PodHandle>,
         stop: CancellationToken,
     ) -> Self {
-        let (tell, events) = mpsc::unbounded_channel();
+        let (sender, events) = mpsc::unbounded_channel();
         let now = Timestamp::now();
         let written = pod.status.clone();
         Self {
@@ -99,7 +99,7 @@ impl Worker {
             accepted: now,
             written,
             counters: BTreeMap::new(),
-            tell,
+            sender,
             events,
             tasks: JoinSet::new(),
             stoppers: BTreeMap::new(),
@@ -107,7 +107,7 @@ impl Worker {
     }
 
     pub(crate) async fn run(mut self) {
-        self.take_in();
+        self.observe_pod();
         loop {
             let now = Timestamp::now();
             let next = pod::next(&Observed {
@@ -135,8 +135,8 @@ impl Worker {
             if acted {
                 continue;
             }
-            let ask_at = self.ask_probes(now);
-            let wake = [next.wake, ask_at, self.sandbox_retry].into_iter().flatten().min();
+            let probe_at = self.run_due_probes(now);
+            let wake = [next.wake, probe_at, self.sandbox_retry].into_iter().flatten().min();
             if self.wait(wake).await == Flow::Done {
                 self.shut_down().await;
                 return;
@@ -161,7 +161,7 @@ impl Worker {
                 if changed.is_err() {
                     self.deletion = Deletion::Gone;
                 }
-                self.take_in();
+                self.observe_pod();
             }
             Some(event) = self.events.recv() => self.handle(event).await,
             _ = sources.changed() => self.refresh_volumes(),
@@ -171,7 +171,7 @@ impl Worker {
     }
 
     /// Takes over the newest version of the object.
-    fn take_in(&mut self) {
+    fn observe_pod(&mut self) {
         let Some(fresh) = self.seen.borrow_and_update().clone() else {
             self.deletion = Deletion::Gone;
             return;
@@ -217,7 +217,7 @@ impl Worker {
         self.sandbox_retry = None;
         let ip = self.shared.lock(&self.shared.ipam).take();
         let made = match ip {
-            Some(ip) if self.shared.config.one_network.is_some() => Ok((ip, PodNetwork::Loopback(ip))),
+            Some(ip) if self.shared.config.shared_host.is_some() => Ok((ip, PodNetwork::Loopback(ip))),
             Some(ip) => network::create_pod(ip, self.hostname()).await.map(|network| (ip, network)),
             None => Err(std::io::Error::other("no pod addresses are left")),
         };
@@ -250,7 +250,7 @@ impl Worker {
         let record = self.record(&name);
         record.begin(reset);
         let attempt = record.restarts;
-        let plan = start::Plan {
+        let request = start::StartRequest {
             pod: self.pod.clone(),
             container,
             attempt,
@@ -258,14 +258,14 @@ impl Worker {
             hostname: self.hostname(),
             network: self.live.network(),
         };
-        let (shared, tell) = (Arc::clone(&self.shared), self.tell.clone());
+        let (shared, sender) = (Arc::clone(&self.shared), self.sender.clone());
         self.tasks.spawn(async move {
-            let result = start::start(&shared, plan).await.map(Box::new);
-            let _ = tell.send(Event::Started { container: name, result });
+            let result = start::start(&shared, request).await.map(Box::new);
+            let _ = sender.send(Event::Started { container: name, result });
         });
     }
 
-    fn started(&mut self, name: String, result: Result<Box<Started>, Trouble>) {
+    fn started(&mut self, name: String, result: Result<Box<Started>, StartError>) {
         let now = Timestamp::now();
         match result {
             Ok(started) => {
@@ -273,7 +273,7 @@ impl Worker {
                 let id = run.id;
                 let has = |kind: ProbeKind| kind.of(&container).is_some();
                 let record = self.record(&name);
-                record.life = Life::Running { id: run.shown_id.clone(), since: now };
+                record.state = RunState::Running { id: run.shown_id.clone(), since: now };
                 record.image_id = image_id;
                 record.started = !has(ProbeKind::Startup);
                 record.ready = !has(ProbeKind::Readiness);
@@ -283,28 +283,28 @@ impl Worker {
                     self.counters.remove(&(name.clone(), kind));
                     if let Some(probe) = kind.of(&container) {
                         let counter = Counter::new(kind, probe, now, self.shared.config.eager_readiness);
-                        self.counters.insert((name.clone(), kind), Probing { counter, asking: false });
+                        self.counters.insert((name.clone(), kind), Probing { counter, in_flight: false });
                     }
                 }
-                let tell = self.tell.clone();
+                let sender = self.sender.clone();
                 let exited = name.clone();
                 self.tasks.spawn(async move {
                     let status = process.wait().await;
-                    let _ = tell.send(Event::Exited { container: exited, id, status });
+                    let _ = sender.send(Event::Exited { container: exited, id, status });
                 });
                 self.post_start(&container, &run);
                 self.live.insert(&name, run);
                 self.event(EventType::Normal, "Started", format!("Started container {name}"));
             }
-            Err(Trouble::Wait { reason, message, retry }) => {
+            Err(StartError::Retry { reason, message, retry }) => {
                 let event = if reason == "ContainerCreating" { "FailedMount" } else { "Failed" };
                 self.event(EventType::Warning, event, message.clone());
                 let wait = Wait { reason: reason.to_owned(), message: Some(message) };
                 let record = self.record(&name);
                 record.stopping = false;
-                record.life = Life::Blocked { wait, retry: now + retry };
+                record.state = RunState::Blocked { wait, retry: now + retry };
             }
-            Err(Trouble::Exit { message }) => {
+            Err(StartError::Failed { message }) => {
                 self.event(EventType::Warning, "Failed", format!("Error: {message}"));
                 let record = self.record(&name);
                 record.end(Exit {
@@ -349,7 +349,7 @@ impl Worker {
         self.live.set_network(None);
         let ip = self.ip.take();
         if let Some(ip) = ip {
-            let _ = tokio::fs::remove_dir_all(Neighbour::new(&self.shared.world(), ip).folder).await;
+            let _ = tokio::fs::remove_dir_all(HostPod::new(&self.shared.agent_id(), ip).folder).await;
             self.shared.lock(&self.shared.ipam).release(ip);
         }
         self.sandbox = Sandbox::Removed { ip: ip.map(|ip| ip.to_string()) };
@@ -412,8 +412,8 @@ impl Worker {
     }
 
     async fn remove_files(&self) {
-        let places = start::places(&self.shared, &self.pod);
-        let removed = tokio::task::spawn_blocking(move || volumes::disk::remove(&places)).await;
+        let dirs = start::dirs(&self.shared, &self.pod);
+        let removed = tokio::task::spawn_blocking(move || volumes::disk::remove(&dirs)).await;
         if let Ok(Err(error)) = removed {
             tracing::warn!(pod = ?self.pod.metadata.name, %error, "cannot remove the files of a pod");
         }
@@ -429,7 +429,7 @@ impl Worker {
         let ip = self.ip.map(|ip| ip.to_string()).unwrap_or_default();
         self.tasks.spawn(async move {
             if let Err(error) = start::refresh(&shared, &pod, &ip).await {
-                tracing::debug!(pod = ?pod.metadata.name, %error, "mounted files stay as they were");
+                tracing::debug!(pod = ?pod.metadata.name, %error, "cannot update mounted files");
             }
         });
     }
@@ -465,7 +465,7 @@ impl Worker {
         let recorder = self.shared.recorder.clone();
         self.tasks.spawn(async move {
             if let Err(error) = recorder.publish(&event, &about).await {
-                tracing::debug!(%error, "an event was not recorded");
+                tracing::debug!(%error, "cannot record the event");
             }
         });
     }

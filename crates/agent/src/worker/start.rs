@@ -10,28 +10,28 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use tokio::net::unix::pipe;
 
-use super::live::Run;
+use super::handle::Run;
 use crate::agent::{self, Config, Shared};
+use crate::downward_api::NodeValues;
 use crate::env;
 use crate::environments;
-use crate::exec::Inside;
-use crate::facts::Facts;
+use crate::exec::ExecTarget;
 use crate::images::Environment;
 use crate::logs;
 use crate::network::{GATEWAY, PodNetwork, RESOLVER};
 use crate::node;
-use crate::one_network::{self, Neighbour, OneNetwork};
 use crate::quantity::Amount;
 use crate::runtime::cgroup::Limits;
-use crate::runtime::rootfs::{self, Bind, Wanted};
+use crate::runtime::rootfs::{self, Bind, RootfsSpec};
 use crate::runtime::{ContainerJob, Process, SpawnError, Stdio};
+use crate::shared_host::{self, HostPod, SharedHost};
 use crate::volumes::{self, Identity, Volume, disk};
 
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// What is needed to start a container.
-pub(super) struct Plan {
+pub(super) struct StartRequest {
     pub(super) pod: Pod,
     pub(super) container: Container,
     pub(super) attempt: i32,
@@ -48,60 +48,61 @@ pub(super) struct Started {
 }
 
 /// Why a container did not start.
-pub(super) enum Trouble {
+pub(super) enum StartError {
     /// Something is missing; worth trying again.
-    Wait { reason: &'static str, message: String, retry: SignedDuration },
+    Retry { reason: &'static str, message: String, retry: SignedDuration },
     /// It was started and failed at once.
-    Exit { message: String },
+    Failed { message: String },
 }
 
-impl Trouble {
-    fn wait(reason: &'static str, message: impl ToString) -> Self {
-        Self::Wait { reason, message: message.to_string(), retry: SignedDuration::from_secs(3) }
+impl StartError {
+    fn retry(reason: &'static str, message: impl ToString) -> Self {
+        Self::Retry { reason, message: message.to_string(), retry: SignedDuration::from_secs(3) }
     }
 }
 
-pub(super) async fn start(shared: &Arc<Shared>, plan: Plan) -> Result<Started, Trouble> {
-    let Plan { pod, mut container, attempt, ip, hostname, network } = plan;
+pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result<Started, StartError> {
+    let StartRequest { pod, mut container, attempt, ip, hostname, network } = request;
     let (Some(network), Some(address)) = (network, ip) else {
-        return Err(Trouble::wait("ContainerCreating", "the pod has no network yet"));
+        return Err(StartError::retry("ContainerCreating", "the pod has no network yet"));
     };
     let ip = address.to_string();
     let image = container.image.clone().unwrap_or_default();
-    let environment = environments::provide(shared, &image).await.map_err(|message| Trouble::Wait {
+    let environment = environments::provide(shared, &image).await.map_err(|message| StartError::Retry {
         reason: "ErrImagePull",
         message,
         retry: SignedDuration::from_secs(10),
     })?;
 
-    let volumes = provide_volumes(shared, &pod, &ip).await.map_err(|e| Trouble::wait("ContainerCreating", e))?;
-    if let Some(one) = &shared.config.one_network {
-        get_along(shared, one, &mut container, address, &volumes)?;
+    let volumes = provide_volumes(shared, &pod, &ip).await.map_err(|e| StartError::retry("ContainerCreating", e))?;
+    if let Some(one) = &shared.config.shared_host {
+        adapt_to_shared_host(shared, one, &mut container, address, &volumes)?;
     }
-    let config_error = |e: &dyn std::fmt::Display| Trouble::wait("CreateContainerConfigError", e);
-    let facts = facts(shared, &ip);
+    let config_error = |e: &dyn std::fmt::Display| StartError::retry("CreateContainerConfigError", e);
+    let values = values(shared, &ip);
     let sources = shared.stores.sources(pod.metadata.namespace.as_deref().unwrap_or_default());
     let mut base = base_env(&shared.config, &environment, &hostname);
     let name = format!("{}-{attempt}", container.name);
     let folder = shared.pod_folder(uid(&pod)).join("containers").join(&name);
-    let is_apart = shared.config.one_network.is_none();
-    if !is_apart {
+    let is_isolated = shared.config.shared_host.is_none();
+    if !is_isolated {
         // The home of the image would be somebody's home on this machine.
         base.iter_mut().filter(|(name, _)| name == "HOME").for_each(|(_, home)| *home = text(&folder.join("root")));
     }
-    let env = env::environment(&pod, &container, &base, &sources, &facts).map_err(|e| config_error(&e))?;
+    let env = env::environment(&pod, &container, &base, &sources, &values).map_err(|e| config_error(&e))?;
     let argv = env::command(&container, &environment.entrypoint, &env);
 
     let mounts = volumes::mounts(&container, &volumes.plan, &env).map_err(|e| config_error(&e))?;
 
-    let io = |e: std::io::Error| Trouble::wait("CreateContainerError", format!("cannot prepare the container: {e}"));
+    let io =
+        |e: std::io::Error| StartError::retry("CreateContainerError", format!("cannot prepare the container: {e}"));
     let (root, termination_log) = (folder.join("root"), folder.join("termination-log"));
     std::fs::create_dir_all(&root).map_err(io)?;
     std::fs::write(&termination_log, "").map_err(io)?;
 
     let limits = limits(&container);
     let group = shared.cgroups.create(&format!("{}.{name}", uid(&pod)), limits, &folder.join("cgroup")).map_err(io)?;
-    let mut wanted = Wanted {
+    let mut wanted = RootfsSpec {
         same: environment.path.iter().flat_map(|p| environments::folders(p)).collect(),
         shm_bytes: None,
         cgroup: Some(group.view()),
@@ -122,7 +123,7 @@ pub(super) async fn start(shared: &Arc<Shared>, plan: Plan) -> Result<Started, T
         wanted.binds.push(Bind { source: account, target: ACCOUNT.into(), read_only: true, is_dir: true });
     }
     for mount in mounts {
-        let place = volumes.places.get(&mount.volume).cloned().unwrap_or_default();
+        let place = volumes.dirs.get(&mount.volume).cloned().unwrap_or_default();
         let source = sub_path(place, mount.sub_path.as_deref()).map_err(io)?;
         let is_dir = source.is_dir();
         wanted.binds.push(Bind { source, target: mount.target.into(), read_only: mount.read_only, is_dir });
@@ -134,8 +135,8 @@ pub(super) async fn start(shared: &Arc<Shared>, plan: Plan) -> Result<Started, T
         argv,
         env: env.clone(),
         cwd: cwd.clone(),
-        root: is_apart.then_some(root),
-        mounts: if is_apart { rootfs::plan(&wanted, &rootfs::look, &rootfs::list) } else { Vec::new() },
+        root: is_isolated.then_some(root),
+        mounts: if is_isolated { rootfs::plan(&wanted, &rootfs::look, &rootfs::list) } else { Vec::new() },
         cgroups: group.entrances(),
         tty: false,
     };
@@ -152,12 +153,12 @@ pub(super) async fn start(shared: &Arc<Shared>, plan: Plan) -> Result<Started, T
         Ok(process) => process,
         Err(SpawnError::Start(message)) => {
             group.remove();
-            return Err(Trouble::Exit { message });
+            return Err(StartError::Failed { message });
         }
-        Err(error) => return Err(Trouble::wait("RunContainerError", error)),
+        Err(error) => return Err(StartError::retry("RunContainerError", error)),
     };
     let spawner = shared.containers.clone();
-    let inside = Inside { spawner, pid: process.pid, is_apart, env, cwd, cgroups: group.entrances() };
+    let inside = ExecTarget { spawner, pid: process.pid, is_isolated, env, cwd, cgroups: group.entrances() };
     let run = Run {
         id: process.id,
         shown_id: format!("manta://{}/{}/{}", uid(&pod), container.name, attempt),
@@ -175,36 +176,36 @@ pub(super) async fn start(shared: &Arc<Shared>, plan: Plan) -> Result<Started, T
 }
 
 /// Makes a container fit for a network and files that it shares with others.
-fn get_along(
+fn adapt_to_shared_host(
     shared: &Shared,
-    one: &OneNetwork,
+    one: &SharedHost,
     container: &mut Container,
     ip: Ipv4Addr,
     volumes: &Volumes,
-) -> Result<(), Trouble> {
-    let neighbour = Neighbour::new(&shared.world(), ip);
-    std::fs::create_dir_all(&neighbour.folder).map_err(|e| Trouble::wait("ContainerCreating", e))?;
+) -> Result<(), StartError> {
+    let host_pod = HostPod::new(&shared.agent_id(), ip);
+    std::fs::create_dir_all(&host_pod.folder).map_err(|e| StartError::retry("ContainerCreating", e))?;
     let table = Arc::clone(&shared.table.borrow());
-    one_network::resolve_names(container, &table).map_err(|why| Trouble::wait("ContainerCreating", why))?;
+    shared_host::resolve_service_names(container, &table).map_err(|why| StartError::retry("ContainerCreating", why))?;
     let mounts = container.volume_mounts.iter().flatten().filter(|m| m.mount_path != "/dev/shm");
-    let places: Vec<(String, PathBuf)> = mounts
+    let dirs: Vec<(String, PathBuf)> = mounts
         .filter_map(|m| {
-            let place = volumes.places.get(&m.name)?;
+            let place = volumes.dirs.get(&m.name)?;
             Some((m.mount_path.clone(), m.sub_path.as_ref().map_or(place.clone(), |part| place.join(part))))
         })
         .collect();
-    one_network::relocate(container, &places);
-    (one.adapt)(container, &neighbour);
+    shared_host::rewrite_volume_paths(container, &dirs);
+    (one.adapt)(container, &host_pod);
     Ok(())
 }
 
 /// Writes mounted files again where their sources changed.
 pub(super) async fn refresh(shared: &Arc<Shared>, pod: &Pod, ip: &str) -> Result<(), String> {
-    let (plan, places) = (plan_volumes(shared, pod, ip).await?, places(shared, pod));
+    let (plan, dirs) = (plan_volumes(shared, pod, ip).await?, dirs(shared, pod));
     for (name, volume) in plan.iter().filter(|(_, v)| matches!(v, Volume::Files(_))) {
         // Only what a container has been given already; the rest is made when one starts.
-        if places.pod.join("volumes").join(name).exists() {
-            disk::provide(&places, name, volume).map_err(|e| e.to_string())?;
+        if dirs.pod.join("volumes").join(name).exists() {
+            disk::set_up(&dirs, name, volume).map_err(|e| e.to_string())?;
         }
     }
     Ok(())
@@ -212,19 +213,19 @@ pub(super) async fn refresh(shared: &Arc<Shared>, pod: &Pod, ip: &str) -> Result
 
 struct Volumes {
     plan: BTreeMap<String, Volume>,
-    places: BTreeMap<String, PathBuf>,
+    dirs: BTreeMap<String, PathBuf>,
     /// Credentials for pods that mount none themselves.
     account: Option<PathBuf>,
 }
 
 async fn provide_volumes(shared: &Arc<Shared>, pod: &Pod, ip: &str) -> Result<Volumes, String> {
     let plan = plan_volumes(shared, pod, ip).await?;
-    let folders = places(shared, pod);
-    let mut places = BTreeMap::new();
+    let folders = dirs(shared, pod);
+    let mut dirs = BTreeMap::new();
     for (name, volume) in &plan {
-        let path = disk::provide(&folders, name, &as_allowed(shared, volume))
+        let path = disk::set_up(&folders, name, &as_allowed(shared, volume))
             .map_err(|e| format!("MountVolume.SetUp failed for volume \"{name}\" : {e}"))?;
-        places.insert(name.clone(), path);
+        dirs.insert(name.clone(), path);
     }
     let wants_account = pod.spec.as_ref().is_none_or(|s| s.automount_service_account_token != Some(false));
     let account = if wants_account {
@@ -236,19 +237,18 @@ async fn provide_volumes(shared: &Arc<Shared>, pod: &Pod, ip: &str) -> Result<Vo
             mode: 0o644,
         };
         let files = vec![file("token", identity.token), file("ca.crt", identity.ca), file("namespace", namespace)];
-        let path =
-            disk::provide(&folders, "manta-service-account", &Volume::Files(files)).map_err(|e| e.to_string())?;
+        let path = disk::set_up(&folders, "manta-service-account", &Volume::Files(files)).map_err(|e| e.to_string())?;
         Some(path)
     } else {
         None
     };
-    Ok(Volumes { plan, places, account })
+    Ok(Volumes { plan, dirs, account })
 }
 
 /// Without a mount namespace memory is a folder too: a mount would be everybody's.
 fn as_allowed(shared: &Shared, volume: &Volume) -> Volume {
     match volume {
-        Volume::Memory { .. } if shared.config.one_network.is_some() => Volume::Empty,
+        Volume::Memory { .. } if shared.config.shared_host.is_some() => Volume::Empty,
         other => other.clone(),
     }
 }
@@ -256,7 +256,7 @@ fn as_allowed(shared: &Shared, volume: &Volume) -> Volume {
 async fn plan_volumes(shared: &Arc<Shared>, pod: &Pod, ip: &str) -> Result<BTreeMap<String, Volume>, String> {
     let sources = shared.stores.sources(pod.metadata.namespace.as_deref().unwrap_or_default());
     let identity = identity(shared, pod).await;
-    volumes::plan(pod, &sources, &facts(shared, ip), &identity, shared.config.host_paths).map_err(|e| e.to_string())
+    volumes::plan(pod, &sources, &values(shared, ip), &identity, shared.config.host_paths).map_err(|e| e.to_string())
 }
 
 /// The pod's own token where the API server issues one.
@@ -302,13 +302,13 @@ fn login_path(folder: &Path, environment: &Path) -> std::io::Result<Bind> {
     Ok(Bind { source, target: "/etc/profile.d/manta.sh".into(), read_only: true, is_dir: false })
 }
 
-pub(super) fn places(shared: &Shared, pod: &Pod) -> disk::Places {
+pub(super) fn dirs(shared: &Shared, pod: &Pod) -> disk::VolumeDirs {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
-    disk::Places { pod: shared.pod_folder(uid(pod)), claims: shared.config.state.join("claims").join(namespace) }
+    disk::VolumeDirs { pod: shared.pod_folder(uid(pod)), claims: shared.config.state.join("claims").join(namespace) }
 }
 
-fn facts(shared: &Shared, ip: &str) -> Facts {
-    Facts { pod_ip: ip.to_owned(), host_ip: GATEWAY.to_string(), allocatable: node::capacity(&shared.config) }
+fn values(shared: &Shared, ip: &str) -> NodeValues {
+    NodeValues { pod_ip: ip.to_owned(), host_ip: GATEWAY.to_string(), allocatable: node::capacity(&shared.config) }
 }
 
 fn base_env(config: &Config, environment: &Environment, hostname: &str) -> Vec<(String, String)> {

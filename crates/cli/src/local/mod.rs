@@ -17,9 +17,9 @@ use crate::output::say;
 use anyhow::Context;
 use kube::{Api, Client};
 use manta_agent::images::Catalog;
-use manta_agent::one_network::OneNetwork;
-use manta_agent::runtime::world::{Hands, Isolation, WorldError, enter_world_or_share};
-use manta_agent::runtime::{Spawner, World, lock};
+use manta_agent::runtime::isolation::{Isolation, IsolationError, Spawners, enter_namespaces_or_share_host};
+use manta_agent::runtime::{IsolatedProcess, Spawner, lock};
+use manta_agent::shared_host::SharedHost;
 use manta_agent::volumes::Identity;
 use manta_agent::{Agent, clean_leftovers, network};
 use manta_api::crd::{self, Versions};
@@ -66,7 +66,7 @@ where
     let (held, before) = lock::take(&options.state)?;
     let found = clean_leftovers(&options.state);
     let state = options.state.clone();
-    let code = enter_world_or_share(move |world, reduced| {
+    let code = enter_namespaces_or_share_host(move |world, reduced| {
         let told =
             || found.or_else(|| before.map(|pid| format!("an earlier run (process {pid}) did not end in order")));
         match in_world(world, reduced, options, told(), main) {
@@ -102,8 +102,8 @@ pub(crate) fn owner(state: &std::path::Path) -> anyhow::Result<Option<u32>> {
 }
 
 fn in_world<F, R>(
-    world: World,
-    reduced: Option<WorldError>,
+    world: IsolatedProcess,
+    reduced: Option<IsolationError>,
     options: Options,
     found: Option<String>,
     main: F,
@@ -118,7 +118,7 @@ where
     }
     match reduced {
         None => {
-            network::prepare_world().context("cannot set up the pod network")?;
+            network::prepare_node_network().context("cannot set up the pod network")?;
             network::use_own_resolver(&options.state).context("cannot set up the resolver")?;
         }
         Some(why) => say_reduced(&why),
@@ -136,16 +136,16 @@ where
 }
 
 /// The one line that must not be missed.
-fn say_reduced(why: &WorldError) {
+fn say_reduced(why: &IsolationError) {
     tracing::warn!(
         "REDUCED ISOLATION: {why}. Until then all pods share this machine's network and files: Ray listens on all \
          interfaces, one Ray cluster fits at a time, and there is no autoscaler"
     );
 }
 
-async fn start(world: World, options: &Options) -> anyhow::Result<Local> {
-    let is_apart = world.isolation != Isolation::Shared;
-    let Hands { containers, machine, stop: signals } = world.open().context("cannot use the world")?;
+async fn start(world: IsolatedProcess, options: &Options) -> anyhow::Result<Local> {
+    let is_apart = world.isolation != Isolation::None;
+    let Spawners { containers, host: machine, stop: signals } = world.connect().context("cannot use the world")?;
     let stop = CancellationToken::new();
     let inner = CancellationToken::new();
     let mut tasks = JoinSet::new();
@@ -178,8 +178,8 @@ async fn start(world: World, options: &Options) -> anyhow::Result<Local> {
     let client = server.client();
     install_crds(&client).await.context("cannot install the Ray CRDs")?;
     let identity = Identity { token: server.identity().admin_token.clone(), ca: server.identity().ca_pem.clone() };
-    let one_network = (!is_apart).then_some(OneNetwork { api: address, adapt: neighbours::adapt });
-    let config = options.agent_config(identity, one_network);
+    let shared_host = (!is_apart).then_some(SharedHost { api: address, adapt: neighbours::adapt });
+    let config = options.agent_config(identity, shared_host);
     let (tell, told) = tokio::sync::oneshot::channel();
     let agent = Agent::run(config, client.clone(), containers, machine.clone(), inner.clone(), |agent| {
         let _ = tell.send(agent);

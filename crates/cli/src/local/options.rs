@@ -3,9 +3,9 @@
 use super::images;
 use anyhow::Context;
 use manta_agent::images::{Catalog, MappingFile, Versions};
-use manta_agent::one_network::OneNetwork;
 use manta_agent::pod::Backoff;
 use manta_agent::quantity::Amount;
+use manta_agent::shared_host::SharedHost;
 use manta_agent::volumes::Identity;
 use manta_operator::args::Arguments;
 use std::io::IsTerminal;
@@ -137,7 +137,7 @@ impl Options {
             .init();
     }
 
-    pub(super) fn agent_config(&self, identity: Identity, one_network: Option<OneNetwork>) -> manta_agent::Config {
+    pub(super) fn agent_config(&self, identity: Identity, shared_host: Option<SharedHost>) -> manta_agent::Config {
         manta_agent::Config {
             node_name: "local".to_owned(),
             state: self.state.clone(),
@@ -149,7 +149,7 @@ impl Options {
             host_paths: self.host_paths,
             identity,
             api_backend: None,
-            one_network,
+            shared_host,
         }
     }
 

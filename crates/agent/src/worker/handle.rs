@@ -1,4 +1,4 @@
-//! What of a pod is alive right now, for those who ask from outside the worker.
+//! The running containers, network and logs of a pod, for requests from outside its worker.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 
-use crate::exec::Inside;
+use crate::exec::ExecTarget;
 use crate::logs::{self, Log};
 use crate::network::PodNetwork;
 use crate::runtime::Spawner;
@@ -20,7 +20,7 @@ pub(crate) struct Run {
     pub(super) id: u64,
     pub(super) shown_id: String,
     pub(super) started: Timestamp,
-    pub(super) inside: Inside,
+    pub(super) inside: ExecTarget,
     pub(super) group: Group,
     pub(super) log: Log,
     pub(super) log_path: PathBuf,
@@ -48,7 +48,7 @@ impl Run {
 }
 
 #[derive(Default)]
-pub(crate) struct Live(Mutex<State>);
+pub(crate) struct PodHandle(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -58,7 +58,7 @@ struct State {
     logs: BTreeMap<String, VecDeque<(PathBuf, Log)>>,
 }
 
-impl Live {
+impl PodHandle {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -71,7 +71,7 @@ impl Live {
         self.lock().network = network;
     }
 
-    pub(crate) fn inside(&self, container: &str) -> Option<Inside> {
+    pub(crate) fn inside(&self, container: &str) -> Option<ExecTarget> {
         self.lock().runs.get(container).map(|run| run.inside.clone())
     }
 
