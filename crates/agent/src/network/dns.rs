@@ -48,7 +48,7 @@ async fn serve_tcp(listener: TcpListener, table: watch::Receiver<Arc<Table>>) ->
     let mut clients = tokio::task::JoinSet::new();
     loop {
         while clients.try_join_next().is_some() {}
-        let Ok((mut stream, _)) = listener.accept().await else { continue };
+        let mut stream = super::proxy::accept(&listener).await;
         let table = table.clone();
         clients.spawn(async move {
             let limit = std::time::Duration::from_secs(10);

@@ -12,6 +12,8 @@ use tokio::task::JoinSet;
 
 use super::services::Table;
 
+/// How long to wait before accepting again when descriptors ran out.
+const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 /// How long to look for a pod that accepts before the client is disconnected.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -50,7 +52,7 @@ async fn forward(address: SocketAddrV4, table: watch::Receiver<Arc<Table>>) {
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
-        let Ok((client, _)) = listener.accept().await else { continue };
+        let client = accept(&listener).await;
         let (table, turn) = (table.clone(), Arc::clone(&turn));
         connections.spawn(async move {
             let choose = || {
@@ -62,6 +64,27 @@ async fn forward(address: SocketAddrV4, table: watch::Receiver<Arc<Table>>) {
             }
         });
     }
+}
+
+/// Accepts the next connection. Out of descriptors or memory it waits a moment, because the error would come back at
+/// once for as long as the shortage lasts.
+pub(super) async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((client, _)) => return client,
+            Err(error) if is_of_one_connection(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept connections; trying again");
+                tokio::time::sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+}
+
+/// Whether an error concerns only the connection that was about to be accepted.
+fn is_of_one_connection(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
 /// Connects to the next pod in turn that accepts; dropping the client is the refusal.
@@ -88,7 +111,7 @@ pub async fn expose(listener: std::net::TcpListener, to: impl Fn() -> Option<Soc
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
-        let Ok((client, _)) = listener.accept().await else { continue };
+        let client = accept(&listener).await;
         let Some(target) = to() else { continue };
         connections.spawn(async move {
             if let Ok(Ok(pod)) = tokio::time::timeout(PATIENCE, TcpStream::connect(target)).await {
