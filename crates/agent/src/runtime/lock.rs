@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
 /// Held as long as the process lives; the kernel lets go of it even after kill -9.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ fn free_mib(folder: &Path) -> io::Result<u64> {
 pub fn take(folder: &Path) -> Result<(Lock, Option<u32>), LockError> {
     let name = || folder.display().to_string();
     let failed = |cause| LockError::Folder { folder: name(), cause };
-    fs::create_dir_all(folder).map_err(failed)?;
+    make_private(folder).map_err(failed)?;
     let free = free_mib(folder).map_err(failed)?;
     if free < LEAST_FREE_MIB {
         return Err(LockError::Full { folder: name(), free });
@@ -79,6 +80,26 @@ pub fn take(folder: &Path) -> Result<(Lock, Option<u32>), LockError> {
     Ok((Lock { _file: file }, before.trim().parse().ok()))
 }
 
+/// Creates a folder that only its owner can enter, or makes one that is there so; one of somebody else is refused.
+pub fn make_private(folder: &Path) -> io::Result<()> {
+    if let Some(parent) = folder.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    // Asked of the descriptor: in a folder like /tmp somebody could put another one in its place.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found = rustix::fs::open(folder, flags, Mode::empty())
+        .map_err(|_| io::Error::other("it is a link or no folder; remove it or choose another"))?;
+    let meta = rustix::fs::fstat(&found)?;
+    if meta.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::other(format!("it belongs to user {}; remove it or choose another", meta.st_uid)));
+    }
+    Ok(rustix::fs::fchmod(&found, Mode::from_raw_mode(0o700))?)
+}
+
 /// Marks an orderly end, so that the next start has nothing to report.
 pub fn release(folder: &Path, lock: Lock) {
     let _ = fs::write(folder.join("lock"), "");
@@ -90,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_children_of_a_dead_owner_are_waited_for() {
+    fn a_lock_held_by_children_of_a_dead_owner_is_awaited() {
         let dir = tempfile::tempdir().unwrap();
         let (lock, _) = take(dir.path()).unwrap();
         // No process has this number.
@@ -101,6 +122,25 @@ mod tests {
         });
         assert_eq!(take(dir.path()).unwrap().1, Some(u32::MAX));
         child.join().unwrap();
+    }
+
+    #[test]
+    fn state_folders_are_private_and_never_taken_over() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("a/state");
+        make_private(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        make_private(&folder).unwrap();
+        assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+        symlink(&folder, dir.path().join("link")).unwrap();
+        assert!(make_private(&dir.path().join("link")).is_err());
+        if nix::unistd::geteuid().is_root() {
+            nix::unistd::chown(&folder, Some(nix::unistd::Uid::from_raw(65534)), None).unwrap();
+            let why = take(&folder).unwrap_err();
+            let cause = std::error::Error::source(&why).unwrap().to_string();
+            assert!(cause.contains("belongs to user 65534"), "{cause}");
+        }
     }
 
     #[test]
