@@ -54,7 +54,7 @@ impl Cgroups {
             .map(|c| (*c).to_owned())
             .collect();
         if writable.iter().any(|c| c == "memory") {
-            let shares = (cpus * 1024).clamp(1024, 262_144).to_string();
+            let shares = cpus.saturating_mul(1024).clamp(1024, 262_144).to_string();
             if let Err(error) = fs::write(Path::new(ROOT).join("cpu").join(&group).join("cpu.shares"), shares) {
                 tracing::debug!(%error, "pods get the CPU time of one process");
             }
@@ -66,7 +66,7 @@ impl Cgroups {
             let enabled = fs::write(Path::new(ROOT).join("cgroup.subtree_control"), "+memory +cpu +pids").is_ok()
                 && fs::write(unified.join("cgroup.subtree_control"), "+memory +cpu +pids").is_ok();
             if enabled {
-                let weight = (cpus * 100).clamp(100, 10_000).to_string();
+                let weight = cpus.saturating_mul(100).clamp(100, 10_000).to_string();
                 if let Err(error) = fs::write(unified.join("cpu.weight"), weight) {
                     tracing::debug!(%error, "pods get the CPU time of one process");
                 }
@@ -75,6 +75,15 @@ impl Cgroups {
             let _ = fs::remove_dir(&unified);
         }
         Self::Emulated
+    }
+
+    /// Whether the kernel limits the number of processes.
+    pub fn limits_processes(&self) -> bool {
+        match self {
+            Self::V1 { controllers, .. } => controllers.iter().any(|c| c == "pids"),
+            Self::V2 { .. } => true,
+            Self::Emulated => false,
+        }
     }
 
     pub fn is_real(&self) -> bool {
@@ -97,9 +106,8 @@ impl Cgroups {
                     fs::create_dir_all(&path)?;
                     match controller.as_str() {
                         "memory" => set(&path, "memory.limit_in_bytes", limits.memory.map(|n| n.to_string())),
-                        "cpu" => {
-                            set(&path, "cpu.shares", limits.cpu_milli.map(|m| (m * 1024 / 1000).max(2).to_string()))
-                        }
+                        "pids" => set(&path, "pids.max", Some(max_processes().to_string())),
+                        "cpu" => set(&path, "cpu.shares", limits.cpu_milli.map(cpu_shares)),
                         _ => Ok(()),
                     }?;
                     dirs.push((controller.clone(), path));
@@ -110,6 +118,7 @@ impl Cgroups {
                 let path = Path::new(ROOT).join(group).join(name);
                 fs::create_dir_all(&path)?;
                 set(&path, "memory.max", limits.memory.map(|n| n.to_string()))?;
+                set(&path, "pids.max", Some(max_processes().to_string()))?;
                 set(&path, "cpu.weight", limits.cpu_milli.map(|m| (m / 10).clamp(1, 10_000).to_string()))?;
                 Ok(Group::Real { dirs: vec![(String::new(), path)] })
             }
@@ -171,7 +180,7 @@ impl Group {
     pub fn refresh(&self, used: u64) -> io::Result<()> {
         let Self::Emulated { dir, limits } = self else { return Ok(()) };
         let max = limits.memory.map_or("max".to_owned(), |n| n.to_string());
-        let quota = limits.cpu_limit_milli.map_or("max".to_owned(), |m| (m * 100).to_string());
+        let quota = limits.cpu_limit_milli.map_or("max".to_owned(), |m| m.saturating_mul(100).to_string());
         for (name, text) in [
             ("memory.max", format!("{max}\n")),
             ("memory.current", format!("{used}\n")),
@@ -198,6 +207,17 @@ impl Group {
             }
         }
     }
+}
+
+/// Returns how many processes and threads a container may have: half of what the kernel can number, so that no
+/// container can take the last one.
+pub fn max_processes() -> u64 {
+    let most = fs::read_to_string("/proc/sys/kernel/pid_max").ok().and_then(|text| text.trim().parse::<u64>().ok());
+    (most.unwrap_or(32_768) / 2).clamp(1024, 32_768)
+}
+
+fn cpu_shares(milli: i64) -> String {
+    (milli.saturating_mul(1024) / 1000).clamp(2, 262_144).to_string()
 }
 
 fn set(dir: &Path, file: &str, value: Option<String>) -> io::Result<()> {
@@ -233,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pretended_files_show_limits_and_use() {
+    fn emulated_files_show_limits_and_use() {
         let dir = tempfile::tempdir().unwrap();
         let limits = Limits { memory: Some(1 << 30), cpu_milli: Some(500), cpu_limit_milli: Some(1500) };
         let group = Cgroups::Emulated.create("c", limits, dir.path()).unwrap();
