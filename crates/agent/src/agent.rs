@@ -27,10 +27,10 @@ use crate::pod::Backoff;
 use crate::runtime::Spawner;
 use crate::runtime::cgroup::Cgroups;
 use crate::runtime::memory;
+use crate::runtime::user_namespace::IdMap;
 use crate::scheduler::{self, NodeInfo, Verdict};
 use crate::shared_host::{self, SharedHost};
 use crate::stores::Stores;
-use crate::volumes::Identity;
 use crate::worker::{PodHandle, Worker};
 
 /// How the agent behaves; read once.
@@ -48,8 +48,8 @@ pub struct Config {
     pub eager_readiness: bool,
     /// Let pods mount directories of the machine.
     pub host_paths: bool,
-    /// What pods get when the API server issues no tokens.
-    pub identity: Identity,
+    /// The certificate of the API server's authority, in PEM.
+    pub cluster_ca: String,
     /// Where connections to the API server's Service address go, unless it listens there itself.
     pub api_backend: Option<SocketAddr>,
     /// Set where pods have no network of their own.
@@ -92,6 +92,7 @@ pub(crate) struct Shared {
     pub(crate) containers: Spawner,
     pub(crate) host: Spawner,
     pub(crate) cgroups: Cgroups,
+    pub(crate) ids: IdMap,
     pub(crate) stores: Stores,
     pub(crate) recorder: Recorder,
     pub(crate) ipam: Mutex<Ipam>,
@@ -198,6 +199,7 @@ impl Agent {
             containers,
             host,
             cgroups,
+            ids: IdMap::detect(),
             stores,
             ipam: Mutex::new(Ipam::new(addresses)),
             table,

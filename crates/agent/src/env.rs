@@ -13,6 +13,21 @@ use crate::downward_api::{self, NodeValues};
 pub trait Sources {
     fn config_map(&self, name: &str) -> Option<BTreeMap<String, Vec<u8>>>;
     fn secret(&self, name: &str) -> Option<BTreeMap<String, Vec<u8>>>;
+    fn claim(&self, name: &str) -> Option<ClaimState>;
+}
+
+/// What is known of a PersistentVolumeClaim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClaimState {
+    /// Bound to the volume that was provisioned for it.
+    Bound {
+        uid: String,
+    },
+    /// Bound to a volume that somebody else made.
+    Foreign {
+        volume: String,
+    },
+    Pending,
 }
 
 /// Why a container's configuration cannot be made, in the kubelet's words.
@@ -186,6 +201,9 @@ mod tests {
         }
         fn secret(&self, name: &str) -> Option<BTreeMap<String, Vec<u8>>> {
             (name == "sec").then(|| BTreeMap::from([("pw".to_owned(), b"hunter".to_vec())]))
+        }
+        fn claim(&self, _: &str) -> Option<ClaimState> {
+            None
         }
     }
 

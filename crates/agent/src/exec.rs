@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
@@ -12,6 +12,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
+use crate::runtime::beneath;
+use crate::runtime::confinement::Confinement;
 use crate::runtime::{ExecJob, Spawner, Stdio};
 
 /// How to get into a running container.
@@ -25,6 +27,7 @@ pub struct ExecTarget {
     pub env: Vec<(String, String)>,
     pub cwd: PathBuf,
     pub cgroups: Vec<PathBuf>,
+    pub confinement: Confinement,
 }
 
 impl ExecTarget {
@@ -39,6 +42,7 @@ impl ExecTarget {
             cwd: self.cwd.clone(),
             target: self.is_isolated.then_some(self.pid),
             cgroups: self.cgroups.clone(),
+            confinement: self.confinement.clone(),
             tty,
         }
     }
@@ -147,11 +151,14 @@ async fn with_pipes(inside: &ExecTarget, argv: Vec<String>, streams: Streams) ->
 async fn with_terminal(inside: &ExecTarget, argv: Vec<String>, mut streams: Streams) -> io::Result<i32> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     // From the container's own set of terminals, so that programs in it can find theirs by name.
-    let multiplexer = format!("/proc/{}/root/dev/pts/ptmx", inside.pid);
-    let open = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let controller = rustix::fs::open(multiplexer, open, Mode::empty())?;
+    let root = beneath::open_dir(Path::new(&format!("/proc/{}/root", inside.pid)))?;
+    let open = OFlags::RDWR | OFlags::NOCTTY;
+    let controller = beneath::open(root, Path::new("dev/pts/ptmx"), open, Mode::empty())?;
     unlockpt(&controller)?;
     let terminal = ioctl_tiocgptpeer(&controller, flags)?;
+    let confinement = &inside.confinement;
+    let (uid, gid) = confinement.ids.owner(confinement.uid, confinement.gid).ids();
+    rustix::fs::fchown(&terminal, uid, gid)?;
     let stdio = Stdio { stdin: terminal.try_clone()?, stdout: terminal.try_clone()?, stderr: terminal };
     let mut process = inside.spawner.exec(inside.job(argv, true), stdio).await.map_err(io::Error::other)?;
     let mut guard = KillOnDrop { spawner: &inside.spawner, id: Some(process.id) };

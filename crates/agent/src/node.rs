@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Binding, Node, ObjectReference, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{Binding, Node, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Patch, PatchParams, PostParams};
@@ -148,21 +147,6 @@ pub(crate) async fn explain_wait(client: &Client, pod: &Pod, why: &str, now: Tim
         {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why, "lastTransitionTime": since},
     ]}});
     pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
-}
-
-/// A token with which a pod can talk to the API server as its service account.
-pub(crate) async fn token(client: &Client, pod: &Pod) -> Result<String, kube::Error> {
-    let (_, namespace) = key(pod);
-    let account = pod.spec.as_ref().and_then(|s| s.service_account_name.clone()).filter(|s| !s.is_empty());
-    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace);
-    let request = TokenRequest {
-        // Longer than any local session; the server may shorten it.
-        spec: Some(TokenRequestSpec { expiration_seconds: Some(365 * 24 * 3600), ..TokenRequestSpec::default() }),
-        ..TokenRequest::default()
-    };
-    let account = account.as_deref().unwrap_or("default");
-    let issued = accounts.create_token_request(account, &PostParams::default(), &request).await?;
-    Ok(issued.status.and_then(|s| s.token).unwrap_or_default())
 }
 
 fn key(pod: &Pod) -> (String, String) {

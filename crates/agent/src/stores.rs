@@ -6,7 +6,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::env::Sources;
+use crate::env::{ClaimState, Sources};
 
 #[derive(Clone)]
 pub(crate) struct Stores {
@@ -22,9 +22,10 @@ pub(crate) struct Stores {
     pub(crate) services: Store<Service>,
     config_maps: Store<ConfigMap>,
     secrets: Store<Secret>,
+    claims: Store<PersistentVolumeClaim>,
     /// Counts changes of pods and services.
     pub(crate) changed: watch::Receiver<u64>,
-    /// Counts changes of ConfigMaps and Secrets.
+    /// Counts changes of ConfigMaps, Secrets and claims.
     pub(crate) sources_changed: watch::Receiver<u64>,
 }
 
@@ -37,7 +38,8 @@ impl Stores {
             pods: follow(Api::all(client.clone()), sender.clone(), tasks),
             services: follow(Api::all(client.clone()), sender, tasks),
             config_maps: follow(Api::all(client.clone()), sources_sender.clone(), tasks),
-            secrets: follow(Api::all(client.clone()), sources_sender, tasks),
+            secrets: follow(Api::all(client.clone()), sources_sender.clone(), tasks),
+            claims: follow(Api::all(client.clone()), sources_sender, tasks),
             changed,
             sources_changed,
         };
@@ -46,6 +48,7 @@ impl Stores {
         let _ = stores.services.wait_until_ready().await;
         let _ = stores.config_maps.wait_until_ready().await;
         let _ = stores.secrets.wait_until_ready().await;
+        let _ = stores.claims.wait_until_ready().await;
         stores
     }
 
@@ -97,5 +100,18 @@ impl Sources for NamespaceSources {
     fn secret(&self, name: &str) -> Option<BTreeMap<String, Vec<u8>>> {
         let found: Arc<Secret> = self.stores.secrets.get(&ObjectRef::new(name).within(&self.namespace))?;
         Some(found.data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone())).collect())
+    }
+
+    fn claim(&self, name: &str) -> Option<ClaimState> {
+        let found = self.stores.claims.get(&ObjectRef::new(name).within(&self.namespace))?;
+        let uid = found.metadata.uid.clone().unwrap_or_default();
+        let is_bound = found.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Bound");
+        let volume = found.spec.as_ref().and_then(|s| s.volume_name.clone()).unwrap_or_default();
+        Some(match (is_bound, volume) {
+            (true, volume) if volume == format!("pvc-{uid}") => ClaimState::Bound { uid },
+            (_, volume) if volume.is_empty() => ClaimState::Pending,
+            (true, volume) => ClaimState::Foreign { volume },
+            (false, _) => ClaimState::Pending,
+        })
     }
 }

@@ -7,10 +7,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use manta_agent::network;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use manta_agent::runtime::confinement::Confinement;
 use manta_agent::runtime::isolation::Spawners;
 use manta_agent::runtime::rootfs::{self, RootfsSpec};
+use manta_agent::runtime::user_namespace::IdMap;
 use manta_agent::runtime::{ContainerJob, ExecJob, IsolatedProcess, Process, Stdio, enter_namespaces};
+use manta_agent::{network, security_context};
 use manta_testkit::Tally;
 use tokio::io::AsyncReadExt;
 
@@ -87,6 +90,7 @@ async fn together(spawners: &Spawners, dir: &Path) {
         cwd: "/".into(),
         target: Some(server.pid),
         cgroups: vec![],
+        confinement: confinement(),
         tty: false,
     };
     let mut inside = spawners.containers.exec(job, stdio).await.expect("exec");
@@ -127,7 +131,9 @@ async fn start_result(
     let pod = network::create_pod(ip.parse().expect("ip"), format!("pod-{name}")).await.expect("namespaces");
     let root: PathBuf = dir.join(name);
     std::fs::create_dir_all(&root).expect("root");
-    let wanted = RootfsSpec { dirs: vec!["/home/ray".into()], ..RootfsSpec::default() };
+    let owner = IdMap::detect().owner(0, 0);
+    std::os::unix::fs::chown(&root, Some(owner.uid), Some(owner.gid)).expect("an owner");
+    let wanted = RootfsSpec { dirs: vec!["/home/ray".into()], root: owner, user: owner, ..RootfsSpec::default() };
     let job = ContainerJob {
         argv: argv.iter().map(|a| (*a).to_owned()).collect(),
         env: [("PATH", "/usr/bin:/bin"), ("HOME", "/home/ray")].map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec(),
@@ -135,11 +141,17 @@ async fn start_result(
         root: Some(root),
         mounts: rootfs::plan(&wanted, &rootfs::look, &rootfs::list),
         cgroups: vec![],
+        confinement: confinement(),
         tty: false,
     };
     let (out, stdio) = pipes();
     let process = spawners.containers.container(job, stdio, &pod.namespaces()).await.map_err(|e| e.to_string())?;
     Ok((process, out))
+}
+
+fn confinement() -> Confinement {
+    let (pod, container) = (Pod::default(), Container::default());
+    security_context::confinement(&pod, &container, IdMap::detect()).expect("the default")
 }
 
 fn pipes() -> (tokio::net::unix::pipe::Receiver, Stdio) {

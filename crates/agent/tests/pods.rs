@@ -8,14 +8,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures::{FutureExt, StreamExt};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
-use kube::api::{DeleteParams, PostParams};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use manta_agent::images::{Catalog, Mapping};
 use manta_agent::logs::LogQuery;
 use manta_agent::pod::Backoff;
 use manta_agent::runtime::{IsolatedProcess, enter_namespaces};
-use manta_agent::volumes::Identity;
 use manta_agent::{Agent, Config, network};
 use manta_testkit::{ControlPlane, Tally, within};
 use serde_json::{Value, json};
@@ -64,7 +63,7 @@ fn run(process: IsolatedProcess, dir: &Path) -> i32 {
             backoff: Backoff::LOCAL,
             eager_readiness: true,
             host_paths: false,
-            identity: Identity { token: "fallback".into(), ca: "CA".into() },
+            cluster_ca: "CA".into(),
             api_backend: None,
             shared_host: None,
         };
@@ -237,11 +236,17 @@ impl Test {
         spec["containers"][0]["volumeMounts"] = json!([
             {"name": "s", "mountPath": "/etc/settings"}, {"name": "m", "mountPath": "/dev/shm"},
             {"name": "d", "mountPath": "/etc/x"},
+            {"name": "t", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true},
         ]);
         spec["volumes"] = json!([
             {"name": "s", "configMap": {"name": "settings"}},
             {"name": "m", "emptyDir": {"medium": "Memory", "sizeLimit": "8Mi"}}, {"name": "d", "emptyDir": {}},
+            {"name": "t", "projected": {"sources": [
+                {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}},
+                {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+            ]}},
         ]);
+        spec["serviceAccountName"] = json!("default");
         self.create("configured", spec).await;
         let pod = self.phase("configured", "Succeeded").await;
         let text = self.logs(&pod, "c", false).await;
@@ -336,6 +341,7 @@ impl Test {
         });
         spec["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/claim"}]);
         spec["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "kept"}}]);
+        self.bound_claim("kept").await;
         self.create("hooked", spec).await;
         self.ready("hooked").await;
         self.delete("hooked").await;
@@ -346,6 +352,19 @@ impl Test {
         let pod = self.phase("reader", "Succeeded").await;
         assert_eq!(self.logs(&pod, "c", false).await, "started\nstopped\n");
         self.delete("reader").await;
+    }
+
+    /// Creates a claim and binds it as the provisioner of local mode does.
+    async fn bound_claim(&self, name: &str) {
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), "default");
+        let claim = json!({"metadata": {"name": name},
+                           "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+        let claim: PersistentVolumeClaim = serde_json::from_value(claim).expect("a claim");
+        let made = claims.create(&PostParams::default(), &claim).await.expect("created");
+        let volume = json!({"spec": {"volumeName": format!("pvc-{}", made.metadata.uid.expect("a uid"))}});
+        claims.patch(name, &PatchParams::default(), &Patch::Merge(volume)).await.expect("bound");
+        let status = json!({"status": {"phase": "Bound"}});
+        claims.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.expect("bound");
     }
 
     async fn exec_and_ports_reach_inside(&self) {

@@ -136,6 +136,14 @@ fn connect_pod(ip: Ipv4Addr, hostname: &str) -> io::Result<PodNetwork> {
     node.up(outside)?;
     node.add_link_route(outside, ip, 32)?;
 
+    // Containers have no capabilities over the network; low ports and ping need none here.
+    fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")?;
+    for groups in ["0 2147483647", "0 0"] {
+        // Only mapped groups can be named, and an ordinary user has a single one.
+        if fs::write("/proc/sys/net/ipv4/ping_group_range", groups).is_ok() {
+            break;
+        }
+    }
     let mut pod = Netlink::open()?;
     let lo = pod.index("lo")?;
     pod.up(lo)?;

@@ -15,7 +15,9 @@
 // Every unsafe block here is a system call that the safe wrappers do not offer, with its reason.
 #![allow(unsafe_code)]
 
+pub mod beneath;
 pub mod cgroup;
+pub mod confinement;
 mod container;
 mod fork;
 mod fork_server;
@@ -25,7 +27,9 @@ pub mod memory;
 mod message;
 mod process_tree;
 pub mod rootfs;
+mod seccomp;
 mod spawner;
+pub mod user_namespace;
 
 pub use container::{CommandJob, ContainerJob, ExecJob};
 pub use fork_server::Status;

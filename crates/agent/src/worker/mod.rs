@@ -25,6 +25,7 @@ use crate::pod::probe::{Counter, ProbeKind};
 use crate::pod::{self, Action, Deletion, Exit, Observed, Record, Records, RunState, Sandbox, Wait};
 use crate::runtime::Status;
 use crate::shared_host::HostPod;
+use crate::tokens::Tokens;
 use crate::volumes;
 
 pub(crate) use handle::PodHandle;
@@ -59,6 +60,7 @@ pub(crate) struct Worker {
     events: mpsc::UnboundedReceiver<Event>,
     tasks: JoinSet<()>,
     stoppers: BTreeMap<String, AbortHandle>,
+    tokens: Arc<Tokens>,
 }
 
 struct Probing {
@@ -103,6 +105,7 @@ impl Worker {
             events,
             tasks: JoinSet::new(),
             stoppers: BTreeMap::new(),
+            tokens: Arc::default(),
         }
     }
 
@@ -136,7 +139,8 @@ impl Worker {
                 continue;
             }
             let probe_at = self.run_due_probes(now);
-            let wake = [next.wake, probe_at, self.sandbox_retry].into_iter().flatten().min();
+            let renew_at = self.renew_tokens(now);
+            let wake = [next.wake, probe_at, self.sandbox_retry, renew_at].into_iter().flatten().min();
             if self.wait(wake).await == Flow::Done {
                 self.shut_down().await;
                 return;
@@ -257,6 +261,7 @@ impl Worker {
             ip: self.ip,
             hostname: self.hostname(),
             network: self.live.network(),
+            tokens: Arc::clone(&self.tokens),
         };
         let (shared, sender) = (Arc::clone(&self.shared), self.sender.clone());
         self.tasks.spawn(async move {
@@ -419,16 +424,35 @@ impl Worker {
         }
     }
 
+    /// Starts the renewal of tokens that are due; returns when to look again.
+    fn renew_tokens(&mut self, now: Timestamp) -> Option<Timestamp> {
+        let at = self.tokens.renew_at()?;
+        if at > now {
+            return Some(at);
+        }
+        self.tokens.postpone(now);
+        self.rewrite_files();
+        self.tokens.renew_at()
+    }
+
     /// Brings mounted ConfigMaps and Secrets up to date.
     fn refresh_volumes(&mut self) {
         let (maps, secrets) = volumes::references(&self.pod);
-        if self.ip.is_none() || (maps.is_empty() && secrets.is_empty()) {
+        if maps.is_empty() && secrets.is_empty() {
             return;
         }
-        let (shared, pod) = (Arc::clone(&self.shared), self.pod.clone());
+        self.rewrite_files();
+    }
+
+    /// Writes the files of mounted ConfigMaps, Secrets and tokens again where they have changed.
+    fn rewrite_files(&mut self) {
+        if self.ip.is_none() {
+            return;
+        }
+        let (shared, pod, tokens) = (Arc::clone(&self.shared), self.pod.clone(), Arc::clone(&self.tokens));
         let ip = self.ip.map(|ip| ip.to_string()).unwrap_or_default();
         self.tasks.spawn(async move {
-            if let Err(error) = start::refresh(&shared, &pod, &ip).await {
+            if let Err(error) = start::refresh(&shared, &pod, &ip, &tokens).await {
                 tracing::debug!(pod = ?pod.metadata.name, %error, "cannot update mounted files");
             }
         });
@@ -497,12 +521,50 @@ fn keep_foreign_conditions(status: &mut PodStatus, fresh: Option<&PodStatus>) {
 
 impl Run {
     async fn termination_message(&self, code: i32) -> Option<String> {
-        let written = tokio::fs::read(&self.termination_log).await.unwrap_or_default();
-        let text: String = String::from_utf8_lossy(&written).chars().take(4096).collect();
+        let text = tail_of(&self.termination_log).await.unwrap_or_default();
         match (text.is_empty(), self.message_from_logs && code != 0) {
             (false, _) => Some(text),
             (true, true) => Some(self.log.tail(80, 2048).await).filter(|t| !t.is_empty()),
             (true, false) => None,
         }
+    }
+}
+
+/// Most bytes of a termination message, as in the kubelet.
+const MAX_MESSAGE: u64 = 4096;
+
+/// Reads the end of a file that a container may have made as large as it likes.
+async fn tail_of(path: &std::path::Path) -> std::io::Result<String> {
+    use tokio::io::{AsyncReadExt, AsyncSeekExt};
+    let mut file = tokio::fs::File::open(path).await?;
+    let length = file.metadata().await?.len();
+    file.seek(std::io::SeekFrom::Start(length.saturating_sub(MAX_MESSAGE))).await?;
+    let mut bytes = Vec::new();
+    file.take(MAX_MESSAGE).read_to_end(&mut bytes).await?;
+    let mut text = String::from_utf8_lossy(&bytes).into_owned();
+    // Bytes that are no text become longer when they are replaced.
+    while text.len() as u64 > MAX_MESSAGE {
+        text.pop();
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn termination_messages_are_cut_at_4_kib() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let check = async |written: Vec<u8>, expect: usize| {
+            std::fs::write(&path, written).unwrap();
+            assert_eq!(tail_of(&path).await.unwrap().len(), expect);
+        };
+        check(b"why\n".to_vec(), 4).await;
+        check(vec![b'x'; 1 << 20], 4096).await;
+        check(vec![0xff; 5000], 4095).await;
+        check("é".repeat(4000).into_bytes(), 4096).await;
+        assert!(tail_of(&dir.path().join("none")).await.is_err());
     }
 }

@@ -16,19 +16,26 @@ use crate::downward_api::NodeValues;
 use crate::env;
 use crate::environments;
 use crate::exec::ExecTarget;
+use crate::guards::{self, Guard};
 use crate::images::Environment;
 use crate::logs;
+use crate::names;
 use crate::network::{GATEWAY, PodNetwork, RESOLVER};
 use crate::node;
 use crate::quantity::Amount;
+use crate::runtime::beneath::Owner;
+use crate::runtime::cgroup;
 use crate::runtime::cgroup::Limits;
+use crate::runtime::confinement::{Confinement, Seccomp};
+use crate::runtime::lock;
 use crate::runtime::rootfs::{self, Bind, RootfsSpec};
 use crate::runtime::{ContainerJob, Process, SpawnError, Stdio};
+use crate::security_context;
 use crate::shared_host::{self, HostPod, SharedHost};
-use crate::volumes::{self, Identity, Volume, disk};
+use crate::tokens::Tokens;
+use crate::volumes::{self, Credentials, Volume, disk};
 
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// What is needed to start a container.
 pub(super) struct StartRequest {
@@ -38,6 +45,7 @@ pub(super) struct StartRequest {
     pub(super) ip: Option<Ipv4Addr>,
     pub(super) hostname: String,
     pub(super) network: Option<PodNetwork>,
+    pub(super) tokens: Arc<Tokens>,
 }
 
 pub(super) struct Started {
@@ -62,7 +70,17 @@ impl StartError {
 }
 
 pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result<Started, StartError> {
-    let StartRequest { pod, mut container, attempt, ip, hostname, network } = request;
+    let StartRequest { pod, mut container, attempt, ip, hostname, network, tokens } = request;
+    let config_error = |e: &dyn std::fmt::Display| StartError::retry("CreateContainerConfigError", e);
+    names::check(&pod).map_err(|e| config_error(&e))?;
+    let mut confinement = security_context::confinement(&pod, &container, shared.ids).map_err(|e| config_error(&e))?;
+    if !guards::is_on(Guard::Seccomp) {
+        confinement.seccomp = Seccomp::Unconfined;
+    }
+    if !shared.cgroups.limits_processes() {
+        confinement.max_processes = Some(cgroup::max_processes());
+    }
+    let (root_owner, user) = (shared.ids.owner(0, 0), shared.ids.owner(confinement.uid, confinement.gid));
     let (Some(network), Some(address)) = (network, ip) else {
         return Err(StartError::retry("ContainerCreating", "the pod has no network yet"));
     };
@@ -74,11 +92,11 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
         retry: SignedDuration::from_secs(10),
     })?;
 
-    let volumes = provide_volumes(shared, &pod, &ip).await.map_err(|e| StartError::retry("ContainerCreating", e))?;
+    let volumes =
+        provide_volumes(shared, &pod, &ip, &tokens).await.map_err(|e| StartError::retry("ContainerCreating", e))?;
     if let Some(one) = &shared.config.shared_host {
         adapt_to_shared_host(shared, one, &mut container, address, &volumes)?;
     }
-    let config_error = |e: &dyn std::fmt::Display| StartError::retry("CreateContainerConfigError", e);
     let values = values(shared, &ip);
     let sources = shared.stores.sources(pod.metadata.namespace.as_deref().unwrap_or_default());
     let mut base = base_env(&shared.config, &environment, &hostname);
@@ -97,36 +115,45 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
     let io =
         |e: std::io::Error| StartError::retry("CreateContainerError", format!("cannot prepare the container: {e}"));
     let (root, termination_log) = (folder.join("root"), folder.join("termination-log"));
-    std::fs::create_dir_all(&root).map_err(io)?;
-    std::fs::write(&termination_log, "").map_err(io)?;
+    disk::make_dir(&root, 0o755, root_owner).map_err(io)?;
+    disk::write_file(&termination_log, "", 0o666, user).map_err(io)?;
 
     let limits = limits(&container);
     let group = shared.cgroups.create(&format!("{}.{name}", uid(&pod)), limits, &folder.join("cgroup")).map_err(io)?;
     let mut wanted = RootfsSpec {
         same: environment.path.iter().flat_map(|p| environments::folders(p)).collect(),
-        shm_bytes: None,
         cgroup: Some(group.view()),
         dirs: vec![home(&env)],
-        binds: network_files(shared, &pod, &ip, &hostname).map_err(io)?,
+        binds: etc_files(shared, &pod, &ip, &hostname).map_err(io)?,
+        root: root_owner,
+        user,
+        read_only_root: container.security_context.as_ref().is_some_and(|c| c.read_only_root_filesystem == Some(true)),
     };
+    wanted.binds.extend(accounts(&folder, &confinement, root_owner, &home(&env)).map_err(io)?);
     if let Some(path) = &environment.path {
-        wanted.binds.push(login_path(&folder, path).map_err(io)?);
+        wanted.binds.push(login_path(&folder, path, root_owner).map_err(io)?);
     }
     let message_path = container.termination_message_path.clone().unwrap_or_else(|| "/dev/termination-log".to_owned());
-    wanted.binds.push(Bind {
-        source: termination_log.clone(),
-        target: message_path.into(),
-        read_only: false,
-        is_dir: false,
-    });
-    if let Some(account) = volumes.account.filter(|_| !mounts.iter().any(|m| m.target.starts_with(ACCOUNT))) {
-        wanted.binds.push(Bind { source: account, target: ACCOUNT.into(), read_only: true, is_dir: true });
+    if !rootfs::is_mountable(Path::new(&message_path)) {
+        let why = "terminationMessagePath cannot be in /proc or /sys; leave it out";
+        return Err(config_error(&format!("container {}: {why}", container.name)));
     }
+    wanted.binds.push(bind(termination_log.clone(), message_path.into(), false));
     for mount in mounts {
         let place = volumes.dirs.get(&mount.volume).cloned().unwrap_or_default();
-        let source = sub_path(place, mount.sub_path.as_deref()).map_err(io)?;
-        let is_dir = source.is_dir();
-        wanted.binds.push(Bind { source, target: mount.target.into(), read_only: mount.read_only, is_dir });
+        let mut entry = bind(place, mount.target.into(), mount.read_only);
+        match mount.sub_path {
+            Some(part) if guards::is_on(Guard::SubPath) => {
+                disk::prepare_sub_path(&entry.source, Path::new(&part), root_owner).map_err(|e| {
+                    let why = format!("volumeMounts[].subPath {part:?} of volume \"{}\"", mount.volume);
+                    config_error(&format!("container {}: {why}: {e}", container.name))
+                })?;
+                entry.sub_path = Some(part.into());
+            }
+            Some(part) => entry.source = entry.source.join(part),
+            None => {}
+        }
+        wanted.binds.push(entry);
     }
 
     let cwd = container.working_dir.clone().filter(|d| !d.is_empty()).map_or_else(|| home(&env), PathBuf::from);
@@ -138,6 +165,7 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
         root: is_isolated.then_some(root),
         mounts: if is_isolated { rootfs::plan(&wanted, &rootfs::look, &rootfs::list) } else { Vec::new() },
         cgroups: group.entrances(),
+        confinement: confinement.clone(),
         tty: false,
     };
     let (stdout, out) = pipe::pipe().map_err(io)?;
@@ -158,7 +186,8 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
         Err(error) => return Err(StartError::retry("RunContainerError", error)),
     };
     let spawner = shared.containers.clone();
-    let inside = ExecTarget { spawner, pid: process.pid, is_isolated, env, cwd, cgroups: group.entrances() };
+    let inside =
+        ExecTarget { spawner, pid: process.pid, is_isolated, env, cwd, cgroups: group.entrances(), confinement };
     let run = Run {
         id: process.id,
         shown_id: format!("manta://{}/{}/{}", uid(&pod), container.name, attempt),
@@ -184,7 +213,16 @@ fn adapt_to_shared_host(
     volumes: &Volumes,
 ) -> Result<(), StartError> {
     let host_pod = HostPod::new(&shared.agent_id(), ip);
-    std::fs::create_dir_all(&host_pod.folder).map_err(|e| StartError::retry("ContainerCreating", e))?;
+    let folder = || -> std::io::Result<()> {
+        if let Some(parent) = host_pod.folder.parent() {
+            lock::make_private(parent)?;
+        }
+        lock::make_private(&host_pod.folder)
+    };
+    folder().map_err(|e| {
+        let why = format!("cannot use the folder {}: {e}", host_pod.folder.display());
+        StartError::retry("ContainerCreating", why)
+    })?;
     let table = Arc::clone(&shared.table.borrow());
     shared_host::resolve_service_names(container, &table).map_err(|why| StartError::retry("ContainerCreating", why))?;
     let mounts = container.volume_mounts.iter().flatten().filter(|m| m.mount_path != "/dev/shm");
@@ -200,8 +238,8 @@ fn adapt_to_shared_host(
 }
 
 /// Writes mounted files again where their sources changed.
-pub(super) async fn refresh(shared: &Arc<Shared>, pod: &Pod, ip: &str) -> Result<(), String> {
-    let (plan, dirs) = (plan_volumes(shared, pod, ip).await?, dirs(shared, pod));
+pub(super) async fn refresh(shared: &Arc<Shared>, pod: &Pod, ip: &str, tokens: &Tokens) -> Result<(), String> {
+    let (plan, dirs) = (plan_volumes(shared, pod, ip, tokens).await?, dirs(shared, pod));
     for (name, volume) in plan.iter().filter(|(_, v)| matches!(v, Volume::Files(_))) {
         // Only what a container has been given already; the rest is made when one starts.
         if dirs.pod.join("volumes").join(name).exists() {
@@ -214,12 +252,10 @@ pub(super) async fn refresh(shared: &Arc<Shared>, pod: &Pod, ip: &str) -> Result
 struct Volumes {
     plan: BTreeMap<String, Volume>,
     dirs: BTreeMap<String, PathBuf>,
-    /// Credentials for pods that mount none themselves.
-    account: Option<PathBuf>,
 }
 
-async fn provide_volumes(shared: &Arc<Shared>, pod: &Pod, ip: &str) -> Result<Volumes, String> {
-    let plan = plan_volumes(shared, pod, ip).await?;
+async fn provide_volumes(shared: &Arc<Shared>, pod: &Pod, ip: &str, tokens: &Tokens) -> Result<Volumes, String> {
+    let plan = plan_volumes(shared, pod, ip, tokens).await?;
     let folders = dirs(shared, pod);
     let mut dirs = BTreeMap::new();
     for (name, volume) in &plan {
@@ -227,22 +263,7 @@ async fn provide_volumes(shared: &Arc<Shared>, pod: &Pod, ip: &str) -> Result<Vo
             .map_err(|e| format!("MountVolume.SetUp failed for volume \"{name}\" : {e}"))?;
         dirs.insert(name.clone(), path);
     }
-    let wants_account = pod.spec.as_ref().is_none_or(|s| s.automount_service_account_token != Some(false));
-    let account = if wants_account {
-        let identity = identity(shared, pod).await;
-        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-        let file = |path: &str, contents: String| volumes::File {
-            path: path.to_owned(),
-            contents: contents.into_bytes(),
-            mode: 0o644,
-        };
-        let files = vec![file("token", identity.token), file("ca.crt", identity.ca), file("namespace", namespace)];
-        let path = disk::set_up(&folders, "manta-service-account", &Volume::Files(files)).map_err(|e| e.to_string())?;
-        Some(path)
-    } else {
-        None
-    };
-    Ok(Volumes { plan, dirs, account })
+    Ok(Volumes { plan, dirs })
 }
 
 /// Without a mount namespace memory is a folder too: a mount would be everybody's.
@@ -253,25 +274,23 @@ fn as_allowed(shared: &Shared, volume: &Volume) -> Volume {
     }
 }
 
-async fn plan_volumes(shared: &Arc<Shared>, pod: &Pod, ip: &str) -> Result<BTreeMap<String, Volume>, String> {
+async fn plan_volumes(
+    shared: &Arc<Shared>,
+    pod: &Pod,
+    ip: &str,
+    tokens: &Tokens,
+) -> Result<BTreeMap<String, Volume>, String> {
     let sources = shared.stores.sources(pod.metadata.namespace.as_deref().unwrap_or_default());
-    let identity = identity(shared, pod).await;
-    volumes::plan(pod, &sources, &values(shared, ip), &identity, shared.config.host_paths).map_err(|e| e.to_string())
-}
-
-/// The pod's own token where the API server issues one.
-async fn identity(shared: &Shared, pod: &Pod) -> Identity {
-    let fallback = &shared.config.identity;
-    match node::token(&shared.client, pod).await {
-        Ok(token) if !token.is_empty() => Identity { token, ca: fallback.ca.clone() },
-        _ => fallback.clone(),
-    }
+    let tokens = tokens.get(&shared.client, pod, &volumes::token_kinds(pod)).await?;
+    let credentials = Credentials { ca: shared.config.cluster_ca.clone(), tokens };
+    volumes::plan(pod, &sources, &values(shared, ip), &credentials, shared.config.host_paths).map_err(|e| e.to_string())
 }
 
 /// `/etc/hosts`, `/etc/resolv.conf` and `/etc/hostname` of a pod.
-fn network_files(shared: &Shared, pod: &Pod, ip: &str, hostname: &str) -> std::io::Result<Vec<Bind>> {
+fn etc_files(shared: &Shared, pod: &Pod, ip: &str, hostname: &str) -> std::io::Result<Vec<Bind>> {
     let folder = shared.pod_folder(uid(pod)).join("etc");
-    std::fs::create_dir_all(&folder)?;
+    let owner = shared.ids.owner(0, 0);
+    disk::make_dir(&folder, 0o755, owner)?;
     let spec = pod.spec.as_ref();
     let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
     let subdomain = spec.and_then(|s| s.subdomain.as_deref()).filter(|s| !s.is_empty());
@@ -288,23 +307,51 @@ fn network_files(shared: &Shared, pod: &Pod, ip: &str, hostname: &str) -> std::i
     let mut binds = Vec::new();
     for (name, text) in files {
         let source = folder.join(name);
-        std::fs::write(&source, text)?;
-        binds.push(Bind { source, target: Path::new("/etc").join(name), read_only: false, is_dir: false });
+        disk::write_file(&source, &text, 0o644, owner)?;
+        binds.push(bind(source, Path::new("/etc").join(name), false));
     }
     Ok(binds)
 }
 
 /// Login shells begin with the machine's own search path; they need the environment's too.
-fn login_path(folder: &Path, environment: &Path) -> std::io::Result<Bind> {
+fn login_path(folder: &Path, environment: &Path, owner: Owner) -> std::io::Result<Bind> {
     let source = folder.join("profile.sh");
     let quoted = text(&environment.join("bin")).replace('\'', "'\\''");
-    std::fs::write(&source, format!("export PATH='{quoted}':\"$PATH\"\n"))?;
-    Ok(Bind { source, target: "/etc/profile.d/manta.sh".into(), read_only: true, is_dir: false })
+    disk::write_file(&source, &format!("export PATH='{quoted}':\"$PATH\"\n"), 0o644, owner)?;
+    Ok(bind(source, "/etc/profile.d/manta.sh".into(), true))
+}
+
+/// The users and groups of the container; those of the host are nobody's business inside.
+fn accounts(folder: &Path, confinement: &Confinement, owner: Owner, home: &Path) -> std::io::Result<[Bind; 2]> {
+    let (uid, gid) = (confinement.uid, confinement.gid);
+    let mut users = format!("root:x:0:0:root:{}:/bin/bash\n", if uid == 0 { text(home) } else { "/root".into() });
+    let mut groups = "root:x:0:\n".to_owned();
+    if uid != 0 && uid != 65534 {
+        users.push_str(&format!("user:x:{uid}:{gid}:user:{}:/bin/bash\n", text(home)));
+    }
+    if gid != 0 && gid != 65534 {
+        groups.push_str(&format!("user:x:{gid}:\n"));
+    }
+    users.push_str("nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n");
+    groups.push_str("nogroup:x:65534:\n");
+    let (passwd, group) = (folder.join("passwd"), folder.join("group"));
+    disk::write_file(&passwd, &users, 0o644, owner)?;
+    disk::write_file(&group, &groups, 0o644, owner)?;
+    Ok([bind(passwd, "/etc/passwd".into(), false), bind(group, "/etc/group".into(), false)])
+}
+
+fn bind(source: PathBuf, target: PathBuf, read_only: bool) -> Bind {
+    Bind { source, sub_path: None, target, read_only }
 }
 
 pub(super) fn dirs(shared: &Shared, pod: &Pod) -> disk::VolumeDirs {
-    let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
-    disk::VolumeDirs { pod: shared.pod_folder(uid(pod)), claims: shared.config.state.join("claims").join(namespace) }
+    let group = pod.spec.as_ref().and_then(|s| s.security_context.as_ref()).and_then(|c| c.fs_group);
+    disk::VolumeDirs {
+        pod: shared.pod_folder(uid(pod)),
+        claims: shared.config.state.join("claims"),
+        owner: shared.ids.owner(0, group.and_then(|gid| u32::try_from(gid).ok()).unwrap_or(0)),
+        has_group: group.is_some(),
+    }
 }
 
 fn values(shared: &Shared, ip: &str) -> NodeValues {
@@ -337,16 +384,6 @@ fn limits(container: &Container) -> Limits {
         cpu_milli: request("cpu").or(limit("cpu")).map(milli).filter(|n| *n > 0),
         cpu_limit_milli: limit("cpu").map(milli).filter(|n| *n > 0),
     }
-}
-
-/// A part of a volume; a missing one is made, as the kubelet does.
-fn sub_path(volume: PathBuf, part: Option<&str>) -> std::io::Result<PathBuf> {
-    let Some(part) = part else { return Ok(volume) };
-    let path = volume.join(part);
-    if !path.exists() {
-        std::fs::create_dir_all(&path)?;
-    }
-    Ok(path)
 }
 
 fn home(env: &[(String, String)]) -> PathBuf {

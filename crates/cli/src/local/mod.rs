@@ -20,7 +20,6 @@ use manta_agent::images::Catalog;
 use manta_agent::runtime::isolation::{Isolation, IsolationError, Spawners, enter_namespaces_or_share_host};
 use manta_agent::runtime::{IsolatedProcess, Spawner, lock};
 use manta_agent::shared_host::SharedHost;
-use manta_agent::volumes::Identity;
 use manta_agent::{Agent, clean_leftovers, network};
 use manta_api::crd::{self, Versions};
 use manta_apiserver::Server;
@@ -177,9 +176,8 @@ async fn start(world: IsolatedProcess, options: &Options) -> anyhow::Result<Loca
 
     let client = server.client();
     install_crds(&client).await.context("cannot install the Ray CRDs")?;
-    let identity = Identity { token: server.identity().admin_token.clone(), ca: server.identity().ca_pem.clone() };
     let shared_host = (!is_apart).then_some(SharedHost { api: address, adapt: neighbours::adapt });
-    let config = options.agent_config(identity, shared_host);
+    let config = options.agent_config(server.identity().ca_pem.clone(), shared_host);
     let (tell, told) = tokio::sync::oneshot::channel();
     let agent = Agent::run(config, client.clone(), containers, machine.clone(), inner.clone(), |agent| {
         let _ = tell.send(agent);

@@ -6,7 +6,6 @@ use manta_agent::images::{Catalog, MappingFile, Versions};
 use manta_agent::pod::Backoff;
 use manta_agent::quantity::Amount;
 use manta_agent::shared_host::SharedHost;
-use manta_agent::volumes::Identity;
 use manta_operator::args::Arguments;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -137,7 +136,7 @@ impl Options {
             .init();
     }
 
-    pub(super) fn agent_config(&self, identity: Identity, shared_host: Option<SharedHost>) -> manta_agent::Config {
+    pub(super) fn agent_config(&self, cluster_ca: String, shared_host: Option<SharedHost>) -> manta_agent::Config {
         manta_agent::Config {
             node_name: "local".to_owned(),
             state: self.state.clone(),
@@ -147,7 +146,7 @@ impl Options {
             backoff: Backoff::LOCAL,
             eager_readiness: true,
             host_paths: self.host_paths,
-            identity,
+            cluster_ca,
             api_backend: None,
             shared_host,
         }

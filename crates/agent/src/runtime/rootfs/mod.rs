@@ -1,20 +1,19 @@
-//! The file system of a container, put together from the machine's own directories.
+//! The root file system of a container, assembled from directories of the host.
 //!
-//! [`plan`] is pure: it says which directories of the machine appear where, read-only, and which
-//! are the container's own. A mount that needs a place inside a read-only directory makes that
-//! directory a mirror: a real directory whose entries are bound one by one. No overlay is used,
-//! because an ordinary user may not have one over `/`. [`build`] and [`enter`] carry it out.
+//! [`plan`] is pure: it lists which directories of the host appear where, read-only, and which are the container's
+//! own. Mounting inside a read-only directory turns that directory into a real one whose entries are bound one by one.
+//! No overlay is used, because an ordinary user may not have one over `/`. [`build`] carries the plan out.
+
+mod build;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde::{Deserialize, Serialize};
 
-use super::container::named;
+use super::beneath::Owner;
+pub(super) use build::{build, enter};
 
 /// One step of putting a file system together; targets are absolute inside it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +21,7 @@ pub enum MountStep {
     Dir {
         target: PathBuf,
         mode: u32,
+        owner: Owner,
     },
     Symlink {
         target: PathBuf,
@@ -30,6 +30,8 @@ pub enum MountStep {
     /// Source and target are both directories, or both something else.
     Bind {
         source: PathBuf,
+        /// A part of `source` that a pod names, resolved without following links.
+        sub_path: Option<PathBuf>,
         target: PathBuf,
         read_only: bool,
     },
@@ -43,9 +45,22 @@ pub enum MountStep {
     Pts {
         target: PathBuf,
     },
+    Sys {
+        target: PathBuf,
+    },
+    /// Hides a file or directory, if it is there.
+    Mask {
+        target: PathBuf,
+    },
+    /// Makes what is there read-only, if it is there.
+    Protect {
+        target: PathBuf,
+    },
+    /// Makes the container's own directories read-only.
+    ReadOnlyRoot,
 }
 
-/// What the machine has at a path.
+/// What the host has at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
     Dir,
@@ -66,34 +81,113 @@ pub enum CgroupView {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bind {
     pub source: PathBuf,
+    /// A part of `source` that the pod names.
+    pub sub_path: Option<PathBuf>,
     pub target: PathBuf,
     pub read_only: bool,
-    pub is_dir: bool,
 }
 
-/// What a container needs beyond the machine's own tools.
+/// What a container needs beyond the host's own tools.
 #[derive(Debug, Clone, Default)]
 pub struct RootfsSpec {
-    /// Directories of the machine shown read-only at the same path, such as a Python environment.
+    /// Directories of the host shown read-only at the same path, such as a Python environment.
     pub same: Vec<PathBuf>,
     /// Volumes and generated files.
     pub binds: Vec<Bind>,
-    pub shm_bytes: Option<i64>,
     pub cgroup: Option<CgroupView>,
+    /// Directories of the container's user, such as its home.
     pub dirs: Vec<PathBuf>,
+    /// Who root inside is outside.
+    pub root: Owner,
+    /// Who the container's user is outside.
+    pub user: Owner,
+    pub read_only_root: bool,
 }
 
-/// Top-level directories of the machine that hold its tools.
+/// Top-level directories of the host that hold its tools.
 const TOOLS: &[&str] = &["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt", "etc", "nix", "gnu"];
 const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
 
-/// Lists the steps; `look` tells what the machine has at a path, `list` what a directory holds.
+/// What programs read in /etc. Accounts, passwords, keys and the configuration of the host's services stay outside.
+const ETC: &[&str] = &[
+    "ImageMagick-6",
+    "OpenCL",
+    "alternatives",
+    "bash.bashrc",
+    "bashrc",
+    "ca-certificates",
+    "ca-certificates.conf",
+    "crypto-policies",
+    "debian_version",
+    "fonts",
+    "gai.conf",
+    "host.conf",
+    "inputrc",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "locale.alias",
+    "locale.conf",
+    "localtime",
+    "lsb-release",
+    "magic",
+    "magic.mime",
+    "mime.types",
+    "nsswitch.conf",
+    "os-release",
+    "pki",
+    "profile",
+    "profile.d",
+    "protocols",
+    "python3",
+    "redhat-release",
+    "rpc",
+    "services",
+    "ssl",
+    "terminfo",
+    "timezone",
+    "vulkan",
+];
+
+/// Files and directories of the kernel that container runtimes hide, and those they make read-only.
+const MASKED: &[&str] = &[
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kallsyms",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/key-users",
+    "/proc/kmsg",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/config.gz",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+    "/sys/fs/bpf",
+    "/sys/fs/pstore",
+    "/sys/kernel/debug",
+    "/sys/kernel/security",
+    "/sys/kernel/tracing",
+];
+const PROTECTED: &[&str] = &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+/// Whether a volume may be mounted at a path: not over the kernel's own file systems, and not as the root.
+pub fn is_mountable(target: &Path) -> bool {
+    let target = normal(target);
+    target != Path::new("/") && !target.starts_with("/proc") && !target.starts_with("/sys")
+}
+
+/// Lists the steps; `look` returns what the host has at a path, `list` the entries of a directory.
 pub fn plan(
-    wanted: &RootfsSpec,
+    spec: &RootfsSpec,
     look: &dyn Fn(&Path) -> Option<Entry>,
     list: &dyn Fn(&Path) -> Vec<String>,
 ) -> Vec<MountStep> {
-    let mut tree = Tree { look, list, nodes: BTreeMap::new() };
+    let mut tree = Tree { look, list, nodes: BTreeMap::new(), root: spec.root };
     for name in TOOLS {
         let path = Path::new("/").join(name);
         if let Some(entry) = look(&path) {
@@ -101,60 +195,74 @@ pub fn plan(
         }
     }
     tree.explode(Path::new("/etc"));
-    for (path, mode) in [("/tmp", 0o1777), ("/var/tmp", 0o1777), ("/run", 0o755), ("/root", 0o700), ("/home", 0o755)] {
-        tree.put(Path::new(path), Node::Dir { mode });
+    tree.nodes.retain(|path, _| path.strip_prefix("/etc").map_or(true, is_needed_in_etc));
+    // An environment may lie below /root, where other users than root must find it.
+    for (path, mode) in [("/tmp", 0o1777), ("/var/tmp", 0o1777), ("/run", 0o755), ("/root", 0o711), ("/home", 0o755)] {
+        tree.put(Path::new(path), Node::Dir { mode, owner: spec.root });
     }
     tree.put(Path::new("/var/run"), Node::Symlink("../run".into()));
-    for dir in &wanted.dirs {
-        tree.put(dir, Node::Dir { mode: 0o755 });
+    for dir in &spec.dirs {
+        tree.put(&normal(dir), Node::Dir { mode: 0o755, owner: spec.user });
     }
-    for path in &wanted.same {
-        tree.put(path, Node::Bind { source: path.clone(), read_only: true, is_dir: true });
+    for path in &spec.same {
+        tree.put(path, Node::Host { source: path.clone(), is_dir: true });
     }
 
     let mut late = Vec::new();
-    let mut shm = Some(wanted.shm_bytes);
-    for bind in &wanted.binds {
+    let mut own_shm = true;
+    for bind in &spec.binds {
         let target = normal(&bind.target);
-        if target.starts_with("/dev") || target.starts_with("/sys") || target.starts_with("/proc") {
-            if target == Path::new("/dev/shm") {
-                shm = None;
-            }
-            let source = bind.source.clone();
-            late.push(MountStep::Bind { source, target, read_only: bind.read_only });
+        let (source, sub_path, read_only) = (bind.source.clone(), bind.sub_path.clone(), bind.read_only);
+        if target.starts_with("/dev") {
+            own_shm &= target != Path::new("/dev/shm");
+            late.push(MountStep::Bind { source, sub_path, target, read_only });
             continue;
         }
-        let node = Node::Bind { source: bind.source.clone(), read_only: bind.read_only, is_dir: bind.is_dir };
-        tree.put(&target, node);
+        tree.put(&target, Node::Volume { source, sub_path, read_only });
     }
 
     let mut ops = tree.ops();
-    ops.extend(devices(look, shm));
+    ops.extend(devices(look, own_shm, spec.root));
     ops.push(MountStep::Proc { target: "/proc".into() });
-    ops.push(MountStep::Bind { source: "/sys".into(), target: "/sys".into(), read_only: true });
-    match &wanted.cgroup {
+    ops.push(MountStep::Sys { target: "/sys".into() });
+    ops.extend(MASKED.iter().map(|path| MountStep::Mask { target: path.into() }));
+    ops.extend(PROTECTED.iter().map(|path| MountStep::Protect { target: path.into() }));
+    match &spec.cgroup {
         None => {}
         Some(CgroupView::Unified(source)) => {
-            ops.push(MountStep::Bind { source: source.clone(), target: "/sys/fs/cgroup".into(), read_only: true });
+            ops.push(bind_read_only(source, "/sys/fs/cgroup".into()));
         }
         Some(CgroupView::Split(controllers)) => {
             ops.push(MountStep::Tmpfs { target: "/sys/fs/cgroup".into(), options: "mode=755,size=64k".into() });
             for (name, source) in controllers {
-                let target = Path::new("/sys/fs/cgroup").join(name);
-                ops.push(MountStep::Bind { source: source.clone(), target, read_only: true });
+                ops.push(bind_read_only(source, Path::new("/sys/fs/cgroup").join(name)));
             }
+            ops.push(MountStep::Protect { target: "/sys/fs/cgroup".into() });
         }
     }
     ops.extend(late);
+    if spec.read_only_root {
+        ops.push(MountStep::ReadOnlyRoot);
+    }
     ops
 }
 
-fn devices(look: &dyn Fn(&Path) -> Option<Entry>, shm: Option<Option<i64>>) -> Vec<MountStep> {
-    let mut ops = vec![MountStep::Tmpfs { target: "/dev".into(), options: "mode=755,size=1m".into() }];
+fn bind_read_only(source: &Path, target: PathBuf) -> MountStep {
+    MountStep::Bind { source: source.to_path_buf(), sub_path: None, target, read_only: true }
+}
+
+/// Whether an entry of /etc, relative to it, is shown to containers.
+fn is_needed_in_etc(path: &Path) -> bool {
+    path.components().next().is_none_or(|first| ETC.iter().any(|name| first.as_os_str() == *name))
+}
+
+fn devices(look: &dyn Fn(&Path) -> Option<Entry>, own_shm: bool, root: Owner) -> Vec<MountStep> {
+    let ids = format!("uid={},gid={}", root.uid, root.gid);
+    let mut ops = vec![MountStep::Tmpfs { target: "/dev".into(), options: format!("mode=755,size=1m,{ids}") }];
     for name in DEVICES {
         let path = Path::new("/dev").join(name);
         if look(&path).is_some() {
-            ops.push(MountStep::Bind { source: path.clone(), target: path, read_only: false });
+            ops.push(MountStep::Bind { source: path.clone(), sub_path: None, target: path, read_only: false });
         }
     }
     ops.push(MountStep::Pts { target: "/dev/pts".into() });
@@ -167,9 +275,9 @@ fn devices(look: &dyn Fn(&Path) -> Option<Entry>, shm: Option<Option<i64>>) -> V
     ] {
         ops.push(MountStep::Symlink { target: Path::new("/dev").join(name), to: to.into() });
     }
-    if let Some(bytes) = shm {
+    if own_shm {
         // What Docker and containerd give a container that asks for nothing.
-        let options = format!("mode=1777,size={}", bytes.unwrap_or(64 << 20));
+        let options = format!("mode=1777,size={},{ids}", 64 << 20);
         ops.push(MountStep::Tmpfs { target: "/dev/shm".into(), options });
     }
     ops
@@ -177,9 +285,22 @@ fn devices(look: &dyn Fn(&Path) -> Option<Entry>, shm: Option<Option<i64>>) -> V
 
 #[derive(Debug, Clone)]
 enum Node {
-    Dir { mode: u32 },
+    Dir {
+        mode: u32,
+        owner: Owner,
+    },
     Symlink(PathBuf),
-    Bind { source: PathBuf, read_only: bool, is_dir: bool },
+    /// A directory or file of the host, read-only.
+    Host {
+        source: PathBuf,
+        is_dir: bool,
+    },
+    /// A volume or a generated file; a container may have changed what is in it.
+    Volume {
+        source: PathBuf,
+        sub_path: Option<PathBuf>,
+        read_only: bool,
+    },
 }
 
 struct Tree<'a> {
@@ -187,6 +308,7 @@ struct Tree<'a> {
     list: &'a dyn Fn(&Path) -> Vec<String>,
     /// Sorted by path, so parents come before what is inside them.
     nodes: BTreeMap<PathBuf, Node>,
+    root: Owner,
 }
 
 impl Tree<'_> {
@@ -197,7 +319,9 @@ impl Tree<'_> {
         for parent in parents.into_iter().rev() {
             at.clone_from(&parent);
             match self.nodes.get(&at) {
-                Some(Node::Bind { is_dir: true, .. }) => {
+                // Mount points inside a volume are made when the volume has been mounted.
+                Some(Node::Volume { .. }) => break,
+                Some(Node::Host { is_dir: true, .. }) => {
                     if self.exists_below(&at, path) {
                         break;
                     }
@@ -206,7 +330,7 @@ impl Tree<'_> {
                 Some(_) => {}
                 None if at == Path::new("/") => {}
                 None => {
-                    self.nodes.insert(at.clone(), Node::Dir { mode: 0o755 });
+                    self.nodes.insert(at.clone(), Node::Dir { mode: 0o755, owner: self.root });
                 }
             }
         }
@@ -218,20 +342,20 @@ impl Tree<'_> {
 
     /// Whether the bound directory at `at` already has the place `path` to mount on.
     fn exists_below(&self, at: &Path, path: &Path) -> bool {
-        let Some(Node::Bind { source, .. }) = self.nodes.get(at) else { return false };
+        let Some(Node::Host { source, .. }) = self.nodes.get(at) else { return false };
         path.strip_prefix(at)
             .is_ok_and(|rest| matches!((self.look)(&source.join(rest)), Some(Entry::Dir | Entry::File)))
     }
 
     /// Turns a bound directory into a real one whose entries are bound.
     fn explode(&mut self, path: &Path) {
-        let Some(Node::Bind { source, read_only, is_dir: true }) = self.nodes.get(path).cloned() else { return };
-        self.nodes.insert(path.to_path_buf(), Node::Dir { mode: 0o755 });
+        let Some(Node::Host { source, is_dir: true }) = self.nodes.get(path).cloned() else { return };
+        self.nodes.insert(path.to_path_buf(), Node::Dir { mode: 0o755, owner: self.root });
         for name in (self.list)(&source) {
             let (inner, target) = (source.join(&name), path.join(&name));
             let node = match (self.look)(&inner) {
-                Some(Entry::Dir) => Node::Bind { source: inner, read_only, is_dir: true },
-                Some(Entry::File) => Node::Bind { source: inner, read_only, is_dir: false },
+                Some(Entry::Dir) => Node::Host { source: inner, is_dir: true },
+                Some(Entry::File) => Node::Host { source: inner, is_dir: false },
                 Some(Entry::Symlink(to)) => Node::Symlink(to),
                 None => continue,
             };
@@ -241,7 +365,7 @@ impl Tree<'_> {
 
     fn mirror_entry(&mut self, path: &Path, entry: &Entry) {
         let node = match entry {
-            Entry::Dir => Node::Bind { source: path.into(), read_only: true, is_dir: true },
+            Entry::Dir => Node::Host { source: path.into(), is_dir: true },
             Entry::File => return,
             Entry::Symlink(to) => Node::Symlink(to.clone()),
         };
@@ -252,9 +376,10 @@ impl Tree<'_> {
         self.nodes
             .into_iter()
             .map(|(target, node)| match node {
-                Node::Dir { mode } => MountStep::Dir { target, mode },
+                Node::Dir { mode, owner } => MountStep::Dir { target, mode, owner },
                 Node::Symlink(to) => MountStep::Symlink { target, to },
-                Node::Bind { source, read_only, .. } => MountStep::Bind { source, target, read_only },
+                Node::Host { source, .. } => bind_read_only(&source, target),
+                Node::Volume { source, sub_path, read_only } => MountStep::Bind { source, sub_path, target, read_only },
             })
             .collect()
     }
@@ -278,106 +403,7 @@ fn normal(path: &Path) -> PathBuf {
     }
 }
 
-/// Carries out the steps below `root`, in a mount namespace of our own.
-pub(super) fn build(root: &Path, ops: &[MountStep]) -> io::Result<()> {
-    let none: Option<&str> = None;
-    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
-    mount(Some(root), root, none, MsFlags::MS_BIND, none)?;
-    for op in ops {
-        apply(root, op).map_err(|e| io::Error::other(format!("cannot set up the file system: {op:?}: {e}")))?;
-    }
-    Ok(())
-}
-
-fn apply(root: &Path, op: &MountStep) -> io::Result<()> {
-    let none: Option<&str> = None;
-    let inside = |target: &Path| root.join(target.strip_prefix("/").unwrap_or(target));
-    let safe = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    match op {
-        MountStep::Dir { target, mode } => {
-            let path = inside(target);
-            if !path.is_dir() {
-                fs::DirBuilder::new().recursive(true).create(&path)?;
-                fs::set_permissions(&path, fs::Permissions::from_mode(*mode))?;
-            }
-        }
-        MountStep::Symlink { target, to } => {
-            let path = inside(target);
-            match std::os::unix::fs::symlink(to, &path) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                _ => {}
-            }
-        }
-        MountStep::Bind { source, target, read_only } => {
-            let path = inside(target);
-            create_mount_point(&path, fs::metadata(source)?.is_dir())?;
-            mount(Some(source.as_path()), &path, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)?;
-            if *read_only {
-                set_read_only(&path)?;
-            }
-        }
-        MountStep::Tmpfs { target, options } => {
-            let path = inside(target);
-            create_mount_point(&path, true)?;
-            mount(Some("tmpfs"), &path, Some("tmpfs"), safe, Some(options.as_str()))?;
-        }
-        MountStep::Proc { target } => {
-            let path = inside(target);
-            create_mount_point(&path, true)?;
-            mount(Some("proc"), &path, Some("proc"), safe | MsFlags::MS_NOEXEC, none)?;
-        }
-        MountStep::Pts { target } => {
-            let path = inside(target);
-            create_mount_point(&path, true)?;
-            let options = Some("newinstance,ptmxmode=0666,mode=0620");
-            mount(Some("devpts"), &path, Some("devpts"), MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC, options)?;
-        }
-    }
-    Ok(())
-}
-
-fn create_mount_point(path: &Path, is_dir: bool) -> io::Result<()> {
-    if path.exists() {
-        return Ok(());
-    }
-    if is_dir {
-        return fs::DirBuilder::new().recursive(true).mode(0o755).create(path);
-    }
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent)?;
-    }
-    fs::OpenOptions::new().create(true).append(true).open(path).map(drop)
-}
-
-/// Makes a mount and everything below it read-only, keeping its other flags; an ordinary remount
-/// would have to repeat the flags that a user namespace has locked.
-fn set_read_only(path: &Path) -> io::Result<()> {
-    let path = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).map_err(io::Error::other)?;
-    let attributes =
-        nix::libc::mount_attr { attr_set: nix::libc::MOUNT_ATTR_RDONLY, attr_clr: 0, propagation: 0, userns_fd: 0 };
-    // SAFETY: the path ends in a zero byte and the structure outlives the call, which only reads it.
-    let rc = unsafe {
-        nix::libc::syscall(
-            nix::libc::SYS_mount_setattr,
-            nix::libc::AT_FDCWD,
-            path.as_ptr(),
-            nix::libc::AT_RECURSIVE,
-            &raw const attributes,
-            size_of::<nix::libc::mount_attr>(),
-        )
-    };
-    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Makes `root` the root of this process and forgets the old one.
-pub(super) fn enter(root: &Path) -> io::Result<()> {
-    std::env::set_current_dir(root).map_err(|e| named("cannot enter", root, &e))?;
-    rustix::process::pivot_root(".", ".")?;
-    umount2(".", MntFlags::MNT_DETACH)?;
-    std::env::set_current_dir("/")
-}
-
-/// What this machine has at a path.
+/// Returns what the host has at a path.
 pub fn look(path: &Path) -> Option<Entry> {
     let meta = fs::symlink_metadata(path).ok()?;
     if meta.is_symlink() {
@@ -386,7 +412,7 @@ pub fn look(path: &Path) -> Option<Entry> {
     Some(if meta.is_dir() { Entry::Dir } else { Entry::File })
 }
 
-/// What a directory of this machine holds.
+/// Returns the entries of a directory of the host.
 pub fn list(path: &Path) -> Vec<String> {
     fs::read_dir(path).into_iter().flatten().flatten().filter_map(|e| e.file_name().into_string().ok()).collect()
 }
@@ -395,7 +421,7 @@ pub fn list(path: &Path) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// A small machine: directories end in `/`, links are `path -> to`.
+    /// A small host: directories end in `/`, links are `path -> to`.
     const MACHINE: &[&str] = &[
         "/usr/",
         "/usr/share/",
@@ -403,7 +429,8 @@ mod tests {
         "/usr/bin/",
         "/bin -> usr/bin",
         "/etc/",
-        "/etc/passwd",
+        "/etc/shadow",
+        "/etc/ssl/",
         "/etc/resolv.conf -> ../run/resolv.conf",
         "/opt/",
         "/dev/null",
@@ -429,27 +456,31 @@ mod tests {
         names
     }
 
-    fn planned(wanted: &RootfsSpec) -> Vec<String> {
+    fn planned(spec: &RootfsSpec) -> Vec<String> {
         let short = |op: &MountStep| match op {
             MountStep::Dir { target, .. } => format!("dir {}", target.display()),
             MountStep::Symlink { target, .. } => format!("link {}", target.display()),
-            MountStep::Bind { source, target, read_only } => {
+            MountStep::Bind { source, target, read_only, .. } => {
                 format!("{} {} at {}", if *read_only { "ro" } else { "rw" }, source.display(), target.display())
             }
             MountStep::Tmpfs { target, .. } => format!("tmpfs {}", target.display()),
             MountStep::Proc { .. } => "proc".to_owned(),
             MountStep::Pts { .. } => "pts".to_owned(),
+            MountStep::Sys { .. } => "sys".to_owned(),
+            MountStep::Mask { target } => format!("mask {}", target.display()),
+            MountStep::Protect { target } => format!("protect {}", target.display()),
+            MountStep::ReadOnlyRoot => "read-only root".to_owned(),
         };
-        plan(wanted, &look_at, &list_of).iter().map(short).collect()
+        plan(spec, &look_at, &list_of).iter().map(short).collect()
     }
 
-    fn bind(target: &str, is_dir: bool) -> Bind {
-        Bind { source: "/v".into(), target: target.into(), read_only: false, is_dir }
+    fn bind(target: &str) -> Bind {
+        Bind { source: "/v".into(), sub_path: None, target: target.into(), read_only: false }
     }
 
     /// What is planned beyond a container that wants nothing.
-    fn check(wanted: RootfsSpec, more: &[&str], less: &[&str]) {
-        let (plain, got) = (planned(&RootfsSpec::default()), planned(&wanted));
+    fn check(spec: RootfsSpec, more: &[&str], less: &[&str]) {
+        let (plain, got) = (planned(&RootfsSpec::default()), planned(&spec));
         let added: Vec<&String> = got.iter().filter(|op| !plain.contains(op)).collect();
         let gone: Vec<&String> = plain.iter().filter(|op| !got.contains(op)).collect();
         assert_eq!(
@@ -462,26 +493,28 @@ mod tests {
     }
 
     #[test]
-    fn the_machines_tools_are_there_and_nothing_else() {
+    fn only_the_hosts_tools_are_visible() {
         let ops = planned(&RootfsSpec::default());
-        for expected in
-            ["link /bin", "ro /usr at /usr", "dir /etc", "ro /etc/passwd at /etc/passwd", "proc", "tmpfs /dev/shm"]
-        {
+        for expected in [
+            "link /bin",
+            "ro /usr at /usr",
+            "dir /etc",
+            "ro /etc/ssl at /etc/ssl",
+            "proc",
+            "tmpfs /dev/shm",
+            "mask /proc/kcore",
+        ] {
             assert!(ops.iter().any(|op| op == expected), "{expected} in {ops:#?}");
         }
-        assert!(!ops.iter().any(|op| op.contains("/home/me/.cache")));
+        assert!(!ops.iter().any(|op| op.contains("/home/me/.cache") || op.contains("shadow")));
     }
 
     #[test]
-    fn mounts_find_a_place_or_make_one() {
-        check(RootfsSpec { binds: vec![bind("/data", true)], ..RootfsSpec::default() }, &["rw /v at /data"], &[]);
+    fn mount_points_are_found_or_created() {
+        check(RootfsSpec { binds: vec![bind("/data")], ..RootfsSpec::default() }, &["rw /v at /data"], &[]);
+        check(RootfsSpec { binds: vec![bind("/usr/share")], ..RootfsSpec::default() }, &["rw /v at /usr/share"], &[]);
         check(
-            RootfsSpec { binds: vec![bind("/usr/share", true)], ..RootfsSpec::default() },
-            &["rw /v at /usr/share"],
-            &[],
-        );
-        check(
-            RootfsSpec { binds: vec![bind("/usr/share/new", true)], ..RootfsSpec::default() },
+            RootfsSpec { binds: vec![bind("/usr/share/new")], ..RootfsSpec::default() },
             &[
                 "dir /usr",
                 "ro /usr/bin at /usr/bin",
@@ -492,17 +525,17 @@ mod tests {
             &["ro /usr at /usr"],
         );
         check(
-            RootfsSpec { binds: vec![bind("/etc/resolv.conf", false)], ..RootfsSpec::default() },
+            RootfsSpec { binds: vec![bind("/etc/resolv.conf")], ..RootfsSpec::default() },
             &["rw /v at /etc/resolv.conf"],
-            &["link /etc/resolv.conf"],
+            &[],
         );
         check(
-            RootfsSpec { binds: vec![bind("/var/run/secrets/../secrets/x", true)], ..RootfsSpec::default() },
+            RootfsSpec { binds: vec![bind("/var/run/secrets/../secrets/x")], ..RootfsSpec::default() },
             &["dir /run/secrets", "rw /v at /run/secrets/x"],
             &[],
         );
         check(
-            RootfsSpec { binds: vec![bind("/dev/shm", true)], ..RootfsSpec::default() },
+            RootfsSpec { binds: vec![bind("/dev/shm")], ..RootfsSpec::default() },
             &["rw /v at /dev/shm"],
             &["tmpfs /dev/shm"],
         );
@@ -515,8 +548,8 @@ mod tests {
 
     #[test]
     fn parents_come_before_their_children() {
-        let wanted = RootfsSpec { binds: vec![bind("/a/b/c", true), bind("/a", true)], ..RootfsSpec::default() };
-        let ops = planned(&wanted);
+        let spec = RootfsSpec { binds: vec![bind("/a/b/c"), bind("/a")], ..RootfsSpec::default() };
+        let ops = planned(&spec);
         let at = |text: &str| ops.iter().position(|op| op == text);
         assert!(at("rw /v at /a") < at("rw /v at /a/b/c"));
     }
