@@ -3,10 +3,12 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -32,6 +34,9 @@ use crate::scheduler::{self, NodeInfo, Verdict};
 use crate::shared_host::{self, SharedHost};
 use crate::stores::Stores;
 use crate::worker::{PodHandle, Worker};
+
+/// How long a pod whose worker panicked is left alone.
+const PANIC_BACKOFF: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// How the agent behaves; read once.
 #[derive(Clone)]
@@ -352,7 +357,7 @@ fn assign(shared: &Arc<Shared>, pods: &[Arc<Pod>], workers: &mut JoinSet<()>, st
                 let (object, seen) = watch::channel(Some(Arc::clone(pod)));
                 let live = Arc::new(PodHandle::default());
                 let worker = Worker::new(Arc::clone(shared), Arc::clone(pod), seen, Arc::clone(&live), stop.clone());
-                workers.spawn(worker.run());
+                workers.spawn(supervise(Arc::clone(shared), uid.clone(), Arc::clone(&live), worker));
                 known.insert(uid, Entry { object, live });
             }
         }
@@ -364,6 +369,20 @@ fn assign(shared: &Arc<Shared>, pods: &[Arc<Pod>], workers: &mut JoinSet<()>, st
         }
         keep
     });
+}
+
+/// Runs a worker; after a panic it kills the pod's containers and lets a new worker take over.
+async fn supervise(shared: Arc<Shared>, uid: String, handle: Arc<PodHandle>, worker: Worker) {
+    if AssertUnwindSafe(worker.run()).catch_unwind().await.is_ok() {
+        return;
+    }
+    tracing::error!(%uid, "the worker of a pod panicked; its containers are killed and started again");
+    for run in handle.all_runs() {
+        shared.containers.kill(run, nix::libc::SIGKILL);
+    }
+    tokio::time::sleep(PANIC_BACKOFF).await;
+    // The next change of any pod, such as the deletion of this one, starts the new worker.
+    shared.lock(&shared.pods).remove(&uid);
 }
 
 async fn schedule(shared: &Shared, pods: &[Arc<Pod>], bound: &mut HashSet<String>) {

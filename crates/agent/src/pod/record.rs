@@ -141,7 +141,7 @@ fn recover_one(seen: &ContainerStatus, now: Timestamp) -> Record {
         });
     } else if let Some(last) = record.last.take() {
         record.state = RunState::Exited(last);
-        record.restarts = (record.restarts - 1).max(0);
+        record.restarts = record.restarts.saturating_sub(1).max(0);
     }
     record
 }

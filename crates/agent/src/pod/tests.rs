@@ -349,6 +349,48 @@ fn simulate(spec: Value, codes: Vec<i32>, delete_at: Option<i64>) -> (Phase, Vec
 
 proptest! {
     #[test]
+    fn no_number_panics(
+        numbers in prop::array::uniform3(prop::sample::select(vec![i64::MIN, -1, 0, 1, 1_000_000_000_000, i64::MAX])),
+        counts in prop::array::uniform3(prop::sample::select(vec![i32::MIN, -1, 0, 1, i32::MAX])),
+        deleting in any::<bool>(),
+    ) {
+        let [grace, deadline, seconds] = numbers;
+        let mut spec = two("Always");
+        (spec["terminationGracePeriodSeconds"], spec["activeDeadlineSeconds"]) = (json!(grace), json!(deadline));
+        spec["containers"][0]["livenessProbe"] = json!({
+            "periodSeconds": counts[0], "initialDelaySeconds": counts[1], "timeoutSeconds": counts[2],
+            "failureThreshold": counts[0], "successThreshold": counts[1], "terminationGracePeriodSeconds": grace,
+        });
+        let mut pod = pod(spec);
+        let status = json!({"phase": "Running", "containerStatuses": [
+            {"name": "a", "image": "", "imageID": "", "ready": true, "restartCount": counts[2],
+             "lastState": {"terminated": {"exitCode": counts[0], "startedAt": "0001-01-01T00:00:00Z",
+                                          "finishedAt": "9999-12-30T22:00:00Z"}}, "state": {"waiting": {}}},
+        ]});
+        pod.status = serde_json::from_value(status).unwrap();
+        let mut records = recover(&pod, at(0));
+        for record in records.values_mut() {
+            record.streak = counts[0].unsigned_abs();
+        }
+        let probe = pod.spec.as_ref().unwrap().containers[0].liveness_probe.as_ref().unwrap();
+        let mut counter = probe::Counter::new(probe::ProbeKind::Liveness, probe, Timestamp::MAX, false);
+        counter.record(false, Timestamp::MAX);
+        for now in [at(0), Timestamp::MIN, Timestamp::MAX] {
+            let deletion = if deleting { Deletion::Graceful { seconds } } else { Deletion::None };
+            let _ = next(&Observed {
+                pod: &pod,
+                records: &records,
+                sandbox: &ready_sandbox(),
+                deletion,
+                accepted: now,
+                host_ip: "h",
+                backoff: Backoff::LOCAL,
+                now,
+            });
+        }
+    }
+
+    #[test]
     fn every_deleted_pod_goes_away(
         policy in prop::sample::select(vec!["Always", "OnFailure", "Never"]),
         codes in prop::collection::vec(-1..3i32, 1..6),

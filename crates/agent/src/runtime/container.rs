@@ -193,6 +193,9 @@ fn exec(program: &Program<'_>, fds: &JobFds, confine: impl FnOnce() -> io::Resul
     let path = env.iter().find(|(k, _)| k == "PATH").map(|(_, v)| v.as_str()).unwrap_or("/usr/bin:/bin");
     let program = find(name, path)
         .ok_or_else(|| io::Error::other(format!("exec: \"{name}\": executable file not found in $PATH")))?;
+    if is_own_program(&program) {
+        return Err(io::Error::other(format!("exec: \"{name}\": is a link to the agent itself")));
+    }
     let program = CString::new(program.as_os_str().as_bytes()).map_err(io::Error::other)?;
     execve(&program, &args, &vars).map_err(|e| io::Error::other(format!("exec: \"{name}\": {}", e.desc())))
 }
@@ -203,6 +206,14 @@ fn find(name: &str, path: &str) -> Option<PathBuf> {
     }
     let runnable = |p: &PathBuf| nix::unistd::access(p, nix::unistd::AccessFlags::X_OK).is_ok() && p.is_file();
     path.split(':').filter(|d| !d.is_empty()).map(|d| Path::new(d).join(name)).find(runnable)
+}
+
+/// Whether a path leads to the agent's own program, as `/proc/self/exe` does until another one is executed: running it
+/// would give the container a descriptor of a file of the host.
+fn is_own_program(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let id = |path: &Path| std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+    id(path).is_some() && id(path) == id(Path::new("/proc/self/exe"))
 }
 
 /// A new program starts with every signal at its default and none blocked.

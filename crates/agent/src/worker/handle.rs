@@ -79,7 +79,7 @@ impl PodHandle {
         self.lock().runs.get(container).cloned()
     }
 
-    pub(super) fn all_runs(&self) -> Vec<u64> {
+    pub(crate) fn all_runs(&self) -> Vec<u64> {
         self.lock().runs.values().map(|run| run.id).collect()
     }
 

@@ -23,6 +23,9 @@ pub(crate) fn attacks(node: &Node) -> Vec<(&'static str, BoxFuture<'_, ()>)> {
         ("use_paths_as_names", names(node).boxed()),
         ("ask_for_privileges", privileges(node).boxed()),
         ("see_the_hosts_processes", host_processes(node).boxed()),
+        ("undo_mounts_without_a_seccomp_filter", locked_mounts(node).boxed()),
+        ("run_the_agents_own_program", own_program(node).boxed()),
+        ("use_the_root_of_a_shared_range", neighbours_files(node).boxed()),
         ("write_an_endless_termination_message", termination_message(node).boxed()),
         ("use_extreme_numbers", extreme_numbers(node).boxed()),
         ("read_the_data_of_a_deleted_claim", deleted_claim(node).boxed()),
@@ -175,6 +178,62 @@ async fn host_processes(node: &Node) {
     let count: u32 = text.lines().next().and_then(|line| line.parse().ok()).unwrap_or(u32::MAX);
     assert!(count <= 5 && text.contains("bash"), "only its own processes: {text}");
     node.delete("host-pid").await;
+}
+
+/// Without a filter a process can be root of a further user namespace; what the agent mounted stays as it is.
+async fn locked_mounts(node: &Node) {
+    let environment = node.environment.display();
+    let script = format!(
+        r#"
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+for namespaces in (0x20000, 0x10000000 | 0x20000):
+    if libc.unshare(namespaces) != 0: continue
+    for target in ('{environment}', '/proc/sys', '/usr', '/sys'):
+        for flags in (32 | 4096, 32):
+            if libc.mount(b'', target.encode(), b'', ctypes.c_ulong(flags), None) == 0: print('ESCAPED remount', target)
+        if libc.umount2(target.encode(), 2) == 0: print('ESCAPED umount', target)
+        try: open(target + '/planted', 'w'); print('ESCAPED write', target)
+        except OSError: pass
+    for target in ('/proc/kallsyms', '/proc/keys'):
+        if libc.umount2(target.encode(), 2) == 0: print('ESCAPED umount', target)
+        if os.path.exists(target) and open(target, 'rb').read(16): print('ESCAPED read', target)
+    os.makedirs('/tmp/again', exist_ok=True)
+    if libc.mount(b'proc', b'/tmp/again', b'proc', ctypes.c_ulong(0), None) == 0: print('ESCAPED a fresh proc')
+    if libc.mount(b'{environment}', b'/tmp/again', b'', ctypes.c_ulong(4096), None) == 0:
+        try: open('/tmp/again/planted', 'w'); print('ESCAPED bind')
+        except OSError: pass
+print('held')
+"#
+    );
+    let mut spec = shell("true");
+    spec["containers"][0]["image"] = json!("python:1");
+    spec["containers"][0]["command"] = json!(["/usr/bin/python3", "-c", script]);
+    spec["containers"][0]["securityContext"] = json!({"seccompProfile": {"type": "Unconfined"}});
+    node.create("unconfined", spec).await;
+    assert_eq!(node.output("unconfined").await, "held\n");
+    assert!(!node.environment.join("planted").exists());
+    node.delete("unconfined").await;
+}
+
+/// Before it becomes the command, a container is a copy of the agent; naming that copy as the command gains nothing.
+async fn own_program(node: &Node) {
+    let mut spec = shell("true");
+    spec["containers"][0]["command"] = json!(["/proc/self/exe"]);
+    node.create("own-program", spec).await;
+    node.event("own-program", &["/proc/self/exe"]).await;
+    node.delete("own-program").await;
+}
+
+/// Files of another pod belong to the same ids outside, but no path leads to them.
+async fn neighbours_files(node: &Node) {
+    let mut spec =
+        shell(&format!("ls {0} {0}/pods /proc/1/cwd/../../../.. 2>&1; ls /var/lib /home", node.state.display()));
+    spec["containers"][0]["securityContext"] = json!({"runAsUser": 0});
+    node.create("shared-ids", spec).await;
+    let text = node.output("shared-ids").await;
+    assert!(text.contains("cannot access") && !text.contains("volumes"), "{text}");
+    node.delete("shared-ids").await;
 }
 
 async fn termination_message(node: &Node) {
