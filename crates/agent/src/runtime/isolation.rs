@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use nix::mount::{MsFlags, mount};
-use nix::sched::CloneFlags;
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 use nix::sys::wait::waitpid;
 use nix::unistd::{Uid, getegid, geteuid};
@@ -68,7 +68,10 @@ pub enum IsolationError {
          `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`)"
     )]
     NoUserNamespaces { cause: io::Error },
-    #[error("cannot make namespaces although running as root ({cause}); a container needs --privileged for this")]
+    #[error(
+        "cannot make namespaces although running as root ({cause}); a container needs --privileged for this, and \
+         `sysctl user.max_user_namespaces` must not be 0"
+    )]
     NoNamespaces { cause: io::Error },
     #[error("cannot start the isolated process")]
     Start(#[from] io::Error),
@@ -170,7 +173,8 @@ fn namespaces(isolation: Isolation) -> CloneFlags {
 fn probe(one: SingleThread, isolation: Isolation) -> io::Result<()> {
     let identity = Identity::current();
     match one.fork(namespaces(isolation))? {
-        Fork::Child => match prepare(isolation, &identity) {
+        // Every container gets a user namespace of its own inside these.
+        Fork::Child => match prepare(isolation, &identity).and_then(|()| Ok(unshare(CloneFlags::CLONE_NEWUSER)?)) {
             Ok(()) => exit_now(0),
             Err(error) => exit_now(error.raw_os_error().unwrap_or(255)),
         },
@@ -193,7 +197,7 @@ impl Identity {
     }
 }
 
-/// ExecTarget the new namespaces: become root of them and see only our own processes.
+/// Becomes root of the new namespaces and mounts a /proc that shows only their processes.
 fn prepare(isolation: Isolation, identity: &Identity) -> io::Result<()> {
     if isolation == Isolation::None {
         return Ok(());
