@@ -1,5 +1,4 @@
-//! The node agent: gives every pod of this node a worker, schedules the waiting ones, and keeps
-//! the network table current.
+//! The node agent: runs a worker for every pod of the node, schedules pending pods, and updates the Service table.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -49,19 +48,19 @@ pub struct Config {
     pub memory_bytes: i64,
     pub catalog: Catalog,
     pub backoff: Backoff,
-    /// Ask for readiness from the first second.
+    /// Run readiness probes from the start, ahead of their initial delay.
     pub eager_readiness: bool,
-    /// Let pods mount directories of the machine.
+    /// Allow hostPath volumes.
     pub host_paths: bool,
     /// The certificate of the API server's authority, in PEM.
     pub cluster_ca: String,
     /// Where connections to the API server's Service address go, unless it listens there itself.
     pub api_backend: Option<SocketAddr>,
-    /// Set where pods have no network of their own.
+    /// Set where pods have no namespaces of their own.
     pub shared_host: Option<SharedHost>,
 }
 
-/// What cannot be done before pods can run.
+/// Why the agent cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     #[error("cannot set up the pod network")]
@@ -102,7 +101,7 @@ pub(crate) struct Shared {
     pub(crate) recorder: Recorder,
     pub(crate) ipam: Mutex<Ipam>,
     pub(crate) table: watch::Receiver<Arc<Table>>,
-    /// One environment is made at a time.
+    /// Held while an environment is installed.
     pub(crate) install_lock: tokio::sync::Mutex<()>,
     logged: Mutex<HashSet<String>>,
     pods: Mutex<HashMap<String, Entry>>,
@@ -143,8 +142,8 @@ impl Shared {
     }
 }
 
-/// Removes what an agent left in its state folder; says what was found. To be called outside the
-/// namespaces: after a run has ended, or before one begins in case the last was killed.
+/// Removes what an earlier agent left in its state folder and describes it. Must be called outside the namespaces, after
+/// a run or before the next one.
 pub fn clean_leftovers(state: &Path) -> Option<String> {
     let pods = std::fs::read_dir(state.join("pods")).map(Iterator::count).unwrap_or_default();
     let cgroups = Cgroups::sweep(&cgroup_name(state));
@@ -156,7 +155,7 @@ pub fn clean_leftovers(state: &Path) -> Option<String> {
     })
 }
 
-/// Control groups outlive a killed agent, so their name must be the same the next time.
+/// Returns a name that depends only on the state folder: control groups outlive a killed agent.
 fn cgroup_name(state: &Path) -> String {
     let text = state.display().to_string();
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
@@ -179,7 +178,7 @@ impl Agent {
             .map_err(|cause| AgentError::State { folder: config.state.clone(), cause })?;
         let (table_sender, table) = watch::channel(Arc::new(Table::default()));
         if config.shared_host.is_none() {
-            serve_names(&table, &mut tasks);
+            serve_services(&table, &mut tasks);
         }
         if let Some(backend) = config.api_backend {
             let address = SocketAddr::from((network::API_SERVER, 443));
@@ -277,14 +276,14 @@ impl Agent {
     }
 }
 
-/// Starts what makes Services reachable: their addresses and their names.
-fn serve_names(table: &watch::Receiver<Arc<Table>>, tasks: &mut JoinSet<()>) {
+/// Starts the proxy and the resolver of Services.
+fn serve_services(table: &watch::Receiver<Arc<Table>>, tasks: &mut JoinSet<()>) {
     tasks.spawn(proxy::serve(table.clone()));
     for address in [network::RESOLVER, Ipv4Addr::LOCALHOST] {
         let table = table.clone();
         tasks.spawn(async move {
             if let Err(error) = dns::serve((address, 53).into(), table).await {
-                tracing::error!(%error, %address, "the resolver stopped");
+                tracing::error!(%error, %address, "the resolver failed");
             }
         });
     }
@@ -395,7 +394,7 @@ async fn schedule(shared: &Shared, pods: &[Arc<Pod>], bound: &mut HashSet<String
     let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
     let current: HashSet<String> = pods.iter().map(|p| uid(p)).collect();
     bound.retain(|uid| current.contains(uid));
-    // A binding not yet seen back counts as done, or its room would be given away twice.
+    // A binding not yet observed counts as done, or its resources would be allocated twice.
     let assumed: Vec<Arc<Pod>> = pods
         .iter()
         .map(|pod| {
@@ -419,7 +418,7 @@ async fn schedule(shared: &Shared, pods: &[Arc<Pod>], bound: &mut HashSet<String
                 Err(error) => tracing::debug!(pod = ?pod.metadata.name, %error, "cannot bind the pod"),
             },
             Verdict::Wait(why) => {
-                if let Err(error) = node::explain_wait(&shared.client, pod, &why, Timestamp::now()).await {
+                if let Err(error) = node::set_unschedulable(&shared.client, pod, &why, Timestamp::now()).await {
                     tracing::debug!(pod = ?pod.metadata.name, %error, "cannot update the PodScheduled condition");
                 }
             }
@@ -427,7 +426,7 @@ async fn schedule(shared: &Shared, pods: &[Arc<Pod>], bound: &mut HashSet<String
     }
 }
 
-/// Without control groups: shows containers their use and ends those above their limit.
+/// Enforces memory limits where control groups cannot.
 async fn watch_memory(shared: Arc<Shared>) {
     let mut tick = tokio::time::interval(std::time::Duration::from_secs(1));
     loop {

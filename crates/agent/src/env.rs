@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_sources_are_named() {
         let key = |kind: &str, name: &str, key: &str| {
             let mut source = json!({});
             source[kind] = json!({"name": name, "key": key});

@@ -1,4 +1,4 @@
-//! Python environments on disk: finding one for an image, and install_lock it when it is missing.
+//! Python environments on disk: finding one for an image, and installing it when it is missing.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::agent::Shared;
 use crate::images::{self, Environment, Resolution};
 use crate::runtime::{CommandJob, Spawner, Stdio};
 
-/// The environment an image stands for, made now if need be; the error is a message for the user.
+/// Returns the environment of an image, installing it if it is missing; the error is a message for the user.
 pub(crate) async fn provide(shared: &Shared, image: &str) -> Result<Environment, String> {
     let catalog = &shared.config.catalog;
     let look = || catalog.resolve(image, |package| images::installed(&catalog.folder, package));
@@ -18,7 +18,7 @@ pub(crate) async fn provide(shared: &Shared, image: &str) -> Result<Environment,
         Resolution::Unknown(why) => return Err(why),
         Resolution::Make { .. } => {
             let _turn = shared.install_lock.lock().await;
-            // Another container may have made it while this one waited for its turn.
+            // Another container may have installed it while this one waited for the lock.
             match look() {
                 Resolution::Ready(environment) => environment,
                 Resolution::Unknown(why) => return Err(why),
@@ -39,7 +39,7 @@ pub(crate) async fn provide(shared: &Shared, image: &str) -> Result<Environment,
     Ok(environment)
 }
 
-/// Makes an environment with one requirement; `progress` gets the installer's lines.
+/// Creates an environment with one requirement; `progress` receives the installer's output.
 pub async fn make(
     host: &Spawner,
     requirement: &str,
@@ -48,7 +48,7 @@ pub async fn make(
 ) -> Result<(), String> {
     let done = make_steps(host, requirement, path, progress).await;
     if done.is_err() {
-        // Half an environment would only confuse the next attempt.
+        // A partial environment must not be mistaken for a complete one.
         let _ = tokio::fs::remove_dir_all(path).await;
     }
     done
@@ -97,10 +97,10 @@ async fn run(host: &Spawner, argv: Vec<String>, progress: &(dyn Fn(&str) + Sync)
     }
 }
 
-/// The folders an environment needs: itself, and the interpreter it was made with.
+/// Returns the folders of an environment: its own, and its base interpreter's.
 pub(crate) fn folders(path: &Path) -> Vec<PathBuf> {
     let mut all = vec![path.to_path_buf()];
-    // Scripts name the folder they were installed into, which may be behind a link.
+    // Scripts refer to the real path of the folder, which may be behind a link.
     all.extend(std::fs::canonicalize(path).ok().filter(|real| real != path));
     let config = std::fs::read_to_string(path.join("pyvenv.cfg")).unwrap_or_default();
     let home = config.lines().find_map(|line| line.strip_prefix("home")?.trim_start().strip_prefix('='));
@@ -109,7 +109,7 @@ pub(crate) fn folders(path: &Path) -> Vec<PathBuf> {
         .into_iter()
         .chain(std::fs::canonicalize(path.join("bin/python3")).ok().and_then(|p| p.parent().map(Path::to_path_buf)));
     for bin in bins {
-        // The interpreter's own libraries are beside its `bin`.
+        // The standard library lies beside `bin`.
         let Some(prefix) = bin.parent().filter(|p| !p.starts_with("/usr") && *p != Path::new("/")) else { continue };
         if !all.iter().any(|known| prefix.starts_with(known)) {
             all.push(prefix.to_path_buf());
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_environment_brings_its_interpreter() {
+    fn an_environment_includes_its_base_interpreter() {
         let dir = tempfile::tempdir().unwrap();
         let check = |home: &str, expect: &[&str]| {
             std::fs::write(dir.path().join("pyvenv.cfg"), format!("home = {home}\nversion = 3.11\n")).unwrap();

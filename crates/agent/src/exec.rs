@@ -1,4 +1,4 @@
-//! Further processes in a running container: for probes, hooks and `kubectl exec`.
+//! Runs commands in a running container, for probes, hooks and `kubectl exec`.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,7 +16,7 @@ use crate::runtime::beneath;
 use crate::runtime::confinement::Confinement;
 use crate::runtime::{ExecJob, Spawner, Stdio};
 
-/// How to get into a running container.
+/// A running container to execute commands in.
 #[derive(Clone)]
 pub struct ExecTarget {
     pub spawner: Spawner,
@@ -89,7 +89,7 @@ pub async fn capture(inside: &ExecTarget, argv: Vec<String>, limit: usize) -> Re
             let room = limit.saturating_sub(output.len());
             output.extend_from_slice(&chunk[..n.min(room)]);
         }
-        // A process left in the background may keep the pipe open; the exit code decides.
+        // A background process may keep the pipe open, so only the exit of the command ends the wait.
         std::future::pending::<()>().await;
     };
     let status = tokio::select! {
@@ -97,7 +97,7 @@ pub async fn capture(inside: &ExecTarget, argv: Vec<String>, limit: usize) -> Re
         () = reading => unreachable!("reading never ends by itself"),
     };
     guard.id = None;
-    // What was written before the end is still in the pipe.
+    // Drain what was written before the exit.
     let mut rest = [0; 4096];
     while let Ok(n) = receiver.try_read(&mut rest) {
         let room = limit.saturating_sub(output.len());
@@ -142,7 +142,7 @@ async fn with_pipes(inside: &ExecTarget, argv: Vec<String>, streams: Streams) ->
     let status = process.wait().await;
     guard.id = None;
     feeding.abort();
-    // All output belongs to the client, unless something stays behind and keeps the pipe.
+    // Drain the output, unless a background process keeps the pipe open.
     let rest = futures::future::join(printing, complaining);
     let _ = tokio::time::timeout(std::time::Duration::from_secs(2), rest).await;
     Ok(status.code())
@@ -150,7 +150,7 @@ async fn with_pipes(inside: &ExecTarget, argv: Vec<String>, streams: Streams) ->
 
 async fn with_terminal(inside: &ExecTarget, argv: Vec<String>, mut streams: Streams) -> io::Result<i32> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    // From the container's own set of terminals, so that programs in it can find theirs by name.
+    // Allocated from the container's own devpts, so that programs in it can find their terminal by name.
     let root = beneath::open_dir(Path::new(&format!("/proc/{}/root", inside.pid)))?;
     let open = OFlags::RDWR | OFlags::NOCTTY;
     let controller = beneath::open(root, Path::new("dev/pts/ptmx"), open, Mode::empty())?;
@@ -197,7 +197,7 @@ async fn copy(mut from: impl tokio::io::AsyncRead + Unpin, to: mpsc::Sender<Byte
                     return;
                 }
             }
-            // A terminal whose last user is gone reports an error instead of an end.
+            // A terminal whose last user is gone reports an error instead of an end of file.
             _ => return,
         }
     }

@@ -1,4 +1,4 @@
-//! What containers print: kept in files, read back as `kubectl logs` asks.
+//! Container logs: written to files in the CRI format, read by `kubectl logs`.
 //!
 //! ```text
 //!   stdout, stderr ──▶ <time> stdout F <line>   in <folder>/<n>.log, rotated to <n>.log.1
@@ -16,7 +16,7 @@ use tokio::fs::File;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::{Mutex, broadcast, watch};
 
-/// A log file grows to this size before it is set aside.
+/// The size at which a log file is rotated.
 const ROTATE_AT: u64 = 16 << 20;
 /// Longer lines are stored in parts, as the kubelet does.
 const MAX_LINE: usize = 16 << 10;

@@ -31,7 +31,7 @@ pub async fn probe(target: &ProbeTarget, probe: &Probe, timeout: Duration) -> Re
             return connect(action.host.as_deref().unwrap_or(&target.ip), port).await.map(drop);
         }
         if let Some(action) = &probe.grpc {
-            // Only that the server accepts: speaking gRPC would need a client nothing else here uses.
+            // Checks only that the port accepts; a gRPC client would be a dependency for this alone.
             let port = u16::try_from(action.port).map_err(|_| format!("invalid port number: {}", action.port))?;
             return connect(&target.ip, port).await.map(drop);
         }
@@ -48,13 +48,13 @@ pub async fn probe(target: &ProbeTarget, probe: &Probe, timeout: Duration) -> Re
     }
 }
 
-/// A GET that counts as success from 200 up to 399.
+/// Sends a GET request; a status from 200 to 399 is a success.
 pub async fn http_get(target: &ProbeTarget, action: &HTTPGetAction, timeout: Duration) -> Result<(), String> {
     let port = port(&target.container, &action.port)?;
     let host = action.host.clone().filter(|h| !h.is_empty()).unwrap_or_else(|| target.ip.clone());
     let stream = connect(&host, port).await?;
     if action.scheme.as_deref() == Some("HTTPS") {
-        // The kubelet does not verify certificates either; that the port accepts is what is left.
+        // The kubelet does not verify certificates either; an accepted connection is a success.
         return Ok(());
     }
     let path = action.path.as_deref().filter(|p| !p.is_empty()).unwrap_or("/");
@@ -90,7 +90,7 @@ async fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
     TcpStream::connect((host, port)).await.map_err(|e| format!("dial tcp {host}:{port}: {e}"))
 }
 
-/// A port by number, or by the name the container gives it.
+/// Returns a port given by number or by its name in the container.
 fn port(container: &Container, port: &IntOrString) -> Result<u16, String> {
     let number = match port {
         IntOrString::Int(number) => Some(*number),

@@ -1,4 +1,4 @@
-//! Which waiting pods fit on this node, by their requests.
+//! Decides which pending pods fit on this node, by their requests.
 //!
 //! There is one node: a pod is bound when it fits, and gets a PodScheduled condition with the reason when not.
 
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_node_lacks_is_named() {
+    fn missing_resources_are_named() {
         let gpu = json!({"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]});
         check(&[pod("g", 1, gpu)], &[("g", "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")]);
         let picky = json!({"nodeSelector": {"zone": "a"}, "containers": []});

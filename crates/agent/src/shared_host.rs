@@ -66,7 +66,7 @@ pub(crate) fn resolve_service_names(container: &mut Container, table: &Table) ->
     }
 }
 
-/// Replaces the paths of volumes in a container by the dirs where they are.
+/// Replaces the paths of volumes in a container by the directories they are in.
 pub(crate) fn rewrite_volume_paths(container: &mut Container, mounts: &[(String, PathBuf)]) {
     replace(container, |text| {
         mounts.iter().fold(text, |text, (target, place)| text.replace(target, &place.display().to_string()))
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_paths_become_real_ones() {
+    fn service_names_and_volume_paths_are_replaced() {
         let mut table = Table::default();
         for (name, ip) in [("b.n.svc.cluster.local", 3), ("a-b.n.svc.cluster.local", 2)] {
             table.names.insert(name.to_owned(), BTreeSet::from([Ipv4Addr::new(127, 244, 0, ip)]));

@@ -1,4 +1,4 @@
-//! Local copies of what the agent needs from the API, kept current by watches.
+//! Caches of the objects that the agent reads, updated by watches.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -30,7 +30,7 @@ pub(crate) struct Stores {
 }
 
 impl Stores {
-    /// Starts the watches in `tasks` and waits until each has seen everything once.
+    /// Starts the watches in `tasks` and waits for their initial lists.
     pub(crate) async fn start(client: &Client, tasks: &mut JoinSet<()>) -> Self {
         let (sender, changed) = watch::channel(0);
         let (sources_sender, sources_changed) = watch::channel(0);
@@ -43,7 +43,7 @@ impl Stores {
             changed,
             sources_changed,
         };
-        // A watch that never becomes ready retries for ever; its owner can only be cancelled.
+        // A watch that never becomes ready is retried until the agent is stopped.
         let _ = stores.pods.wait_until_ready().await;
         let _ = stores.services.wait_until_ready().await;
         let _ = stores.config_maps.wait_until_ready().await;
@@ -52,7 +52,7 @@ impl Stores {
         stores
     }
 
-    /// The ConfigMaps and Secrets of one namespace.
+    /// Returns the ConfigMaps, Secrets and claims of one namespace.
     pub(crate) fn sources(&self, namespace: &str) -> NamespaceSources {
         NamespaceSources { stores: self.clone(), namespace: namespace.to_owned() }
     }
@@ -72,11 +72,11 @@ where
         let mut stream = std::pin::pin!(stream);
         while let Some(event) = stream.next().await {
             match event {
-                // Half-way through a list the store still shows the old state.
+                // During a list the store still holds the old state.
                 Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
                 Ok(_) => changed.send_modify(|n| *n += 1),
                 Err(error) => {
-                    tracing::debug!(kind = std::any::type_name::<K>(), %error, "a watch broke and is started again");
+                    tracing::debug!(kind = std::any::type_name::<K>(), %error, "watch failed; retrying");
                 }
             }
         }

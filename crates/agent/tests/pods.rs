@@ -89,11 +89,11 @@ async fn tests(client: &Client, agent: &Agent) -> bool {
     let all: Vec<(&str, futures::future::BoxFuture<'_, ()>)> = vec![
         ("a_pod_runs_and_prints", t.a_pod_runs_and_prints().boxed()),
         ("pods_end_as_their_processes_do", t.pods_end_as_their_processes_do().boxed()),
-        ("services_and_names_lead_to_ready_pods", t.services_and_names_lead_to_ready_pods().boxed()),
+        ("services_and_names_reach_ready_pods", t.services_and_names_reach_ready_pods().boxed()),
         ("configuration_reaches_the_container", t.configuration_reaches_the_container().boxed()),
         ("init_containers_and_sidecars", t.init_containers_and_sidecars().boxed()),
-        ("sick_containers_are_restarted", t.sick_containers_are_restarted().boxed()),
-        ("what_cannot_run_says_why", t.what_cannot_run_says_why().boxed()),
+        ("unhealthy_containers_are_restarted", t.unhealthy_containers_are_restarted().boxed()),
+        ("pods_that_cannot_run_report_why", t.pods_that_cannot_run_report_why().boxed()),
         ("hooks_run_and_grace_is_given", t.hooks_run_and_grace_is_given().boxed()),
         ("exec_and_ports_reach_inside", t.exec_and_ports_reach_inside().boxed()),
     ];
@@ -183,7 +183,7 @@ impl Test {
         self.delete("bad").await;
     }
 
-    async fn services_and_names_lead_to_ready_pods(&self) {
+    async fn services_and_names_reach_ready_pods(&self) {
         let serve = "echo found > index.html; exec python3 -c \"import http.server as h; \
                      h.ThreadingHTTPServer(('0.0.0.0', 8000), h.SimpleHTTPRequestHandler).serve_forever()\"";
         let mut server = shell("Always", serve);
@@ -275,14 +275,14 @@ impl Test {
         self.delete("ordered").await;
     }
 
-    async fn sick_containers_are_restarted(&self) {
+    async fn unhealthy_containers_are_restarted(&self) {
         let mut spec =
             shell("Always", "echo run; touch /tmp/ok; sleep 1; rm /tmp/ok; trap 'exit 0' TERM; sleep infinity & wait");
         spec["containers"][0]["livenessProbe"] =
             json!({"exec": {"command": ["cat", "/tmp/ok"]}, "periodSeconds": 1, "failureThreshold": 1});
-        self.create("sick", spec).await;
+        self.create("unhealthy", spec).await;
         let pod = self
-            .until("sick", |p| {
+            .until("unhealthy", |p| {
                 let status = p.status.as_ref()?.container_statuses.as_ref()?.first()?;
                 (status.restart_count >= 1 && status.state.as_ref()?.running.is_some()).then(|| p.clone())
             })
@@ -295,11 +295,11 @@ impl Test {
             (status.restart_count >= 1 && waiting.reason.as_deref() == Some("CrashLoopBackOff")).then_some(())
         })
         .await;
-        self.delete("sick").await;
+        self.delete("unhealthy").await;
         self.delete("crash").await;
     }
 
-    async fn what_cannot_run_says_why(&self) {
+    async fn pods_that_cannot_run_report_why(&self) {
         let waiting = |p: &Pod| {
             let status = p.status.as_ref()?.container_statuses.as_ref()?.first()?;
             let waiting = status.state.as_ref()?.waiting.as_ref()?;

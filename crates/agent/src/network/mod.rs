@@ -6,9 +6,9 @@
 //!     └─ m3 ═══ eth0 10.244.0.3   pod b
 //! ```
 //!
-//! Routed, without a bridge: a pod knows one host_pod, 10.244.0.1. Because Service addresses are
+//! Routed, without a bridge: a pod knows one neighbour, 10.244.0.1. Because Service addresses are
 //! local to the node, a Service is an ordinary listening socket there. Nothing of this touches
-//! the machine's own network.
+//! the host's own network.
 
 pub mod dns;
 pub mod ipam;
@@ -31,7 +31,7 @@ use netlink::Netlink;
 
 /// The node's own address, gateway of all pods.
 pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 1);
-/// How pod addresses begin.
+/// The first two octets of pod addresses.
 pub(crate) const POD_ADDRESSES: [u8; 2] = [10, 244];
 /// Service addresses: 10.96.0.0/16.
 pub const SERVICE_NET: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 96, 0, 0), 16);
@@ -45,11 +45,11 @@ pub const RESOLVER: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
 pub enum PodNetwork {
     /// Namespaces of its own.
     Own(Arc<Namespaces>),
-    /// An address on the machine's loopback.
+    /// An address on the host's loopback.
     Loopback(Ipv4Addr),
 }
 
-/// A pod's own network, host name and message queues.
+/// A pod's own network, UTS and IPC namespaces.
 #[derive(Debug)]
 pub struct Namespaces {
     net: OwnedFd,
@@ -116,13 +116,13 @@ pub fn use_own_resolver(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the namespaces of a pod and connects them.
+/// Creates the namespaces of a pod and connects them to the node.
 pub async fn create_pod(ip: Ipv4Addr, hostname: String) -> io::Result<PodNetwork> {
     in_own_thread(move || connect_pod(ip, &hostname)).await
 }
 
 fn connect_pod(ip: Ipv4Addr, hostname: &str) -> io::Result<PodNetwork> {
-    // Opened before leaving: a socket stays in the network it was made in.
+    // Opened before unshare: a socket stays in the network namespace it was created in.
     let mut node = Netlink::open()?;
     unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC)?;
     nix::unistd::sethostname(hostname)?;
@@ -155,7 +155,7 @@ fn connect_pod(ip: Ipv4Addr, hostname: &str) -> io::Result<PodNetwork> {
     Ok(PodNetwork::Own(Arc::new(namespaces)))
 }
 
-/// Namespaces belong to threads, so what changes them runs in a thread that ends afterwards.
+/// Runs `work` in a thread of its own, because namespaces belong to threads.
 async fn in_own_thread<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     std::thread::Builder::new().name("namespace".into()).spawn(move || {

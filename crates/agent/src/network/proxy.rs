@@ -1,4 +1,4 @@
-//! Service addresses as listening sockets that pass connections on to ready pods.
+//! Forwards connections to Service addresses to ready pods.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, SocketAddrV4};
@@ -44,7 +44,7 @@ async fn forward(address: SocketAddrV4, table: watch::Receiver<Arc<Table>>) {
     let listener = match TcpListener::bind(address).await {
         Ok(listener) => listener,
         Err(error) => {
-            tracing::warn!(%address, %error, "cannot serve a Service address");
+            tracing::warn!(%address, %error, "cannot listen on the Service address");
             return;
         }
     };
@@ -87,7 +87,7 @@ fn is_of_one_connection(error: &std::io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// Connects to the next pod in turn that accepts; dropping the client is the refusal.
+/// Connects to the next pod, round robin, that accepts; `None` closes the client's connection.
 async fn connect(choose: impl Fn() -> Vec<SocketAddrV4>, turn: &AtomicUsize) -> Option<TcpStream> {
     let targets = choose();
     for _ in 0..targets.len() {
@@ -99,7 +99,7 @@ async fn connect(choose: impl Fn() -> Vec<SocketAddrV4>, turn: &AtomicUsize) -> 
     None
 }
 
-/// Passes bytes both ways until both sides are done.
+/// Copies bytes both ways until both sides have closed.
 pub async fn splice(mut a: TcpStream, mut b: TcpStream) {
     let _ = (a.set_nodelay(true), b.set_nodelay(true));
     let _ = tokio::io::copy_bidirectional_with_sizes(&mut a, &mut b, 64 * 1024, 64 * 1024).await;
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn connections_go_to_pods_that_accept() {
+    async fn connections_are_forwarded_to_pods_that_accept() {
         let pod = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let dead = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let v4 = |l: &TcpListener| match l.local_addr().unwrap() {

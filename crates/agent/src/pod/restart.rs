@@ -1,4 +1,4 @@
-//! Which containers to start, and which to stop because they are sick.
+//! Decides which containers to start, and which to stop because they are unhealthy.
 //!
 //! Init containers run one after the other; sidecars among them only have to start. A container
 //! that ended is started again as its policy says, at once the first time and then with a delay
@@ -51,7 +51,7 @@ impl Backoff {
         cap: SignedDuration::from_secs(300),
         reset: SignedDuration::from_secs(600),
     };
-    /// Faster, for one machine that nobody else waits for.
+    /// Shorter, for a single machine.
     pub const LOCAL: Self = Self { base: SignedDuration::from_secs(1), ..Self::KUBELET };
 
     /// The delay after the run that followed `streak` restarts in a row.

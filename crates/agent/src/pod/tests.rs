@@ -169,7 +169,7 @@ fn restart_policies_decide_what_an_exit_means() {
 }
 
 #[test]
-fn a_sick_container_is_stopped_once() {
+fn an_unhealthy_container_is_stopped_once() {
     let sick = Record { unhealthy: Some("liveness".into()), ..running(0) };
     let stopping = Record { stopping: true, ..sick.clone() };
     check(Given::new(two("Always"), vec![("a", sick), ("b", running(0))]), "stop a 30", "Running");
@@ -252,7 +252,7 @@ fn backoff_doubles_up_to_its_cap() {
 }
 
 #[test]
-fn a_long_run_is_forgiven() {
+fn a_long_run_resets_the_backoff() {
     let mut record = Record { streak: 4, ..exited(1, 0, 600) };
     check(
         Given::new(json!({"containers": [{"name": "a"}]}), vec![("a", record.clone())]).now(600),
@@ -284,7 +284,7 @@ fn processes_of_a_dead_agent_count_as_killed() {
     assert_eq!(found["i"].state, RunState::New, "a new sandbox is initialised again");
 }
 
-/// A toy node: carries out the actions, containers end as the seeds say.
+/// A toy node: carries out the actions, containers exit with the given codes.
 fn simulate(spec: Value, codes: Vec<i32>, delete_at: Option<i64>) -> (Phase, Vec<String>) {
     let pod = pod(spec);
     let (mut records, mut sandbox, mut now) = (Records::new(), Sandbox::Absent, 0);

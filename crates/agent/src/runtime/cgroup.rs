@@ -1,4 +1,4 @@
-//! Resource limits: real control groups where they can be written, else files that look like them.
+//! Resource limits: control groups where they are writable, otherwise files that emulate them.
 //!
 //! CPU is a share, never a quota: a quota makes short-lived helpers several times slower.
 
@@ -11,7 +11,7 @@ use super::rootfs::CgroupView;
 const ROOT: &str = "/sys/fs/cgroup";
 const CONTROLLERS: &[&str] = &["memory", "cpu", "cpuacct", "pids"];
 
-/// What this machine offers.
+/// The kind of control groups that the host offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cgroups {
     /// Version 1: one hierarchy per controller, these being writable.
@@ -22,7 +22,7 @@ pub enum Cgroups {
     V2 {
         group: String,
     },
-    /// Nothing writable: limits are shown to the program and watched by the agent.
+    /// None is writable: limits are shown to the program and enforced by the agent.
     Emulated,
 }
 
@@ -44,8 +44,8 @@ pub enum Group {
 }
 
 impl Cgroups {
-    /// Finds out by trying; `name` must be unique to the state folder. All groups together weigh as many processes as
-    /// there are CPUs, or one busy host_pod outside would count as much as all pods.
+    /// Detects what is writable; `name` must be unique to the state folder. All groups together get the CPU weight of as
+    /// many processes as there are CPUs, so that one busy process outside does not count as much as all pods.
     pub fn detect(name: &str, cpus: i64) -> Self {
         let group = format!("manta-{name}");
         let writable: Vec<String> = CONTROLLERS
@@ -56,7 +56,7 @@ impl Cgroups {
         if writable.iter().any(|c| c == "memory") {
             let shares = cpus.saturating_mul(1024).clamp(1024, 262_144).to_string();
             if let Err(error) = fs::write(Path::new(ROOT).join("cpu").join(&group).join("cpu.shares"), shares) {
-                tracing::debug!(%error, "pods get the CPU time of one process");
+                tracing::debug!(%error, "cannot raise the CPU weight of pods");
             }
             return Self::V1 { controllers: writable, group };
         }
@@ -68,7 +68,7 @@ impl Cgroups {
             if enabled {
                 let weight = cpus.saturating_mul(100).clamp(100, 10_000).to_string();
                 if let Err(error) = fs::write(unified.join("cpu.weight"), weight) {
-                    tracing::debug!(%error, "pods get the CPU time of one process");
+                    tracing::debug!(%error, "cannot raise the CPU weight of pods");
                 }
                 return Self::V2 { group };
             }
@@ -90,7 +90,7 @@ impl Cgroups {
         *self != Self::Emulated
     }
 
-    /// Makes the group of one container; `dir` is where pretended files go.
+    /// Creates the group of one container; emulated files go into `dir`.
     pub fn create(&self, name: &str, limits: Limits, dir: &Path) -> io::Result<Group> {
         match self {
             Self::Emulated => {
@@ -135,15 +135,15 @@ impl Cgroups {
 }
 
 impl Group {
-    /// Files through which a process enters.
-    pub fn entrances(&self) -> Vec<PathBuf> {
+    /// Returns the `cgroup.procs` files of the group.
+    pub fn procs_files(&self) -> Vec<PathBuf> {
         match self {
             Self::Real { dirs } => dirs.iter().map(|(_, dir)| dir.join("cgroup.procs")).collect(),
             Self::Emulated { .. } => Vec::new(),
         }
     }
 
-    /// How the container sees the group.
+    /// Returns what the container sees at /sys/fs/cgroup.
     pub fn view(&self) -> CgroupView {
         match self {
             Self::Emulated { dir, .. } => CgroupView::Unified(dir.clone()),
@@ -154,7 +154,7 @@ impl Group {
         }
     }
 
-    /// Whether the kernel killed something in here for its memory.
+    /// Whether the kernel has OOM-killed a process of the group.
     pub fn oom_killed(&self) -> bool {
         let Self::Real { dirs } = self else { return false };
         let count = |text: String| {
@@ -168,15 +168,15 @@ impl Group {
         })
     }
 
-    /// The memory limit the agent has to watch itself.
-    pub fn watched_limit(&self) -> Option<i64> {
+    /// Returns the memory limit that the agent has to enforce itself.
+    pub fn enforced_limit(&self) -> Option<i64> {
         match self {
             Self::Emulated { limits, .. } => limits.memory,
             Self::Real { .. } => None,
         }
     }
 
-    /// Writes what a pretended group would show; a real one needs no help.
+    /// Updates the files of an emulated group.
     pub fn refresh(&self, used: u64) -> io::Result<()> {
         let Self::Emulated { dir, limits } = self else { return Ok(()) };
         let max = limits.memory.map_or("max".to_owned(), |n| n.to_string());
@@ -191,7 +191,7 @@ impl Group {
             if fs::read_to_string(&path).is_ok_and(|old| old == text) {
                 continue;
             }
-            // Replaced in one step: a reader must never see half a number.
+            // Replaced atomically: a reader must never see a partial number.
             let fresh = dir.join(".new");
             fs::write(&fresh, text)?;
             fs::rename(&fresh, &path)?;
@@ -226,8 +226,7 @@ fn set(dir: &Path, file: &str, value: Option<String>) -> io::Result<()> {
 }
 
 fn try_dir(path: &Path) -> bool {
-    // Directories of a cgroup file system can be made by those who may write it, and only then
-    // hold a file to enter by; a plain directory of the same name would not.
+    // Only a directory of a cgroup file system holds cgroup.procs; a plain directory of the same name does not.
     path.parent().is_some_and(|p| p.join("cgroup.procs").exists())
         && (path.is_dir() || fs::create_dir(path).is_ok())
         && fs::OpenOptions::new().write(true).open(path.join("cgroup.procs")).is_ok()
@@ -262,9 +261,9 @@ mod tests {
         assert_eq!(read("memory.max"), "1073741824\n");
         assert_eq!(read("memory.current"), "4096\n");
         assert_eq!(read("cpu.max"), "150000 100000\n");
-        assert_eq!(group.watched_limit(), Some(1 << 30));
+        assert_eq!(group.enforced_limit(), Some(1 << 30));
         let open = Cgroups::Emulated.create("c", Limits::default(), &dir.path().join("2")).unwrap();
         assert_eq!(read("2/memory.max"), "max\n");
-        assert_eq!((open.entrances().len(), open.oom_killed()), (0, false));
+        assert_eq!((open.procs_files().len(), open.oom_killed()), (0, false));
     }
 }

@@ -1,4 +1,4 @@
-//! What a forked child does to become a container, a command in one, or a plain command.
+//! Turns a forked child into a container, a command in a container, or a command on the host.
 
 use std::convert::Infallible;
 use std::ffi::CString;
@@ -60,7 +60,7 @@ pub(super) enum Job {
     Command(CommandJob),
 }
 
-/// The descriptors a job comes with.
+/// The descriptors of a job.
 pub(super) struct JobFds {
     pub(super) stdin: OwnedFd,
     pub(super) stdout: OwnedFd,
@@ -69,7 +69,7 @@ pub(super) struct JobFds {
     pub(super) namespaces: Vec<OwnedFd>,
 }
 
-/// Runs in the child; comes back only with the reason why it could not.
+/// Runs in the child; returns only the error that kept it from executing the program.
 pub(super) fn run(one: SingleThread, job: &Job, fds: &JobFds) -> io::Error {
     let done = match job {
         Job::Container(job) => run_container(one, job, fds),
@@ -216,7 +216,7 @@ fn is_own_program(path: &Path) -> bool {
     id(path).is_some() && id(path) == id(Path::new("/proc/self/exe"))
 }
 
-/// A new program starts with every signal at its default and none blocked.
+/// Resets all signals to their defaults and unblocks them.
 fn reset_signals() -> io::Result<()> {
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
     for signal in Signal::iterator().filter(|s| !matches!(s, Signal::SIGKILL | Signal::SIGSTOP)) {
@@ -227,7 +227,7 @@ fn reset_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// Nothing but the three standard streams survives the exec.
+/// Marks every descriptor but the standard streams close-on-exec.
 fn mark_cloexec(first: u32) -> io::Result<()> {
     close_range(first, nix::libc::CLOSE_RANGE_CLOEXEC)
 }
@@ -247,7 +247,7 @@ pub(super) fn named(what: &str, path: &Path, cause: &dyn std::fmt::Display) -> i
     io::Error::other(format!("{what} {}: {cause}", path.display()))
 }
 
-/// Where to write down why a child could not become what it should.
+/// Reports why a child could not execute its program.
 pub(super) fn report(pipe: &OwnedFd, error: &io::Error) {
     let _ = nix::unistd::write(pipe, error.to_string().as_bytes());
 }

@@ -1,4 +1,4 @@
-//! One agent per state folder, and what an earlier one left behind.
+//! The lock of a state folder, which at most one agent uses at a time.
 
 use std::fs;
 use std::io::{self, Read, Seek, Write};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
-/// Held as long as the process lives; the kernel lets go of it even after kill -9.
+/// A lock held as long as the process lives; the kernel releases it even after SIGKILL.
 #[derive(Debug)]
 pub struct Lock {
     _file: fs::File,
@@ -28,10 +28,10 @@ pub enum LockError {
     },
 }
 
-/// What objects, logs and the files of pods need at the very least.
+/// The least free space that objects, logs and the files of pods need.
 const LEAST_FREE_MIB: u64 = 64;
 
-/// How long the remains of a killed owner are waited for.
+/// How long to wait for the children of a killed owner to exit.
 const DYING: Duration = Duration::from_secs(10);
 
 fn is_alive(pid: &str) -> bool {
@@ -43,7 +43,7 @@ fn free_mib(folder: &Path) -> io::Result<u64> {
     Ok((disk.f_bavail * disk.f_frsize) >> 20)
 }
 
-/// Takes the lock of a state folder, or says who has it.
+/// Acquires the lock of a state folder; returns the process id that an unclean exit left in it.
 pub fn take(folder: &Path) -> Result<(Lock, Option<u32>), LockError> {
     let name = || folder.display().to_string();
     let failed = |cause| LockError::Folder { folder: name(), cause };
@@ -61,7 +61,7 @@ pub fn take(folder: &Path) -> Result<(Lock, Option<u32>), LockError> {
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => break,
-            // A killed owner's children hold on for a moment, until the kernel has taken them down too.
+            // The children of a killed owner hold the lock until the kernel has killed them too.
             Err(rustix::io::Errno::WOULDBLOCK) if !is_alive(before.trim()) && Instant::now() < end => {
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -80,7 +80,7 @@ pub fn take(folder: &Path) -> Result<(Lock, Option<u32>), LockError> {
     Ok((Lock { _file: file }, before.trim().parse().ok()))
 }
 
-/// Creates a folder that only its owner can enter, or makes one that is there so; one of somebody else is refused.
+/// Creates a folder with mode 0700, or narrows an existing one; a link or another user's folder is an error.
 pub fn make_private(folder: &Path) -> io::Result<()> {
     if let Some(parent) = folder.parent() {
         fs::create_dir_all(parent)?;
@@ -89,7 +89,7 @@ pub fn make_private(folder: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    // Asked of the descriptor: in a folder like /tmp somebody could put another one in its place.
+    // Checked on the descriptor: in a shared folder like /tmp another user could replace the path.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = rustix::fs::open(folder, flags, Mode::empty())
         .map_err(|_| io::Error::other("it is a link or no folder; remove it or choose another"))?;
@@ -100,7 +100,7 @@ pub fn make_private(folder: &Path) -> io::Result<()> {
     Ok(rustix::fs::fchmod(&found, Mode::from_raw_mode(0o700))?)
 }
 
-/// Marks an orderly end, so that the next start has nothing to report.
+/// Releases the lock after a clean exit.
 pub fn release(folder: &Path, lock: Lock) {
     let _ = fs::write(folder.join("lock"), "");
     drop(lock);
@@ -114,7 +114,7 @@ mod tests {
     fn a_lock_held_by_children_of_a_dead_owner_is_awaited() {
         let dir = tempfile::tempdir().unwrap();
         let (lock, _) = take(dir.path()).unwrap();
-        // No process has this number.
+        // No process has this id.
         fs::write(dir.path().join("lock"), u32::MAX.to_string()).unwrap();
         let child = std::thread::spawn(move || {
             std::thread::yield_now();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_has_one_owner() {
+    fn a_state_folder_has_one_owner() {
         let dir = tempfile::tempdir().unwrap();
         let (lock, before) = take(dir.path()).unwrap();
         assert_eq!(before, None);

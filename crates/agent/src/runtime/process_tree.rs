@@ -53,7 +53,7 @@ fn watch(program: Pid) -> io::Result<Infallible> {
     }
 }
 
-/// Collects ended children; the exit code if the program is among them.
+/// Reaps ended children; returns the exit code of the program if it is among them.
 fn reap(program: Pid) -> Option<i32> {
     let mut code = None;
     loop {
@@ -66,7 +66,7 @@ fn reap(program: Pid) -> Option<i32> {
     }
 }
 
-/// Kills all descendants, again and again until there are none: a dying one may still have had children.
+/// Kills all descendants, repeating until none is left: a dying process may have forked.
 fn kill_tree() {
     let me = getpid();
     loop {
@@ -77,7 +77,7 @@ fn kill_tree() {
         for pid in tree {
             let _ = kill(pid, Signal::SIGKILL);
         }
-        // One of them at least is a child of ours and ends now.
+        // At least one of them is a direct child and exits now.
         let _ = waitpid(None, None);
         reap(me);
     }
@@ -85,7 +85,7 @@ fn kill_tree() {
 
 fn descendants(of: Pid, parents: &HashMap<i32, i32>) -> Vec<Pid> {
     let is_below = |mut pid: i32| {
-        // A table read while processes come and go could hold a circle.
+        // A table read while processes come and go may contain a cycle.
         for _ in 0..parents.len() {
             match parents.get(&pid) {
                 Some(parent) if *parent == of.as_raw() => return true,
@@ -98,14 +98,14 @@ fn descendants(of: Pid, parents: &HashMap<i32, i32>) -> Vec<Pid> {
     parents.keys().copied().filter(|pid| is_below(*pid)).map(Pid::from_raw).collect()
 }
 
-/// The parent of every process of the machine.
+/// Returns the parent of every process of the host.
 fn parents() -> HashMap<i32, i32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
         .filter_map(|entry| {
             let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
             let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-            // The name comes in parentheses and may hold anything; state and parent follow.
+            // The name is in parentheses and may contain anything; state and parent follow.
             let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
             Some((pid, parent))
         })

@@ -59,11 +59,11 @@ struct Pending {
     closed: bool,
 }
 
-/// A process that was started.
+/// A started process.
 #[derive(Debug)]
 pub struct Process {
     pub id: u64,
-    /// As counted by the process that forked it.
+    /// The process id in the PID namespace of the fork server.
     pub pid: i32,
     ended: oneshot::Receiver<Status>,
 }
@@ -101,12 +101,12 @@ impl Spawner {
         self.run(&Job::Command(job), stdio, &[]).await
     }
 
-    /// Signals a process started here; one that has ended is left alone.
+    /// Sends a signal to a process, unless it has ended.
     pub fn kill(&self, id: u64, signal: i32) {
         let _ = message::send(&self.0.socket, &Request::Kill { id, signal }, &[]);
     }
 
-    /// Opens a port in the network of the forking process.
+    /// Opens a port in the fork server's network namespace.
     pub async fn listen(&self, address: SocketAddr) -> io::Result<TcpListener> {
         let id = self.0.next.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
@@ -143,7 +143,7 @@ impl Spawner {
             Ok(Err(error)) => return Err(SpawnError::Start(error)),
             Err(_) => return Err(SpawnError::Gone),
         };
-        // The pipe closes when the program begins; before that it carries the reason of a failure.
+        // The pipe closes on exec; before that it carries the reason of a failure.
         rustix::fs::fcntl_setfl(&errors, rustix::fs::OFlags::NONBLOCK).map_err(io::Error::from)?;
         let mut text = String::new();
         tokio::net::unix::pipe::Receiver::from_owned_fd(errors)?.read_to_string(&mut text).await?;

@@ -1,6 +1,6 @@
-//! Volumes: which files and directories a pod brings, and where its containers see them.
+//! The volumes of a pod: their contents, and where containers mount them.
 //!
-//! [`plan`] is pure: it turns the volumes of a pod into [`Volume`]s and says which is missing;
+//! [`plan`] is pure: it turns the volumes of a pod into [`Volume`]s or returns the first error;
 //! [`mounts`] turns a container's `volumeMounts` into binds. `disk` writes them out.
 
 pub mod disk;
@@ -20,7 +20,7 @@ use crate::quantity::Amount;
 use crate::runtime::rootfs;
 use crate::tokens::TokenKind;
 
-/// What a volume is, after its sources have been read.
+/// A volume with its sources resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Volume {
     /// A directory that lives as long as the pod.
@@ -30,7 +30,7 @@ pub enum Volume {
         limit: Option<i64>,
     },
     Files(Vec<File>),
-    /// A directory of the machine itself.
+    /// A directory of the host.
     Host {
         path: String,
         kind: String,
@@ -50,7 +50,7 @@ pub struct File {
     pub mode: u32,
 }
 
-/// One entry of a container's file system taken from a volume.
+/// A resolved `volumeMount` of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
     pub volume: String,
@@ -81,14 +81,14 @@ pub enum VolumeError {
     Reserved { container: String, volume: String, path: String },
 }
 
-/// The credentials a pod gets for the API server.
+/// The credentials of a pod for the API server.
 #[derive(Debug, Clone, Default)]
 pub struct Credentials {
     pub ca: String,
     pub tokens: BTreeMap<TokenKind, String>,
 }
 
-/// Reads all volumes of a pod, by name.
+/// Resolves all volumes of a pod, by name.
 pub fn plan(
     pod: &Pod,
     sources: &dyn Sources,
@@ -101,7 +101,7 @@ pub fn plan(
     volumes.map(|v| Ok((v.name.clone(), reader.read(v)?))).collect()
 }
 
-/// Where one container sees the volumes, in the order they must be mounted.
+/// Resolves the `volumeMounts` of a container, in the order they must be mounted.
 pub fn mounts(
     container: &Container,
     volumes: &BTreeMap<String, Volume>,
@@ -144,7 +144,7 @@ pub fn token_kinds(pod: &Pod) -> BTreeSet<TokenKind> {
     tokens.map(|t| TokenKind::new(t.audience.as_deref(), t.expiration_seconds)).collect()
 }
 
-/// The ConfigMaps and Secrets a pod needs before it can start.
+/// Returns the names of the ConfigMaps and Secrets that a pod refers to.
 pub fn references(pod: &Pod) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut maps, mut secrets) = (BTreeSet::new(), BTreeSet::new());
     let Some(spec) = &pod.spec else { return (maps, secrets) };
@@ -253,7 +253,7 @@ impl Reader<'_> {
         let mut files = Vec::new();
         for source in projected.sources.iter().flatten() {
             if let Some(s) = &source.config_map {
-                // The CA that every pod trusts is ours to give, whether or not a controller published it.
+                // The agent knows the cluster CA, whether or not a controller has published it.
                 let data = self.sources.config_map(&s.name).or_else(|| {
                     let ca = || BTreeMap::from([("ca.crt".to_owned(), self.credentials.ca.clone().into_bytes())]);
                     (s.name == "kube-root-ca.crt").then(ca)
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_volume_is_read() {
+    fn every_kind_of_volume_is_resolved() {
         check(json!({}), Ok("Empty"));
         check(json!({"emptyDir": {}}), Ok("Empty"));
         check(json!({"emptyDir": {"medium": "Memory", "sizeLimit": "1Ki"}}), Ok("Memory { limit: Some(1024) }"));
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_provided_is_said() {
+    fn volumes_that_cannot_be_set_up_are_errors() {
         check(
             json!({"configMap": {"name": "no"}}),
             Err("MountVolume.SetUp failed for volume \"v\" : configmap \"no\" not found"),

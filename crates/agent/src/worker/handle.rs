@@ -24,11 +24,11 @@ pub(crate) struct Run {
     pub(super) group: Group,
     pub(super) log: Log,
     pub(super) log_path: PathBuf,
-    /// The container's own files, dropped with it.
+    /// The container's own files, removed when it exits.
     pub(super) scratch: PathBuf,
     pub(super) termination_log: PathBuf,
     pub(super) message_from_logs: bool,
-    /// The agent ended it for using too much memory.
+    /// The agent killed it for using too much memory.
     pub(super) over_limit: Arc<AtomicBool>,
 }
 
@@ -37,7 +37,7 @@ impl Run {
         self.over_limit.load(Ordering::Relaxed) || self.group.oom_killed()
     }
 
-    /// Removes what only the running container needed; its log stays.
+    /// Removes the files and control group of an exited container, but not its log.
     pub(super) async fn discard(self) {
         let _ = tokio::task::spawn_blocking(move || {
             self.group.remove();
@@ -54,7 +54,7 @@ pub(crate) struct PodHandle(Mutex<State>);
 struct State {
     network: Option<PodNetwork>,
     runs: BTreeMap<String, Run>,
-    /// Of each container the last two runs, newest last.
+    /// The logs of the last two runs of each container, newest last.
     logs: BTreeMap<String, VecDeque<(PathBuf, Log)>>,
 }
 
@@ -95,13 +95,13 @@ impl PodHandle {
         state.runs.insert(container.to_owned(), run);
     }
 
-    /// Takes a run out if it is still the one meant.
+    /// Removes and returns a run if it is still the current one.
     pub(super) fn take_run(&self, container: &str, id: u64) -> Option<Run> {
         let mut state = self.lock();
         if state.runs.get(container).is_some_and(|run| run.id == id) { state.runs.remove(container) } else { None }
     }
 
-    /// The log of the newest run, or of the one before.
+    /// Returns the log of the newest run, or of the one before.
     pub(crate) fn log(&self, container: &str, previous: bool) -> Option<Log> {
         let state = self.lock();
         let logs = state.logs.get(container)?;
@@ -109,15 +109,15 @@ impl PodHandle {
         logs.len().checked_sub(back).and_then(|at| logs.get(at)).map(|(_, log)| log.clone())
     }
 
-    /// Writes down what each container uses, and ends those above their limit.
+    /// Records the memory use of each container and kills those above their limit.
     pub(crate) fn apply_memory(&self, used: &HashMap<u64, u64>, spawner: &Spawner) {
         for run in self.lock().runs.values() {
             let namespace = memory::pid_namespace_of(run.inside.pid);
             let bytes = namespace.and_then(|ns| used.get(&ns)).copied().unwrap_or_default();
             if let Err(error) = run.group.refresh(bytes) {
-                tracing::debug!(%error, "a container's view of its memory is stale");
+                tracing::debug!(%error, "cannot update the container's memory files");
             }
-            if run.group.watched_limit().is_some_and(|limit| i64::try_from(bytes).is_ok_and(|b| b > limit)) {
+            if run.group.enforced_limit().is_some_and(|limit| i64::try_from(bytes).is_ok_and(|b| b > limit)) {
                 run.over_limit.store(true, Ordering::Relaxed);
                 spawner.kill(run.id, nix::libc::SIGKILL);
             }

@@ -1,4 +1,4 @@
-//! Carries out the life of one pod: asks [`pod::next`] what to do, does it, writes the status.
+//! The worker of one pod: carries out the actions of [`pod::next`] and writes the status.
 
 mod handle;
 mod probe_loop;
@@ -32,7 +32,7 @@ pub(crate) use handle::PodHandle;
 use handle::Run;
 use start::{StartError, Started};
 
-/// Something that happened to the pod.
+/// An event of the pod's containers.
 enum Event {
     Started { container: String, result: Result<Box<Started>, StartError> },
     Exited { container: String, id: u64, status: Status },
@@ -68,7 +68,7 @@ struct Probing {
     in_flight: bool,
 }
 
-/// Whether the worker goes on.
+/// Whether the worker continues.
 #[derive(PartialEq)]
 enum Flow {
     Continue,
@@ -174,7 +174,7 @@ impl Worker {
         Flow::Continue
     }
 
-    /// Takes over the newest version of the object.
+    /// Takes over the newest version of the pod.
     fn observe_pod(&mut self) {
         let Some(fresh) = self.seen.borrow_and_update().clone() else {
             self.deletion = Deletion::Gone;
@@ -282,7 +282,7 @@ impl Worker {
                 record.image_id = image_id;
                 record.started = !has(ProbeKind::Startup);
                 record.ready = !has(ProbeKind::Readiness);
-                // One that was to stop while it was still being made is asked again at the next look.
+                // A stop requested during the start is requested again by the next pass.
                 record.stopping = false;
                 for kind in ProbeKind::ALL {
                     self.counters.remove(&(name.clone(), kind));
@@ -361,7 +361,7 @@ impl Worker {
         self.remove_files().await;
     }
 
-    /// Everything is down: tells the API so, unless it knows.
+    /// Removes the pod object after everything has stopped.
     async fn finish(&mut self) -> Flow {
         if self.deletion != Deletion::Gone {
             let pods: Api<Pod> = self.api();
@@ -375,7 +375,7 @@ impl Worker {
                 Ok(_) => {}
                 Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {}
                 Err(error) => {
-                    tracing::warn!(pod = %name, %error, "cannot remove a finished pod; trying again");
+                    tracing::warn!(pod = %name, %error, "cannot delete the pod; retrying");
                     tokio::time::sleep(Duration::from_secs(1)).await;
                     return Flow::Continue;
                 }
@@ -390,7 +390,7 @@ impl Worker {
         let _ = tokio::fs::remove_dir_all(logs).await;
     }
 
-    /// The agent itself ends: containers get a moment, then everything goes.
+    /// Stops all containers when the agent stops, with a short grace period.
     async fn shut_down(&mut self) {
         let running = self.live.all_runs();
         for run in running {
@@ -420,7 +420,7 @@ impl Worker {
         let dirs = start::dirs(&self.shared, &self.pod);
         let removed = tokio::task::spawn_blocking(move || volumes::disk::remove(&dirs)).await;
         if let Ok(Err(error)) = removed {
-            tracing::warn!(pod = ?self.pod.metadata.name, %error, "cannot remove the files of a pod");
+            tracing::warn!(pod = ?self.pod.metadata.name, %error, "cannot remove the pod's files");
         }
     }
 
@@ -435,7 +435,7 @@ impl Worker {
         self.tokens.renew_at()
     }
 
-    /// Brings mounted ConfigMaps and Secrets up to date.
+    /// Updates mounted ConfigMaps and Secrets.
     fn refresh_volumes(&mut self) {
         let (maps, secrets) = volumes::references(&self.pod);
         if maps.is_empty() && secrets.is_empty() {
@@ -470,10 +470,10 @@ impl Worker {
                 self.written = Some(status);
             }
             Err(kube::Error::Api(failure)) if failure.code == 404 || failure.code == 409 => {
-                // Gone, or another pod of the same name: the watch will say so in a moment.
+                // Deleted, or replaced by a pod of the same name: the watch is about to report it.
                 self.written = Some(status);
             }
-            Err(error) => tracing::warn!(pod = %name, %error, "cannot write a pod's status"),
+            Err(error) => tracing::warn!(pod = %name, %error, "cannot update the pod's status"),
         }
     }
 
@@ -510,7 +510,7 @@ impl Worker {
     }
 }
 
-/// Conditions others wrote since we last looked are theirs to keep.
+/// Keeps the conditions that others have written.
 fn keep_foreign_conditions(status: &mut PodStatus, fresh: Option<&PodStatus>) {
     const OURS: [&str; 5] = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
     let Some(fresh) = fresh.and_then(|s| s.conditions.as_ref()) else { return };

@@ -13,13 +13,13 @@ use crate::probes::{self, ProbeTarget};
 use crate::shared_host::HostPod;
 
 impl Worker {
-    /// Starts what is due; returns when to look again.
+    /// Starts the probes that are due; returns the time of the next one.
     pub(super) fn run_due_probes(&mut self, now: Timestamp) -> Option<Timestamp> {
         let mut wake: Option<Timestamp> = None;
         let mut due = Vec::new();
         for ((name, kind), probing) in &mut self.counters {
             let Some(record) = self.records.get(name).filter(|r| r.is_running() && !r.stopping) else { continue };
-            if probing.in_flight || is_held_back(record, *kind) {
+            if probing.in_flight || is_blocked(record, *kind) {
                 continue;
             }
             if probing.counter.due() <= now {
@@ -82,8 +82,8 @@ impl Worker {
     }
 }
 
-/// Readiness and liveness wait for the startup probe; the startup probe is asked until it succeeds.
-fn is_held_back(record: &Record, kind: ProbeKind) -> bool {
+/// Readiness and liveness probes wait for the startup probe, which runs until it succeeds.
+fn is_blocked(record: &Record, kind: ProbeKind) -> bool {
     match kind {
         ProbeKind::Startup => record.started,
         ProbeKind::Readiness | ProbeKind::Liveness => !record.started,

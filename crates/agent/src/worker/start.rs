@@ -1,4 +1,4 @@
-//! Starting a container: image, volumes, environment, limits, file system, process.
+//! Starts a container: image, volumes, environment, limits, root file system, process.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -57,9 +57,9 @@ pub(super) struct Started {
 
 /// Why a container did not start.
 pub(super) enum StartError {
-    /// Something is missing; worth trying again.
+    /// Something is missing; the start is retried.
     Retry { reason: &'static str, message: String, retry: SignedDuration },
-    /// It was started and failed at once.
+    /// The process was created and could not execute its program.
     Failed { message: String },
 }
 
@@ -104,7 +104,7 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
     let folder = shared.pod_folder(uid(&pod)).join("containers").join(&name);
     let is_isolated = shared.config.shared_host.is_none();
     if !is_isolated {
-        // The home of the image would be somebody's home on this machine.
+        // The home of the image would be a user's home on this host.
         base.iter_mut().filter(|(name, _)| name == "HOME").for_each(|(_, home)| *home = text(&folder.join("root")));
     }
     let env = env::environment(&pod, &container, &base, &sources, &values).map_err(|e| config_error(&e))?;
@@ -164,7 +164,7 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
         cwd: cwd.clone(),
         root: is_isolated.then_some(root),
         mounts: if is_isolated { rootfs::plan(&wanted, &rootfs::look, &rootfs::list) } else { Vec::new() },
-        cgroups: group.entrances(),
+        cgroups: group.procs_files(),
         confinement: confinement.clone(),
         tty: false,
     };
@@ -187,7 +187,7 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
     };
     let spawner = shared.containers.clone();
     let inside =
-        ExecTarget { spawner, pid: process.pid, is_isolated, env, cwd, cgroups: group.entrances(), confinement };
+        ExecTarget { spawner, pid: process.pid, is_isolated, env, cwd, cgroups: group.procs_files(), confinement };
     let run = Run {
         id: process.id,
         shown_id: format!("manta://{}/{}/{}", uid(&pod), container.name, attempt),
@@ -204,7 +204,7 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
     Ok(Started { run, process, image_id: environment.id, container })
 }
 
-/// Makes a container fit for a network and files that it shares with others.
+/// Adapts a container to the network and files that it shares with the host.
 fn adapt_to_shared_host(
     shared: &Shared,
     one: &SharedHost,
@@ -237,11 +237,11 @@ fn adapt_to_shared_host(
     Ok(())
 }
 
-/// Writes mounted files again where their sources changed.
+/// Rewrites mounted files whose sources have changed.
 pub(super) async fn refresh(shared: &Arc<Shared>, pod: &Pod, ip: &str, tokens: &Tokens) -> Result<(), String> {
     let (plan, dirs) = (plan_volumes(shared, pod, ip, tokens).await?, dirs(shared, pod));
     for (name, volume) in plan.iter().filter(|(_, v)| matches!(v, Volume::Files(_))) {
-        // Only what a container has been given already; the rest is made when one starts.
+        // Only volumes that are mounted already; the others are set up when a container starts.
         if dirs.pod.join("volumes").join(name).exists() {
             disk::set_up(&dirs, name, volume).map_err(|e| e.to_string())?;
         }
@@ -259,15 +259,15 @@ async fn provide_volumes(shared: &Arc<Shared>, pod: &Pod, ip: &str, tokens: &Tok
     let folders = dirs(shared, pod);
     let mut dirs = BTreeMap::new();
     for (name, volume) in &plan {
-        let path = disk::set_up(&folders, name, &as_allowed(shared, volume))
+        let path = disk::set_up(&folders, name, &without_mounts(shared, volume))
             .map_err(|e| format!("MountVolume.SetUp failed for volume \"{name}\" : {e}"))?;
         dirs.insert(name.clone(), path);
     }
     Ok(Volumes { plan, dirs })
 }
 
-/// Without a mount namespace memory is a folder too: a mount would be everybody's.
-fn as_allowed(shared: &Shared, volume: &Volume) -> Volume {
+/// Without a mount namespace a memory volume is a folder: a mount would be visible to the whole host.
+fn without_mounts(shared: &Shared, volume: &Volume) -> Volume {
     match volume {
         Volume::Memory { .. } if shared.config.shared_host.is_some() => Volume::Empty,
         other => other.clone(),
@@ -286,7 +286,7 @@ async fn plan_volumes(
     volumes::plan(pod, &sources, &values(shared, ip), &credentials, shared.config.host_paths).map_err(|e| e.to_string())
 }
 
-/// `/etc/hosts`, `/etc/resolv.conf` and `/etc/hostname` of a pod.
+/// Writes `/etc/hosts`, `/etc/resolv.conf` and `/etc/hostname` of a pod.
 fn etc_files(shared: &Shared, pod: &Pod, ip: &str, hostname: &str) -> std::io::Result<Vec<Bind>> {
     let folder = shared.pod_folder(uid(pod)).join("etc");
     let owner = shared.ids.owner(0, 0);
@@ -313,7 +313,7 @@ fn etc_files(shared: &Shared, pod: &Pod, ip: &str, hostname: &str) -> std::io::R
     Ok(binds)
 }
 
-/// Login shells begin with the machine's own search path; they need the environment's too.
+/// Writes a profile that adds the environment to the search path of login shells.
 fn login_path(folder: &Path, environment: &Path, owner: Owner) -> std::io::Result<Bind> {
     let source = folder.join("profile.sh");
     let quoted = text(&environment.join("bin")).replace('\'', "'\\''");
@@ -321,7 +321,7 @@ fn login_path(folder: &Path, environment: &Path, owner: Owner) -> std::io::Resul
     Ok(bind(source, "/etc/profile.d/manta.sh".into(), true))
 }
 
-/// The users and groups of the container; those of the host are nobody's business inside.
+/// Writes the container's own `/etc/passwd` and `/etc/group`.
 fn accounts(folder: &Path, confinement: &Confinement, owner: Owner, home: &Path) -> std::io::Result<[Bind; 2]> {
     let (uid, gid) = (confinement.uid, confinement.gid);
     let mut users = format!("root:x:0:0:root:{}:/bin/bash\n", if uid == 0 { text(home) } else { "/root".into() });

@@ -1,4 +1,4 @@
-//! Stopping a container: its preStop hook, a signal, and after the grace period the hard way.
+//! Stops a container: its preStop hook, the stop signal, and SIGKILL after the grace period.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::exec;
 use crate::pod;
 use crate::probes::{self, ProbeTarget};
 
-/// What is left for the signal when a preStop hook used up the whole grace period.
+/// The least time between the stop signal and SIGKILL after a preStop hook.
 const LEAST_GRACE: Duration = Duration::from_secs(2);
 
 impl Worker {
@@ -33,7 +33,7 @@ impl Worker {
                 if let (Some(hook), Some(container)) = (lifecycle.and_then(|l| l.pre_stop), container) {
                     let target = ProbeTarget { container, ip, inside: run.inside.clone() };
                     if let Ok(Err(why)) = tokio::time::timeout(grace, run_hook(&target, &hook)).await {
-                        tracing::info!(%why, "a preStop hook failed");
+                        tracing::info!(%why, "preStop hook failed");
                     }
                     left = grace.saturating_sub(began.elapsed()).max(LEAST_GRACE);
                 }
@@ -42,11 +42,11 @@ impl Worker {
             }
             spawner.kill(run.id, nix::libc::SIGKILL);
         });
-        // The end of the container ends the waiting for it.
+        // Aborted when the container exits.
         self.stoppers.insert(name.to_owned(), task);
     }
 
-    /// Runs the postStart hook beside the container; a failure ends the container.
+    /// Runs the postStart hook; a failure stops the container.
     pub(super) fn post_start(&mut self, container: &Container, run: &Run) {
         let Some(hook) = container.lifecycle.as_ref().and_then(|l| l.post_start.clone()) else { return };
         let ip = self.ip.map(|ip| ip.to_string()).unwrap_or_default();

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::beneath::Owner;
 pub(super) use build::{build, enter};
 
-/// One step of putting a file system together; targets are absolute inside it.
+/// One step of assembling a root file system; targets are absolute paths inside it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MountStep {
     Dir {
@@ -306,13 +306,13 @@ enum Node {
 struct Tree<'a> {
     look: &'a dyn Fn(&Path) -> Option<Entry>,
     list: &'a dyn Fn(&Path) -> Vec<String>,
-    /// Sorted by path, so parents come before what is inside them.
+    /// Sorted by path, so that parents come before their children.
     nodes: BTreeMap<PathBuf, Node>,
     root: Owner,
 }
 
 impl Tree<'_> {
-    /// Sets what is at `path`, opening up read-only directories on the way.
+    /// Sets the node at `path`, expanding read-only directories on the way.
     fn put(&mut self, path: &Path, node: Node) {
         let mut at = PathBuf::from("/");
         let parents: Vec<PathBuf> = path.ancestors().skip(1).map(Path::to_path_buf).collect();
@@ -340,7 +340,7 @@ impl Tree<'_> {
         }
     }
 
-    /// Whether the bound directory at `at` already has the place `path` to mount on.
+    /// Whether the bound directory at `at` already has the mount point `path`.
     fn exists_below(&self, at: &Path, path: &Path) -> bool {
         let Some(Node::Host { source, .. }) = self.nodes.get(at) else { return false };
         path.strip_prefix(at)
@@ -385,7 +385,7 @@ impl Tree<'_> {
     }
 }
 
-/// An absolute path without `.` and `..`, `/var/run` being `/run`.
+/// Returns an absolute path without `.` and `..`, with `/var/run` replaced by `/run`.
 fn normal(path: &Path) -> PathBuf {
     let mut out = PathBuf::from("/");
     for part in path.components() {
@@ -478,7 +478,7 @@ mod tests {
         Bind { source: "/v".into(), sub_path: None, target: target.into(), read_only: false }
     }
 
-    /// What is planned beyond a container that wants nothing.
+    /// Compares a plan with that of an empty spec.
     fn check(spec: RootfsSpec, more: &[&str], less: &[&str]) {
         let (plain, got) = (planned(&RootfsSpec::default()), planned(&spec));
         let added: Vec<&String> = got.iter().filter(|op| !plain.contains(op)).collect();
