@@ -80,7 +80,8 @@ pub fn take(folder: &Path) -> Result<(Lock, Option<u32>), LockError> {
     Ok((Lock { _file: file }, before.trim().parse().ok()))
 }
 
-/// Creates a folder with mode 0700, or narrows an existing one; a link or another user's folder is an error.
+/// Creates a folder with mode 0700, or narrows one that is empty or was used before; a link, another user's folder and a
+/// shared folder are errors.
 pub fn make_private(folder: &Path) -> io::Result<()> {
     if let Some(parent) = folder.parent() {
         fs::create_dir_all(parent)?;
@@ -97,7 +98,24 @@ pub fn make_private(folder: &Path) -> io::Result<()> {
     if meta.st_uid != rustix::process::geteuid().as_raw() {
         return Err(io::Error::other(format!("it belongs to user {}; remove it or choose another", meta.st_uid)));
     }
+    if meta.st_mode & 0o077 == 0 {
+        return Ok(());
+    }
+    // A folder that holds other things, such as /tmp, must not be closed to those who use it.
+    if !is_ours(folder) {
+        let mode = meta.st_mode & 0o777;
+        let why =
+            format!("others can enter it (mode {mode:o}) and it holds other files; choose another, or chmod 700 it");
+        return Err(io::Error::other(why));
+    }
     Ok(rustix::fs::fchmod(&found, Mode::from_raw_mode(0o700))?)
+}
+
+/// Whether a folder is empty or was a state folder before.
+fn is_ours(folder: &Path) -> bool {
+    let is_file = |name: &str| fs::symlink_metadata(folder.join(name)).is_ok_and(|meta| meta.is_file());
+    let is_empty = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none());
+    is_empty || (is_file("lock") && is_file("kubeconfig"))
 }
 
 /// Releases the lock after a clean exit.
@@ -133,6 +151,16 @@ mod tests {
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
         make_private(&folder).unwrap();
         assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+        fs::write(folder.join("lock"), "").unwrap();
+        fs::write(folder.join("kubeconfig"), "").unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+        make_private(&folder).unwrap();
+        let shared = dir.path().join("shared");
+        fs::create_dir(&shared).unwrap();
+        fs::write(shared.join("file"), "").unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
+        assert!(make_private(&shared).unwrap_err().to_string().contains("holds other files"));
+        assert_eq!(fs::metadata(&shared).unwrap().permissions().mode() & 0o7777, 0o1777);
         symlink(&folder, dir.path().join("link")).unwrap();
         assert!(make_private(&dir.path().join("link")).is_err());
         if nix::unistd::geteuid().is_root() {

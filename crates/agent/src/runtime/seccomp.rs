@@ -21,6 +21,9 @@ const PERSONALITIES: &[u64] = &[0x0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 /// Socket families with a history of kernel faults and no use in a pod.
 const NO_SOCKETS: &[libc::c_int] = &[libc::AF_VSOCK, libc::AF_ALG];
 
+/// `fchmodat2`, which libc does not name for every architecture.
+const FCHMODAT2: i64 = 452;
+
 /// Installs the filter for this process and everything it will execute; also sets `no_new_privs`.
 pub(super) fn install() -> io::Result<()> {
     for program in [allowed()?, missing()?] {
@@ -31,7 +34,7 @@ pub(super) fn install() -> io::Result<()> {
 
 fn allowed() -> io::Result<BpfProgram> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
-        LISTED.iter().chain(LISTED_FOR_ARCH).map(|number| (*number, Vec::new())).collect();
+        LISTED.iter().chain(LISTED_FOR_ARCH).chain([&FCHMODAT2]).map(|number| (*number, Vec::new())).collect();
     let no_namespaces = Condition::new(0, Len::Qword, Cmp::MaskedEq(NAMESPACES), 0).map_err(io::Error::other)?;
     rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![no_namespaces]).map_err(io::Error::other)?]);
     let personality = |value: &u64| {
@@ -71,7 +74,7 @@ const LISTED: &[i64] = system_calls![
     SYS_clock_getres SYS_clock_gettime SYS_clock_nanosleep SYS_clone3 SYS_close SYS_close_range SYS_connect
     SYS_copy_file_range SYS_dup SYS_dup3 SYS_epoll_create1 SYS_epoll_ctl SYS_epoll_pwait SYS_epoll_pwait2 SYS_eventfd2
     SYS_execve SYS_execveat SYS_exit SYS_exit_group SYS_faccessat SYS_faccessat2 SYS_fadvise64 SYS_fallocate
-    SYS_fanotify_mark SYS_fchdir SYS_fchmod SYS_fchmodat SYS_fchmodat2 SYS_fchown SYS_fchownat SYS_fcntl SYS_fdatasync
+    SYS_fanotify_mark SYS_fchdir SYS_fchmod SYS_fchmodat SYS_fchown SYS_fchownat SYS_fcntl SYS_fdatasync
     SYS_fgetxattr SYS_flistxattr SYS_flock SYS_fremovexattr SYS_fsetxattr SYS_fstat SYS_fstatfs SYS_fsync SYS_ftruncate
     SYS_futex SYS_futex_waitv SYS_getcpu SYS_getcwd SYS_getdents64 SYS_getegid SYS_geteuid SYS_getgid SYS_getgroups
     SYS_getitimer SYS_getpeername SYS_getpgid SYS_getpid SYS_getppid SYS_getpriority SYS_getrandom SYS_getresgid

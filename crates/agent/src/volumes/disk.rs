@@ -145,18 +145,22 @@ fn open_to_all(path: &Path, dirs: &VolumeDirs) -> io::Result<()> {
     make_dir(path, if dirs.has_group { 0o2777 } else { 0o777 }, dirs.owner)
 }
 
-/// Creates a directory of the agent, or takes over one that is there.
+/// Creates a directory for a container, or hands over one that the agent has made.
 pub(crate) fn make_dir(path: &Path, mode: u32, owner: Owner) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
     }
-    match fs::DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
+    let is_new = match fs::DirBuilder::new().mode(0o700).create(path) {
+        Ok(()) => true,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+        Err(error) => return Err(error),
+    };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = rustix::fs::open(path, flags, Mode::empty())?;
-    give(dir.as_fd(), mode, owner)
+    // What a container has done to its volume stays; a provisioned folder is still the agent's.
+    let agent = rustix::process::geteuid().as_raw();
+    let is_agents = fstat(&dir)?.st_uid == agent && owner.uid != agent;
+    if is_new || is_agents { give(dir.as_fd(), mode, owner) } else { Ok(()) }
 }
 
 /// Writes a file of the agent that a container will see.
@@ -239,6 +243,17 @@ mod tests {
         fs::create_dir_all(dir.path().join("pod/volumes")).unwrap();
         symlink(&outside, dir.path().join("pod/volumes/e")).unwrap();
         assert!(set_up(&dirs(dir.path()), "e", &Volume::Empty).is_err());
+    }
+
+    #[test]
+    fn a_volume_keeps_the_permissions_that_a_container_gave_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let dirs = dirs(dir.path());
+        let path = set_up(&dirs, "e", &Volume::Empty).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o777);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        set_up(&dirs, "e", &Volume::Empty).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
     }
 
     #[test]

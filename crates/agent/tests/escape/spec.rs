@@ -28,6 +28,7 @@ pub(crate) fn attacks(node: &Node) -> Vec<(&'static str, BoxFuture<'_, ()>)> {
         ("use_the_root_of_a_shared_range", neighbours_files(node).boxed()),
         ("write_an_endless_termination_message", termination_message(node).boxed()),
         ("use_extreme_numbers", extreme_numbers(node).boxed()),
+        ("use_more_memory_than_the_limit", memory(node).boxed()),
         ("read_the_data_of_a_deleted_claim", deleted_claim(node).boxed()),
         ("delete_files_of_the_host_through_a_link", link_at_the_end(node).boxed()),
     ]
@@ -256,6 +257,20 @@ async fn termination_message(node: &Node) {
         .await;
     assert_eq!(message.len(), 4096);
     node.delete("message").await;
+}
+
+async fn memory(node: &Node) {
+    let mut spec =
+        shell("exec /usr/bin/python3 -c 'import time; x = b\"x\" * (300 << 20); time.sleep(60); print(\"ESCAPED\")'");
+    spec["containers"][0]["resources"] = json!({"limits": {"memory": "64Mi"}, "requests": {"memory": "1Mi"}});
+    node.create("greedy", spec).await;
+    let reason = node
+        .until("greedy", |p| {
+            p.status.as_ref()?.container_statuses.as_ref()?.first()?.state.as_ref()?.terminated.as_ref()?.reason.clone()
+        })
+        .await;
+    assert_eq!(reason, "OOMKilled");
+    node.delete("greedy").await;
 }
 
 /// Numbers that no calculation can hold; the agent goes on.
