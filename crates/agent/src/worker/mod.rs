@@ -1,6 +1,8 @@
 //! The worker of one pod: carries out the actions of [`pod::next`] and writes the status.
 
+mod etc_files;
 mod handle;
+mod pod_volumes;
 mod probe_loop;
 mod start;
 mod stop;
@@ -417,7 +419,7 @@ impl Worker {
     }
 
     async fn remove_files(&self) {
-        let dirs = start::dirs(&self.shared, &self.pod);
+        let dirs = pod_volumes::dirs(&self.shared, &self.pod);
         let removed = tokio::task::spawn_blocking(move || volumes::disk::remove(&dirs)).await;
         if let Ok(Err(error)) = removed {
             tracing::warn!(pod = ?self.pod.metadata.name, %error, "cannot remove the pod's files");
@@ -452,7 +454,7 @@ impl Worker {
         let (shared, pod, tokens) = (Arc::clone(&self.shared), self.pod.clone(), Arc::clone(&self.tokens));
         let ip = self.ip.map(|ip| ip.to_string()).unwrap_or_default();
         self.tasks.spawn(async move {
-            if let Err(error) = start::refresh(&shared, &pod, &ip, &tokens).await {
+            if let Err(error) = pod_volumes::refresh(&shared, &pod, &ip, &tokens).await {
                 tracing::debug!(pod = ?pod.metadata.name, %error, "cannot update mounted files");
             }
         });

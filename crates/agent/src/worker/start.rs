@@ -1,6 +1,5 @@
 //! Starts a container: image, volumes, environment, limits, root file system, process.
 
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,22 +9,21 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use tokio::net::unix::pipe;
 
+use super::etc_files::{self, bind};
 use super::handle::Run;
+use super::pod_volumes::{self, PodVolumes};
 use crate::agent::{self, Config, Shared};
-use crate::downward_api::NodeValues;
 use crate::env;
 use crate::environments;
 use crate::exec::ExecTarget;
 use crate::guards::{self, Guard};
 use crate::images::Environment;
-use crate::logs;
+use crate::logs::{self, Log};
 use crate::names;
-use crate::network::{GATEWAY, PodNetwork, RESOLVER};
-use crate::node;
+use crate::network::PodNetwork;
 use crate::quantity::Amount;
 use crate::runtime::beneath::Owner;
-use crate::runtime::cgroup;
-use crate::runtime::cgroup::Limits;
+use crate::runtime::cgroup::{self, Limits};
 use crate::runtime::confinement::{Confinement, Seccomp};
 use crate::runtime::lock;
 use crate::runtime::rootfs::{self, Bind, RootfsSpec};
@@ -33,7 +31,7 @@ use crate::runtime::{ContainerJob, Process, SpawnError, Stdio};
 use crate::security_context;
 use crate::shared_host::{self, HostPod, SharedHost};
 use crate::tokens::Tokens;
-use crate::volumes::{self, Credentials, Volume, disk};
+use crate::volumes::{self, disk};
 
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -67,20 +65,20 @@ impl StartError {
     fn retry(reason: &'static str, message: impl ToString) -> Self {
         Self::Retry { reason, message: message.to_string(), retry: SignedDuration::from_secs(3) }
     }
+
+    /// The specification cannot be honoured, or something that it refers to is missing.
+    fn config(message: impl ToString) -> Self {
+        Self::retry("CreateContainerConfigError", message)
+    }
+
+    fn prepare(error: std::io::Error) -> Self {
+        Self::retry("CreateContainerError", format!("cannot prepare the container: {error}"))
+    }
 }
 
 pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result<Started, StartError> {
     let StartRequest { pod, mut container, attempt, ip, hostname, network, tokens } = request;
-    let config_error = |e: &dyn std::fmt::Display| StartError::retry("CreateContainerConfigError", e);
-    names::check(&pod).map_err(|e| config_error(&e))?;
-    let mut confinement = security_context::confinement(&pod, &container, shared.ids).map_err(|e| config_error(&e))?;
-    if !guards::is_on(Guard::Seccomp) {
-        confinement.seccomp = Seccomp::Unconfined;
-    }
-    if !shared.cgroups.limits_processes() {
-        confinement.max_processes = Some(cgroup::max_processes());
-    }
-    let (root_owner, user) = (shared.ids.owner(0, 0), shared.ids.owner(confinement.uid, confinement.gid));
+    let confinement = confine(shared, &pod, &container)?;
     let (Some(network), Some(address)) = (network, ip) else {
         return Err(StartError::retry("ContainerCreating", "the pod has no network yet"));
     };
@@ -91,99 +89,69 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
         message,
         retry: SignedDuration::from_secs(10),
     })?;
-
-    let volumes =
-        provide_volumes(shared, &pod, &ip, &tokens).await.map_err(|e| StartError::retry("ContainerCreating", e))?;
+    let volumes = pod_volumes::set_up(shared, &pod, &ip, &tokens).await;
+    let volumes = volumes.map_err(|e| StartError::retry("ContainerCreating", e))?;
     if let Some(one) = &shared.config.shared_host {
         adapt_to_shared_host(shared, one, &mut container, address, &volumes)?;
     }
-    let values = values(shared, &ip);
-    let sources = shared.stores.sources(pod.metadata.namespace.as_deref().unwrap_or_default());
-    let mut base = base_env(&shared.config, &environment, &hostname);
+
     let name = format!("{}-{attempt}", container.name);
     let folder = shared.pod_folder(uid(&pod)).join("containers").join(&name);
     let is_isolated = shared.config.shared_host.is_none();
+    let mut base = base_env(&shared.config, &environment, &hostname);
     if !is_isolated {
         // The home of the image would be a user's home on this host.
         base.iter_mut().filter(|(name, _)| name == "HOME").for_each(|(_, home)| *home = text(&folder.join("root")));
     }
-    let env = env::environment(&pod, &container, &base, &sources, &values).map_err(|e| config_error(&e))?;
+    let sources = shared.stores.sources(pod.metadata.namespace.as_deref().unwrap_or_default());
+    let env = env::environment(&pod, &container, &base, &sources, &pod_volumes::values(shared, &ip));
+    let env = env.map_err(StartError::config)?;
     let argv = env::command(&container, &environment.entrypoint, &env);
+    let cwd = container.working_dir.clone().filter(|d| !d.is_empty()).map_or_else(|| home(&env), PathBuf::from);
 
-    let mounts = volumes::mounts(&container, &volumes.plan, &env).map_err(|e| config_error(&e))?;
-
-    let io =
-        |e: std::io::Error| StartError::retry("CreateContainerError", format!("cannot prepare the container: {e}"));
     let (root, termination_log) = (folder.join("root"), folder.join("termination-log"));
-    disk::make_dir(&root, 0o755, root_owner).map_err(io)?;
-    disk::write_file(&termination_log, "", 0o666, user).map_err(io)?;
+    let (owner, user) = (shared.ids.owner(0, 0), shared.ids.owner(confinement.uid, confinement.gid));
+    disk::make_dir(&root, 0o755, owner).map_err(StartError::prepare)?;
+    disk::write_file(&termination_log, "", 0o666, user).map_err(StartError::prepare)?;
+    let cgroup = format!("{}.{name}", uid(&pod));
+    let group = shared.cgroups.create(&cgroup, limits(&container), &folder.join("cgroup"));
+    let group = group.map_err(StartError::prepare)?;
 
-    let limits = limits(&container);
-    let group = shared.cgroups.create(&format!("{}.{name}", uid(&pod)), limits, &folder.join("cgroup")).map_err(io)?;
-    let mut wanted = RootfsSpec {
+    let mut spec = RootfsSpec {
         same: environment.path.iter().flat_map(|p| environments::folders(p)).collect(),
         cgroup: Some(group.view()),
-        dirs: vec![home(&env)],
-        binds: etc_files(shared, &pod, &ip, &hostname).map_err(io)?,
-        root: root_owner,
+        dirs: vec![home(&env), cwd.clone()],
+        binds: etc_files::network(&pod, &ip, &hostname, &shared.pod_folder(uid(&pod)).join("etc"), owner)
+            .map_err(StartError::prepare)?,
+        root: owner,
         user,
         read_only_root: container.security_context.as_ref().is_some_and(|c| c.read_only_root_filesystem == Some(true)),
     };
-    wanted.binds.extend(accounts(&folder, &confinement, root_owner, &home(&env)).map_err(io)?);
+    let accounts = etc_files::accounts(&confinement, &home(&env), &folder, owner);
+    spec.binds.extend(accounts.map_err(StartError::prepare)?);
     if let Some(path) = &environment.path {
-        wanted.binds.push(login_path(&folder, path, root_owner).map_err(io)?);
+        spec.binds.push(etc_files::login_path(path, &folder, owner).map_err(StartError::prepare)?);
     }
-    let message_path = container.termination_message_path.clone().unwrap_or_else(|| "/dev/termination-log".to_owned());
-    if !rootfs::is_mountable(Path::new(&message_path)) {
-        let why = "terminationMessagePath cannot be in /proc or /sys; leave it out";
-        return Err(config_error(&format!("container {}: {why}", container.name)));
-    }
-    wanted.binds.push(bind(termination_log.clone(), message_path.into(), false));
-    for mount in mounts {
-        let place = volumes.dirs.get(&mount.volume).cloned().unwrap_or_default();
-        let mut entry = bind(place, mount.target.into(), mount.read_only);
-        match mount.sub_path {
-            Some(part) if guards::is_on(Guard::SubPath) => {
-                disk::prepare_sub_path(&entry.source, Path::new(&part), root_owner).map_err(|e| {
-                    let why = format!("volumeMounts[].subPath {part:?} of volume \"{}\"", mount.volume);
-                    config_error(&format!("container {}: {why}: {e}", container.name))
-                })?;
-                entry.sub_path = Some(part.into());
-            }
-            Some(part) => entry.source = entry.source.join(part),
-            None => {}
-        }
-        wanted.binds.push(entry);
-    }
+    spec.binds.push(termination_message(&container, &termination_log)?);
+    spec.binds.extend(volume_mounts(&container, &volumes, &env, owner)?);
 
-    let cwd = container.working_dir.clone().filter(|d| !d.is_empty()).map_or_else(|| home(&env), PathBuf::from);
-    wanted.dirs.push(cwd.clone());
     let job = ContainerJob {
         argv,
         env: env.clone(),
         cwd: cwd.clone(),
         root: is_isolated.then_some(root),
-        mounts: if is_isolated { rootfs::plan(&wanted, &rootfs::look, &rootfs::list) } else { Vec::new() },
+        mounts: if is_isolated { rootfs::plan(&spec, &rootfs::look, &rootfs::list) } else { Vec::new() },
         cgroups: group.procs_files(),
         confinement: confinement.clone(),
         tty: false,
     };
-    let (stdout, out) = pipe::pipe().map_err(io)?;
-    let (stderr, err) = pipe::pipe().map_err(io)?;
-    let stdio = Stdio {
-        stdin: std::fs::File::open("/dev/null").map_err(io)?.into(),
-        stdout: stdout.into_blocking_fd().map_err(io)?,
-        stderr: stderr.into_blocking_fd().map_err(io)?,
-    };
     let log_path = shared.log_folder(uid(&pod)).join(&container.name).join(format!("{attempt}.log"));
-    let log = logs::record(log_path.clone(), out, err).await.map_err(io)?;
-    let process = match shared.containers.container(job, stdio, &network.namespaces()).await {
-        Ok(process) => process,
-        Err(SpawnError::Start(message)) => {
+    let (process, log) = match spawn(shared, job, &network, &log_path).await {
+        Ok(started) => started,
+        Err(error) => {
             group.remove();
-            return Err(StartError::Failed { message });
+            return Err(error);
         }
-        Err(error) => return Err(StartError::retry("RunContainerError", error)),
     };
     let spawner = shared.containers.clone();
     let inside =
@@ -204,13 +172,85 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
     Ok(Started { run, process, image_id: environment.id, container })
 }
 
+/// Decides the restrictions of a container, or refuses what its specification asks for.
+fn confine(shared: &Shared, pod: &Pod, container: &Container) -> Result<Confinement, StartError> {
+    names::check(pod).map_err(StartError::config)?;
+    let mut confinement = security_context::confinement(pod, container, shared.ids).map_err(StartError::config)?;
+    if !guards::is_on(Guard::Seccomp) {
+        confinement.seccomp = Seccomp::Unconfined;
+    }
+    if !shared.cgroups.limits_processes() {
+        confinement.max_processes = Some(cgroup::max_processes());
+    }
+    Ok(confinement)
+}
+
+/// Returns the mount of the file that the container writes its termination message to.
+fn termination_message(container: &Container, file: &Path) -> Result<Bind, StartError> {
+    let target = container.termination_message_path.as_deref().unwrap_or("/dev/termination-log");
+    if !rootfs::is_mountable(Path::new(target)) {
+        let why = "terminationMessagePath cannot be in /proc or /sys; leave it out";
+        return Err(StartError::config(format!("container {}: {why}", container.name)));
+    }
+    Ok(bind(file.to_path_buf(), target.into(), false))
+}
+
+/// Resolves the volume mounts of a container, creating the `subPath`s that are missing.
+fn volume_mounts(
+    container: &Container,
+    volumes: &PodVolumes,
+    env: &[(String, String)],
+    owner: Owner,
+) -> Result<Vec<Bind>, StartError> {
+    let mut binds = Vec::new();
+    for mount in volumes::mounts(container, &volumes.plan, env).map_err(StartError::config)? {
+        let source = volumes.dirs.get(&mount.volume).cloned().unwrap_or_default();
+        let mut entry = bind(source, mount.target.into(), mount.read_only);
+        match mount.sub_path {
+            Some(part) if guards::is_on(Guard::SubPath) => {
+                disk::prepare_sub_path(&entry.source, Path::new(&part), owner).map_err(|e| {
+                    let field = format!("volumeMounts[].subPath {part:?} of volume \"{}\"", mount.volume);
+                    StartError::config(format!("container {}: {field}: {e}", container.name))
+                })?;
+                entry.sub_path = Some(part.into());
+            }
+            Some(part) => entry.source = entry.source.join(part),
+            None => {}
+        }
+        binds.push(entry);
+    }
+    Ok(binds)
+}
+
+/// Starts the process of a container, its output going to a log.
+async fn spawn(
+    shared: &Shared,
+    job: ContainerJob,
+    network: &PodNetwork,
+    log_path: &Path,
+) -> Result<(Process, Log), StartError> {
+    let (stdout, out) = pipe::pipe().map_err(StartError::prepare)?;
+    let (stderr, err) = pipe::pipe().map_err(StartError::prepare)?;
+    let stdio = Stdio {
+        stdin: std::fs::File::open("/dev/null").map_err(StartError::prepare)?.into(),
+        stdout: stdout.into_blocking_fd().map_err(StartError::prepare)?,
+        stderr: stderr.into_blocking_fd().map_err(StartError::prepare)?,
+    };
+    let log = logs::record(log_path.to_path_buf(), out, err).await.map_err(StartError::prepare)?;
+    match shared.containers.container(job, stdio, &network.namespaces()).await {
+        Ok(process) => Ok((process, log)),
+        Err(SpawnError::Start(message)) => Err(StartError::Failed { message }),
+        Err(error) => Err(StartError::retry("RunContainerError", error)),
+    }
+}
+
 /// Adapts a container to the network and files that it shares with the host.
 fn adapt_to_shared_host(
     shared: &Shared,
     one: &SharedHost,
     container: &mut Container,
     ip: Ipv4Addr,
-    volumes: &Volumes,
+    volumes: &PodVolumes,
 ) -> Result<(), StartError> {
     let host_pod = HostPod::new(&shared.agent_id(), ip);
     let folder = || -> std::io::Result<()> {
@@ -235,127 +275,6 @@ fn adapt_to_shared_host(
     shared_host::rewrite_volume_paths(container, &dirs);
     (one.adapt)(container, &host_pod);
     Ok(())
-}
-
-/// Rewrites mounted files whose sources have changed.
-pub(super) async fn refresh(shared: &Arc<Shared>, pod: &Pod, ip: &str, tokens: &Tokens) -> Result<(), String> {
-    let (plan, dirs) = (plan_volumes(shared, pod, ip, tokens).await?, dirs(shared, pod));
-    for (name, volume) in plan.iter().filter(|(_, v)| matches!(v, Volume::Files(_))) {
-        // Only volumes that are mounted already; the others are set up when a container starts.
-        if dirs.pod.join("volumes").join(name).exists() {
-            disk::set_up(&dirs, name, volume).map_err(|e| e.to_string())?;
-        }
-    }
-    Ok(())
-}
-
-struct Volumes {
-    plan: BTreeMap<String, Volume>,
-    dirs: BTreeMap<String, PathBuf>,
-}
-
-async fn provide_volumes(shared: &Arc<Shared>, pod: &Pod, ip: &str, tokens: &Tokens) -> Result<Volumes, String> {
-    let plan = plan_volumes(shared, pod, ip, tokens).await?;
-    let folders = dirs(shared, pod);
-    let mut dirs = BTreeMap::new();
-    for (name, volume) in &plan {
-        let path = disk::set_up(&folders, name, &without_mounts(shared, volume))
-            .map_err(|e| format!("MountVolume.SetUp failed for volume \"{name}\" : {e}"))?;
-        dirs.insert(name.clone(), path);
-    }
-    Ok(Volumes { plan, dirs })
-}
-
-/// Without a mount namespace a memory volume is a folder: a mount would be visible to the whole host.
-fn without_mounts(shared: &Shared, volume: &Volume) -> Volume {
-    match volume {
-        Volume::Memory { .. } if shared.config.shared_host.is_some() => Volume::Empty,
-        other => other.clone(),
-    }
-}
-
-async fn plan_volumes(
-    shared: &Arc<Shared>,
-    pod: &Pod,
-    ip: &str,
-    tokens: &Tokens,
-) -> Result<BTreeMap<String, Volume>, String> {
-    let sources = shared.stores.sources(pod.metadata.namespace.as_deref().unwrap_or_default());
-    let tokens = tokens.get(&shared.client, pod, &volumes::token_kinds(pod)).await?;
-    let credentials = Credentials { ca: shared.config.cluster_ca.clone(), tokens };
-    volumes::plan(pod, &sources, &values(shared, ip), &credentials, shared.config.host_paths).map_err(|e| e.to_string())
-}
-
-/// Writes `/etc/hosts`, `/etc/resolv.conf` and `/etc/hostname` of a pod.
-fn etc_files(shared: &Shared, pod: &Pod, ip: &str, hostname: &str) -> std::io::Result<Vec<Bind>> {
-    let folder = shared.pod_folder(uid(pod)).join("etc");
-    let owner = shared.ids.owner(0, 0);
-    disk::make_dir(&folder, 0o755, owner)?;
-    let spec = pod.spec.as_ref();
-    let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
-    let subdomain = spec.and_then(|s| s.subdomain.as_deref()).filter(|s| !s.is_empty());
-    let full = subdomain.map(|s| format!("{hostname}.{s}.{namespace}.svc.cluster.local\t")).unwrap_or_default();
-    let mut hosts =
-        format!("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{ip}\t{full}{hostname}\n");
-    for alias in spec.iter().flat_map(|s| s.host_aliases.iter().flatten()) {
-        hosts.push_str(&format!("{}\t{}\n", alias.ip, alias.hostnames.clone().unwrap_or_default().join("\t")));
-    }
-    let resolver = format!(
-        "search {namespace}.svc.cluster.local svc.cluster.local cluster.local\nnameserver {RESOLVER}\noptions ndots:5\n"
-    );
-    let files = [("hosts", hosts), ("resolv.conf", resolver), ("hostname", format!("{hostname}\n"))];
-    let mut binds = Vec::new();
-    for (name, text) in files {
-        let source = folder.join(name);
-        disk::write_file(&source, &text, 0o644, owner)?;
-        binds.push(bind(source, Path::new("/etc").join(name), false));
-    }
-    Ok(binds)
-}
-
-/// Writes a profile that adds the environment to the search path of login shells.
-fn login_path(folder: &Path, environment: &Path, owner: Owner) -> std::io::Result<Bind> {
-    let source = folder.join("profile.sh");
-    let quoted = text(&environment.join("bin")).replace('\'', "'\\''");
-    disk::write_file(&source, &format!("export PATH='{quoted}':\"$PATH\"\n"), 0o644, owner)?;
-    Ok(bind(source, "/etc/profile.d/manta.sh".into(), true))
-}
-
-/// Writes the container's own `/etc/passwd` and `/etc/group`.
-fn accounts(folder: &Path, confinement: &Confinement, owner: Owner, home: &Path) -> std::io::Result<[Bind; 2]> {
-    let (uid, gid) = (confinement.uid, confinement.gid);
-    let mut users = format!("root:x:0:0:root:{}:/bin/bash\n", if uid == 0 { text(home) } else { "/root".into() });
-    let mut groups = "root:x:0:\n".to_owned();
-    if uid != 0 && uid != 65534 {
-        users.push_str(&format!("user:x:{uid}:{gid}:user:{}:/bin/bash\n", text(home)));
-    }
-    if gid != 0 && gid != 65534 {
-        groups.push_str(&format!("user:x:{gid}:\n"));
-    }
-    users.push_str("nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n");
-    groups.push_str("nogroup:x:65534:\n");
-    let (passwd, group) = (folder.join("passwd"), folder.join("group"));
-    disk::write_file(&passwd, &users, 0o644, owner)?;
-    disk::write_file(&group, &groups, 0o644, owner)?;
-    Ok([bind(passwd, "/etc/passwd".into(), false), bind(group, "/etc/group".into(), false)])
-}
-
-fn bind(source: PathBuf, target: PathBuf, read_only: bool) -> Bind {
-    Bind { source, sub_path: None, target, read_only }
-}
-
-pub(super) fn dirs(shared: &Shared, pod: &Pod) -> disk::VolumeDirs {
-    let group = pod.spec.as_ref().and_then(|s| s.security_context.as_ref()).and_then(|c| c.fs_group);
-    disk::VolumeDirs {
-        pod: shared.pod_folder(uid(pod)),
-        claims: shared.config.state.join("claims"),
-        owner: shared.ids.owner(0, group.and_then(|gid| u32::try_from(gid).ok()).unwrap_or(0)),
-        has_group: group.is_some(),
-    }
-}
-
-fn values(shared: &Shared, ip: &str) -> NodeValues {
-    NodeValues { pod_ip: ip.to_owned(), host_ip: GATEWAY.to_string(), allocatable: node::capacity(&shared.config) }
 }
 
 fn base_env(config: &Config, environment: &Environment, hostname: &str) -> Vec<(String, String)> {
