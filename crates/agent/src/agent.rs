@@ -109,7 +109,7 @@ pub(crate) struct Shared {
 
 struct Entry {
     object: watch::Sender<Option<Arc<Pod>>>,
-    live: Arc<PodHandle>,
+    handle: Arc<PodHandle>,
 }
 
 /// A running agent; requests about its pods go through here.
@@ -222,9 +222,9 @@ impl Agent {
         Ok(())
     }
 
-    fn live(&self, uid: &str) -> Result<Arc<PodHandle>, RequestError> {
+    fn handle(&self, uid: &str) -> Result<Arc<PodHandle>, RequestError> {
         let pods = self.0.lock(&self.0.pods);
-        let found = pods.get(uid).map(|entry| Arc::clone(&entry.live));
+        let found = pods.get(uid).map(|entry| Arc::clone(&entry.handle));
         found.ok_or_else(|| RequestError::NotFound(format!("pod {uid} is not on this node")))
     }
 
@@ -236,7 +236,7 @@ impl Agent {
         previous: bool,
         query: LogQuery,
     ) -> Result<BoxStream<'static, std::io::Result<Bytes>>, RequestError> {
-        let log: Option<Log> = self.live(uid)?.log(container, previous);
+        let log: Option<Log> = self.handle(uid)?.log(container, previous);
         match log {
             Some(log) => Ok(log.read(query).await),
             None if previous => Err(RequestError::BadRequest(format!(
@@ -257,20 +257,20 @@ impl Agent {
         tty: bool,
         streams: Streams,
     ) -> Result<i32, RequestError> {
-        let live = self.live(uid)?;
+        let handle = self.handle(uid)?;
         let missing = || RequestError::BadRequest(format!("container not found (\"{container}\")"));
         if command.is_empty() {
-            let log = live.log(container, false).ok_or_else(missing)?;
+            let log = handle.log(container, false).ok_or_else(missing)?;
             attach(log, streams).await;
             return Ok(0);
         }
-        let inside = live.inside(container).ok_or_else(missing)?;
+        let inside = handle.inside(container).ok_or_else(missing)?;
         exec::interactive(&inside, command, tty, streams).await.map_err(RequestError::Internal)
     }
 
     /// Connects to a port as seen from inside a pod.
     pub async fn dial(&self, uid: &str, port: u16) -> Result<tokio::net::TcpStream, RequestError> {
-        let network: Option<PodNetwork> = self.live(uid)?.network();
+        let network: Option<PodNetwork> = self.handle(uid)?.network();
         let network = network.ok_or_else(|| RequestError::BadRequest(format!("pod {uid} is not running")))?;
         network.dial(port).await.map_err(|e| RequestError::Internal(format!("cannot connect to port {port}: {e}")))
     }
@@ -354,10 +354,10 @@ fn assign(shared: &Arc<Shared>, pods: &[Arc<Pod>], workers: &mut JoinSet<()>, st
             }
             None => {
                 let (object, seen) = watch::channel(Some(Arc::clone(pod)));
-                let live = Arc::new(PodHandle::default());
-                let worker = Worker::new(Arc::clone(shared), Arc::clone(pod), seen, Arc::clone(&live), stop.clone());
-                workers.spawn(supervise(Arc::clone(shared), uid.clone(), Arc::clone(&live), worker));
-                known.insert(uid, Entry { object, live });
+                let handle = Arc::new(PodHandle::default());
+                let worker = Worker::new(Arc::clone(shared), Arc::clone(pod), seen, Arc::clone(&handle), stop.clone());
+                workers.spawn(supervise(Arc::clone(shared), uid.clone(), Arc::clone(&handle), worker));
+                known.insert(uid, Entry { object, handle });
             }
         }
     }
@@ -432,9 +432,9 @@ async fn watch_memory(shared: Arc<Shared>) {
     loop {
         tick.tick().await;
         let Ok(used) = tokio::task::spawn_blocking(memory::by_pid_namespace).await else { continue };
-        let all: Vec<Arc<PodHandle>> = shared.lock(&shared.pods).values().map(|e| Arc::clone(&e.live)).collect();
-        for live in all {
-            live.apply_memory(&used, &shared.containers);
+        let all: Vec<Arc<PodHandle>> = shared.lock(&shared.pods).values().map(|e| Arc::clone(&e.handle)).collect();
+        for handle in all {
+            handle.apply_memory(&used, &shared.containers);
         }
     }
 }

@@ -48,7 +48,7 @@ pub(crate) struct Worker {
     pod: Pod,
     uid: String,
     seen: watch::Receiver<Option<Arc<Pod>>>,
-    live: Arc<PodHandle>,
+    handle: Arc<PodHandle>,
     stop: CancellationToken,
     records: Records,
     sandbox: Sandbox,
@@ -82,7 +82,7 @@ impl Worker {
         shared: Arc<Shared>,
         pod: Arc<Pod>,
         seen: watch::Receiver<Option<Arc<Pod>>>,
-        live: Arc<PodHandle>,
+        handle: Arc<PodHandle>,
         stop: CancellationToken,
     ) -> Self {
         let (sender, events) = mpsc::unbounded_channel();
@@ -94,7 +94,7 @@ impl Worker {
             pod: Arc::unwrap_or_clone(pod),
             shared,
             seen,
-            live,
+            handle,
             stop,
             sandbox: Sandbox::Absent,
             sandbox_retry: None,
@@ -201,7 +201,7 @@ impl Worker {
             Event::Exited { container, id, status } => self.exited(&container, id, status).await,
             Event::Probed { container, id, kind, answer } => self.probed(&container, id, kind, answer),
             Event::HookFailed { container, id, why } => {
-                if self.live.run(&container).is_some_and(|run| run.id == id) {
+                if self.handle.run(&container).is_some_and(|run| run.id == id) {
                     self.record(&container).unhealthy = Some(why);
                 }
             }
@@ -229,7 +229,7 @@ impl Worker {
         };
         match made {
             Ok((ip, network)) => {
-                self.live.set_network(Some(network));
+                self.handle.set_network(Some(network));
                 self.ip = Some(ip);
                 self.sandbox = Sandbox::Ready { ip: ip.to_string() };
             }
@@ -262,7 +262,7 @@ impl Worker {
             attempt,
             ip: self.ip,
             hostname: self.hostname(),
-            network: self.live.network(),
+            network: self.handle.network(),
             tokens: Arc::clone(&self.tokens),
         };
         let (shared, sender) = (Arc::clone(&self.shared), self.sender.clone());
@@ -300,7 +300,7 @@ impl Worker {
                     let _ = sender.send(Event::Exited { container: exited, id, status });
                 });
                 self.post_start(&container, &run);
-                self.live.insert(&name, run);
+                self.handle.insert(&name, run);
                 self.event(EventType::Normal, "Started", format!("Started container {name}"));
             }
             Err(StartError::Retry { reason, message, retry }) => {
@@ -327,7 +327,7 @@ impl Worker {
     }
 
     async fn exited(&mut self, name: &str, id: u64, status: Status) {
-        let Some(run) = self.live.take_run(name, id) else { return };
+        let Some(run) = self.handle.take_run(name, id) else { return };
         if let Some(task) = self.stoppers.remove(name) {
             task.abort();
         }
@@ -353,7 +353,7 @@ impl Worker {
     }
 
     async fn remove_sandbox(&mut self) {
-        self.live.set_network(None);
+        self.handle.set_network(None);
         let ip = self.ip.take();
         if let Some(ip) = ip {
             let _ = tokio::fs::remove_dir_all(HostPod::new(&self.shared.agent_id(), ip).folder).await;
@@ -394,17 +394,17 @@ impl Worker {
 
     /// Stops all containers when the agent stops, with a short grace period.
     async fn shut_down(&mut self) {
-        let running = self.live.all_runs();
+        let running = self.handle.all_runs();
         for run in running {
             self.shared.containers.kill(run, nix::libc::SIGTERM);
         }
         let patience = tokio::time::sleep(Duration::from_secs(3));
         tokio::pin!(patience);
-        while !self.live.all_runs().is_empty() {
+        while !self.handle.all_runs().is_empty() {
             tokio::select! {
                 Some(event) = self.events.recv() => {
                     if let Event::Exited { container, id, .. } = event
-                        && let Some(run) = self.live.take_run(&container, id)
+                        && let Some(run) = self.handle.take_run(&container, id)
                     {
                         run.discard().await;
                     }
@@ -412,7 +412,7 @@ impl Worker {
                 () = &mut patience => break,
             }
         }
-        for run in self.live.all_runs() {
+        for run in self.handle.all_runs() {
             self.shared.containers.kill(run, nix::libc::SIGKILL);
         }
         self.tasks.shutdown().await;

@@ -39,7 +39,7 @@ impl Worker {
     fn start_probe(&mut self, name: String, kind: ProbeKind, timeout: Duration) {
         let spec = self.pod.spec.as_ref();
         let container: Option<Container> = spec.and_then(|s| pod::containers(s).get(&*name).map(|c| (*c).clone()));
-        let (Some(container), Some(run)) = (container, self.live.run(&name)) else { return };
+        let (Some(container), Some(run)) = (container, self.handle.run(&name)) else { return };
         let mut container = container;
         if let (Some(one), Some(ip)) = (&self.shared.config.shared_host, self.ip) {
             (one.adapt)(&mut container, &HostPod::new(&self.shared.agent_id(), ip));
@@ -55,7 +55,7 @@ impl Worker {
     }
 
     pub(super) fn probed(&mut self, name: &str, id: u64, kind: ProbeKind, answer: Result<(), String>) {
-        if self.live.run(name).is_none_or(|run| run.id != id) {
+        if self.handle.run(name).is_none_or(|run| run.id != id) {
             return;
         }
         let Some(probing) = self.counters.get_mut(&(name.to_owned(), kind)) else { return };
