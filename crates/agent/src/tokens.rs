@@ -155,6 +155,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_renewal_under_way_is_not_started_again() {
+        let now = Timestamp::from_second(1_700_000_000).unwrap();
+        let tokens = Tokens::default();
+        assert_eq!(tokens.renew_at(), None);
+        let issued = Issued { token: "t".into(), expires: after(now, 100), renew: now, retry: now };
+        tokens.lock().insert(TokenKind::default(), issued);
+        assert_eq!(tokens.renew_at(), Some(now));
+        tokens.postpone(now);
+        assert_eq!(tokens.renew_at(), Some(after(now, 30)));
+    }
+
+    #[test]
     fn tokens_are_renewed_before_they_expire() {
         let now = Timestamp::from_second(1_700_000_000).unwrap();
         let check = |life: i64, expect: i64| {

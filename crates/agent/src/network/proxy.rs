@@ -127,6 +127,18 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn a_shortage_differs_from_a_lost_connection() {
+        let check = |code: i32, expect: bool| {
+            assert_eq!(is_of_one_connection(&std::io::Error::from_raw_os_error(code)), expect, "{code}");
+        };
+        check(nix::libc::ECONNABORTED, true);
+        check(nix::libc::EINTR, true);
+        check(nix::libc::EMFILE, false);
+        check(nix::libc::ENFILE, false);
+        check(nix::libc::ENOMEM, false);
+    }
+
     #[tokio::test]
     async fn connections_are_forwarded_to_pods_that_accept() {
         let pod = TcpListener::bind("127.0.0.1:0").await.unwrap();

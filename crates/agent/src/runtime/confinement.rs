@@ -58,7 +58,8 @@ impl Confinement {
         }
         rustix::thread::set_no_new_privs(true).map_err(|e| failed("no_new_privs", e))?;
         if self.seccomp == Seccomp::RuntimeDefault {
-            seccomp::install().map_err(|e| failed("the seccomp filter", e))?;
+            seccomp::install(CapabilitySet::from_bits_retain(self.capabilities))
+                .map_err(|e| failed("the seccomp filter", e))?;
         }
         let kept = CapabilitySet::from_bits_retain(self.capabilities);
         limit_bounding_set(kept)?;
@@ -77,7 +78,8 @@ impl Confinement {
     pub(super) fn apply_without_namespaces(&self) -> io::Result<()> {
         rustix::thread::set_no_new_privs(true).map_err(|e| failed("no_new_privs", e))?;
         if self.seccomp == Seccomp::RuntimeDefault {
-            seccomp::install().map_err(|e| failed("the seccomp filter", e))?;
+            seccomp::install(CapabilitySet::from_bits_retain(self.capabilities))
+                .map_err(|e| failed("the seccomp filter", e))?;
         }
         if !nix::unistd::geteuid().is_root() {
             return Ok(());

@@ -2,13 +2,14 @@
 //!
 //! Everything that is not listed fails with EPERM. `clone3` fails with ENOSYS instead, so that the C library falls
 //! back to `clone`, whose flags a filter can inspect. What the runtimes allow to holders of extra capabilities
-//! (mounting, namespaces, kernel modules, tracing of the kernel) is never allowed, because such capabilities are never
+//! (mounting, namespaces, kernel modules, tracing of the kernel) is never allowed where such a capability is never
 //! granted.
 
 use std::collections::BTreeMap;
 use std::io;
 
 use nix::libc;
+use rustix::thread::CapabilitySet;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Cmp, SeccompCondition as Condition,
     SeccompFilter, SeccompRule, TargetArch,
@@ -25,16 +26,21 @@ const NO_SOCKETS: &[libc::c_int] = &[libc::AF_VSOCK, libc::AF_ALG];
 const FCHMODAT2: i64 = 452;
 
 /// Installs the filter for this process and everything it will execute; also sets `no_new_privs`.
-pub(super) fn install() -> io::Result<()> {
-    for program in [allowed()?, missing()?] {
+pub(super) fn install(capabilities: CapabilitySet) -> io::Result<()> {
+    for program in [allowed(capabilities)?, missing()?] {
         seccompiler::apply_filter(&program).map_err(io::Error::other)?;
     }
     Ok(())
 }
 
-fn allowed() -> io::Result<BpfProgram> {
+fn allowed(capabilities: CapabilitySet) -> io::Result<BpfProgram> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         LISTED.iter().chain(LISTED_FOR_ARCH).chain([&FCHMODAT2]).map(|number| (*number, Vec::new())).collect();
+    for (capability, numbers) in LISTED_FOR_CAPABILITY {
+        if capabilities.contains(*capability) {
+            rules.extend(numbers.iter().map(|number| (*number, Vec::new())));
+        }
+    }
     let no_namespaces = Condition::new(0, Len::Qword, Cmp::MaskedEq(NAMESPACES), 0).map_err(io::Error::other)?;
     rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![no_namespaces]).map_err(io::Error::other)?]);
     let personality = |value: &u64| {
@@ -105,6 +111,12 @@ const LISTED: &[i64] = system_calls![
     SYS_truncate SYS_umask SYS_uname SYS_unlinkat SYS_utimensat SYS_vmsplice SYS_wait4 SYS_waitid SYS_write SYS_writev
 ];
 
+/// What the runtimes allow to holders of a capability that can be added.
+const LISTED_FOR_CAPABILITY: &[(CapabilitySet, &[i64])] = &[
+    (CapabilitySet::SYS_NICE, system_calls![SYS_get_mempolicy SYS_mbind SYS_set_mempolicy]),
+    (CapabilitySet::SYS_PTRACE, system_calls![SYS_kcmp SYS_process_madvise]),
+];
+
 /// The older forms of the same calls.
 #[cfg(target_arch = "x86_64")]
 const LISTED_FOR_ARCH: &[i64] = system_calls![
@@ -123,7 +135,9 @@ mod tests {
 
     #[test]
     fn both_filters_compile_and_dangerous_calls_are_not_listed() {
-        assert!(allowed().unwrap().len() < 4096);
+        assert!(allowed(CapabilitySet::all()).unwrap().len() < 4096);
+        let lengths = [CapabilitySet::empty(), CapabilitySet::SYS_NICE].map(|set| allowed(set).unwrap().len());
+        assert!(lengths[0] < lengths[1]);
         assert!(!missing().unwrap().is_empty());
         let listed: Vec<i64> = LISTED.iter().chain(LISTED_FOR_ARCH).copied().collect();
         for number in [

@@ -244,7 +244,8 @@ async fn status_of_processes(node: &Node, attacker: &Pod) {
             format!("CapAmb: {none} CapBnd: {set} CapEff: {set} CapInh: {none} CapPrm: {set} NoNewPrivs: 1 Seccomp: 2");
         assert_eq!(text.trim(), expect, "process {process}");
     }
-    let mut other = shell("grep -E '^(CapEff|CapBnd|Uid):' /proc/self/status | tr -s '\\t\\n' '  '; id -u; touch /x 2>&1");
+    let mut other =
+        shell("grep -E '^(CapEff|CapBnd|Uid):' /proc/self/status | tr -s '\\t\\n' '  '; id -u; touch /x 2>&1");
     other["containers"][0]["securityContext"] = json!({
         "runAsUser": 1234, "runAsGroup": 7, "runAsNonRoot": true, "readOnlyRootFilesystem": true,
         "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
