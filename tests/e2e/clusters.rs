@@ -22,11 +22,23 @@ pub(crate) async fn kubectl_inspects_a_cluster_that_runs_a_job(user: &User) {
     assert!(log.contains("Ray runtime started"), "{log}");
     let nodes = kubectl(user, &["exec", &head, "--", "python", "-c", COUNT_NODES]).await;
     assert_eq!(nodes.trim(), "3");
+    for worker in user.workers("demo").await {
+        assert_confined(user, &worker.name_any()).await;
+    }
     let response = through_a_forwarded_port(user, &head).await;
     assert!(response.contains("ray_version"), "{response}");
 
     user.apply_example("rayjob.yaml").await;
     jobs::succeeds(user, "hello").await;
+}
+
+/// Asserts the capabilities, the seccomp mode and `no_new_privs` of every process of a Ray worker.
+async fn assert_confined(user: &User, pod: &str) {
+    let script = "cat /proc/[0-9]*/status | grep -E '^(CapEff|CapBnd|Seccomp|NoNewPrivs):' | tr '\\t' ' ' | sort -u; \
+                  grep -l raylet /proc/[0-9]*/comm | wc -l";
+    let text = kubectl(user, &["exec", pod, "--", "sh", "-c", script]).await;
+    let expect = "CapBnd: 00000000a80425fb\nCapEff: 00000000a80425fb\nNoNewPrivs: 1\nSeccomp: 2\n1\n";
+    assert_eq!(text, expect, "{pod}");
 }
 
 const COUNT_NODES: &str = "import ray; ray.init(logging_level='error', log_to_driver=False); \

@@ -4,10 +4,10 @@ use std::net::TcpListener;
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use crate::up::{MANTA, Up, command};
+use crate::up::{MANTA, Up, command, folder};
 
 pub(crate) fn a_port_in_use_is_reported() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder();
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("an address").port().to_string();
     let state = folder.path().to_str().expect("a path");
@@ -19,7 +19,7 @@ pub(crate) fn a_port_in_use_is_reported() {
 
 /// Without Python, no environment can be created for a Ray image.
 pub(crate) fn missing_python_is_reported() {
-    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+    let folder = Arc::new(folder());
     let manifest = folder.path().join("pod.yaml");
     std::fs::write(&manifest, pod("rayproject/ray:2.60.0", "1Mi")).expect("a manifest");
     let mut up = command(folder.path(), &["--in-memory", "-f", manifest.to_str().expect("a path")]);
@@ -30,7 +30,7 @@ pub(crate) fn missing_python_is_reported() {
 
 /// Uses a tiny tmpfs in a mount namespace of its own.
 pub(crate) fn a_full_disk_is_reported() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder();
     let script = "mount -t tmpfs -o size=64k none \"$1\" && exec \"$0\" up --port 0 --state \"$1\"";
     let apart = ["--map-root-user", "--mount", "sh", "-c", script, MANTA];
     let output = Command::new("unshare").args(apart).arg(folder.path()).output();
@@ -42,7 +42,7 @@ pub(crate) fn pods_that_cannot_run_report_the_remedy() {
         ("corp.example/unknown:1", "1Mi", "image \"corp.example/unknown:1\" has no local environment: add it to"),
         ("busybox", "999Ti", "1 Insufficient memory. (declare more with --memory, or ask for less)"),
     ] {
-        let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+        let folder = Arc::new(folder());
         let manifest = folder.path().join("pod.yaml");
         std::fs::write(&manifest, pod(image, memory)).expect("a manifest");
         let mut up = Up::start(folder, &["--in-memory", "-f", manifest.to_str().expect("a path")]);

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::up::{Up, wait_for};
+use crate::up::{Up, folder, wait_for};
 
 /// Few by default; `make kills` sets `MANTA_KILLS=100`.
 fn rounds() -> usize {
@@ -14,7 +14,7 @@ fn rounds() -> usize {
 }
 
 pub(crate) fn sigkill_leaves_nothing_behind() {
-    let mut folder = Arc::new(tempfile::tempdir().expect("a folder"));
+    let mut folder = Arc::new(folder());
     let manifest = folder.path().join("pod.yaml");
     fs::write(&manifest, POD).expect("a manifest");
     let links = names_in(Path::new("/sys/class/net"));

@@ -6,11 +6,12 @@ use kube::ResourceExt;
 use serde_json::json;
 
 use crate::jobs;
+use crate::up::folder;
 use crate::user::{Machine, head_only};
 
 /// The cluster comes back, the finished job is still there, and the next one runs.
 pub(crate) async fn objects_survive_a_restart() {
-    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+    let folder = Arc::new(folder());
     let machine = Machine::run(Arc::clone(&folder), &[]).await;
     let user = machine.user_of("default");
     user.create("RayCluster", "kept", head_only()).await;

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::Arc;
 
-use crate::up::{MANTA, Up};
+use crate::up::{MANTA, Up, folder};
 use crate::user::{example, head_only};
 use serde_json::json;
 
@@ -20,7 +20,7 @@ pub(crate) fn lacks() -> Option<String> {
 }
 
 pub(crate) fn ray_runs_with_reduced_isolation() {
-    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+    let folder = Arc::new(folder());
     let mut spec = head_only();
     spec["workerGroupSpecs"] = example("raycluster.yaml")[0]["spec"]["workerGroupSpecs"].clone();
     spec["workerGroupSpecs"][0]["replicas"] = json!(1);

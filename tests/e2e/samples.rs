@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
+use crate::up::folder;
 use crate::user::{Machine, User, ray_environment};
 
 /// The timeout of one sample; generous, because the machine may be busy.
@@ -38,7 +39,7 @@ pub(crate) async fn run() -> bool {
         println!("skipped: {why}");
         return true;
     }
-    let machine = Machine::run(Arc::new(tempfile::tempdir().expect("a folder")), &NODE_FLAGS).await;
+    let machine = Machine::run(Arc::new(folder()), &NODE_FLAGS).await;
     let user = machine.user_of("default");
     let only: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let (mut ready, mut attempted) = (0, 0);

@@ -1,6 +1,7 @@
 //! `manta up` as a child process.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -17,6 +18,12 @@ pub(crate) struct Up {
     child: Child,
     pub(crate) folder: Arc<TempDir>,
     printed: Arc<Mutex<Vec<String>>>,
+}
+
+/// Creates a folder that nobody else can enter, as a state folder must be.
+pub(crate) fn folder() -> TempDir {
+    let private = std::fs::Permissions::from_mode(0o700);
+    tempfile::Builder::new().permissions(private).tempdir().expect("a folder")
 }
 
 /// Returns the command with this state directory.

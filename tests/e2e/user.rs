@@ -12,7 +12,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 
-use crate::up::Up;
+use crate::up::{Up, folder};
 
 /// A running `manta up` and a client for it.
 pub(crate) struct Machine {
@@ -37,7 +37,7 @@ pub(crate) fn ray_environment() -> Result<(), String> {
         return Ok(());
     }
     println!("installing Ray into {}", envs.display());
-    let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+    let folder = Arc::new(folder());
     let manifest = folder.path().join("pod.yaml");
     std::fs::write(&manifest, FIRST_POD).expect("a manifest");
     let mut up = Up::start(folder, &["--in-memory", "-f", manifest.to_str().expect("a path")]);
@@ -75,7 +75,7 @@ pub(crate) fn example(name: &str) -> Vec<Value> {
 impl Machine {
     pub(crate) async fn start() -> Self {
         let gates = "RayCronJob=true,GCSFaultToleranceEmbeddedStorage=true";
-        Self::run(Arc::new(tempfile::tempdir().expect("a folder")), &["--in-memory", "--feature-gates", gates]).await
+        Self::run(Arc::new(folder()), &["--in-memory", "--feature-gates", gates]).await
     }
 
     /// Starts it with a state directory and waits until it is up.

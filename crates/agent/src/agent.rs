@@ -1,12 +1,13 @@
-//! The node agent: gives every pod of this node a worker, schedules the waiting ones, and keeps
-//! the network table current.
+//! The node agent: runs a worker for every pod of the node, schedules pending pods, and updates the Service table.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -23,15 +24,18 @@ use crate::network::ipam::Ipam;
 use crate::network::services::{self, Reach, Table};
 use crate::network::{self, PodNetwork, dns, proxy};
 use crate::node;
-use crate::one_network::{self, OneNetwork};
 use crate::pod::Backoff;
 use crate::runtime::Spawner;
 use crate::runtime::cgroup::Cgroups;
 use crate::runtime::memory;
-use crate::scheduler::{self, Place, Verdict};
+use crate::runtime::user_namespace::IdMap;
+use crate::scheduler::{self, NodeInfo, Verdict};
+use crate::shared_host::{self, SharedHost};
 use crate::stores::Stores;
-use crate::volumes::Identity;
-use crate::worker::{Live, Worker};
+use crate::worker::{PodHandle, Worker};
+
+/// How long a pod whose worker panicked is left alone.
+const PANIC_BACKOFF: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// How the agent behaves; read once.
 #[derive(Clone)]
@@ -44,19 +48,19 @@ pub struct Config {
     pub memory_bytes: i64,
     pub catalog: Catalog,
     pub backoff: Backoff,
-    /// Ask for readiness from the first second.
+    /// Run readiness probes from the start, ahead of their initial delay.
     pub eager_readiness: bool,
-    /// Let pods mount directories of the machine.
+    /// Allow hostPath volumes.
     pub host_paths: bool,
-    /// What pods get when the API server issues no tokens.
-    pub identity: Identity,
+    /// The certificate of the API server's authority, in PEM.
+    pub cluster_ca: String,
     /// Where connections to the API server's Service address go, unless it listens there itself.
     pub api_backend: Option<SocketAddr>,
-    /// Set where pods have no network of their own.
-    pub one_network: Option<OneNetwork>,
+    /// Set where pods have no namespaces of their own.
+    pub shared_host: Option<SharedHost>,
 }
 
-/// What cannot be done before pods can run.
+/// Why the agent cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     #[error("cannot set up the pod network")]
@@ -90,21 +94,22 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) client: Client,
     pub(crate) containers: Spawner,
-    pub(crate) machine: Spawner,
+    pub(crate) host: Spawner,
     pub(crate) cgroups: Cgroups,
+    pub(crate) ids: IdMap,
     pub(crate) stores: Stores,
     pub(crate) recorder: Recorder,
     pub(crate) ipam: Mutex<Ipam>,
     pub(crate) table: watch::Receiver<Arc<Table>>,
-    /// One environment is made at a time.
-    pub(crate) making: tokio::sync::Mutex<()>,
-    said: Mutex<HashSet<String>>,
+    /// Held while an environment is installed.
+    pub(crate) install_lock: tokio::sync::Mutex<()>,
+    logged: Mutex<HashSet<String>>,
     pods: Mutex<HashMap<String, Entry>>,
 }
 
 struct Entry {
     object: watch::Sender<Option<Arc<Pod>>>,
-    live: Arc<Live>,
+    handle: Arc<PodHandle>,
 }
 
 /// A running agent; requests about its pods go through here.
@@ -116,9 +121,9 @@ impl Shared {
         mutex.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says something once, however many pods it concerns.
-    pub(crate) fn say_once(&self, text: &str) {
-        if self.lock(&self.said).insert(text.to_owned()) {
+    /// Logs a message once, however many pods it concerns.
+    pub(crate) fn log_once(&self, text: &str) {
+        if self.lock(&self.logged).insert(text.to_owned()) {
             tracing::info!("{text}");
         }
     }
@@ -127,8 +132,8 @@ impl Shared {
         self.config.state.join("pods").join(uid)
     }
 
-    /// Tells this agent's traces from those of others.
-    pub(crate) fn world(&self) -> String {
+    /// Identifies this agent among others on the host.
+    pub(crate) fn agent_id(&self) -> String {
         cgroup_name(&self.config.state)
     }
 
@@ -137,20 +142,20 @@ impl Shared {
     }
 }
 
-/// Removes what an agent left in its state folder; says what was found. To be called outside the
-/// world: after one has ended, or before one begins in case the last was killed.
+/// Removes what an earlier agent left in its state folder and describes it. Must be called outside the namespaces, after
+/// a run or before the next one.
 pub fn clean_leftovers(state: &Path) -> Option<String> {
     let pods = std::fs::read_dir(state.join("pods")).map(Iterator::count).unwrap_or_default();
     let cgroups = Cgroups::sweep(&cgroup_name(state));
     let _ = std::fs::remove_dir_all(state.join("pods"));
     let _ = std::fs::remove_dir_all(state.join("logs"));
-    let _ = std::fs::remove_dir_all(one_network::folder_of(&cgroup_name(state)));
+    let _ = std::fs::remove_dir_all(shared_host::temp_dir(&cgroup_name(state)));
     (pods + cgroups > 0).then(|| {
         format!("cleaned up after an earlier run that was killed: {pods} pod folder(s), {cgroups} control group(s)")
     })
 }
 
-/// Control groups outlive a killed agent, so their name must be the same the next time.
+/// Returns a name that depends only on the state folder: control groups outlive a killed agent.
 fn cgroup_name(state: &Path) -> String {
     let text = state.display().to_string();
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
@@ -159,21 +164,21 @@ fn cgroup_name(state: &Path) -> String {
 
 impl Agent {
     /// Runs the agent until `stop`, then stops every pod. `ready` is called once pods can run.
-    /// The world's network must have been prepared ([`network::prepare_world`]).
+    /// The node's network must have been prepared ([`network::prepare_node_network`]).
     pub async fn run(
         config: Config,
         client: Client,
         containers: Spawner,
-        machine: Spawner,
+        host: Spawner,
         stop: CancellationToken,
         ready: impl FnOnce(Agent),
     ) -> Result<(), AgentError> {
         let mut tasks = JoinSet::new();
         std::fs::create_dir_all(config.state.join("pods"))
             .map_err(|cause| AgentError::State { folder: config.state.clone(), cause })?;
-        let (tell_table, table) = watch::channel(Arc::new(Table::default()));
-        if config.one_network.is_none() {
-            serve_names(&table, &mut tasks);
+        let (table_sender, table) = watch::channel(Arc::new(Table::default()));
+        if config.shared_host.is_none() {
+            serve_services(&table, &mut tasks);
         }
         if let Some(backend) = config.api_backend {
             let address = SocketAddr::from((network::API_SERVER, 443));
@@ -190,35 +195,36 @@ impl Agent {
         let stores = Stores::start(&client, &mut tasks).await;
         let reporter = Reporter { controller: "kubelet".into(), instance: Some(config.node_name.clone()) };
         let cgroups = Cgroups::detect(&cgroup_name(&config.state), config.cpu_milli / 1000);
-        let addresses = if config.one_network.is_some() { one_network::ADDRESSES } else { network::POD_ADDRESSES };
+        let addresses = if config.shared_host.is_some() { shared_host::ADDRESSES } else { network::POD_ADDRESSES };
         let shared = Arc::new(Shared {
             recorder: Recorder::new(client.clone(), reporter),
             config,
             client,
             containers,
-            machine,
+            host,
             cgroups,
+            ids: IdMap::detect(),
             stores,
             ipam: Mutex::new(Ipam::new(addresses)),
             table,
-            making: tokio::sync::Mutex::default(),
-            said: Mutex::default(),
+            install_lock: tokio::sync::Mutex::default(),
+            logged: Mutex::default(),
             pods: Mutex::default(),
         });
-        // By their PID namespaces containers are told apart, so without them their memory is unknown.
-        if !shared.cgroups.is_real() && shared.config.one_network.is_none() {
-            shared.say_once("control groups are not writable here: memory limits are watched by the agent instead");
+        // Memory is accounted by PID namespace, so without namespaces it is unknown.
+        if !shared.cgroups.is_real() && shared.config.shared_host.is_none() {
+            shared.log_once("control groups are not writable here: memory limits are watched by the agent instead");
             tasks.spawn(watch_memory(Arc::clone(&shared)));
         }
         ready(Self(Arc::clone(&shared)));
-        run_pods(&shared, &tell_table, &stop).await;
+        run_pods(&shared, &table_sender, &stop).await;
         tasks.shutdown().await;
         Ok(())
     }
 
-    fn live(&self, uid: &str) -> Result<Arc<Live>, RequestError> {
+    fn handle(&self, uid: &str) -> Result<Arc<PodHandle>, RequestError> {
         let pods = self.0.lock(&self.0.pods);
-        let found = pods.get(uid).map(|entry| Arc::clone(&entry.live));
+        let found = pods.get(uid).map(|entry| Arc::clone(&entry.handle));
         found.ok_or_else(|| RequestError::NotFound(format!("pod {uid} is not on this node")))
     }
 
@@ -230,7 +236,7 @@ impl Agent {
         previous: bool,
         query: LogQuery,
     ) -> Result<BoxStream<'static, std::io::Result<Bytes>>, RequestError> {
-        let log: Option<Log> = self.live(uid)?.log(container, previous);
+        let log: Option<Log> = self.handle(uid)?.log(container, previous);
         match log {
             Some(log) => Ok(log.read(query).await),
             None if previous => Err(RequestError::BadRequest(format!(
@@ -251,33 +257,33 @@ impl Agent {
         tty: bool,
         streams: Streams,
     ) -> Result<i32, RequestError> {
-        let live = self.live(uid)?;
+        let handle = self.handle(uid)?;
         let missing = || RequestError::BadRequest(format!("container not found (\"{container}\")"));
         if command.is_empty() {
-            let log = live.log(container, false).ok_or_else(missing)?;
+            let log = handle.log(container, false).ok_or_else(missing)?;
             attach(log, streams).await;
             return Ok(0);
         }
-        let inside = live.inside(container).ok_or_else(missing)?;
+        let inside = handle.inside(container).ok_or_else(missing)?;
         exec::interactive(&inside, command, tty, streams).await.map_err(RequestError::Internal)
     }
 
     /// Connects to a port as seen from inside a pod.
     pub async fn dial(&self, uid: &str, port: u16) -> Result<tokio::net::TcpStream, RequestError> {
-        let network: Option<PodNetwork> = self.live(uid)?.network();
+        let network: Option<PodNetwork> = self.handle(uid)?.network();
         let network = network.ok_or_else(|| RequestError::BadRequest(format!("pod {uid} is not running")))?;
         network.dial(port).await.map_err(|e| RequestError::Internal(format!("cannot connect to port {port}: {e}")))
     }
 }
 
-/// Starts what makes Services reachable: their addresses and their names.
-fn serve_names(table: &watch::Receiver<Arc<Table>>, tasks: &mut JoinSet<()>) {
+/// Starts the proxy and the resolver of Services.
+fn serve_services(table: &watch::Receiver<Arc<Table>>, tasks: &mut JoinSet<()>) {
     tasks.spawn(proxy::serve(table.clone()));
     for address in [network::RESOLVER, Ipv4Addr::LOCALHOST] {
         let table = table.clone();
         tasks.spawn(async move {
             if let Err(error) = dns::serve((address, 53).into(), table).await {
-                tracing::error!(%error, %address, "the resolver stopped");
+                tracing::error!(%error, %address, "the resolver failed");
             }
         });
     }
@@ -298,7 +304,7 @@ async fn attach(log: Log, streams: Streams) {
     }
 }
 
-/// The loop: every change of pods or Services is looked at once.
+/// Handles every change of pods and Services until `stop`.
 async fn run_pods(shared: &Arc<Shared>, table: &watch::Sender<Arc<Table>>, stop: &CancellationToken) {
     let mut workers = JoinSet::new();
     let mut changed = shared.stores.changed.clone();
@@ -308,7 +314,7 @@ async fn run_pods(shared: &Arc<Shared>, table: &watch::Sender<Arc<Table>>, stop:
         let pods = shared.stores.pods.state();
         assign(shared, &pods, &mut workers, stop);
         let services = shared.stores.services.state();
-        let reach = if shared.config.one_network.is_some() { Reach::Pods } else { Reach::VirtualAddresses };
+        let reach = if shared.config.shared_host.is_some() { Reach::Pods } else { Reach::VirtualAddresses };
         let fresh = services::table(services.iter().map(|s| &**s), pods.iter().map(|p| &**p), reach);
         table.send_if_modified(|old| {
             let differs = **old != fresh;
@@ -327,7 +333,7 @@ async fn run_pods(shared: &Arc<Shared>, table: &watch::Sender<Arc<Table>>, stop:
     while workers.join_next().await.is_some() {}
 }
 
-/// Tells every worker about its pod, starting workers for new ones.
+/// Passes every worker the newest version of its pod, starting workers for new pods.
 fn assign(shared: &Arc<Shared>, pods: &[Arc<Pod>], workers: &mut JoinSet<()>, stop: &CancellationToken) {
     let mut known = shared.lock(&shared.pods);
     let mut present = HashSet::new();
@@ -348,10 +354,10 @@ fn assign(shared: &Arc<Shared>, pods: &[Arc<Pod>], workers: &mut JoinSet<()>, st
             }
             None => {
                 let (object, seen) = watch::channel(Some(Arc::clone(pod)));
-                let live = Arc::new(Live::default());
-                let worker = Worker::new(Arc::clone(shared), Arc::clone(pod), seen, Arc::clone(&live), stop.clone());
-                workers.spawn(worker.run());
-                known.insert(uid, Entry { object, live });
+                let handle = Arc::new(PodHandle::default());
+                let worker = Worker::new(Arc::clone(shared), Arc::clone(pod), seen, Arc::clone(&handle), stop.clone());
+                workers.spawn(supervise(Arc::clone(shared), uid.clone(), Arc::clone(&handle), worker));
+                known.insert(uid, Entry { object, handle });
             }
         }
     }
@@ -364,8 +370,22 @@ fn assign(shared: &Arc<Shared>, pods: &[Arc<Pod>], workers: &mut JoinSet<()>, st
     });
 }
 
+/// Runs a worker; after a panic it kills the pod's containers and lets a new worker take over.
+async fn supervise(shared: Arc<Shared>, uid: String, handle: Arc<PodHandle>, worker: Worker) {
+    if AssertUnwindSafe(worker.run()).catch_unwind().await.is_ok() {
+        return;
+    }
+    tracing::error!(%uid, "the worker of a pod panicked; its containers are killed and started again");
+    for run in handle.all_runs() {
+        shared.containers.kill(run, nix::libc::SIGKILL);
+    }
+    tokio::time::sleep(PANIC_BACKOFF).await;
+    // The next change of any pod, such as the deletion of this one, starts the new worker.
+    shared.lock(&shared.pods).remove(&uid);
+}
+
 async fn schedule(shared: &Shared, pods: &[Arc<Pod>], bound: &mut HashSet<String>) {
-    let place = Place {
+    let node = NodeInfo {
         name: shared.config.node_name.clone(),
         allocatable: scheduler::amounts(Some(&node::capacity(&shared.config))),
         labels: node::labels(&shared.config),
@@ -374,7 +394,7 @@ async fn schedule(shared: &Shared, pods: &[Arc<Pod>], bound: &mut HashSet<String
     let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
     let current: HashSet<String> = pods.iter().map(|p| uid(p)).collect();
     bound.retain(|uid| current.contains(uid));
-    // A binding not yet seen back counts as done, or its room would be given away twice.
+    // A binding not yet observed counts as done, or its resources would be allocated twice.
     let assumed: Vec<Arc<Pod>> = pods
         .iter()
         .map(|pod| {
@@ -384,37 +404,37 @@ async fn schedule(shared: &Shared, pods: &[Arc<Pod>], bound: &mut HashSet<String
             }
             let mut pod = Pod::clone(pod);
             if let Some(spec) = &mut pod.spec {
-                spec.node_name = Some(place.name.clone());
+                spec.node_name = Some(node.name.clone());
             }
             Arc::new(pod)
         })
         .collect();
-    for (pod, verdict) in scheduler::schedule(&place, assumed.iter().map(|p| &**p)) {
+    for (pod, verdict) in scheduler::schedule(&node, assumed.iter().map(|p| &**p)) {
         match verdict {
-            Verdict::Bind => match node::bind(&shared.client, pod, &place.name).await {
+            Verdict::Bind => match node::bind(&shared.client, pod, &node.name).await {
                 Ok(()) => {
                     bound.insert(uid(pod));
                 }
-                Err(error) => tracing::debug!(pod = ?pod.metadata.name, %error, "a pod was not bound"),
+                Err(error) => tracing::debug!(pod = ?pod.metadata.name, %error, "cannot bind the pod"),
             },
             Verdict::Wait(why) => {
-                if let Err(error) = node::explain_wait(&shared.client, pod, &why, Timestamp::now()).await {
-                    tracing::debug!(pod = ?pod.metadata.name, %error, "cannot say why a pod waits");
+                if let Err(error) = node::set_unschedulable(&shared.client, pod, &why, Timestamp::now()).await {
+                    tracing::debug!(pod = ?pod.metadata.name, %error, "cannot update the PodScheduled condition");
                 }
             }
         }
     }
 }
 
-/// Without control groups: shows containers their use and ends those above their limit.
+/// Enforces memory limits where control groups cannot.
 async fn watch_memory(shared: Arc<Shared>) {
     let mut tick = tokio::time::interval(std::time::Duration::from_secs(1));
     loop {
         tick.tick().await;
         let Ok(used) = tokio::task::spawn_blocking(memory::by_pid_namespace).await else { continue };
-        let all: Vec<Arc<Live>> = shared.lock(&shared.pods).values().map(|e| Arc::clone(&e.live)).collect();
-        for live in all {
-            live.apply_memory(&used, &shared.containers);
+        let all: Vec<Arc<PodHandle>> = shared.lock(&shared.pods).values().map(|e| Arc::clone(&e.handle)).collect();
+        for handle in all {
+            handle.apply_memory(&used, &shared.containers);
         }
     }
 }
@@ -422,7 +442,7 @@ async fn watch_memory(shared: Arc<Shared>) {
 /// Environment variables that every container starts with.
 pub(crate) fn base_env(config: &Config, hostname: &str) -> BTreeMap<&'static str, String> {
     let service = SocketAddr::from((network::API_SERVER, 443));
-    let api = config.one_network.as_ref().map_or(service, |one| one.api);
+    let api = config.shared_host.as_ref().map_or(service, |one| one.api);
     BTreeMap::from([
         ("HOSTNAME", hostname.to_owned()),
         ("KUBERNETES_SERVICE_HOST", api.ip().to_string()),

@@ -7,12 +7,27 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, EnvVarSource, Pod};
 
-use crate::facts::{self, Facts};
+use crate::downward_api::{self, NodeValues};
 
 /// The ConfigMaps and Secrets of the pod's namespace.
 pub trait Sources {
     fn config_map(&self, name: &str) -> Option<BTreeMap<String, Vec<u8>>>;
     fn secret(&self, name: &str) -> Option<BTreeMap<String, Vec<u8>>>;
+    fn claim(&self, name: &str) -> Option<ClaimState>;
+}
+
+/// What is known of a PersistentVolumeClaim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClaimState {
+    /// Bound to the volume that was provisioned for it.
+    Bound {
+        uid: String,
+    },
+    /// Bound to a volume that somebody else made.
+    Foreign {
+        volume: String,
+    },
+    Pending,
 }
 
 /// Why a container's configuration cannot be made, in the kubelet's words.
@@ -32,7 +47,7 @@ pub fn environment(
     container: &Container,
     base: &[(String, String)],
     sources: &dyn Sources,
-    facts: &Facts,
+    values: &NodeValues,
 ) -> Result<Vec<(String, String)>, ConfigError> {
     let mut env = Ordered::default();
     for (name, value) in base {
@@ -52,7 +67,7 @@ pub fn environment(
     for var in container.env.iter().flatten() {
         let value = match (&var.value, &var.value_from) {
             (Some(value), _) if !value.is_empty() => Some(expand(value, |name| env.get(name))),
-            (_, Some(source)) => resolve(pod, container, &var.name, source, sources, facts)?,
+            (_, Some(source)) => resolve(pod, container, &var.name, source, sources, values)?,
             _ => Some(String::new()),
         };
         if let Some(value) = value {
@@ -105,12 +120,12 @@ fn resolve(
     variable: &str,
     source: &EnvVarSource,
     sources: &dyn Sources,
-    facts: &Facts,
+    values: &NodeValues,
 ) -> Result<Option<String>, ConfigError> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let bad = |path: &str| ConfigError::Field { path: path.to_owned(), variable: variable.to_owned() };
     if let Some(r) = &source.field_ref {
-        return facts::field(pod, facts, &r.field_path).map(Some).ok_or_else(|| bad(&r.field_path));
+        return downward_api::field(pod, values, &r.field_path).map(Some).ok_or_else(|| bad(&r.field_path));
     }
     if let Some(r) = &source.resource_field_ref {
         let named = r.container_name.as_deref().and_then(|name| {
@@ -119,7 +134,7 @@ fn resolve(
                 .flat_map(|s| s.init_containers.iter().flatten().chain(&s.containers))
                 .find(|c| c.name == name)
         });
-        return facts::resource(named.unwrap_or(container), facts, r).map(Some).ok_or_else(|| bad(&r.resource));
+        return downward_api::resource(named.unwrap_or(container), values, r).map(Some).ok_or_else(|| bad(&r.resource));
     }
     let (kind, title, name, key, optional, found) = if let Some(r) = &source.config_map_key_ref {
         ("configmap", "ConfigMap", &r.name, &r.key, r.optional, sources.config_map(&r.name))
@@ -187,6 +202,9 @@ mod tests {
         fn secret(&self, name: &str) -> Option<BTreeMap<String, Vec<u8>>> {
             (name == "sec").then(|| BTreeMap::from([("pw".to_owned(), b"hunter".to_vec())]))
         }
+        fn claim(&self, _: &str) -> Option<ClaimState> {
+            None
+        }
     }
 
     fn check(container: serde_json::Value, expect: Result<&[(&str, &str)], &str>) {
@@ -198,13 +216,13 @@ mod tests {
         let mut container = container;
         container["name"] = json!("c");
         let container: Container = serde_json::from_value(container).unwrap();
-        let facts = Facts {
+        let values = NodeValues {
             pod_ip: "10.244.0.9".into(),
             host_ip: "10.244.0.1".into(),
             allocatable: BTreeMap::from([("cpu".to_owned(), Quantity("4".into()))]),
         };
         let base = [("PATH".to_owned(), "/bin".to_owned())];
-        let got = environment(&pod, &container, &base, &Fixed, &facts).map_err(|e| e.to_string());
+        let got = environment(&pod, &container, &base, &Fixed, &values).map_err(|e| e.to_string());
         let expect = expect
             .map(|pairs| {
                 let all = std::iter::once(&("PATH", "/bin")).chain(pairs);
@@ -255,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_sources_are_named() {
         let key = |kind: &str, name: &str, key: &str| {
             let mut source = json!({});
             source[kind] = json!({"name": name, "key": key});

@@ -1,8 +1,8 @@
-//! Further processes in a running container: for probes, hooks and `kubectl exec`.
+//! Runs commands in a running container, for probes, hooks and `kubectl exec`.
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
@@ -12,22 +12,25 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
+use crate::runtime::beneath;
+use crate::runtime::confinement::Confinement;
 use crate::runtime::{ExecJob, Spawner, Stdio};
 
-/// How to get into a running container.
+/// A running container to execute commands in.
 #[derive(Clone)]
-pub struct Inside {
+pub struct ExecTarget {
     pub spawner: Spawner,
     /// The container's process.
     pub pid: i32,
     /// Whether it has namespaces to enter.
-    pub is_apart: bool,
+    pub is_isolated: bool,
     pub env: Vec<(String, String)>,
     pub cwd: PathBuf,
     pub cgroups: Vec<PathBuf>,
+    pub confinement: Confinement,
 }
 
-impl Inside {
+impl ExecTarget {
     fn job(&self, argv: Vec<String>, tty: bool) -> ExecJob {
         let mut env = self.env.clone();
         if tty && !env.iter().any(|(name, _)| name == "TERM") {
@@ -37,8 +40,9 @@ impl Inside {
             argv,
             env,
             cwd: self.cwd.clone(),
-            target: self.is_apart.then_some(self.pid),
+            target: self.is_isolated.then_some(self.pid),
             cgroups: self.cgroups.clone(),
+            confinement: self.confinement.clone(),
             tty,
         }
     }
@@ -69,10 +73,10 @@ impl Drop for KillOnDrop<'_> {
 }
 
 /// Runs a command and returns its exit code and the beginning of its output.
-pub async fn capture(inside: &Inside, argv: Vec<String>, limit: usize) -> Result<(i32, String), String> {
-    let say = |e: io::Error| e.to_string();
-    let (sender, mut receiver) = pipe::pipe().map_err(say)?;
-    let stdio = Stdio::output_to(sender.into_blocking_fd().map_err(say)?).map_err(say)?;
+pub async fn capture(inside: &ExecTarget, argv: Vec<String>, limit: usize) -> Result<(i32, String), String> {
+    let to_text = |e: io::Error| e.to_string();
+    let (sender, mut receiver) = pipe::pipe().map_err(to_text)?;
+    let stdio = Stdio::output_to(sender.into_blocking_fd().map_err(to_text)?).map_err(to_text)?;
     let mut process = inside.spawner.exec(inside.job(argv, false), stdio).await.map_err(|e| e.to_string())?;
     let mut guard = KillOnDrop { spawner: &inside.spawner, id: Some(process.id) };
     let mut output = Vec::new();
@@ -85,7 +89,7 @@ pub async fn capture(inside: &Inside, argv: Vec<String>, limit: usize) -> Result
             let room = limit.saturating_sub(output.len());
             output.extend_from_slice(&chunk[..n.min(room)]);
         }
-        // A process left in the background may keep the pipe open; the exit code decides.
+        // A background process may keep the pipe open, so only the exit of the command ends the wait.
         std::future::pending::<()>().await;
     };
     let status = tokio::select! {
@@ -93,7 +97,7 @@ pub async fn capture(inside: &Inside, argv: Vec<String>, limit: usize) -> Result
         () = reading => unreachable!("reading never ends by itself"),
     };
     guard.id = None;
-    // What was written before the end is still in the pipe.
+    // Drain what was written before the exit.
     let mut rest = [0; 4096];
     while let Ok(n) = receiver.try_read(&mut rest) {
         let room = limit.saturating_sub(output.len());
@@ -106,12 +110,12 @@ pub async fn capture(inside: &Inside, argv: Vec<String>, limit: usize) -> Result
 }
 
 /// Runs a command for a client; returns its exit code.
-pub async fn interactive(inside: &Inside, argv: Vec<String>, tty: bool, streams: Streams) -> Result<i32, String> {
+pub async fn interactive(inside: &ExecTarget, argv: Vec<String>, tty: bool, streams: Streams) -> Result<i32, String> {
     let done = if tty { with_terminal(inside, argv, streams).await } else { with_pipes(inside, argv, streams).await };
     done.map_err(|e| e.to_string())
 }
 
-async fn with_pipes(inside: &Inside, argv: Vec<String>, streams: Streams) -> io::Result<i32> {
+async fn with_pipes(inside: &ExecTarget, argv: Vec<String>, streams: Streams) -> io::Result<i32> {
     let (stdout, out) = pipe::pipe()?;
     let (stderr, err) = pipe::pipe()?;
     let (feed, stdin): (Option<pipe::Sender>, OwnedFd) = match &streams.stdin {
@@ -138,20 +142,23 @@ async fn with_pipes(inside: &Inside, argv: Vec<String>, streams: Streams) -> io:
     let status = process.wait().await;
     guard.id = None;
     feeding.abort();
-    // All output belongs to the client, unless something stays behind and keeps the pipe.
+    // Drain the output, unless a background process keeps the pipe open.
     let rest = futures::future::join(printing, complaining);
     let _ = tokio::time::timeout(std::time::Duration::from_secs(2), rest).await;
     Ok(status.code())
 }
 
-async fn with_terminal(inside: &Inside, argv: Vec<String>, mut streams: Streams) -> io::Result<i32> {
+async fn with_terminal(inside: &ExecTarget, argv: Vec<String>, mut streams: Streams) -> io::Result<i32> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    // From the container's own set of terminals, so that programs in it can find theirs by name.
-    let multiplexer = format!("/proc/{}/root/dev/pts/ptmx", inside.pid);
-    let open = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let controller = rustix::fs::open(multiplexer, open, Mode::empty())?;
+    // Allocated from the container's own devpts, so that programs in it can find their terminal by name.
+    let root = beneath::open_dir(Path::new(&format!("/proc/{}/root", inside.pid)))?;
+    let open = OFlags::RDWR | OFlags::NOCTTY;
+    let controller = beneath::open(root, Path::new("dev/pts/ptmx"), open, Mode::empty())?;
     unlockpt(&controller)?;
     let terminal = ioctl_tiocgptpeer(&controller, flags)?;
+    let confinement = &inside.confinement;
+    let (uid, gid) = confinement.ids.owner(confinement.uid, confinement.gid).ids();
+    rustix::fs::fchown(&terminal, uid, gid)?;
     let stdio = Stdio { stdin: terminal.try_clone()?, stdout: terminal.try_clone()?, stderr: terminal };
     let mut process = inside.spawner.exec(inside.job(argv, true), stdio).await.map_err(io::Error::other)?;
     let mut guard = KillOnDrop { spawner: &inside.spawner, id: Some(process.id) };
@@ -190,7 +197,7 @@ async fn copy(mut from: impl tokio::io::AsyncRead + Unpin, to: mpsc::Sender<Byte
                     return;
                 }
             }
-            // A terminal whose last user is gone reports an error instead of an end.
+            // A terminal whose last user is gone reports an error instead of an end of file.
             _ => return,
         }
     }

@@ -1,4 +1,4 @@
-//! What stands in for a container image: a Python environment of this machine.
+//! Maps container images to Python environments of this host.
 //!
 //! There is no registry and no unpacking. A rule says that images of some repositories are a
 //! package at the version their tag names; a mapping names any other image. What neither knows is
@@ -18,11 +18,11 @@ pub struct Environment {
     pub path: Option<PathBuf>,
     pub entrypoint: Vec<String>,
     pub env: Vec<(String, String)>,
-    /// Said once when what runs is not what was asked for.
+    /// Logged once when the version differs from the one that was asked for.
     pub note: Option<String>,
 }
 
-/// The answer for one image.
+/// The resolution of one image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resolution {
     Ready(Environment),
@@ -51,7 +51,7 @@ pub struct PackageRule {
 /// Which version to run when the one asked for is not installed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Versions {
-    /// The newest installed one, and say so.
+    /// The newest installed one, with a log line.
     #[default]
     Newest,
     /// Make an environment with exactly the version of the tag.

@@ -5,23 +5,27 @@
 //!                 └─▶ scheduler, Service table ─▶ proxy, resolver
 //! ```
 //!
-//! [`runtime::enter_world`] must be called first, while the process has one thread.
+//! [`runtime::enter_namespaces`] must be called first, while the process has one thread.
 
 pub mod agent;
+pub mod downward_api;
 pub mod env;
 pub mod environments;
 pub mod exec;
-pub mod facts;
+pub mod guards;
 pub mod images;
 pub mod logs;
+mod names;
 pub mod network;
 mod node;
-pub mod one_network;
 pub mod pod;
 pub mod probes;
 pub mod runtime;
 pub mod scheduler;
+pub mod security_context;
+pub mod shared_host;
 mod stores;
+pub mod tokens;
 pub mod volumes;
 mod worker;
 

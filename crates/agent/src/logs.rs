@@ -1,4 +1,4 @@
-//! What containers print: kept in files, read back as `kubectl logs` asks.
+//! Container logs: written to files in the CRI format, read by `kubectl logs`.
 //!
 //! ```text
 //!   stdout, stderr ──▶ <time> stdout F <line>   in <folder>/<n>.log, rotated to <n>.log.1
@@ -16,7 +16,7 @@ use tokio::fs::File;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::sync::{Mutex, broadcast, watch};
 
-/// A log file grows to this size before it is set aside.
+/// The size at which a log file is rotated.
 const ROTATE_AT: u64 = 16 << 20;
 /// Longer lines are stored in parts, as the kubelet does.
 const MAX_LINE: usize = 16 << 10;
@@ -71,10 +71,10 @@ pub async fn record(
         tokio::fs::create_dir_all(folder).await?;
     }
     let file = File::options().create(true).append(true).open(&path).await?;
-    let (tell, progress) = watch::channel(Progress::default());
+    let (sender, progress) = watch::channel(Progress::default());
     let (live, _) = broadcast::channel(256);
     let log = Log { path: path.clone(), progress, live: live.clone() };
-    let writer = Arc::new(Mutex::new(Writer { path, file, progress: Progress::default(), tell }));
+    let writer = Arc::new(Mutex::new(Writer { path, file, progress: Progress::default(), sender }));
     tokio::spawn(async move {
         let (out, err) = (Arc::clone(&writer), Arc::clone(&writer));
         tokio::join!(pump(Stream::Stdout, stdout, out, live.clone()), pump(Stream::Stderr, stderr, err, live));
@@ -87,7 +87,7 @@ struct Writer {
     path: PathBuf,
     file: File,
     progress: Progress,
-    tell: watch::Sender<Progress>,
+    sender: watch::Sender<Progress>,
 }
 
 impl Writer {
@@ -101,13 +101,13 @@ impl Writer {
             self.progress.bytes = 0;
             self.progress.rotations += 1;
         }
-        self.tell.send_replace(self.progress);
+        self.sender.send_replace(self.progress);
         Ok(())
     }
 
     fn finish(&mut self) {
         self.progress.finished = true;
-        self.tell.send_replace(self.progress);
+        self.sender.send_replace(self.progress);
     }
 }
 

@@ -1,12 +1,11 @@
-//! The Node object: this machine as the API shows it, and the words of its scheduler.
+//! The Node object and its lease, and the requests of the scheduler.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Binding, Node, ObjectReference, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{Binding, Node, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Patch, PatchParams, PostParams};
@@ -20,13 +19,13 @@ pub(crate) const MAX_PODS: usize = 250;
 const MANAGER: &str = "kubelet";
 const LEASE_SECONDS: i32 = 40;
 
-/// What the node offers.
+/// Returns the capacity of the node.
 pub(crate) fn capacity(config: &Config) -> BTreeMap<String, Quantity> {
     BTreeMap::from([
         ("cpu".to_owned(), Quantity(format!("{}m", config.cpu_milli))),
         ("memory".to_owned(), Quantity(config.memory_bytes.to_string())),
         ("pods".to_owned(), Quantity(MAX_PODS.to_string())),
-        // Disk is not rationed here; pods that ask for some must not wait for ever.
+        // Disk space is not limited; pods that request some must still be scheduled.
         ("ephemeral-storage".to_owned(), Quantity("1Ti".to_owned())),
     ])
 }
@@ -111,13 +110,13 @@ pub(crate) async fn keep_alive(client: Client, config: Config) {
         });
         let apply = PatchParams::apply(MANAGER).force();
         if let Err(error) = leases.patch(&config.node_name, &apply, &Patch::Apply(lease)).await {
-            // An API server without leases or their namespace has nobody who would miss them.
-            tracing::debug!(%error, "the node's lease was not renewed");
+            // An API server without leases has no controller that needs them.
+            tracing::debug!(%error, "cannot renew the node lease");
         }
     }
 }
 
-/// Gives a pod to the node.
+/// Binds a pod to the node.
 pub(crate) async fn bind(client: &Client, pod: &Pod, node: &str) -> Result<(), kube::Error> {
     let (name, namespace) = key(pod);
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
@@ -135,8 +134,13 @@ pub(crate) async fn bind(client: &Client, pod: &Pod, node: &str) -> Result<(), k
         .map(drop)
 }
 
-/// Writes why a pod waits into its conditions, once per reason.
-pub(crate) async fn explain_wait(client: &Client, pod: &Pod, why: &str, now: Timestamp) -> Result<(), kube::Error> {
+/// Sets the PodScheduled condition of an unschedulable pod, once per reason.
+pub(crate) async fn set_unschedulable(
+    client: &Client,
+    pod: &Pod,
+    why: &str,
+    now: Timestamp,
+) -> Result<(), kube::Error> {
     let old = pod.status.iter().flat_map(|s| s.conditions.iter().flatten()).find(|c| c.type_ == "PodScheduled");
     if old.is_some_and(|c| c.status == "False" && c.message.as_deref() == Some(why)) {
         return Ok(());
@@ -148,21 +152,6 @@ pub(crate) async fn explain_wait(client: &Client, pod: &Pod, why: &str, now: Tim
         {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why, "lastTransitionTime": since},
     ]}});
     pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
-}
-
-/// A token with which a pod can talk to the API server as its service account.
-pub(crate) async fn token(client: &Client, pod: &Pod) -> Result<String, kube::Error> {
-    let (_, namespace) = key(pod);
-    let account = pod.spec.as_ref().and_then(|s| s.service_account_name.clone()).filter(|s| !s.is_empty());
-    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &namespace);
-    let request = TokenRequest {
-        // Longer than any local session; the server may shorten it.
-        spec: Some(TokenRequestSpec { expiration_seconds: Some(365 * 24 * 3600), ..TokenRequestSpec::default() }),
-        ..TokenRequest::default()
-    };
-    let account = account.as_deref().unwrap_or("default");
-    let issued = accounts.create_token_request(account, &PostParams::default(), &request).await?;
-    Ok(issued.status.and_then(|s| s.token).unwrap_or_default())
 }
 
 fn key(pod: &Pod) -> (String, String) {

@@ -1,4 +1,4 @@
-//! Asks a container how it is: over HTTP, by connecting, or by running a command in it.
+//! Runs a probe: an HTTP request, a TCP connection, or a command in the container.
 
 use std::time::Duration;
 
@@ -10,51 +10,51 @@ use k8s_openapi::api::core::v1::{Container, HTTPGetAction, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use tokio::net::TcpStream;
 
-use crate::exec::{self, Inside};
+use crate::exec::{self, ExecTarget};
 
-/// Where and whom to ask.
+/// The container that a probe or hook addresses.
 #[derive(Clone)]
-pub struct Patient {
+pub struct ProbeTarget {
     pub container: Container,
     pub ip: String,
-    pub inside: Inside,
+    pub inside: ExecTarget,
 }
 
-/// Asks once; an error is a failed probe, with the kubelet's wording where it has one.
-pub async fn ask(patient: &Patient, probe: &Probe, timeout: Duration) -> Result<(), String> {
-    let question = async {
+/// Runs a probe once; an error is a failed probe, with the kubelet's wording where it has one.
+pub async fn probe(target: &ProbeTarget, probe: &Probe, timeout: Duration) -> Result<(), String> {
+    let attempt = async {
         if let Some(action) = &probe.http_get {
-            return http_get(patient, action, timeout).await;
+            return http_get(target, action, timeout).await;
         }
         if let Some(action) = &probe.tcp_socket {
-            let port = port(&patient.container, &action.port)?;
-            return connect(action.host.as_deref().unwrap_or(&patient.ip), port).await.map(drop);
+            let port = port(&target.container, &action.port)?;
+            return connect(action.host.as_deref().unwrap_or(&target.ip), port).await.map(drop);
         }
         if let Some(action) = &probe.grpc {
-            // Only that the server accepts: speaking gRPC would need a client nothing else here uses.
+            // Checks only that the port accepts; a gRPC client would be a dependency for this alone.
             let port = u16::try_from(action.port).map_err(|_| format!("invalid port number: {}", action.port))?;
-            return connect(&patient.ip, port).await.map(drop);
+            return connect(&target.ip, port).await.map(drop);
         }
         if let Some(action) = &probe.exec {
             let command = action.command.clone().unwrap_or_default();
-            let (code, output) = exec::capture(&patient.inside, command, 10 << 10).await?;
+            let (code, output) = exec::capture(&target.inside, command, 10 << 10).await?;
             return if code == 0 { Ok(()) } else { Err(output) };
         }
         Err("missing probe handler".to_owned())
     };
-    match tokio::time::timeout(timeout, question).await {
+    match tokio::time::timeout(timeout, attempt).await {
         Ok(answer) => answer,
         Err(_) => Err(format!("command timed out after {timeout:?}")),
     }
 }
 
-/// A GET that counts as success from 200 up to 399.
-pub async fn http_get(patient: &Patient, action: &HTTPGetAction, timeout: Duration) -> Result<(), String> {
-    let port = port(&patient.container, &action.port)?;
-    let host = action.host.clone().filter(|h| !h.is_empty()).unwrap_or_else(|| patient.ip.clone());
+/// Sends a GET request; a status from 200 to 399 is a success.
+pub async fn http_get(target: &ProbeTarget, action: &HTTPGetAction, timeout: Duration) -> Result<(), String> {
+    let port = port(&target.container, &action.port)?;
+    let host = action.host.clone().filter(|h| !h.is_empty()).unwrap_or_else(|| target.ip.clone());
     let stream = connect(&host, port).await?;
     if action.scheme.as_deref() == Some("HTTPS") {
-        // The kubelet does not verify certificates either; that the port accepts is what is left.
+        // The kubelet does not verify certificates either; an accepted connection is a success.
         return Ok(());
     }
     let path = action.path.as_deref().filter(|p| !p.is_empty()).unwrap_or("/");
@@ -90,7 +90,7 @@ async fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
     TcpStream::connect((host, port)).await.map_err(|e| format!("dial tcp {host}:{port}: {e}"))
 }
 
-/// A port by number, or by the name the container gives it.
+/// Returns a port given by number or by its name in the container.
 fn port(container: &Container, port: &IntOrString) -> Result<u16, String> {
     let number = match port {
         IntOrString::Int(number) => Some(*number),

@@ -1,6 +1,6 @@
-//! Which waiting pods fit on this node, by their requests.
+//! Decides which pending pods fit on this node, by their requests.
 //!
-//! One node, so there is nothing to choose: a pod is bound when it fits, and told why when not.
+//! There is one node: a pod is bound when it fits, and gets a PodScheduled condition with the reason when not.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::pod::is_sidecar;
 /// Quantities by resource name.
 pub type Resources = BTreeMap<String, Quantity>;
 
-/// The answer for one waiting pod.
+/// The decision for one pending pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     Bind,
@@ -23,7 +23,7 @@ pub enum Verdict {
 
 /// The node as the scheduler sees it.
 #[derive(Debug, Clone, Default)]
-pub struct Place {
+pub struct NodeInfo {
     pub name: String,
     pub allocatable: Resources,
     pub labels: BTreeMap<String, String>,
@@ -31,15 +31,15 @@ pub struct Place {
 }
 
 /// Decides for every pod without a node, oldest first; `pods` is every pod of the cluster.
-pub fn schedule<'a>(place: &Place, pods: impl IntoIterator<Item = &'a Pod>) -> Vec<(&'a Pod, Verdict)> {
-    let (mut waiting, mut free, mut count) = (Vec::new(), place.allocatable.clone(), 0);
+pub fn schedule<'a>(node: &NodeInfo, pods: impl IntoIterator<Item = &'a Pod>) -> Vec<(&'a Pod, Verdict)> {
+    let (mut waiting, mut free, mut count) = (Vec::new(), node.allocatable.clone(), 0);
     for pod in pods {
         let spec = pod.spec.as_ref();
         let over =
             pod.status.as_ref().and_then(|s| s.phase.as_deref()).is_some_and(|p| p == "Succeeded" || p == "Failed");
         match spec.and_then(|s| s.node_name.as_deref()).filter(|n| !n.is_empty()) {
             _ if over => {}
-            Some(node) if node == place.name => {
+            Some(bound) if bound == node.name => {
                 take(&mut free, &requests(pod));
                 count += 1;
             }
@@ -53,7 +53,7 @@ pub fn schedule<'a>(place: &Place, pods: impl IntoIterator<Item = &'a Pod>) -> V
     for pod in waiting {
         let wanted = requests(pod);
         let mut reasons = Vec::new();
-        if count >= place.max_pods {
+        if count >= node.max_pods {
             reasons.push("Too many pods".to_owned());
         }
         reasons.extend(
@@ -62,7 +62,7 @@ pub fn schedule<'a>(place: &Place, pods: impl IntoIterator<Item = &'a Pod>) -> V
                 .filter(|(name, want)| want.is_positive() && *want > free.get(*name).unwrap_or(&Quantity::ZERO))
                 .map(|(name, _)| format!("Insufficient {name}")),
         );
-        if !selects(pod, place) {
+        if !selects(pod, node) {
             reasons.push("node(s) didn't match Pod's node affinity/selector".to_owned());
         }
         if reasons.is_empty() {
@@ -138,9 +138,9 @@ fn wants_us(pod: &Pod) -> bool {
     !gated && spec.and_then(|s| s.scheduler_name.as_deref()).is_none_or(|s| s.is_empty() || s == "default-scheduler")
 }
 
-fn selects(pod: &Pod, place: &Place) -> bool {
+fn selects(pod: &Pod, node: &NodeInfo) -> bool {
     let selector = pod.spec.as_ref().and_then(|s| s.node_selector.as_ref());
-    selector.into_iter().flatten().all(|(key, value)| place.labels.get(key) == Some(value))
+    selector.into_iter().flatten().all(|(key, value)| node.labels.get(key) == Some(value))
 }
 
 #[cfg(test)]
@@ -159,13 +159,13 @@ mod tests {
     }
 
     fn check(pods: &[Pod], expect: &[(&str, &str)]) {
-        let place = Place {
+        let node = NodeInfo {
             name: "local".into(),
             allocatable: BTreeMap::from([("cpu".to_owned(), Quantity::from(4))]),
             labels: BTreeMap::from([("kubernetes.io/hostname".to_owned(), "local".to_owned())]),
             max_pods: 3,
         };
-        let got: Vec<(String, String)> = schedule(&place, pods)
+        let got: Vec<(String, String)> = schedule(&node, pods)
             .into_iter()
             .map(|(pod, verdict)| {
                 let verdict = match verdict {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_node_lacks_is_named() {
+    fn missing_resources_are_named() {
         let gpu = json!({"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]});
         check(&[pod("g", 1, gpu)], &[("g", "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")]);
         let picky = json!({"nodeSelector": {"zone": "a"}, "containers": []});

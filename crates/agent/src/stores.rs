@@ -1,4 +1,4 @@
-//! Local copies of what the agent needs from the API, kept current by watches.
+//! Caches of the objects that the agent reads, updated by watches.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -6,7 +6,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::env::Sources;
+use crate::env::{ClaimState, Sources};
 
 #[derive(Clone)]
 pub(crate) struct Stores {
@@ -22,34 +22,37 @@ pub(crate) struct Stores {
     pub(crate) services: Store<Service>,
     config_maps: Store<ConfigMap>,
     secrets: Store<Secret>,
+    claims: Store<PersistentVolumeClaim>,
     /// Counts changes of pods and services.
     pub(crate) changed: watch::Receiver<u64>,
-    /// Counts changes of ConfigMaps and Secrets.
+    /// Counts changes of ConfigMaps, Secrets and claims.
     pub(crate) sources_changed: watch::Receiver<u64>,
 }
 
 impl Stores {
-    /// Starts the watches in `tasks` and waits until each has seen everything once.
+    /// Starts the watches in `tasks` and waits for their initial lists.
     pub(crate) async fn start(client: &Client, tasks: &mut JoinSet<()>) -> Self {
-        let (tell, changed) = watch::channel(0);
-        let (tell_sources, sources_changed) = watch::channel(0);
+        let (sender, changed) = watch::channel(0);
+        let (sources_sender, sources_changed) = watch::channel(0);
         let stores = Self {
-            pods: follow(Api::all(client.clone()), tell.clone(), tasks),
-            services: follow(Api::all(client.clone()), tell, tasks),
-            config_maps: follow(Api::all(client.clone()), tell_sources.clone(), tasks),
-            secrets: follow(Api::all(client.clone()), tell_sources, tasks),
+            pods: follow(Api::all(client.clone()), sender.clone(), tasks),
+            services: follow(Api::all(client.clone()), sender, tasks),
+            config_maps: follow(Api::all(client.clone()), sources_sender.clone(), tasks),
+            secrets: follow(Api::all(client.clone()), sources_sender.clone(), tasks),
+            claims: follow(Api::all(client.clone()), sources_sender, tasks),
             changed,
             sources_changed,
         };
-        // A watch that never becomes ready retries for ever; its owner can only be cancelled.
+        // A watch that never becomes ready is retried until the agent is stopped.
         let _ = stores.pods.wait_until_ready().await;
         let _ = stores.services.wait_until_ready().await;
         let _ = stores.config_maps.wait_until_ready().await;
         let _ = stores.secrets.wait_until_ready().await;
+        let _ = stores.claims.wait_until_ready().await;
         stores
     }
 
-    /// The ConfigMaps and Secrets of one namespace.
+    /// Returns the ConfigMaps, Secrets and claims of one namespace.
     pub(crate) fn sources(&self, namespace: &str) -> NamespaceSources {
         NamespaceSources { stores: self.clone(), namespace: namespace.to_owned() }
     }
@@ -69,11 +72,11 @@ where
         let mut stream = std::pin::pin!(stream);
         while let Some(event) = stream.next().await {
             match event {
-                // Half-way through a list the store still shows the old state.
+                // During a list the store still holds the old state.
                 Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
                 Ok(_) => changed.send_modify(|n| *n += 1),
                 Err(error) => {
-                    tracing::debug!(kind = std::any::type_name::<K>(), %error, "a watch broke and is started again");
+                    tracing::debug!(kind = std::any::type_name::<K>(), %error, "watch failed; retrying");
                 }
             }
         }
@@ -97,5 +100,18 @@ impl Sources for NamespaceSources {
     fn secret(&self, name: &str) -> Option<BTreeMap<String, Vec<u8>>> {
         let found: Arc<Secret> = self.stores.secrets.get(&ObjectRef::new(name).within(&self.namespace))?;
         Some(found.data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone())).collect())
+    }
+
+    fn claim(&self, name: &str) -> Option<ClaimState> {
+        let found = self.stores.claims.get(&ObjectRef::new(name).within(&self.namespace))?;
+        let uid = found.metadata.uid.clone().unwrap_or_default();
+        let is_bound = found.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Bound");
+        let volume = found.spec.as_ref().and_then(|s| s.volume_name.clone()).unwrap_or_default();
+        Some(match (is_bound, volume) {
+            (true, volume) if volume == format!("pvc-{uid}") => ClaimState::Bound { uid },
+            (_, volume) if volume.is_empty() => ClaimState::Pending,
+            (true, volume) => ClaimState::Foreign { volume },
+            (false, _) => ClaimState::Pending,
+        })
     }
 }

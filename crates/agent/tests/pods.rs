@@ -8,14 +8,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures::{FutureExt, StreamExt};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
-use kube::api::{DeleteParams, PostParams};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use manta_agent::images::{Catalog, Mapping};
 use manta_agent::logs::LogQuery;
 use manta_agent::pod::Backoff;
-use manta_agent::runtime::{World, enter_world};
-use manta_agent::volumes::Identity;
+use manta_agent::runtime::{IsolatedProcess, enter_namespaces};
 use manta_agent::{Agent, Config, network};
 use manta_testkit::{ControlPlane, Tally, within};
 use serde_json::{Value, json};
@@ -24,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 fn main() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().to_path_buf();
-    let ended = enter_world(move |world| run(world, &path));
+    let ended = enter_namespaces(move |process| run(process, &path));
     manta_agent::clean_leftovers(&dir.path().join("state"));
     match ended {
         Ok(0) => {}
@@ -40,12 +39,12 @@ fn main() {
     }
 }
 
-fn run(world: World, dir: &Path) -> i32 {
-    network::prepare_world().expect("the world's network");
+fn run(process: IsolatedProcess, dir: &Path) -> i32 {
+    network::prepare_node_network().expect("the node's network");
     let plane = ControlPlane::start().expect("a control plane");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("tokio");
     runtime.block_on(async {
-        let hands = world.open().expect("hands");
+        let spawners = process.connect().expect("spawners");
         let client = plane.client().await.expect("a client");
         let config = Config {
             node_name: "local".into(),
@@ -64,17 +63,17 @@ fn run(world: World, dir: &Path) -> i32 {
             backoff: Backoff::LOCAL,
             eager_readiness: true,
             host_paths: false,
-            identity: Identity { token: "fallback".into(), ca: "CA".into() },
+            cluster_ca: "CA".into(),
             api_backend: None,
-            one_network: None,
+            shared_host: None,
         };
         let stop = CancellationToken::new();
-        let (tell, told) = tokio::sync::oneshot::channel();
+        let (sender, receiver) = tokio::sync::oneshot::channel();
         let agent =
-            tokio::spawn(Agent::run(config, client.clone(), hands.containers, hands.machine, stop.clone(), |a| {
-                let _ = tell.send(a);
+            tokio::spawn(Agent::run(config, client.clone(), spawners.containers, spawners.host, stop.clone(), |a| {
+                let _ = sender.send(a);
             }));
-        let Ok(handle) = told.await else {
+        let Ok(handle) = receiver.await else {
             eprintln!("the agent did not start: {:?}", agent.await);
             return 1;
         };
@@ -90,11 +89,11 @@ async fn tests(client: &Client, agent: &Agent) -> bool {
     let all: Vec<(&str, futures::future::BoxFuture<'_, ()>)> = vec![
         ("a_pod_runs_and_prints", t.a_pod_runs_and_prints().boxed()),
         ("pods_end_as_their_processes_do", t.pods_end_as_their_processes_do().boxed()),
-        ("services_and_names_lead_to_ready_pods", t.services_and_names_lead_to_ready_pods().boxed()),
+        ("services_and_names_reach_ready_pods", t.services_and_names_reach_ready_pods().boxed()),
         ("configuration_reaches_the_container", t.configuration_reaches_the_container().boxed()),
         ("init_containers_and_sidecars", t.init_containers_and_sidecars().boxed()),
-        ("sick_containers_are_restarted", t.sick_containers_are_restarted().boxed()),
-        ("what_cannot_run_says_why", t.what_cannot_run_says_why().boxed()),
+        ("unhealthy_containers_are_restarted", t.unhealthy_containers_are_restarted().boxed()),
+        ("pods_that_cannot_run_report_why", t.pods_that_cannot_run_report_why().boxed()),
         ("hooks_run_and_grace_is_given", t.hooks_run_and_grace_is_given().boxed()),
         ("exec_and_ports_reach_inside", t.exec_and_ports_reach_inside().boxed()),
     ];
@@ -184,7 +183,7 @@ impl Test {
         self.delete("bad").await;
     }
 
-    async fn services_and_names_lead_to_ready_pods(&self) {
+    async fn services_and_names_reach_ready_pods(&self) {
         let serve = "echo found > index.html; exec python3 -c \"import http.server as h; \
                      h.ThreadingHTTPServer(('0.0.0.0', 8000), h.SimpleHTTPRequestHandler).serve_forever()\"";
         let mut server = shell("Always", serve);
@@ -237,11 +236,17 @@ impl Test {
         spec["containers"][0]["volumeMounts"] = json!([
             {"name": "s", "mountPath": "/etc/settings"}, {"name": "m", "mountPath": "/dev/shm"},
             {"name": "d", "mountPath": "/etc/x"},
+            {"name": "t", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true},
         ]);
         spec["volumes"] = json!([
             {"name": "s", "configMap": {"name": "settings"}},
             {"name": "m", "emptyDir": {"medium": "Memory", "sizeLimit": "8Mi"}}, {"name": "d", "emptyDir": {}},
+            {"name": "t", "projected": {"sources": [
+                {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}},
+                {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+            ]}},
         ]);
+        spec["serviceAccountName"] = json!("default");
         self.create("configured", spec).await;
         let pod = self.phase("configured", "Succeeded").await;
         let text = self.logs(&pod, "c", false).await;
@@ -270,14 +275,14 @@ impl Test {
         self.delete("ordered").await;
     }
 
-    async fn sick_containers_are_restarted(&self) {
+    async fn unhealthy_containers_are_restarted(&self) {
         let mut spec =
             shell("Always", "echo run; touch /tmp/ok; sleep 1; rm /tmp/ok; trap 'exit 0' TERM; sleep infinity & wait");
         spec["containers"][0]["livenessProbe"] =
             json!({"exec": {"command": ["cat", "/tmp/ok"]}, "periodSeconds": 1, "failureThreshold": 1});
-        self.create("sick", spec).await;
+        self.create("unhealthy", spec).await;
         let pod = self
-            .until("sick", |p| {
+            .until("unhealthy", |p| {
                 let status = p.status.as_ref()?.container_statuses.as_ref()?.first()?;
                 (status.restart_count >= 1 && status.state.as_ref()?.running.is_some()).then(|| p.clone())
             })
@@ -290,11 +295,11 @@ impl Test {
             (status.restart_count >= 1 && waiting.reason.as_deref() == Some("CrashLoopBackOff")).then_some(())
         })
         .await;
-        self.delete("sick").await;
+        self.delete("unhealthy").await;
         self.delete("crash").await;
     }
 
-    async fn what_cannot_run_says_why(&self) {
+    async fn pods_that_cannot_run_report_why(&self) {
         let waiting = |p: &Pod| {
             let status = p.status.as_ref()?.container_statuses.as_ref()?.first()?;
             let waiting = status.state.as_ref()?.waiting.as_ref()?;
@@ -336,6 +341,7 @@ impl Test {
         });
         spec["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/claim"}]);
         spec["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "kept"}}]);
+        self.bound_claim("kept").await;
         self.create("hooked", spec).await;
         self.ready("hooked").await;
         self.delete("hooked").await;
@@ -346,6 +352,19 @@ impl Test {
         let pod = self.phase("reader", "Succeeded").await;
         assert_eq!(self.logs(&pod, "c", false).await, "started\nstopped\n");
         self.delete("reader").await;
+    }
+
+    /// Creates a claim and binds it as the provisioner of local mode does.
+    async fn bound_claim(&self, name: &str) {
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), "default");
+        let claim = json!({"metadata": {"name": name},
+                           "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+        let claim: PersistentVolumeClaim = serde_json::from_value(claim).expect("a claim");
+        let made = claims.create(&PostParams::default(), &claim).await.expect("created");
+        let volume = json!({"spec": {"volumeName": format!("pvc-{}", made.metadata.uid.expect("a uid"))}});
+        claims.patch(name, &PatchParams::default(), &Patch::Merge(volume)).await.expect("bound");
+        let status = json!({"status": {"phase": "Bound"}});
+        claims.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.expect("bound");
     }
 
     async fn exec_and_ports_reach_inside(&self) {

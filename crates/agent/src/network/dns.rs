@@ -1,4 +1,4 @@
-//! The resolver of the pods: answers everything at once, from a table.
+//! The resolver of the pods: answers every query from a table, without recursion.
 //!
 //! A slow or dead resolver breaks programs that ask for more than they need, so there is no
 //! forwarding and no waiting: a name is known, or it does not exist.
@@ -30,7 +30,7 @@ pub async fn serve(address: SocketAddr, table: watch::Receiver<Arc<Table>>) -> i
 async fn serve_udp(socket: UdpSocket, table: watch::Receiver<Arc<Table>>) -> io::Result<()> {
     let mut query = vec![0; 4096];
     loop {
-        // A client that went away makes the next receive fail; that is not the end of the service.
+        // The ICMP error of a closed client port is reported by the next receive.
         let Ok((n, from)) = socket.recv_from(&mut query).await else { continue };
         let known = Arc::clone(&table.borrow());
         if let Some(mut reply) = answer(&query[..n], &known) {
@@ -48,7 +48,7 @@ async fn serve_tcp(listener: TcpListener, table: watch::Receiver<Arc<Table>>) ->
     let mut clients = tokio::task::JoinSet::new();
     loop {
         while clients.try_join_next().is_some() {}
-        let Ok((mut stream, _)) = listener.accept().await else { continue };
+        let mut stream = super::proxy::accept(&listener).await;
         let table = table.clone();
         clients.spawn(async move {
             let limit = std::time::Duration::from_secs(10);

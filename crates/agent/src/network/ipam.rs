@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-/// Hands out each address once; a returned one comes back as late as possible.
+/// Allocates addresses; a released one is reused as late as possible.
 #[derive(Debug)]
 pub struct Ipam {
-    /// The first two numbers of all addresses.
+    /// The first two octets of all addresses.
     network: [u8; 2],
     used: BTreeSet<u16>,
     last: u16,
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_unique_and_come_back() {
+    fn addresses_are_unique_and_reused() {
         let mut ipam = Ipam::new([10, 244]);
         let all: BTreeSet<Ipv4Addr> = std::iter::from_fn(|| ipam.take()).collect();
         assert_eq!(all.len(), usize::from(LAST - FIRST) + 1);

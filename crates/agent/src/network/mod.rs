@@ -1,14 +1,14 @@
 //! The pod network: every pod has an address, Services have virtual ones, names resolve.
 //!
 //! ```text
-//!   world's network ── lo: 10.244.0.1, all of 10.96.0.0/16 (every Service address is local here)
+//!   node network ── lo: 10.244.0.1, all of 10.96.0.0/16 (every Service address is local here)
 //!     ├─ m2 ═══ eth0 10.244.0.2   pod a
 //!     └─ m3 ═══ eth0 10.244.0.3   pod b
 //! ```
 //!
 //! Routed, without a bridge: a pod knows one neighbour, 10.244.0.1. Because Service addresses are
-//! local to the world, a Service is an ordinary listening socket there. Nothing of this touches
-//! the machine's own network.
+//! local to the node, a Service is an ordinary listening socket there. Nothing of this touches
+//! the host's own network.
 
 pub mod dns;
 pub mod ipam;
@@ -29,9 +29,9 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 use netlink::Netlink;
 
-/// The world's own address, gateway of all pods.
+/// The node's own address, gateway of all pods.
 pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 1);
-/// How pod addresses begin.
+/// The first two octets of pod addresses.
 pub(crate) const POD_ADDRESSES: [u8; 2] = [10, 244];
 /// Service addresses: 10.96.0.0/16.
 pub const SERVICE_NET: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 96, 0, 0), 16);
@@ -45,11 +45,11 @@ pub const RESOLVER: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
 pub enum PodNetwork {
     /// Namespaces of its own.
     Own(Arc<Namespaces>),
-    /// An address on the machine's loopback.
+    /// An address on the host's loopback.
     Loopback(Ipv4Addr),
 }
 
-/// A pod's own network, host name and message queues.
+/// A pod's own network, UTS and IPC namespaces.
 #[derive(Debug)]
 pub struct Namespaces {
     net: OwnedFd,
@@ -83,8 +83,8 @@ impl PodNetwork {
     }
 }
 
-/// Prepares the world's network; must run inside the world.
-pub fn prepare_world() -> io::Result<()> {
+/// Prepares the node's network; must run in the node's network namespace.
+pub fn prepare_node_network() -> io::Result<()> {
     let mut link = Netlink::open()?;
     let lo = link.index("lo")?;
     link.up(lo)?;
@@ -94,10 +94,9 @@ pub fn prepare_world() -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the world itself ask the pods' resolver, so that the operator finds Services by name.
+/// Makes the node itself use the pods' resolver, so that the operator finds Services by name.
 ///
-/// Only the world's own view of the files changes. What could answer in the resolver's place, by
-/// a socket of the machine, is hidden too.
+/// Only the node's own mount namespace changes. Sockets of the host's resolver daemons are hidden too.
 pub fn use_own_resolver(folder: &Path) -> io::Result<()> {
     let bind = |source: &Path, target: &Path| {
         let none: Option<&str> = None;
@@ -117,14 +116,14 @@ pub fn use_own_resolver(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the namespaces of a pod and connects them.
+/// Creates the namespaces of a pod and connects them to the node.
 pub async fn create_pod(ip: Ipv4Addr, hostname: String) -> io::Result<PodNetwork> {
     in_own_thread(move || connect_pod(ip, &hostname)).await
 }
 
 fn connect_pod(ip: Ipv4Addr, hostname: &str) -> io::Result<PodNetwork> {
-    // Opened before leaving: a socket stays in the network it was made in.
-    let mut world = Netlink::open()?;
+    // Opened before unshare: a socket stays in the network namespace it was created in.
+    let mut node = Netlink::open()?;
     unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC)?;
     nix::unistd::sethostname(hostname)?;
     let open = |name: &str| fs::File::open(format!("/proc/thread-self/ns/{name}")).map(OwnedFd::from);
@@ -132,11 +131,19 @@ fn connect_pod(ip: Ipv4Addr, hostname: &str) -> io::Result<PodNetwork> {
 
     let [_, _, c, d] = ip.octets();
     let ours = format!("m{c}.{d}");
-    world.add_veth(&ours, "eth0", namespaces.net.as_fd())?;
-    let outside = world.index(&ours)?;
-    world.up(outside)?;
-    world.add_link_route(outside, ip, 32)?;
+    node.add_veth(&ours, "eth0", namespaces.net.as_fd())?;
+    let outside = node.index(&ours)?;
+    node.up(outside)?;
+    node.add_link_route(outside, ip, 32)?;
 
+    // Containers have no capabilities over the network; low ports and ping need none here.
+    fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0")?;
+    for groups in ["0 2147483647", "0 0"] {
+        // Only mapped groups can be named, and an ordinary user has a single one.
+        if fs::write("/proc/sys/net/ipv4/ping_group_range", groups).is_ok() {
+            break;
+        }
+    }
     let mut pod = Netlink::open()?;
     let lo = pod.index("lo")?;
     pod.up(lo)?;
@@ -148,11 +155,11 @@ fn connect_pod(ip: Ipv4Addr, hostname: &str) -> io::Result<PodNetwork> {
     Ok(PodNetwork::Own(Arc::new(namespaces)))
 }
 
-/// Namespaces belong to threads, so what changes them runs in a thread that ends afterwards.
+/// Runs `work` in a thread of its own, because namespaces belong to threads.
 async fn in_own_thread<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    let (tell, told) = tokio::sync::oneshot::channel();
+    let (sender, receiver) = tokio::sync::oneshot::channel();
     std::thread::Builder::new().name("namespace".into()).spawn(move || {
-        let _ = tell.send(work());
+        let _ = sender.send(work());
     })?;
-    told.await.map_err(|_| io::Error::other("the thread that entered a namespace ended early"))?
+    receiver.await.map_err(|_| io::Error::other("the thread that entered a namespace ended early"))?
 }

@@ -1,4 +1,4 @@
-//! The few routing requests that are needed, written out by hand.
+//! The few rtnetlink requests that the pod network needs.
 
 use std::io;
 use std::net::Ipv4Addr;

@@ -1,4 +1,4 @@
-//! Service addresses as listening sockets that pass connections on to ready pods.
+//! Forwards connections to Service addresses to ready pods.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, SocketAddrV4};
@@ -12,7 +12,9 @@ use tokio::task::JoinSet;
 
 use super::services::Table;
 
-/// How long to look for a pod that accepts before the client is told.
+/// How long to wait before accepting again when descriptors ran out.
+const ACCEPT_RETRY: Duration = Duration::from_millis(200);
+/// How long to look for a pod that accepts before the client is disconnected.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Keeps one listener per forwarded address; ends when the table's owner is gone.
@@ -42,7 +44,7 @@ async fn forward(address: SocketAddrV4, table: watch::Receiver<Arc<Table>>) {
     let listener = match TcpListener::bind(address).await {
         Ok(listener) => listener,
         Err(error) => {
-            tracing::warn!(%address, %error, "cannot serve a Service address");
+            tracing::warn!(%address, %error, "cannot listen on the Service address");
             return;
         }
     };
@@ -50,7 +52,7 @@ async fn forward(address: SocketAddrV4, table: watch::Receiver<Arc<Table>>) {
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
-        let Ok((client, _)) = listener.accept().await else { continue };
+        let client = accept(&listener).await;
         let (table, turn) = (table.clone(), Arc::clone(&turn));
         connections.spawn(async move {
             let choose = || {
@@ -64,7 +66,28 @@ async fn forward(address: SocketAddrV4, table: watch::Receiver<Arc<Table>>) {
     }
 }
 
-/// Connects to the next pod in turn that accepts; dropping the client is the refusal.
+/// Accepts the next connection. Out of descriptors or memory it waits a moment, because the error would come back at
+/// once for as long as the shortage lasts.
+pub(super) async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((client, _)) => return client,
+            Err(error) if is_of_one_connection(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept connections; trying again");
+                tokio::time::sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+}
+
+/// Whether an error concerns only the connection that was about to be accepted.
+fn is_of_one_connection(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+/// Connects to the next pod, round robin, that accepts; `None` closes the client's connection.
 async fn connect(choose: impl Fn() -> Vec<SocketAddrV4>, turn: &AtomicUsize) -> Option<TcpStream> {
     let targets = choose();
     for _ in 0..targets.len() {
@@ -76,19 +99,19 @@ async fn connect(choose: impl Fn() -> Vec<SocketAddrV4>, turn: &AtomicUsize) -> 
     None
 }
 
-/// Passes bytes both ways until both sides are done.
+/// Copies bytes both ways until both sides have closed.
 pub async fn splice(mut a: TcpStream, mut b: TcpStream) {
     let _ = (a.set_nodelay(true), b.set_nodelay(true));
     let _ = tokio::io::copy_bidirectional_with_sizes(&mut a, &mut b, 64 * 1024, 64 * 1024).await;
 }
 
-/// Passes connections of a listener of the machine on to one address of the world.
+/// Forwards connections of a listener on the host to one address of the node.
 pub async fn expose(listener: std::net::TcpListener, to: impl Fn() -> Option<SocketAddr>) -> std::io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
-        let Ok((client, _)) = listener.accept().await else { continue };
+        let client = accept(&listener).await;
         let Some(target) = to() else { continue };
         connections.spawn(async move {
             if let Ok(Ok(pod)) = tokio::time::timeout(PATIENCE, TcpStream::connect(target)).await {
@@ -104,8 +127,20 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn a_shortage_differs_from_a_lost_connection() {
+        let check = |code: i32, expect: bool| {
+            assert_eq!(is_of_one_connection(&std::io::Error::from_raw_os_error(code)), expect, "{code}");
+        };
+        check(nix::libc::ECONNABORTED, true);
+        check(nix::libc::EINTR, true);
+        check(nix::libc::EMFILE, false);
+        check(nix::libc::ENFILE, false);
+        check(nix::libc::ENOMEM, false);
+    }
+
     #[tokio::test]
-    async fn connections_go_to_pods_that_accept() {
+    async fn connections_are_forwarded_to_pods_that_accept() {
         let pod = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let dead = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let v4 = |l: &TcpListener| match l.local_addr().unwrap() {
@@ -116,7 +151,7 @@ mod tests {
         drop(dead);
         let mut first = Table::default();
         first.forwards.insert(vip, vec![gone, live]);
-        let (tell, table) = watch::channel(Arc::new(first));
+        let (sender, table) = watch::channel(Arc::new(first));
         let proxy = tokio::spawn(serve(table));
         let echo = tokio::spawn(async move {
             let (mut stream, _) = pod.accept().await.unwrap();
@@ -135,7 +170,7 @@ mod tests {
         client.read_exact(&mut back).await.unwrap();
         assert_eq!(&back, b"ping");
         echo.await.unwrap();
-        drop(tell);
+        drop(sender);
         proxy.await.unwrap();
     }
 }

@@ -1,7 +1,7 @@
-//! Which pods stand behind which Service, and which names resolve to what.
+//! The endpoints of Services, and the records of the resolver.
 //!
 //! Pure: Services and pods in, a table out. There is one node, so the pods of the API are all the
-//! endpoints there are; readiness here is what an EndpointSlice would say, only sooner.
+//! endpoints there are; readiness is that of an EndpointSlice, without its delay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -9,14 +9,14 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// Everything the proxy and the resolver need to know.
+/// The state of the proxy and the resolver.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Table {
     /// Where a connection to a virtual address goes.
     pub forwards: BTreeMap<SocketAddrV4, Vec<SocketAddrV4>>,
     /// Addresses by lower-case name, without the trailing dot.
     pub names: BTreeMap<String, BTreeSet<Ipv4Addr>>,
-    /// Names that are other names.
+    /// CNAME records.
     pub aliases: BTreeMap<String, String>,
     /// Ports by `_port._proto.name`, each with the name of its target.
     pub ports: BTreeMap<String, BTreeSet<(u16, String)>>,
@@ -24,7 +24,7 @@ pub struct Table {
 
 pub const DOMAIN: &str = "cluster.local";
 
-/// What the name of an ordinary Service stands for.
+/// What the name of a Service with a cluster IP resolves to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     VirtualAddresses,
@@ -67,7 +67,7 @@ impl Table {
             self.aliases.insert(full, other.trim_end_matches('.').to_lowercase());
             return;
         }
-        // The name exists even while nothing stands behind it.
+        // The name exists even without endpoints.
         self.names.entry(full.clone()).or_default();
         let vip = spec.cluster_ip.as_deref().filter(|_| reach == Reach::VirtualAddresses);
         let vip: Option<Ipv4Addr> = vip.and_then(|ip| ip.parse().ok());
@@ -115,7 +115,7 @@ impl Table {
     /// The addresses of a name; `None` when there is no such name.
     pub fn resolve(&self, name: &str) -> Option<Vec<Ipv4Addr>> {
         let mut name = name.trim_end_matches('.').to_lowercase();
-        // An alias may point to an alias, but not for ever.
+        // Aliases may form chains, but not endless ones.
         for _ in 0..8 {
             match self.aliases.get(&name) {
                 Some(other) => name.clone_from(other),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn virtual_addresses_lead_to_ready_pods() {
+    fn cluster_ips_forward_to_ready_pods() {
         check(
             json!({"clusterIP": "10.96.5.5", "selector": {"app": "x"}, "ports": [{"port": 80, "targetPort": "web"}]}),
             &[("s.d.svc.cluster.local.", Some(&["10.96.5.5"])), ("S.D.svc.cluster.local", Some(&["10.96.5.5"]))],
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn without_virtual_addresses_names_lead_to_pods() {
+    fn without_cluster_ips_names_resolve_to_pods() {
         let spec = json!({"clusterIP": "10.96.5.5", "selector": {"app": "x"}, "ports": [{"port": 80}]});
         let service: Service =
             serde_json::from_value(json!({"metadata": {"name": "s", "namespace": "d"}, "spec": spec})).unwrap();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn headless_services_name_their_pods() {
+    fn headless_services_resolve_to_their_pods() {
         let headless = |early: bool| json!({"clusterIP": "None", "publishNotReadyAddresses": early, "selector": {"app": "x"}, "ports": []});
         let one: &[&str] = &["10.244.0.2"];
         let both: &[&str] = &["10.244.0.2", "10.244.0.3"];

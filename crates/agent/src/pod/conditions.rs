@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{Observed, Parts, Phase, Record, Sandbox, is_sidecar};
+use super::{Observed, Phase, PodContainers, Record, Sandbox, is_sidecar};
 
 /// Types written here; conditions of other types belong to others and are kept.
 const OURS: [&str; 5] = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
@@ -24,7 +24,7 @@ impl Verdict {
 
 pub(super) fn write(
     seen: &Observed<'_>,
-    parts: &Parts<'_>,
+    parts: &PodContainers<'_>,
     phase: Phase,
     initialized: bool,
     statuses: &[ContainerStatus],
@@ -59,7 +59,7 @@ pub(super) fn write(
     ours.chain(foreign).collect()
 }
 
-fn initialised(seen: &Observed<'_>, parts: &Parts<'_>, phase: Phase, initialized: bool) -> Verdict {
+fn initialised(seen: &Observed<'_>, parts: &PodContainers<'_>, phase: Phase, initialized: bool) -> Verdict {
     if phase == Phase::Succeeded {
         return Verdict { reason: Some("PodCompleted"), ..Verdict::TRUE };
     }
@@ -80,7 +80,7 @@ fn initialised(seen: &Observed<'_>, parts: &Parts<'_>, phase: Phase, initialized
 }
 
 fn containers_ready(
-    parts: &Parts<'_>,
+    parts: &PodContainers<'_>,
     phase: Phase,
     statuses: &[ContainerStatus],
     init_statuses: &[ContainerStatus],

@@ -4,8 +4,8 @@
 //!   spec, records of its containers, sandbox, clock ──next──▶ actions, PodStatus, wake
 //! ```
 //!
-//! [`next`] looks at what is and says what to start, what to stop, and the status the kubelet would
-//! write. It never waits and never remembers: everything it needs is in [`Observed`].
+//! [`next`] returns what to start, what to stop, and the status the kubelet would write. It has no state and never
+//! waits: everything it needs is in [`Observed`].
 
 mod conditions;
 mod phase;
@@ -22,10 +22,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
 
 pub use phase::Phase;
-pub use record::{Exit, Life, Record, Records, Wait, recover};
+pub use record::{Exit, Record, Records, RunState, Wait, recover};
 pub use restart::{Backoff, RestartPolicy};
 
-/// The network home of a pod.
+/// The sandbox of a pod: its network namespace and address.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Sandbox {
     #[default]
@@ -50,7 +50,7 @@ impl Sandbox {
     }
 }
 
-/// Whether the pod has been asked to go.
+/// Whether the pod is being deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Deletion {
     #[default]
@@ -75,7 +75,7 @@ pub struct Observed<'a> {
     pub now: Timestamp,
 }
 
-/// One thing to do for a pod.
+/// One action on a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     CreateSandbox,
@@ -93,7 +93,7 @@ pub enum Action {
     Finish,
 }
 
-/// What follows from an observation.
+/// The decision for one observation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Next {
     pub actions: Vec<Action>,
@@ -102,16 +102,16 @@ pub struct Next {
     pub wake: Option<Timestamp>,
 }
 
-/// Decides the next step for one pod: same inputs, same answer.
+/// Decides the next actions and status of one pod; the same observation gives the same result.
 pub fn next(seen: &Observed<'_>) -> Next {
-    let parts = Parts::of(seen.pod);
+    let parts = PodContainers::of(seen.pod);
     let steps = restart::steps(seen, &parts);
     let deadline = active_deadline(seen);
     let expired = deadline.is_some_and(|at| seen.now >= at);
-    let ending = expired || steps.finished || seen.deletion != Deletion::None || already_over(seen.pod);
+    let ending = expired || steps.finished || seen.deletion != Deletion::None || is_terminal(seen.pod);
 
     let (mut actions, wake) = if ending {
-        (wind_down(seen, &parts, expired), None)
+        (terminate(seen, &parts, expired), None)
     } else if matches!(seen.sandbox, Sandbox::Ready { .. }) {
         (steps.actions.clone(), steps.wake)
     } else {
@@ -126,7 +126,7 @@ pub fn next(seen: &Observed<'_>) -> Next {
 }
 
 /// Stops what runs, then the sidecars in reverse order, then the sandbox, then the object.
-fn wind_down(seen: &Observed<'_>, parts: &Parts<'_>, expired: bool) -> Vec<Action> {
+fn terminate(seen: &Observed<'_>, parts: &PodContainers<'_>, expired: bool) -> Vec<Action> {
     let spec_grace = seen.pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds).unwrap_or(30);
     let (grace, why) = match seen.deletion {
         Deletion::Graceful { seconds } => (seconds, "the pod is being deleted"),
@@ -156,7 +156,7 @@ fn wind_down(seen: &Observed<'_>, parts: &Parts<'_>, expired: bool) -> Vec<Actio
 }
 
 /// A pod the API already calls finished is never started again.
-fn already_over(pod: &Pod) -> bool {
+fn is_terminal(pod: &Pod) -> bool {
     pod.status.as_ref().and_then(|s| s.phase.as_deref()).is_some_and(|p| p == "Succeeded" || p == "Failed")
 }
 
@@ -167,13 +167,13 @@ fn active_deadline(seen: &Observed<'_>) -> Option<Timestamp> {
 }
 
 /// The containers of a pod in the order they matter.
-struct Parts<'a> {
+struct PodContainers<'a> {
     init: Vec<&'a Container>,
     main: Vec<&'a Container>,
     policy: RestartPolicy,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> PodContainers<'a> {
     fn of(pod: &'a Pod) -> Self {
         let Some(spec) = &pod.spec else { return Self { init: vec![], main: vec![], policy: RestartPolicy::Always } };
         Self {

@@ -1,6 +1,6 @@
 //! The phase of a pod, counted from its containers as the kubelet does.
 
-use super::{Life, Observed, Parts, Record, RestartPolicy, is_sidecar};
+use super::{Observed, PodContainers, Record, RestartPolicy, RunState, is_sidecar};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
@@ -30,7 +30,7 @@ impl Phase {
 }
 
 /// `ending`: no container is started any more and all are down.
-pub(super) fn phase(seen: &Observed<'_>, parts: &Parts<'_>, initialized: bool, ending: bool) -> Phase {
+pub(super) fn phase(seen: &Observed<'_>, parts: &PodContainers<'_>, initialized: bool, ending: bool) -> Phase {
     let known = seen.pod.status.as_ref().and_then(|s| s.phase.as_deref()).and_then(Phase::parse);
     if let Some(phase) = known.filter(|p| p.is_terminal()) {
         return phase;
@@ -47,9 +47,9 @@ pub(super) fn phase(seen: &Observed<'_>, parts: &Parts<'_>, initialized: bool, e
 
     let (mut running, mut waiting, mut stopped, mut succeeded) = (0, 0, 0, 0);
     for container in &parts.main {
-        match record(&container.name).map(|r| (&r.life, &r.last)) {
-            Some((Life::Running { .. }, _)) => running += 1,
-            Some((Life::Exited(exit), _)) => {
+        match record(&container.name).map(|r| (&r.state, &r.last)) {
+            Some((RunState::Running { .. }, _)) => running += 1,
+            Some((RunState::Exited(exit), _)) => {
                 stopped += 1;
                 succeeded += usize::from(exit.code == 0);
             }

@@ -1,4 +1,4 @@
-//! When a probe runs and what its answers add up to.
+//! The schedule and thresholds of a probe.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Probe};
@@ -30,7 +30,7 @@ impl ProbeKind {
     }
 }
 
-/// The counting of one probe over one run of a container.
+/// The state of one probe during one run of a container.
 #[derive(Debug, Clone)]
 pub struct Counter {
     pub kind: ProbeKind,

@@ -11,7 +11,7 @@ pub type Records = BTreeMap<String, Record>;
 /// One container: how it is now, how it was before.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Record {
-    pub life: Life,
+    pub state: RunState,
     /// How the run before this one ended.
     pub last: Option<Exit>,
     pub restarts: i32,
@@ -31,7 +31,7 @@ pub struct Record {
 
 /// Where a container is in its life.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Life {
+pub enum RunState {
     /// Not created yet.
     #[default]
     New,
@@ -70,23 +70,23 @@ pub struct Exit {
 impl Record {
     /// A process exists or is about to.
     pub fn is_alive(&self) -> bool {
-        matches!(self.life, Life::Starting | Life::Running { .. })
+        matches!(self.state, RunState::Starting | RunState::Running { .. })
     }
 
     pub fn is_running(&self) -> bool {
-        matches!(self.life, Life::Running { .. })
+        matches!(self.state, RunState::Running { .. })
     }
 
     pub fn exit(&self) -> Option<&Exit> {
-        match &self.life {
-            Life::Exited(exit) => Some(exit),
+        match &self.state {
+            RunState::Exited(exit) => Some(exit),
             _ => None,
         }
     }
 
     /// Takes note of a new run; `reset` is how long a run must last to be forgiven.
     pub fn begin(&mut self, reset: jiff::SignedDuration) {
-        if let Life::Exited(exit) = std::mem::replace(&mut self.life, Life::Starting) {
+        if let RunState::Exited(exit) = std::mem::replace(&mut self.state, RunState::Starting) {
             let lasted = exit.finished.duration_since(exit.started);
             self.streak = if lasted >= reset { 1 } else { self.streak.saturating_add(1) };
             self.restarts = self.restarts.saturating_add(1);
@@ -100,7 +100,7 @@ impl Record {
 
     /// Takes note of the end of a run.
     pub fn end(&mut self, exit: Exit) {
-        self.life = Life::Exited(exit);
+        self.state = RunState::Exited(exit);
         self.ready = false;
         self.started = false;
         self.stopping = false;
@@ -129,9 +129,9 @@ fn recover_one(seen: &ContainerStatus, now: Timestamp) -> Record {
     record.last = seen.last_state.as_ref().and_then(|s| s.terminated.as_ref()).map(exit_of);
     let Some(state) = &seen.state else { return record };
     if let Some(terminated) = &state.terminated {
-        record.life = Life::Exited(exit_of(terminated));
+        record.state = RunState::Exited(exit_of(terminated));
     } else if let Some(running) = &state.running {
-        record.life = Life::Exited(Exit {
+        record.state = RunState::Exited(Exit {
             id: seen.container_id.clone().unwrap_or_default(),
             code: 137,
             reason: "ContainerStatusUnknown".to_owned(),
@@ -140,8 +140,8 @@ fn recover_one(seen: &ContainerStatus, now: Timestamp) -> Record {
             finished: now,
         });
     } else if let Some(last) = record.last.take() {
-        record.life = Life::Exited(last);
-        record.restarts = (record.restarts - 1).max(0);
+        record.state = RunState::Exited(last);
+        record.restarts = record.restarts.saturating_sub(1).max(0);
     }
     record
 }

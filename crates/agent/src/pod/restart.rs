@@ -1,4 +1,4 @@
-//! Which containers to start, and which to stop because they are sick.
+//! Decides which containers to start, and which to stop because they are unhealthy.
 //!
 //! Init containers run one after the other; sidecars among them only have to start. A container
 //! that ended is started again as its policy says, at once the first time and then with a delay
@@ -7,7 +7,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 
-use super::{Action, Life, Observed, Parts, Record, is_sidecar};
+use super::{Action, Observed, PodContainers, Record, RunState, is_sidecar};
 
 /// When an ended container is started again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Backoff {
         cap: SignedDuration::from_secs(300),
         reset: SignedDuration::from_secs(600),
     };
-    /// Faster, for one machine that nobody else waits for.
+    /// Shorter, for a single machine.
     pub const LOCAL: Self = Self { base: SignedDuration::from_secs(1), ..Self::KUBELET };
 
     /// The delay after the run that followed `streak` restarts in a row.
@@ -80,10 +80,10 @@ pub(super) struct Steps {
     pub(super) finished: bool,
 }
 
-pub(super) fn steps(seen: &Observed<'_>, parts: &Parts<'_>) -> Steps {
+pub(super) fn steps(seen: &Observed<'_>, parts: &PodContainers<'_>) -> Steps {
     let mut steps = Steps { actions: Vec::new(), wake: None, initialized: true, finished: false };
     // Main containers that ever ran prove that initialisation was done.
-    let begun = parts.main.iter().any(|c| seen.records.get(&c.name).is_some_and(|r| !matches!(r.life, Life::New)));
+    let begun = parts.main.iter().any(|c| seen.records.get(&c.name).is_some_and(|r| !matches!(r.state, RunState::New)));
     for container in &parts.init {
         let step = if is_sidecar(container) {
             steps.consider(seen, container, RestartPolicy::Always)
@@ -136,11 +136,11 @@ impl Steps {
         let start = || Action::Start { container: container.name.clone() };
         let fresh = Record::default();
         let record = seen.records.get(&container.name).unwrap_or(&fresh);
-        match &record.life {
-            Life::New => self.actions.push(start()),
-            Life::Blocked { retry, .. } => self.at(*retry, seen.now, start()),
-            Life::Starting => {}
-            Life::Running { .. } => {
+        match &record.state {
+            RunState::New => self.actions.push(start()),
+            RunState::Blocked { retry, .. } => self.at(*retry, seen.now, start()),
+            RunState::Starting => {}
+            RunState::Running { .. } => {
                 if let (Some(why), false) = (&record.unhealthy, record.stopping) {
                     let grace = probe_grace(container)
                         .or_else(|| seen.pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds));
@@ -151,13 +151,13 @@ impl Steps {
                     });
                 }
             }
-            Life::Exited(exit) if policy.wants_restart(exit.code) => {
+            RunState::Exited(exit) if policy.wants_restart(exit.code) => {
                 if let Some((at, _)) = seen.backoff.restart_at(record) {
                     self.at(at, seen.now, start());
                 }
             }
-            Life::Exited(exit) if exit.code == 0 => return Stage::Done,
-            Life::Exited(_) => return Stage::Failed,
+            RunState::Exited(exit) if exit.code == 0 => return Stage::Done,
+            RunState::Exited(_) => return Stage::Failed,
         }
         Stage::Busy
     }

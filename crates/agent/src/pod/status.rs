@@ -8,9 +8,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use manta_quantity::Quantity;
 
 use super::restart::Steps;
-use super::{Exit, Life, Observed, Parts, Record, RestartPolicy, Sandbox, conditions, is_sidecar, phase};
+use super::{Exit, Observed, PodContainers, Record, RestartPolicy, RunState, Sandbox, conditions, is_sidecar, phase};
 
-pub(super) fn write(seen: &Observed<'_>, parts: &Parts<'_>, steps: &Steps, expired: bool) -> PodStatus {
+pub(super) fn write(seen: &Observed<'_>, parts: &PodContainers<'_>, steps: &Steps, expired: bool) -> PodStatus {
     let fresh = Record::default();
     let record = |c: &Container| seen.records.get(&c.name).unwrap_or(&fresh);
     let alive = seen.records.values().any(Record::is_alive);
@@ -74,14 +74,14 @@ fn container_status(
         ..ContainerState::default()
     };
     let mut last = record.last.as_ref().map(terminated);
-    let state = match &record.life {
-        Life::New | Life::Starting => wait(waiting, None),
-        Life::Blocked { wait: blocked, .. } => wait(&blocked.reason, blocked.message.clone()),
-        Life::Running { since, .. } => ContainerState {
+    let state = match &record.state {
+        RunState::New | RunState::Starting => wait(waiting, None),
+        RunState::Blocked { wait: blocked, .. } => wait(&blocked.reason, blocked.message.clone()),
+        RunState::Running { since, .. } => ContainerState {
             running: Some(ContainerStateRunning { started_at: Some(Time(*since)) }),
             ..ContainerState::default()
         },
-        Life::Exited(exit) => {
+        RunState::Exited(exit) => {
             let due = seen.backoff.restart_at(record).filter(|_| !leaving && policy.wants_restart(exit.code));
             match due {
                 Some((at, delay)) if at > seen.now => {
@@ -97,9 +97,9 @@ fn container_status(
         name: container.name.clone(),
         image: container.image.clone().unwrap_or_default(),
         image_id: record.image_id.clone(),
-        container_id: match &record.life {
-            Life::Running { id, .. } => Some(id.clone()),
-            Life::Exited(exit) => Some(exit.id.clone()).filter(|id| !id.is_empty()),
+        container_id: match &record.state {
+            RunState::Running { id, .. } => Some(id.clone()),
+            RunState::Exited(exit) => Some(exit.id.clone()).filter(|id| !id.is_empty()),
             _ => record.last.as_ref().map(|exit| exit.id.clone()).filter(|id| !id.is_empty()),
         },
         ready: record.is_running() && record.ready && started,

@@ -23,7 +23,7 @@ fn pod(spec: Value) -> Pod {
 
 fn running(since: i64) -> Record {
     Record {
-        life: Life::Running { id: "manta://1".into(), since: at(since) },
+        state: RunState::Running { id: "manta://1".into(), since: at(since) },
         ready: true,
         started: true,
         ..Record::default()
@@ -169,7 +169,7 @@ fn restart_policies_decide_what_an_exit_means() {
 }
 
 #[test]
-fn a_sick_container_is_stopped_once() {
+fn an_unhealthy_container_is_stopped_once() {
     let sick = Record { unhealthy: Some("liveness".into()), ..running(0) };
     let stopping = Record { stopping: true, ..sick.clone() };
     check(Given::new(two("Always"), vec![("a", sick), ("b", running(0))]), "stop a 30", "Running");
@@ -242,7 +242,7 @@ fn conditions_of_others_and_old_transition_times_are_kept() {
     let foreign = serde_json::from_value(json!({"type": "Mine", "status": "True"})).unwrap();
     first.conditions.as_mut().unwrap().push(foreign);
     pod.status = Some(first.clone());
-    assert_eq!(observe(&pod, 60), first, "the same world has the same status");
+    assert_eq!(observe(&pod, 60), first, "the same observation has the same status");
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn backoff_doubles_up_to_its_cap() {
 }
 
 #[test]
-fn a_long_run_is_forgiven() {
+fn a_long_run_resets_the_backoff() {
     let mut record = Record { streak: 4, ..exited(1, 0, 600) };
     check(
         Given::new(json!({"containers": [{"name": "a"}]}), vec![("a", record.clone())]).now(600),
@@ -281,10 +281,10 @@ fn processes_of_a_dead_agent_count_as_killed() {
     pod.status = Some(next(&seen).status);
     let found = recover(&pod, at(50));
     assert_eq!(found["a"].exit().map(|e| (e.code, &*e.reason)), Some((137, "ContainerStatusUnknown")));
-    assert_eq!(found["i"].life, Life::New, "a new sandbox is initialised again");
+    assert_eq!(found["i"].state, RunState::New, "a new sandbox is initialised again");
 }
 
-/// A toy node: carries out the actions, containers end as the seeds say.
+/// A toy node: carries out the actions, containers exit with the given codes.
 fn simulate(spec: Value, codes: Vec<i32>, delete_at: Option<i64>) -> (Phase, Vec<String>) {
     let pod = pod(spec);
     let (mut records, mut sandbox, mut now) = (Records::new(), Sandbox::Absent, 0);
@@ -321,7 +321,7 @@ fn simulate(spec: Value, codes: Vec<i32>, delete_at: Option<i64>) -> (Phase, Vec
                     let record = records.entry(container).or_default();
                     assert!(!record.is_alive(), "never two at once");
                     record.begin(Backoff::LOCAL.reset);
-                    record.life = Life::Running { id: "x".into(), since: at(now) };
+                    record.state = RunState::Running { id: "x".into(), since: at(now) };
                     (record.ready, record.started) = (true, true);
                 }
                 Action::Stop { container, .. } => {
@@ -348,6 +348,48 @@ fn simulate(spec: Value, codes: Vec<i32>, delete_at: Option<i64>) -> (Phase, Vec
 }
 
 proptest! {
+    #[test]
+    fn no_number_panics(
+        numbers in prop::array::uniform3(prop::sample::select(vec![i64::MIN, -1, 0, 1, 1_000_000_000_000, i64::MAX])),
+        counts in prop::array::uniform3(prop::sample::select(vec![i32::MIN, -1, 0, 1, i32::MAX])),
+        deleting in any::<bool>(),
+    ) {
+        let [grace, deadline, seconds] = numbers;
+        let mut spec = two("Always");
+        (spec["terminationGracePeriodSeconds"], spec["activeDeadlineSeconds"]) = (json!(grace), json!(deadline));
+        spec["containers"][0]["livenessProbe"] = json!({
+            "periodSeconds": counts[0], "initialDelaySeconds": counts[1], "timeoutSeconds": counts[2],
+            "failureThreshold": counts[0], "successThreshold": counts[1], "terminationGracePeriodSeconds": grace,
+        });
+        let mut pod = pod(spec);
+        let status = json!({"phase": "Running", "containerStatuses": [
+            {"name": "a", "image": "", "imageID": "", "ready": true, "restartCount": counts[2],
+             "lastState": {"terminated": {"exitCode": counts[0], "startedAt": "0001-01-01T00:00:00Z",
+                                          "finishedAt": "9999-12-30T22:00:00Z"}}, "state": {"waiting": {}}},
+        ]});
+        pod.status = serde_json::from_value(status).unwrap();
+        let mut records = recover(&pod, at(0));
+        for record in records.values_mut() {
+            record.streak = counts[0].unsigned_abs();
+        }
+        let probe = pod.spec.as_ref().unwrap().containers[0].liveness_probe.as_ref().unwrap();
+        let mut counter = probe::Counter::new(probe::ProbeKind::Liveness, probe, Timestamp::MAX, false);
+        counter.record(false, Timestamp::MAX);
+        for now in [at(0), Timestamp::MIN, Timestamp::MAX] {
+            let deletion = if deleting { Deletion::Graceful { seconds } } else { Deletion::None };
+            let _ = next(&Observed {
+                pod: &pod,
+                records: &records,
+                sandbox: &ready_sandbox(),
+                deletion,
+                accepted: now,
+                host_ip: "h",
+                backoff: Backoff::LOCAL,
+                now,
+            });
+        }
+    }
+
     #[test]
     fn every_deleted_pod_goes_away(
         policy in prop::sample::select(vec!["Always", "OnFailure", "Never"]),

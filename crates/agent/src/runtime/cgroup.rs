@@ -1,4 +1,4 @@
-//! Resource limits: real control groups where they can be written, else files that look like them.
+//! Resource limits: control groups where they are writable, otherwise files that emulate them.
 //!
 //! CPU is a share, never a quota: a quota makes short-lived helpers several times slower.
 
@@ -11,7 +11,7 @@ use super::rootfs::CgroupView;
 const ROOT: &str = "/sys/fs/cgroup";
 const CONTROLLERS: &[&str] = &["memory", "cpu", "cpuacct", "pids"];
 
-/// What this machine offers.
+/// The kind of control groups that the host offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cgroups {
     /// Version 1: one hierarchy per controller, these being writable.
@@ -22,8 +22,8 @@ pub enum Cgroups {
     V2 {
         group: String,
     },
-    /// Nothing writable: limits are shown to the program and watched by the agent.
-    Pretend,
+    /// None is writable: limits are shown to the program and enforced by the agent.
+    Emulated,
 }
 
 /// The limits of one container.
@@ -40,12 +40,12 @@ pub struct Limits {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Group {
     Real { dirs: Vec<(String, PathBuf)> },
-    Pretend { dir: PathBuf, limits: Limits },
+    Emulated { dir: PathBuf, limits: Limits },
 }
 
 impl Cgroups {
-    /// Finds out by trying; `name` must be unique to the state folder. All groups together weigh as many processes as
-    /// there are CPUs, or one busy neighbour outside would count as much as all pods.
+    /// Detects what is writable; `name` must be unique to the state folder. All groups together get the CPU weight of as
+    /// many processes as there are CPUs, so that one busy process outside does not count as much as all pods.
     pub fn detect(name: &str, cpus: i64) -> Self {
         let group = format!("manta-{name}");
         let writable: Vec<String> = CONTROLLERS
@@ -54,9 +54,9 @@ impl Cgroups {
             .map(|c| (*c).to_owned())
             .collect();
         if writable.iter().any(|c| c == "memory") {
-            let shares = (cpus * 1024).clamp(1024, 262_144).to_string();
+            let shares = cpus.saturating_mul(1024).clamp(1024, 262_144).to_string();
             if let Err(error) = fs::write(Path::new(ROOT).join("cpu").join(&group).join("cpu.shares"), shares) {
-                tracing::debug!(%error, "pods get the CPU time of one process");
+                tracing::debug!(%error, "cannot raise the CPU weight of pods");
             }
             return Self::V1 { controllers: writable, group };
         }
@@ -66,27 +66,36 @@ impl Cgroups {
             let enabled = fs::write(Path::new(ROOT).join("cgroup.subtree_control"), "+memory +cpu +pids").is_ok()
                 && fs::write(unified.join("cgroup.subtree_control"), "+memory +cpu +pids").is_ok();
             if enabled {
-                let weight = (cpus * 100).clamp(100, 10_000).to_string();
+                let weight = cpus.saturating_mul(100).clamp(100, 10_000).to_string();
                 if let Err(error) = fs::write(unified.join("cpu.weight"), weight) {
-                    tracing::debug!(%error, "pods get the CPU time of one process");
+                    tracing::debug!(%error, "cannot raise the CPU weight of pods");
                 }
                 return Self::V2 { group };
             }
             let _ = fs::remove_dir(&unified);
         }
-        Self::Pretend
+        Self::Emulated
+    }
+
+    /// Whether the kernel limits the number of processes.
+    pub fn limits_processes(&self) -> bool {
+        match self {
+            Self::V1 { controllers, .. } => controllers.iter().any(|c| c == "pids"),
+            Self::V2 { .. } => true,
+            Self::Emulated => false,
+        }
     }
 
     pub fn is_real(&self) -> bool {
-        *self != Self::Pretend
+        *self != Self::Emulated
     }
 
-    /// Makes the group of one container; `dir` is where pretended files go.
+    /// Creates the group of one container; emulated files go into `dir`.
     pub fn create(&self, name: &str, limits: Limits, dir: &Path) -> io::Result<Group> {
         match self {
-            Self::Pretend => {
+            Self::Emulated => {
                 fs::create_dir_all(dir)?;
-                let group = Group::Pretend { dir: dir.to_path_buf(), limits };
+                let group = Group::Emulated { dir: dir.to_path_buf(), limits };
                 group.refresh(0)?;
                 Ok(group)
             }
@@ -97,9 +106,8 @@ impl Cgroups {
                     fs::create_dir_all(&path)?;
                     match controller.as_str() {
                         "memory" => set(&path, "memory.limit_in_bytes", limits.memory.map(|n| n.to_string())),
-                        "cpu" => {
-                            set(&path, "cpu.shares", limits.cpu_milli.map(|m| (m * 1024 / 1000).max(2).to_string()))
-                        }
+                        "pids" => set(&path, "pids.max", Some(max_processes().to_string())),
+                        "cpu" => set(&path, "cpu.shares", limits.cpu_milli.map(cpu_shares)),
                         _ => Ok(()),
                     }?;
                     dirs.push((controller.clone(), path));
@@ -110,6 +118,7 @@ impl Cgroups {
                 let path = Path::new(ROOT).join(group).join(name);
                 fs::create_dir_all(&path)?;
                 set(&path, "memory.max", limits.memory.map(|n| n.to_string()))?;
+                set(&path, "pids.max", Some(max_processes().to_string()))?;
                 set(&path, "cpu.weight", limits.cpu_milli.map(|m| (m / 10).clamp(1, 10_000).to_string()))?;
                 Ok(Group::Real { dirs: vec![(String::new(), path)] })
             }
@@ -126,18 +135,18 @@ impl Cgroups {
 }
 
 impl Group {
-    /// Files through which a process enters.
-    pub fn entrances(&self) -> Vec<PathBuf> {
+    /// Returns the `cgroup.procs` files of the group.
+    pub fn procs_files(&self) -> Vec<PathBuf> {
         match self {
             Self::Real { dirs } => dirs.iter().map(|(_, dir)| dir.join("cgroup.procs")).collect(),
-            Self::Pretend { .. } => Vec::new(),
+            Self::Emulated { .. } => Vec::new(),
         }
     }
 
-    /// How the container sees the group.
+    /// Returns what the container sees at /sys/fs/cgroup.
     pub fn view(&self) -> CgroupView {
         match self {
-            Self::Pretend { dir, .. } => CgroupView::Unified(dir.clone()),
+            Self::Emulated { dir, .. } => CgroupView::Unified(dir.clone()),
             Self::Real { dirs } => match dirs.as_slice() {
                 [(controller, dir)] if controller.is_empty() => CgroupView::Unified(dir.clone()),
                 dirs => CgroupView::Split(dirs.to_vec()),
@@ -145,7 +154,7 @@ impl Group {
         }
     }
 
-    /// Whether the kernel killed something in here for its memory.
+    /// Whether the kernel has OOM-killed a process of the group.
     pub fn oom_killed(&self) -> bool {
         let Self::Real { dirs } = self else { return false };
         let count = |text: String| {
@@ -159,19 +168,19 @@ impl Group {
         })
     }
 
-    /// The memory limit the agent has to watch itself.
-    pub fn watched_limit(&self) -> Option<i64> {
+    /// Returns the memory limit that the agent has to enforce itself.
+    pub fn enforced_limit(&self) -> Option<i64> {
         match self {
-            Self::Pretend { limits, .. } => limits.memory,
+            Self::Emulated { limits, .. } => limits.memory,
             Self::Real { .. } => None,
         }
     }
 
-    /// Writes what a pretended group would show; a real one needs no help.
+    /// Updates the files of an emulated group.
     pub fn refresh(&self, used: u64) -> io::Result<()> {
-        let Self::Pretend { dir, limits } = self else { return Ok(()) };
+        let Self::Emulated { dir, limits } = self else { return Ok(()) };
         let max = limits.memory.map_or("max".to_owned(), |n| n.to_string());
-        let quota = limits.cpu_limit_milli.map_or("max".to_owned(), |m| (m * 100).to_string());
+        let quota = limits.cpu_limit_milli.map_or("max".to_owned(), |m| m.saturating_mul(100).to_string());
         for (name, text) in [
             ("memory.max", format!("{max}\n")),
             ("memory.current", format!("{used}\n")),
@@ -182,7 +191,7 @@ impl Group {
             if fs::read_to_string(&path).is_ok_and(|old| old == text) {
                 continue;
             }
-            // Replaced in one step: a reader must never see half a number.
+            // Replaced atomically: a reader must never see a partial number.
             let fresh = dir.join(".new");
             fs::write(&fresh, text)?;
             fs::rename(&fresh, &path)?;
@@ -200,14 +209,24 @@ impl Group {
     }
 }
 
+/// Returns how many processes and threads a container may have: half of what the kernel can number, so that no
+/// container can take the last one.
+pub fn max_processes() -> u64 {
+    let most = fs::read_to_string("/proc/sys/kernel/pid_max").ok().and_then(|text| text.trim().parse::<u64>().ok());
+    (most.unwrap_or(32_768) / 2).clamp(1024, 32_768)
+}
+
+fn cpu_shares(milli: i64) -> String {
+    (milli.saturating_mul(1024) / 1000).clamp(2, 262_144).to_string()
+}
+
 fn set(dir: &Path, file: &str, value: Option<String>) -> io::Result<()> {
     let Some(value) = value else { return Ok(()) };
     fs::write(dir.join(file), value)
 }
 
 fn try_dir(path: &Path) -> bool {
-    // Directories of a cgroup file system can be made by those who may write it, and only then
-    // hold a file to enter by; a plain directory of the same name would not.
+    // Only a directory of a cgroup file system holds cgroup.procs; a plain directory of the same name does not.
     path.parent().is_some_and(|p| p.join("cgroup.procs").exists())
         && (path.is_dir() || fs::create_dir(path).is_ok())
         && fs::OpenOptions::new().write(true).open(path.join("cgroup.procs")).is_ok()
@@ -233,18 +252,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pretended_files_show_limits_and_use() {
+    fn emulated_files_show_limits_and_use() {
         let dir = tempfile::tempdir().unwrap();
         let limits = Limits { memory: Some(1 << 30), cpu_milli: Some(500), cpu_limit_milli: Some(1500) };
-        let group = Cgroups::Pretend.create("c", limits, dir.path()).unwrap();
+        let group = Cgroups::Emulated.create("c", limits, dir.path()).unwrap();
         group.refresh(4096).unwrap();
         let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
         assert_eq!(read("memory.max"), "1073741824\n");
         assert_eq!(read("memory.current"), "4096\n");
         assert_eq!(read("cpu.max"), "150000 100000\n");
-        assert_eq!(group.watched_limit(), Some(1 << 30));
-        let open = Cgroups::Pretend.create("c", Limits::default(), &dir.path().join("2")).unwrap();
+        assert_eq!(group.enforced_limit(), Some(1 << 30));
+        let open = Cgroups::Emulated.create("c", Limits::default(), &dir.path().join("2")).unwrap();
         assert_eq!(read("2/memory.max"), "max\n");
-        assert_eq!((open.entrances().len(), open.oom_killed()), (0, false));
+        assert_eq!((open.procs_files().len(), open.oom_killed()), (0, false));
     }
 }

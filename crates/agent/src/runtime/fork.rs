@@ -1,11 +1,11 @@
-//! Making a process that is a copy of this one.
+//! Forks the current process.
 
 use std::io;
 
 use nix::sched::CloneFlags;
 use nix::unistd::Pid;
 
-/// Proof that this process has one thread, so that a copy of it is whole.
+/// Proof that this process has a single thread, so that forking it is safe.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SingleThread(());
 
@@ -23,8 +23,7 @@ impl SingleThread {
         }
     }
 
-    /// Forks, the child entering new namespaces as `flags` say. Child processes stay single-threaded,
-    /// so the proof holds in them too.
+    /// Forks; the child starts in the new namespaces of `flags` and is single-threaded too.
     pub(super) fn fork(self, flags: CloneFlags) -> io::Result<Fork> {
         let flags = flags.bits() | nix::libc::SIGCHLD;
         // SAFETY: without CLONE_VM the child gets its own copy of the memory, and with a single
@@ -39,7 +38,7 @@ impl SingleThread {
     }
 }
 
-/// Ends this process at once, without running what its parent registered for its own exit.
+/// Exits at once, without running exit handlers.
 pub(super) fn exit_now(code: i32) -> ! {
     // SAFETY: _exit only ends the process.
     unsafe { nix::libc::_exit(code) }

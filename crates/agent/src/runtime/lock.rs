@@ -1,13 +1,14 @@
-//! One agent per state folder, and what an earlier one left behind.
+//! The lock of a state folder, which at most one agent uses at a time.
 
 use std::fs;
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
-/// Held as long as the process lives; the kernel lets go of it even after kill -9.
+/// A lock held as long as the process lives; the kernel releases it even after SIGKILL.
 #[derive(Debug)]
 pub struct Lock {
     _file: fs::File,
@@ -27,10 +28,10 @@ pub enum LockError {
     },
 }
 
-/// What objects, logs and the files of pods need at the very least.
+/// The least free space that objects, logs and the files of pods need.
 const LEAST_FREE_MIB: u64 = 64;
 
-/// How long the remains of a killed owner are waited for.
+/// How long to wait for the children of a killed owner to exit.
 const DYING: Duration = Duration::from_secs(10);
 
 fn is_alive(pid: &str) -> bool {
@@ -42,11 +43,11 @@ fn free_mib(folder: &Path) -> io::Result<u64> {
     Ok((disk.f_bavail * disk.f_frsize) >> 20)
 }
 
-/// Takes the lock of a state folder, or says who has it.
+/// Acquires the lock of a state folder; returns the process id that an unclean exit left in it.
 pub fn take(folder: &Path) -> Result<(Lock, Option<u32>), LockError> {
     let name = || folder.display().to_string();
     let failed = |cause| LockError::Folder { folder: name(), cause };
-    fs::create_dir_all(folder).map_err(failed)?;
+    make_private(folder).map_err(failed)?;
     let free = free_mib(folder).map_err(failed)?;
     if free < LEAST_FREE_MIB {
         return Err(LockError::Full { folder: name(), free });
@@ -60,7 +61,7 @@ pub fn take(folder: &Path) -> Result<(Lock, Option<u32>), LockError> {
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => break,
-            // A killed owner's children hold on for a moment, until the kernel has taken them down too.
+            // The children of a killed owner hold the lock until the kernel has killed them too.
             Err(rustix::io::Errno::WOULDBLOCK) if !is_alive(before.trim()) && Instant::now() < end => {
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -79,7 +80,45 @@ pub fn take(folder: &Path) -> Result<(Lock, Option<u32>), LockError> {
     Ok((Lock { _file: file }, before.trim().parse().ok()))
 }
 
-/// Marks an orderly end, so that the next start has nothing to report.
+/// Creates a folder with mode 0700, or narrows one that is empty or was used before; a link, another user's folder and a
+/// shared folder are errors.
+pub fn make_private(folder: &Path) -> io::Result<()> {
+    if let Some(parent) = folder.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    // Checked on the descriptor: in a shared folder like /tmp another user could replace the path.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found = rustix::fs::open(folder, flags, Mode::empty())
+        .map_err(|_| io::Error::other("it is a link or no folder; remove it or choose another"))?;
+    let meta = rustix::fs::fstat(&found)?;
+    if meta.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::other(format!("it belongs to user {}; remove it or choose another", meta.st_uid)));
+    }
+    if meta.st_mode & 0o077 == 0 {
+        return Ok(());
+    }
+    // A folder that holds other things, such as /tmp, must not be closed to those who use it.
+    if !is_ours(folder) {
+        let mode = meta.st_mode & 0o777;
+        let why =
+            format!("others can enter it (mode {mode:o}) and it holds other files; choose another, or chmod 700 it");
+        return Err(io::Error::other(why));
+    }
+    Ok(rustix::fs::fchmod(&found, Mode::from_raw_mode(0o700))?)
+}
+
+/// Whether a folder is empty or was a state folder before.
+fn is_ours(folder: &Path) -> bool {
+    let is_file = |name: &str| fs::symlink_metadata(folder.join(name)).is_ok_and(|meta| meta.is_file());
+    let is_empty = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none());
+    is_empty || (is_file("lock") && is_file("kubeconfig"))
+}
+
+/// Releases the lock after a clean exit.
 pub fn release(folder: &Path, lock: Lock) {
     let _ = fs::write(folder.join("lock"), "");
     drop(lock);
@@ -90,10 +129,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_children_of_a_dead_owner_are_waited_for() {
+    fn a_lock_held_by_children_of_a_dead_owner_is_awaited() {
         let dir = tempfile::tempdir().unwrap();
         let (lock, _) = take(dir.path()).unwrap();
-        // No process has this number.
+        // No process has this id.
         fs::write(dir.path().join("lock"), u32::MAX.to_string()).unwrap();
         let child = std::thread::spawn(move || {
             std::thread::yield_now();
@@ -104,7 +143,36 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_has_one_owner() {
+    fn state_folders_are_private_and_never_taken_over() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("a/state");
+        make_private(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        make_private(&folder).unwrap();
+        assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+        fs::write(folder.join("lock"), "").unwrap();
+        fs::write(folder.join("kubeconfig"), "").unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+        make_private(&folder).unwrap();
+        let shared = dir.path().join("shared");
+        fs::create_dir(&shared).unwrap();
+        fs::write(shared.join("file"), "").unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
+        assert!(make_private(&shared).unwrap_err().to_string().contains("holds other files"));
+        assert_eq!(fs::metadata(&shared).unwrap().permissions().mode() & 0o7777, 0o1777);
+        symlink(&folder, dir.path().join("link")).unwrap();
+        assert!(make_private(&dir.path().join("link")).is_err());
+        if nix::unistd::geteuid().is_root() {
+            nix::unistd::chown(&folder, Some(nix::unistd::Uid::from_raw(65534)), None).unwrap();
+            let why = take(&folder).unwrap_err();
+            let cause = std::error::Error::source(&why).unwrap().to_string();
+            assert!(cause.contains("belongs to user 65534"), "{cause}");
+        }
+    }
+
+    #[test]
+    fn a_state_folder_has_one_owner() {
         let dir = tempfile::tempdir().unwrap();
         let (lock, before) = take(dir.path()).unwrap();
         assert_eq!(before, None);

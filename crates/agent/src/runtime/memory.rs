@@ -1,11 +1,11 @@
-//! How much memory each container uses, for machines without control groups.
+//! The memory use of each container, for hosts without writable control groups.
 
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Resident bytes by PID namespace, which is to say by container.
+/// Returns resident bytes by PID namespace, that is, by container.
 pub fn by_pid_namespace() -> HashMap<u64, u64> {
     let mut sums: HashMap<u64, u64> = HashMap::new();
     let page = rustix::param::page_size() as u64;
@@ -21,7 +21,7 @@ pub fn by_pid_namespace() -> HashMap<u64, u64> {
     sums
 }
 
-/// The PID namespace a process of the world lives in.
+/// Returns the PID namespace that a process runs in.
 pub fn pid_namespace_of(pid: i32) -> Option<u64> {
     pid_namespace(&Path::new("/proc").join(pid.to_string()))
 }
@@ -30,7 +30,7 @@ fn pid_namespace(process: &Path) -> Option<u64> {
     fs::metadata(process.join("ns/pid")).ok().map(|m| m.ino())
 }
 
-/// Pages that are the process's own; shared ones would be counted once per process.
+/// Returns the private pages of a process; shared ones would be counted once per process.
 fn own_pages(process: &Path) -> Option<u64> {
     let text = fs::read_to_string(process.join("statm")).ok()?;
     let mut fields = text.split_whitespace().skip(1).map(|f| f.parse::<u64>().ok());

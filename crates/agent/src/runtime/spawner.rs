@@ -1,4 +1,4 @@
-//! The asynchronous side: asks a forking process for containers, commands and listeners.
+//! The client of a fork server: requests containers, commands and listeners from async code.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,18 +11,18 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::{mpsc, oneshot};
 
 use super::container::{CommandJob, ContainerJob, ExecJob, Job};
-use super::server::{Event, Request, Status};
-use super::wire;
+use super::fork_server::{Event, Request, Status};
+use super::message;
 
 /// Why a process could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// The child was made but could not become the program; the text says why.
+    /// The child was forked but could not exec the program, for this reason.
     #[error("{0}")]
     Start(String),
-    #[error("cannot ask for a new process")]
-    Ask(#[from] io::Error),
-    #[error("the process that starts others is gone")]
+    #[error("cannot send a request to the fork server")]
+    Request(#[from] io::Error),
+    #[error("the fork server is gone")]
     Gone,
 }
 
@@ -35,50 +35,50 @@ pub struct Stdio {
 }
 
 impl Stdio {
-    /// Nothing in, everything to one place.
+    /// Reads from /dev/null and writes both outputs to one descriptor.
     pub fn output_to(out: OwnedFd) -> io::Result<Self> {
         Ok(Self { stdin: std::fs::File::open("/dev/null")?.into(), stderr: out.try_clone()?, stdout: out })
     }
 }
 
-/// A handle to a process that forks for us.
+/// A handle to a fork server.
 #[derive(Clone)]
 pub struct Spawner(Arc<Shared>);
 
 struct Shared {
     socket: OwnedFd,
     next: AtomicU64,
-    waiting: Mutex<Waiting>,
+    pending: Mutex<Pending>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct Pending {
     started: HashMap<u64, oneshot::Sender<Result<i32, String>>>,
     ended: HashMap<u64, oneshot::Sender<Status>>,
     listening: HashMap<u64, oneshot::Sender<Result<OwnedFd, String>>>,
     closed: bool,
 }
 
-/// A process that was started.
+/// A started process.
 #[derive(Debug)]
 pub struct Process {
     pub id: u64,
-    /// As counted by the process that forked it.
+    /// The process id in the PID namespace of the fork server.
     pub pid: i32,
     ended: oneshot::Receiver<Status>,
 }
 
 impl Process {
-    /// Waits for the end; a lost world counts as killed.
+    /// Waits for the exit status; a lost fork server counts as SIGKILL.
     pub async fn wait(&mut self) -> Status {
         (&mut self.ended).await.unwrap_or(Status::Signal(9))
     }
 }
 
 impl Spawner {
-    /// Takes over one end of the connection; signals the other side passes on go to `signals`.
+    /// Takes over one end of the connection; forwards the signals that the fork server reports.
     pub(super) fn new(socket: OwnedFd, signals: mpsc::UnboundedSender<i32>) -> io::Result<Self> {
-        let shared = Arc::new(Shared { socket, next: AtomicU64::new(1), waiting: Mutex::default() });
+        let shared = Arc::new(Shared { socket, next: AtomicU64::new(1), pending: Mutex::default() });
         let reader = Arc::clone(&shared);
         std::thread::Builder::new().name("spawner".into()).spawn(move || reader.read(&signals))?;
         Ok(Self(shared))
@@ -101,18 +101,18 @@ impl Spawner {
         self.run(&Job::Command(job), stdio, &[]).await
     }
 
-    /// Signals a process started here; one that has ended is left alone.
+    /// Sends a signal to a process, unless it has ended.
     pub fn kill(&self, id: u64, signal: i32) {
-        let _ = wire::send(&self.0.socket, &Request::Kill { id, signal }, &[]);
+        let _ = message::send(&self.0.socket, &Request::Kill { id, signal }, &[]);
     }
 
-    /// Opens a port in the network of the forking process.
+    /// Opens a port in the fork server's network namespace.
     pub async fn listen(&self, address: SocketAddr) -> io::Result<TcpListener> {
         let id = self.0.next.fetch_add(1, Ordering::Relaxed);
-        let (tell, told) = oneshot::channel();
-        self.0.lock().listening.insert(id, tell);
-        wire::send(&self.0.socket, &Request::Listen { id, address }, &[])?;
-        match told.await {
+        let (sender, receiver) = oneshot::channel();
+        self.0.lock().listening.insert(id, sender);
+        message::send(&self.0.socket, &Request::Listen { id, address }, &[])?;
+        match receiver.await {
             Ok(Ok(fd)) => Ok(TcpListener::from(fd)),
             Ok(Err(error)) => Err(io::Error::other(format!("cannot listen on {address}: {error}"))),
             Err(_) => Err(io::Error::other(SpawnError::Gone)),
@@ -124,26 +124,26 @@ impl Spawner {
         let (start, started) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         {
-            let mut waiting = self.0.lock();
-            if waiting.closed {
+            let mut pending = self.0.lock();
+            if pending.closed {
                 return Err(SpawnError::Gone);
             }
-            waiting.started.insert(id, start);
-            waiting.ended.insert(id, end);
+            pending.started.insert(id, start);
+            pending.ended.insert(id, end);
         }
         let (errors, report) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(io::Error::from)?;
-        let job = wire::pack(job)?;
+        let job = message::pack(job)?;
         let mut fds =
             vec![job.as_fd(), report.as_fd(), stdio.stdin.as_fd(), stdio.stdout.as_fd(), stdio.stderr.as_fd()];
         fds.extend(namespaces.iter().map(|fd| fd.as_fd()));
-        wire::send(&self.0.socket, &Request::Run { id }, &fds)?;
+        message::send(&self.0.socket, &Request::Run { id }, &fds)?;
         drop((report, stdio, job));
         let pid = match started.await {
             Ok(Ok(pid)) => pid,
             Ok(Err(error)) => return Err(SpawnError::Start(error)),
             Err(_) => return Err(SpawnError::Gone),
         };
-        // The pipe closes when the program begins; before that it carries the reason of a failure.
+        // The pipe closes on exec; before that it carries the reason of a failure.
         rustix::fs::fcntl_setfl(&errors, rustix::fs::OFlags::NONBLOCK).map_err(io::Error::from)?;
         let mut text = String::new();
         tokio::net::unix::pipe::Receiver::from_owned_fd(errors)?.read_to_string(&mut text).await?;
@@ -152,35 +152,35 @@ impl Spawner {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read(&self, signals: &mpsc::UnboundedSender<i32>) {
-        while let Ok(Some((event, mut fds))) = wire::receive::<Event>(&self.socket) {
-            let mut waiting = self.lock();
+        while let Ok(Some((event, mut fds))) = message::receive::<Event>(&self.socket) {
+            let mut pending = self.lock();
             match event {
                 Event::Started { id, pid } => {
-                    if let Some(tell) = waiting.started.remove(&id) {
-                        let _ = tell.send(Ok(pid));
+                    if let Some(sender) = pending.started.remove(&id) {
+                        let _ = sender.send(Ok(pid));
                     }
                 }
                 Event::Exited { id, status } => {
-                    if let Some(tell) = waiting.ended.remove(&id) {
-                        let _ = tell.send(status);
+                    if let Some(sender) = pending.ended.remove(&id) {
+                        let _ = sender.send(status);
                     }
                 }
                 Event::Listening { id } => {
-                    if let (Some(tell), Some(fd)) = (waiting.listening.remove(&id), fds.pop()) {
-                        let _ = tell.send(Ok(fd));
+                    if let (Some(sender), Some(fd)) = (pending.listening.remove(&id), fds.pop()) {
+                        let _ = sender.send(Ok(fd));
                     }
                 }
                 Event::Failed { id, error } => {
-                    waiting.ended.remove(&id);
-                    if let Some(tell) = waiting.started.remove(&id) {
-                        let _ = tell.send(Err(error));
-                    } else if let Some(tell) = waiting.listening.remove(&id) {
-                        let _ = tell.send(Err(error));
+                    pending.ended.remove(&id);
+                    if let Some(sender) = pending.started.remove(&id) {
+                        let _ = sender.send(Err(error));
+                    } else if let Some(sender) = pending.listening.remove(&id) {
+                        let _ = sender.send(Err(error));
                     }
                 }
                 Event::Signal { number } => {
@@ -188,8 +188,8 @@ impl Shared {
                 }
             }
         }
-        // The other side is gone: everything that waits for it must know.
-        *self.lock() = Waiting { closed: true, ..Waiting::default() };
+        // The fork server is gone: fail everything that waits for it.
+        *self.lock() = Pending { closed: true, ..Pending::default() };
         let _ = signals.send(nix::libc::SIGTERM);
     }
 }

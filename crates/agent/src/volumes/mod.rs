@@ -1,21 +1,26 @@
-//! Volumes: which files and directories a pod brings, and where its containers see them.
+//! The volumes of a pod: their contents, and where containers mount them.
 //!
-//! [`plan`] is pure: it turns the volumes of a pod into [`Volume`]s and says which is missing;
+//! [`plan`] is pure: it turns the volumes of a pod into [`Volume`]s or returns the first error;
 //! [`mounts`] turns a container's `volumeMounts` into binds. `disk` writes them out.
 
 pub mod disk;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use k8s_openapi::api::core::v1::{
     Container, DownwardAPIVolumeFile, KeyToPath, Pod, ProjectedVolumeSource, Volume as ApiVolume,
 };
 use manta_quantity::Quantity;
 
-use crate::env::{self, Sources};
-use crate::facts::{self, Facts};
+use crate::downward_api::{self, NodeValues};
+use crate::env::{self, ClaimState, Sources};
+use crate::guards::{self, Guard};
+use crate::names;
+use crate::runtime::rootfs;
+use crate::tokens::TokenKind;
 
-/// What a volume is, after its sources have been read.
+/// A volume with its sources resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Volume {
     /// A directory that lives as long as the pod.
@@ -25,14 +30,14 @@ pub enum Volume {
         limit: Option<i64>,
     },
     Files(Vec<File>),
-    /// A directory of the machine itself.
+    /// A directory of the host.
     Host {
         path: String,
         kind: String,
     },
-    /// A directory that outlives the pod.
+    /// A directory that lives as long as its claim; the folder's name is worked out from the claim.
     Claim {
-        name: String,
+        folder: String,
         read_only: bool,
     },
 }
@@ -45,7 +50,7 @@ pub struct File {
     pub mode: u32,
 }
 
-/// One entry of a container's file system taken from a volume.
+/// A resolved `volumeMount` of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
     pub volume: String,
@@ -69,29 +74,34 @@ pub enum VolumeError {
     Unknown { container: String, volume: String },
     #[error("volume \"{volume}\" has a path that leaves it: {path}")]
     Escapes { volume: String, path: String },
+    #[error(
+        "container {container} mounts volume \"{volume}\" with volumeMounts[].mountPath {path}; mount it elsewhere than \
+         at /, in /proc or in /sys"
+    )]
+    Reserved { container: String, volume: String, path: String },
 }
 
-/// The credentials a pod gets for the API server.
+/// The credentials of a pod for the API server.
 #[derive(Debug, Clone, Default)]
-pub struct Identity {
-    pub token: String,
+pub struct Credentials {
     pub ca: String,
+    pub tokens: BTreeMap<TokenKind, String>,
 }
 
-/// Reads all volumes of a pod, by name.
+/// Resolves all volumes of a pod, by name.
 pub fn plan(
     pod: &Pod,
     sources: &dyn Sources,
-    facts: &Facts,
-    identity: &Identity,
+    values: &NodeValues,
+    credentials: &Credentials,
     host_paths: bool,
 ) -> Result<BTreeMap<String, Volume>, VolumeError> {
-    let reader = Reader { pod, sources, facts, identity, host_paths };
+    let reader = Reader { pod, sources, values, credentials, host_paths };
     let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
     volumes.map(|v| Ok((v.name.clone(), reader.read(v)?))).collect()
 }
 
-/// Where one container sees the volumes, in the order they must be mounted.
+/// Resolves the `volumeMounts` of a container, in the order they must be mounted.
 pub fn mounts(
     container: &Container,
     volumes: &BTreeMap<String, Volume>,
@@ -103,6 +113,10 @@ pub fn mounts(
             let (container, volume) = (container.name.clone(), mount.name.clone());
             return Err(VolumeError::Unknown { container, volume });
         };
+        if !rootfs::is_mountable(Path::new(&mount.mount_path)) {
+            let (container, volume) = (container.name.clone(), mount.name.clone());
+            return Err(VolumeError::Reserved { container, volume, path: mount.mount_path.clone() });
+        }
         let lookup = |name: &str| env.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
         let expanded = mount.sub_path_expr.as_deref().map(|expr| env::expand(expr, lookup));
         let sub_path = expanded.or_else(|| mount.sub_path.clone()).filter(|p| !p.is_empty());
@@ -122,7 +136,15 @@ pub fn mounts(
     Ok(mounts)
 }
 
-/// The ConfigMaps and Secrets a pod needs before it can start.
+/// Returns the kinds of tokens that a pod's volumes project.
+pub fn token_kinds(pod: &Pod) -> BTreeSet<TokenKind> {
+    let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
+    let sources = volumes.flat_map(|v| v.projected.iter()).flat_map(|p| p.sources.iter().flatten());
+    let tokens = sources.filter_map(|s| s.service_account_token.as_ref());
+    tokens.map(|t| TokenKind::new(t.audience.as_deref(), t.expiration_seconds)).collect()
+}
+
+/// Returns the names of the ConfigMaps and Secrets that a pod refers to.
 pub fn references(pod: &Pod) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut maps, mut secrets) = (BTreeSet::new(), BTreeSet::new());
     let Some(spec) = &pod.spec else { return (maps, secrets) };
@@ -150,8 +172,8 @@ pub fn references(pod: &Pod) -> (BTreeSet<String>, BTreeSet<String>) {
 struct Reader<'a> {
     pod: &'a Pod,
     sources: &'a dyn Sources,
-    facts: &'a Facts,
-    identity: &'a Identity,
+    values: &'a NodeValues,
+    credentials: &'a Credentials,
     host_paths: bool,
 }
 
@@ -185,7 +207,8 @@ impl Reader<'_> {
             return Ok(Volume::Host { path: s.path.clone(), kind: s.type_.clone().unwrap_or_default() });
         }
         if let Some(s) = &volume.persistent_volume_claim {
-            return Ok(Volume::Claim { name: s.claim_name.clone(), read_only: s.read_only == Some(true) });
+            let folder = self.claim_folder(name, &s.claim_name)?;
+            return Ok(Volume::Claim { folder, read_only: s.read_only == Some(true) });
         }
         if volume.ephemeral.is_some() {
             // A generic ephemeral volume lives and dies with its pod.
@@ -201,14 +224,38 @@ impl Reader<'_> {
         }
     }
 
+    /// Works out the folder of a claim from the claim itself; nothing that a client can edit names a path.
+    fn claim_folder(&self, volume: &str, claim: &str) -> Result<String, VolumeError> {
+        if !guards::is_on(Guard::ClaimLookup) {
+            return Ok(claim.to_owned());
+        }
+        let missing = |cause: String| VolumeError::Missing { volume: volume.to_owned(), cause };
+        if !names::is_subdomain(claim) {
+            let way_out = "name a PersistentVolumeClaim of the pod's namespace, or use a hostPath volume";
+            return Err(missing(format!("persistentVolumeClaim.claimName {claim:?} is not a name; {way_out}")));
+        }
+        match self.sources.claim(claim) {
+            None => Err(missing(format!("persistentvolumeclaim \"{claim}\" not found"))),
+            Some(ClaimState::Bound { uid }) if names::is_subdomain(&uid) => {
+                let namespace = self.pod.metadata.namespace.as_deref().unwrap_or("default");
+                Ok(format!("{namespace}-{claim}-{uid}"))
+            }
+            Some(ClaimState::Foreign { volume }) => Err(missing(format!(
+                "persistentvolumeclaim \"{claim}\" is bound to volume \"{volume}\", which this node did not provision; \
+                 leave out spec.volumeName of the claim"
+            ))),
+            Some(_) => Err(missing(format!("persistentvolumeclaim \"{claim}\" is not bound yet"))),
+        }
+    }
+
     fn projected(&self, name: &str, projected: &ProjectedVolumeSource) -> Result<Volume, VolumeError> {
         let mode = projected.default_mode;
         let mut files = Vec::new();
         for source in projected.sources.iter().flatten() {
             if let Some(s) = &source.config_map {
-                // The CA that every pod trusts is ours to give, whether or not a controller published it.
+                // The agent knows the cluster CA, whether or not a controller has published it.
                 let data = self.sources.config_map(&s.name).or_else(|| {
-                    let ca = || BTreeMap::from([("ca.crt".to_owned(), self.identity.ca.clone().into_bytes())]);
+                    let ca = || BTreeMap::from([("ca.crt".to_owned(), self.credentials.ca.clone().into_bytes())]);
                     (s.name == "kube-root-ca.crt").then(ca)
                 });
                 let part = self.files(name, "configmap", &s.name, data, s.items.as_deref(), mode, s.optional)?;
@@ -223,7 +270,12 @@ impl Reader<'_> {
                 files.extend(self.downward(name, s.items.iter().flatten(), mode)?);
             }
             if let Some(s) = &source.service_account_token {
-                files.push(self.file(name, &s.path, self.identity.token.clone().into_bytes(), None, mode)?);
+                let kind = TokenKind::new(s.audience.as_deref(), s.expiration_seconds);
+                let token = self.credentials.tokens.get(&kind).cloned().ok_or_else(|| VolumeError::Missing {
+                    volume: name.to_owned(),
+                    cause: "no token for the service account".to_owned(),
+                })?;
+                files.push(self.file(name, &s.path, token.into_bytes(), None, mode)?);
             }
         }
         Ok(Volume::Files(files))
@@ -273,7 +325,7 @@ impl Reader<'_> {
         let mut files = Vec::new();
         for item in items {
             let value = if let Some(field) = &item.field_ref {
-                facts::field(self.pod, self.facts, &field.field_path)
+                downward_api::field(self.pod, self.values, &field.field_path)
             } else if let Some(selector) = &item.resource_field_ref {
                 let container = self
                     .pod
@@ -281,7 +333,7 @@ impl Reader<'_> {
                     .iter()
                     .flat_map(|s| &s.containers)
                     .find(|c| Some(&c.name) == selector.container_name.as_ref());
-                container.and_then(|c| facts::resource(c, self.facts, selector))
+                container.and_then(|c| downward_api::resource(c, self.values, selector))
             } else {
                 None
             };
@@ -336,6 +388,14 @@ mod tests {
         fn secret(&self, name: &str) -> Option<BTreeMap<String, Vec<u8>>> {
             (name == "sec").then(|| BTreeMap::from([("s".to_owned(), b"3".to_vec())]))
         }
+        fn claim(&self, name: &str) -> Option<ClaimState> {
+            match name {
+                "c" => Some(ClaimState::Bound { uid: "u-1".into() }),
+                "pending" => Some(ClaimState::Pending),
+                "foreign" => Some(ClaimState::Foreign { volume: "pv".into() }),
+                _ => None,
+            }
+        }
     }
 
     /// One volume, and what it becomes: files as `path=contents mode`.
@@ -347,20 +407,22 @@ mod tests {
             "spec": {"containers": [], "volumes": [volume]},
         }))
         .unwrap();
-        let identity = Identity { token: "tok".into(), ca: "CA".into() };
-        let got =
-            plan(&pod, &Fixed, &Facts::default(), &identity, false).map(|mut all| match all.remove("v").unwrap() {
+        let tokens = BTreeMap::from([(TokenKind::default(), "tok".to_owned())]);
+        let credentials = Credentials { ca: "CA".into(), tokens };
+        let got = plan(&pod, &Fixed, &NodeValues::default(), &credentials, false).map(|mut all| {
+            match all.remove("v").unwrap() {
                 Volume::Files(files) => {
                     let one = |f: File| format!("{}={} {:o}", f.path, String::from_utf8(f.contents).unwrap(), f.mode);
                     files.into_iter().map(one).collect::<Vec<_>>().join(", ")
                 }
                 other => format!("{other:?}"),
-            });
+            }
+        });
         assert_eq!(got.as_deref().map_err(ToString::to_string), expect.map_err(str::to_owned));
     }
 
     #[test]
-    fn every_kind_of_volume_is_read() {
+    fn every_kind_of_volume_is_resolved() {
         check(json!({}), Ok("Empty"));
         check(json!({"emptyDir": {}}), Ok("Empty"));
         check(json!({"emptyDir": {"medium": "Memory", "sizeLimit": "1Ki"}}), Ok("Memory { limit: Some(1024) }"));
@@ -384,11 +446,14 @@ mod tests {
             {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
         ]}});
         check(token, Ok("token=tok 644, ca.crt=CA 644, namespace=n 644"));
-        check(json!({"persistentVolumeClaim": {"claimName": "c"}}), Ok("Claim { name: \"c\", read_only: false }"));
+        check(
+            json!({"persistentVolumeClaim": {"claimName": "c"}}),
+            Ok("Claim { folder: \"n-c-u-1\", read_only: false }"),
+        );
     }
 
     #[test]
-    fn what_cannot_be_provided_is_said() {
+    fn volumes_that_cannot_be_set_up_are_errors() {
         check(
             json!({"configMap": {"name": "no"}}),
             Err("MountVolume.SetUp failed for volume \"v\" : configmap \"no\" not found"),
@@ -410,6 +475,23 @@ mod tests {
     }
 
     #[test]
+    fn claims_must_exist_and_be_bound() {
+        let claim = |name: &str| json!({"persistentVolumeClaim": {"claimName": name}});
+        let check = |name: &str, why: &str| {
+            let volume = json!({"name": "v", "persistentVolumeClaim": claim(name)["persistentVolumeClaim"]});
+            let pod: Pod = serde_json::from_value(json!({"spec": {"containers": [], "volumes": [volume]}})).unwrap();
+            let got = plan(&pod, &Fixed, &NodeValues::default(), &Credentials::default(), true).unwrap_err();
+            assert!(got.to_string().contains(why), "{got}");
+        };
+        for path in ["/home/victim", "../../x", "..", "a/b", "", "A"] {
+            check(path, "is not a name");
+        }
+        check("none", "persistentvolumeclaim \"none\" not found");
+        check("pending", "is not bound yet");
+        check("foreign", "which this node did not provision");
+    }
+
+    #[test]
     fn mounts_come_outermost_first() {
         let volumes = BTreeMap::from([("v".to_owned(), Volume::Empty), ("f".to_owned(), Volume::Files(vec![]))]);
         let container = |mounts: Value| -> Container {
@@ -422,6 +504,10 @@ mod tests {
         let got = mounts(&deep, &volumes, &env).unwrap();
         let short: Vec<_> = got.iter().map(|m| (&*m.target, m.sub_path.as_deref(), m.read_only)).collect();
         assert_eq!(short, [("/a", Some("sub"), false), ("/a/b/c", None, true)]);
+        for path in ["/proc/self/root/x", "/a/../proc", "/sys/fs/cgroup", "/", "//", "/a/.."] {
+            let reserved = container(json!([{"name": "v", "mountPath": path}]));
+            assert!(matches!(mounts(&reserved, &volumes, &[]), Err(VolumeError::Reserved { .. })), "{path}");
+        }
         let unknown = container(json!([{"name": "z", "mountPath": "/a"}]));
         assert!(matches!(mounts(&unknown, &volumes, &[]), Err(VolumeError::Unknown { .. })));
     }

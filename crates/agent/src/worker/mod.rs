@@ -1,7 +1,9 @@
-//! Carries out the life of one pod: asks [`pod::next`] what to do, does it, writes the status.
+//! The worker of one pod: carries out the actions of [`pod::next`] and writes the status.
 
-mod live;
-mod probing;
+mod etc_files;
+mod handle;
+mod pod_volumes;
+mod probe_loop;
 mod start;
 mod stop;
 
@@ -21,19 +23,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::Shared;
 use crate::network::{self, GATEWAY, PodNetwork};
-use crate::one_network::Neighbour;
 use crate::pod::probe::{Counter, ProbeKind};
-use crate::pod::{self, Action, Deletion, Exit, Life, Observed, Record, Records, Sandbox, Wait};
+use crate::pod::{self, Action, Deletion, Exit, Observed, Record, Records, RunState, Sandbox, Wait};
 use crate::runtime::Status;
+use crate::shared_host::HostPod;
+use crate::tokens::Tokens;
 use crate::volumes;
 
-pub(crate) use live::Live;
-use live::Run;
-use start::{Started, Trouble};
+pub(crate) use handle::PodHandle;
+use handle::Run;
+use start::{StartError, Started};
 
-/// Something that happened to the pod.
+/// An event of the pod's containers.
 enum Event {
-    Started { container: String, result: Result<Box<Started>, Trouble> },
+    Started { container: String, result: Result<Box<Started>, StartError> },
     Exited { container: String, id: u64, status: Status },
     Probed { container: String, id: u64, kind: ProbeKind, answer: Result<(), String> },
     HookFailed { container: String, id: u64, why: String },
@@ -45,7 +48,7 @@ pub(crate) struct Worker {
     pod: Pod,
     uid: String,
     seen: watch::Receiver<Option<Arc<Pod>>>,
-    live: Arc<Live>,
+    handle: Arc<PodHandle>,
     stop: CancellationToken,
     records: Records,
     sandbox: Sandbox,
@@ -55,18 +58,19 @@ pub(crate) struct Worker {
     accepted: Timestamp,
     written: Option<PodStatus>,
     counters: BTreeMap<(String, ProbeKind), Probing>,
-    tell: mpsc::UnboundedSender<Event>,
+    sender: mpsc::UnboundedSender<Event>,
     events: mpsc::UnboundedReceiver<Event>,
     tasks: JoinSet<()>,
     stoppers: BTreeMap<String, AbortHandle>,
+    tokens: Arc<Tokens>,
 }
 
 struct Probing {
     counter: Counter,
-    asking: bool,
+    in_flight: bool,
 }
 
-/// Whether the worker goes on.
+/// Whether the worker continues.
 #[derive(PartialEq)]
 enum Flow {
     Continue,
@@ -78,10 +82,10 @@ impl Worker {
         shared: Arc<Shared>,
         pod: Arc<Pod>,
         seen: watch::Receiver<Option<Arc<Pod>>>,
-        live: Arc<Live>,
+        handle: Arc<PodHandle>,
         stop: CancellationToken,
     ) -> Self {
-        let (tell, events) = mpsc::unbounded_channel();
+        let (sender, events) = mpsc::unbounded_channel();
         let now = Timestamp::now();
         let written = pod.status.clone();
         Self {
@@ -90,7 +94,7 @@ impl Worker {
             pod: Arc::unwrap_or_clone(pod),
             shared,
             seen,
-            live,
+            handle,
             stop,
             sandbox: Sandbox::Absent,
             sandbox_retry: None,
@@ -99,15 +103,16 @@ impl Worker {
             accepted: now,
             written,
             counters: BTreeMap::new(),
-            tell,
+            sender,
             events,
             tasks: JoinSet::new(),
             stoppers: BTreeMap::new(),
+            tokens: Arc::default(),
         }
     }
 
     pub(crate) async fn run(mut self) {
-        self.take_in();
+        self.observe_pod();
         loop {
             let now = Timestamp::now();
             let next = pod::next(&Observed {
@@ -135,8 +140,9 @@ impl Worker {
             if acted {
                 continue;
             }
-            let ask_at = self.ask_probes(now);
-            let wake = [next.wake, ask_at, self.sandbox_retry].into_iter().flatten().min();
+            let probe_at = self.run_due_probes(now);
+            let renew_at = self.renew_tokens(now);
+            let wake = [next.wake, probe_at, self.sandbox_retry, renew_at].into_iter().flatten().min();
             if self.wait(wake).await == Flow::Done {
                 self.shut_down().await;
                 return;
@@ -161,7 +167,7 @@ impl Worker {
                 if changed.is_err() {
                     self.deletion = Deletion::Gone;
                 }
-                self.take_in();
+                self.observe_pod();
             }
             Some(event) = self.events.recv() => self.handle(event).await,
             _ = sources.changed() => self.refresh_volumes(),
@@ -170,8 +176,8 @@ impl Worker {
         Flow::Continue
     }
 
-    /// Takes over the newest version of the object.
-    fn take_in(&mut self) {
+    /// Takes over the newest version of the pod.
+    fn observe_pod(&mut self) {
         let Some(fresh) = self.seen.borrow_and_update().clone() else {
             self.deletion = Deletion::Gone;
             return;
@@ -195,7 +201,7 @@ impl Worker {
             Event::Exited { container, id, status } => self.exited(&container, id, status).await,
             Event::Probed { container, id, kind, answer } => self.probed(&container, id, kind, answer),
             Event::HookFailed { container, id, why } => {
-                if self.live.run(&container).is_some_and(|run| run.id == id) {
+                if self.handle.run(&container).is_some_and(|run| run.id == id) {
                     self.record(&container).unhealthy = Some(why);
                 }
             }
@@ -217,13 +223,13 @@ impl Worker {
         self.sandbox_retry = None;
         let ip = self.shared.lock(&self.shared.ipam).take();
         let made = match ip {
-            Some(ip) if self.shared.config.one_network.is_some() => Ok((ip, PodNetwork::Loopback(ip))),
+            Some(ip) if self.shared.config.shared_host.is_some() => Ok((ip, PodNetwork::Loopback(ip))),
             Some(ip) => network::create_pod(ip, self.hostname()).await.map(|network| (ip, network)),
             None => Err(std::io::Error::other("no pod addresses are left")),
         };
         match made {
             Ok((ip, network)) => {
-                self.live.set_network(Some(network));
+                self.handle.set_network(Some(network));
                 self.ip = Some(ip);
                 self.sandbox = Sandbox::Ready { ip: ip.to_string() };
             }
@@ -250,22 +256,23 @@ impl Worker {
         let record = self.record(&name);
         record.begin(reset);
         let attempt = record.restarts;
-        let plan = start::Plan {
+        let request = start::StartRequest {
             pod: self.pod.clone(),
             container,
             attempt,
             ip: self.ip,
             hostname: self.hostname(),
-            network: self.live.network(),
+            network: self.handle.network(),
+            tokens: Arc::clone(&self.tokens),
         };
-        let (shared, tell) = (Arc::clone(&self.shared), self.tell.clone());
+        let (shared, sender) = (Arc::clone(&self.shared), self.sender.clone());
         self.tasks.spawn(async move {
-            let result = start::start(&shared, plan).await.map(Box::new);
-            let _ = tell.send(Event::Started { container: name, result });
+            let result = start::start(&shared, request).await.map(Box::new);
+            let _ = sender.send(Event::Started { container: name, result });
         });
     }
 
-    fn started(&mut self, name: String, result: Result<Box<Started>, Trouble>) {
+    fn started(&mut self, name: String, result: Result<Box<Started>, StartError>) {
         let now = Timestamp::now();
         match result {
             Ok(started) => {
@@ -273,38 +280,38 @@ impl Worker {
                 let id = run.id;
                 let has = |kind: ProbeKind| kind.of(&container).is_some();
                 let record = self.record(&name);
-                record.life = Life::Running { id: run.shown_id.clone(), since: now };
+                record.state = RunState::Running { id: run.shown_id.clone(), since: now };
                 record.image_id = image_id;
                 record.started = !has(ProbeKind::Startup);
                 record.ready = !has(ProbeKind::Readiness);
-                // One that was to stop while it was still being made is asked again at the next look.
+                // A stop requested during the start is requested again by the next pass.
                 record.stopping = false;
                 for kind in ProbeKind::ALL {
                     self.counters.remove(&(name.clone(), kind));
                     if let Some(probe) = kind.of(&container) {
                         let counter = Counter::new(kind, probe, now, self.shared.config.eager_readiness);
-                        self.counters.insert((name.clone(), kind), Probing { counter, asking: false });
+                        self.counters.insert((name.clone(), kind), Probing { counter, in_flight: false });
                     }
                 }
-                let tell = self.tell.clone();
+                let sender = self.sender.clone();
                 let exited = name.clone();
                 self.tasks.spawn(async move {
                     let status = process.wait().await;
-                    let _ = tell.send(Event::Exited { container: exited, id, status });
+                    let _ = sender.send(Event::Exited { container: exited, id, status });
                 });
                 self.post_start(&container, &run);
-                self.live.insert(&name, run);
+                self.handle.insert(&name, run);
                 self.event(EventType::Normal, "Started", format!("Started container {name}"));
             }
-            Err(Trouble::Wait { reason, message, retry }) => {
+            Err(StartError::Retry { reason, message, retry }) => {
                 let event = if reason == "ContainerCreating" { "FailedMount" } else { "Failed" };
                 self.event(EventType::Warning, event, message.clone());
                 let wait = Wait { reason: reason.to_owned(), message: Some(message) };
                 let record = self.record(&name);
                 record.stopping = false;
-                record.life = Life::Blocked { wait, retry: now + retry };
+                record.state = RunState::Blocked { wait, retry: now + retry };
             }
-            Err(Trouble::Exit { message }) => {
+            Err(StartError::Failed { message }) => {
                 self.event(EventType::Warning, "Failed", format!("Error: {message}"));
                 let record = self.record(&name);
                 record.end(Exit {
@@ -320,7 +327,7 @@ impl Worker {
     }
 
     async fn exited(&mut self, name: &str, id: u64, status: Status) {
-        let Some(run) = self.live.take_run(name, id) else { return };
+        let Some(run) = self.handle.take_run(name, id) else { return };
         if let Some(task) = self.stoppers.remove(name) {
             task.abort();
         }
@@ -346,17 +353,17 @@ impl Worker {
     }
 
     async fn remove_sandbox(&mut self) {
-        self.live.set_network(None);
+        self.handle.set_network(None);
         let ip = self.ip.take();
         if let Some(ip) = ip {
-            let _ = tokio::fs::remove_dir_all(Neighbour::new(&self.shared.world(), ip).folder).await;
+            let _ = tokio::fs::remove_dir_all(HostPod::new(&self.shared.agent_id(), ip).folder).await;
             self.shared.lock(&self.shared.ipam).release(ip);
         }
         self.sandbox = Sandbox::Removed { ip: ip.map(|ip| ip.to_string()) };
         self.remove_files().await;
     }
 
-    /// Everything is down: tells the API so, unless it knows.
+    /// Removes the pod object after everything has stopped.
     async fn finish(&mut self) -> Flow {
         if self.deletion != Deletion::Gone {
             let pods: Api<Pod> = self.api();
@@ -370,7 +377,7 @@ impl Worker {
                 Ok(_) => {}
                 Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {}
                 Err(error) => {
-                    tracing::warn!(pod = %name, %error, "cannot remove a finished pod; trying again");
+                    tracing::warn!(pod = %name, %error, "cannot delete the pod; retrying");
                     tokio::time::sleep(Duration::from_secs(1)).await;
                     return Flow::Continue;
                 }
@@ -385,19 +392,19 @@ impl Worker {
         let _ = tokio::fs::remove_dir_all(logs).await;
     }
 
-    /// The agent itself ends: containers get a moment, then everything goes.
+    /// Stops all containers when the agent stops, with a short grace period.
     async fn shut_down(&mut self) {
-        let running = self.live.all_runs();
+        let running = self.handle.all_runs();
         for run in running {
             self.shared.containers.kill(run, nix::libc::SIGTERM);
         }
         let patience = tokio::time::sleep(Duration::from_secs(3));
         tokio::pin!(patience);
-        while !self.live.all_runs().is_empty() {
+        while !self.handle.all_runs().is_empty() {
             tokio::select! {
                 Some(event) = self.events.recv() => {
                     if let Event::Exited { container, id, .. } = event
-                        && let Some(run) = self.live.take_run(&container, id)
+                        && let Some(run) = self.handle.take_run(&container, id)
                     {
                         run.discard().await;
                     }
@@ -405,31 +412,50 @@ impl Worker {
                 () = &mut patience => break,
             }
         }
-        for run in self.live.all_runs() {
+        for run in self.handle.all_runs() {
             self.shared.containers.kill(run, nix::libc::SIGKILL);
         }
         self.tasks.shutdown().await;
     }
 
     async fn remove_files(&self) {
-        let places = start::places(&self.shared, &self.pod);
-        let removed = tokio::task::spawn_blocking(move || volumes::disk::remove(&places)).await;
+        let dirs = pod_volumes::dirs(&self.shared, &self.pod);
+        let removed = tokio::task::spawn_blocking(move || volumes::disk::remove(&dirs)).await;
         if let Ok(Err(error)) = removed {
-            tracing::warn!(pod = ?self.pod.metadata.name, %error, "cannot remove the files of a pod");
+            tracing::warn!(pod = ?self.pod.metadata.name, %error, "cannot remove the pod's files");
         }
     }
 
-    /// Brings mounted ConfigMaps and Secrets up to date.
+    /// Starts the renewal of tokens that are due; returns when to look again.
+    fn renew_tokens(&mut self, now: Timestamp) -> Option<Timestamp> {
+        let at = self.tokens.renew_at()?;
+        if at > now {
+            return Some(at);
+        }
+        self.tokens.postpone(now);
+        self.rewrite_files();
+        self.tokens.renew_at()
+    }
+
+    /// Updates mounted ConfigMaps and Secrets.
     fn refresh_volumes(&mut self) {
         let (maps, secrets) = volumes::references(&self.pod);
-        if self.ip.is_none() || (maps.is_empty() && secrets.is_empty()) {
+        if maps.is_empty() && secrets.is_empty() {
             return;
         }
-        let (shared, pod) = (Arc::clone(&self.shared), self.pod.clone());
+        self.rewrite_files();
+    }
+
+    /// Writes the files of mounted ConfigMaps, Secrets and tokens again where they have changed.
+    fn rewrite_files(&mut self) {
+        if self.ip.is_none() {
+            return;
+        }
+        let (shared, pod, tokens) = (Arc::clone(&self.shared), self.pod.clone(), Arc::clone(&self.tokens));
         let ip = self.ip.map(|ip| ip.to_string()).unwrap_or_default();
         self.tasks.spawn(async move {
-            if let Err(error) = start::refresh(&shared, &pod, &ip).await {
-                tracing::debug!(pod = ?pod.metadata.name, %error, "mounted files stay as they were");
+            if let Err(error) = pod_volumes::refresh(&shared, &pod, &ip, &tokens).await {
+                tracing::debug!(pod = ?pod.metadata.name, %error, "cannot update mounted files");
             }
         });
     }
@@ -446,10 +472,10 @@ impl Worker {
                 self.written = Some(status);
             }
             Err(kube::Error::Api(failure)) if failure.code == 404 || failure.code == 409 => {
-                // Gone, or another pod of the same name: the watch will say so in a moment.
+                // Deleted, or replaced by a pod of the same name: the watch is about to report it.
                 self.written = Some(status);
             }
-            Err(error) => tracing::warn!(pod = %name, %error, "cannot write a pod's status"),
+            Err(error) => tracing::warn!(pod = %name, %error, "cannot update the pod's status"),
         }
     }
 
@@ -465,7 +491,7 @@ impl Worker {
         let recorder = self.shared.recorder.clone();
         self.tasks.spawn(async move {
             if let Err(error) = recorder.publish(&event, &about).await {
-                tracing::debug!(%error, "an event was not recorded");
+                tracing::debug!(%error, "cannot record the event");
             }
         });
     }
@@ -486,7 +512,7 @@ impl Worker {
     }
 }
 
-/// Conditions others wrote since we last looked are theirs to keep.
+/// Keeps the conditions that others have written.
 fn keep_foreign_conditions(status: &mut PodStatus, fresh: Option<&PodStatus>) {
     const OURS: [&str; 5] = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"];
     let Some(fresh) = fresh.and_then(|s| s.conditions.as_ref()) else { return };
@@ -497,12 +523,50 @@ fn keep_foreign_conditions(status: &mut PodStatus, fresh: Option<&PodStatus>) {
 
 impl Run {
     async fn termination_message(&self, code: i32) -> Option<String> {
-        let written = tokio::fs::read(&self.termination_log).await.unwrap_or_default();
-        let text: String = String::from_utf8_lossy(&written).chars().take(4096).collect();
+        let text = tail_of(&self.termination_log).await.unwrap_or_default();
         match (text.is_empty(), self.message_from_logs && code != 0) {
             (false, _) => Some(text),
             (true, true) => Some(self.log.tail(80, 2048).await).filter(|t| !t.is_empty()),
             (true, false) => None,
         }
+    }
+}
+
+/// Most bytes of a termination message, as in the kubelet.
+const MAX_MESSAGE: u64 = 4096;
+
+/// Reads the end of a file that a container may have made as large as it likes.
+async fn tail_of(path: &std::path::Path) -> std::io::Result<String> {
+    use tokio::io::{AsyncReadExt, AsyncSeekExt};
+    let mut file = tokio::fs::File::open(path).await?;
+    let length = file.metadata().await?.len();
+    file.seek(std::io::SeekFrom::Start(length.saturating_sub(MAX_MESSAGE))).await?;
+    let mut bytes = Vec::new();
+    file.take(MAX_MESSAGE).read_to_end(&mut bytes).await?;
+    let mut text = String::from_utf8_lossy(&bytes).into_owned();
+    // Bytes that are no text become longer when they are replaced.
+    while text.len() as u64 > MAX_MESSAGE {
+        text.pop();
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn termination_messages_are_cut_at_4_kib() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let check = async |written: Vec<u8>, expect: usize| {
+            std::fs::write(&path, written).unwrap();
+            assert_eq!(tail_of(&path).await.unwrap().len(), expect);
+        };
+        check(b"why\n".to_vec(), 4).await;
+        check(vec![b'x'; 1 << 20], 4096).await;
+        check(vec![0xff; 5000], 4095).await;
+        check("é".repeat(4000).into_bytes(), 4096).await;
+        assert!(tail_of(&dir.path().join("none")).await.is_err());
     }
 }

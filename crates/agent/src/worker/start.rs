@@ -1,6 +1,5 @@
-//! Starting a container: image, volumes, environment, limits, file system, process.
+//! Starts a container: image, volumes, environment, limits, root file system, process.
 
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,33 +11,40 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
 use manta_quantity::Quantity;
 use tokio::net::unix::pipe;
 
-use super::live::Run;
+use super::etc_files::{self, bind};
+use super::handle::Run;
+use super::pod_volumes::{self, PodVolumes};
 use crate::agent::{self, Config, Shared};
 use crate::env;
 use crate::environments;
-use crate::exec::Inside;
-use crate::facts::Facts;
+use crate::exec::ExecTarget;
+use crate::guards::{self, Guard};
 use crate::images::Environment;
-use crate::logs;
-use crate::network::{GATEWAY, PodNetwork, RESOLVER};
-use crate::node;
-use crate::one_network::{self, Neighbour, OneNetwork};
-use crate::runtime::cgroup::Limits;
-use crate::runtime::rootfs::{self, Bind, Wanted};
+use crate::logs::{self, Log};
+use crate::names;
+use crate::network::PodNetwork;
+use crate::runtime::beneath::Owner;
+use crate::runtime::cgroup::{self, Limits};
+use crate::runtime::confinement::{Confinement, Seccomp};
+use crate::runtime::lock;
+use crate::runtime::rootfs::{self, Bind, RootfsSpec};
 use crate::runtime::{ContainerJob, Process, SpawnError, Stdio};
-use crate::volumes::{self, Identity, Volume, disk};
+use crate::security_context;
+use crate::shared_host::{self, HostPod, SharedHost};
+use crate::tokens::Tokens;
+use crate::volumes::{self, disk};
 
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// What is needed to start a container.
-pub(super) struct Plan {
+pub(super) struct StartRequest {
     pub(super) pod: Pod,
     pub(super) container: Container,
     pub(super) attempt: i32,
     pub(super) ip: Option<Ipv4Addr>,
     pub(super) hostname: String,
     pub(super) network: Option<PodNetwork>,
+    pub(super) tokens: Arc<Tokens>,
 }
 
 pub(super) struct Started {
@@ -49,116 +55,108 @@ pub(super) struct Started {
 }
 
 /// Why a container did not start.
-pub(super) enum Trouble {
-    /// Something is missing; worth trying again.
-    Wait { reason: &'static str, message: String, retry: SignedDuration },
-    /// It was started and failed at once.
-    Exit { message: String },
+pub(super) enum StartError {
+    /// Something is missing; the start is retried.
+    Retry { reason: &'static str, message: String, retry: SignedDuration },
+    /// The process was created and could not execute its program.
+    Failed { message: String },
 }
 
-impl Trouble {
-    fn wait(reason: &'static str, message: impl ToString) -> Self {
-        Self::Wait { reason, message: message.to_string(), retry: SignedDuration::from_secs(3) }
+impl StartError {
+    fn retry(reason: &'static str, message: impl ToString) -> Self {
+        Self::Retry { reason, message: message.to_string(), retry: SignedDuration::from_secs(3) }
+    }
+
+    /// The specification cannot be honoured, or something that it refers to is missing.
+    fn config(message: impl ToString) -> Self {
+        Self::retry("CreateContainerConfigError", message)
+    }
+
+    fn prepare(error: std::io::Error) -> Self {
+        Self::retry("CreateContainerError", format!("cannot prepare the container: {error}"))
     }
 }
 
-pub(super) async fn start(shared: &Arc<Shared>, plan: Plan) -> Result<Started, Trouble> {
-    let Plan { pod, mut container, attempt, ip, hostname, network } = plan;
+pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result<Started, StartError> {
+    let StartRequest { pod, mut container, attempt, ip, hostname, network, tokens } = request;
+    let confinement = confine(shared, &pod, &container)?;
     let (Some(network), Some(address)) = (network, ip) else {
-        return Err(Trouble::wait("ContainerCreating", "the pod has no network yet"));
+        return Err(StartError::retry("ContainerCreating", "the pod has no network yet"));
     };
     let ip = address.to_string();
     let image = container.image.clone().unwrap_or_default();
-    let environment = environments::provide(shared, &image).await.map_err(|message| Trouble::Wait {
+    let environment = environments::provide(shared, &image).await.map_err(|message| StartError::Retry {
         reason: "ErrImagePull",
         message,
         retry: SignedDuration::from_secs(10),
     })?;
-
-    let volumes = provide_volumes(shared, &pod, &ip).await.map_err(|e| Trouble::wait("ContainerCreating", e))?;
-    if let Some(one) = &shared.config.one_network {
-        get_along(shared, one, &mut container, address, &volumes)?;
+    let volumes = pod_volumes::set_up(shared, &pod, &ip, &tokens).await;
+    let volumes = volumes.map_err(|e| StartError::retry("ContainerCreating", e))?;
+    if let Some(one) = &shared.config.shared_host {
+        adapt_to_shared_host(shared, one, &mut container, address, &volumes)?;
     }
-    let config_error = |e: &dyn std::fmt::Display| Trouble::wait("CreateContainerConfigError", e);
-    let facts = facts(shared, &ip);
-    let sources = shared.stores.sources(pod.metadata.namespace.as_deref().unwrap_or_default());
-    let mut base = base_env(&shared.config, &environment, &hostname);
+
     let name = format!("{}-{attempt}", container.name);
     let folder = shared.pod_folder(uid(&pod)).join("containers").join(&name);
-    let is_apart = shared.config.one_network.is_none();
-    if !is_apart {
-        // The home of the image would be somebody's home on this machine.
+    let is_isolated = shared.config.shared_host.is_none();
+    let mut base = base_env(&shared.config, &environment, &hostname);
+    if !is_isolated {
+        // The home of the image would be a user's home on this host.
         base.iter_mut().filter(|(name, _)| name == "HOME").for_each(|(_, home)| *home = text(&folder.join("root")));
     }
-    let env = env::environment(&pod, &container, &base, &sources, &facts).map_err(|e| config_error(&e))?;
+    let sources = shared.stores.sources(pod.metadata.namespace.as_deref().unwrap_or_default());
+    let env = env::environment(&pod, &container, &base, &sources, &pod_volumes::values(shared, &ip));
+    let env = env.map_err(StartError::config)?;
     let argv = env::command(&container, &environment.entrypoint, &env);
-
-    let mounts = volumes::mounts(&container, &volumes.plan, &env).map_err(|e| config_error(&e))?;
-
-    let io = |e: std::io::Error| Trouble::wait("CreateContainerError", format!("cannot prepare the container: {e}"));
-    let (root, termination_log) = (folder.join("root"), folder.join("termination-log"));
-    std::fs::create_dir_all(&root).map_err(io)?;
-    std::fs::write(&termination_log, "").map_err(io)?;
-
-    let limits = limits(&container);
-    let group = shared.cgroups.create(&format!("{}.{name}", uid(&pod)), limits, &folder.join("cgroup")).map_err(io)?;
-    let mut wanted = Wanted {
-        same: environment.path.iter().flat_map(|p| environments::folders(p)).collect(),
-        shm_bytes: None,
-        cgroup: Some(group.view()),
-        dirs: vec![home(&env)],
-        binds: network_files(shared, &pod, &ip, &hostname).map_err(io)?,
-    };
-    if let Some(path) = &environment.path {
-        wanted.binds.push(login_path(&folder, path).map_err(io)?);
-    }
-    let message_path = container.termination_message_path.clone().unwrap_or_else(|| "/dev/termination-log".to_owned());
-    wanted.binds.push(Bind {
-        source: termination_log.clone(),
-        target: message_path.into(),
-        read_only: false,
-        is_dir: false,
-    });
-    if let Some(account) = volumes.account.filter(|_| !mounts.iter().any(|m| m.target.starts_with(ACCOUNT))) {
-        wanted.binds.push(Bind { source: account, target: ACCOUNT.into(), read_only: true, is_dir: true });
-    }
-    for mount in mounts {
-        let place = volumes.places.get(&mount.volume).cloned().unwrap_or_default();
-        let source = sub_path(place, mount.sub_path.as_deref()).map_err(io)?;
-        let is_dir = source.is_dir();
-        wanted.binds.push(Bind { source, target: mount.target.into(), read_only: mount.read_only, is_dir });
-    }
-
     let cwd = container.working_dir.clone().filter(|d| !d.is_empty()).map_or_else(|| home(&env), PathBuf::from);
-    wanted.dirs.push(cwd.clone());
+
+    let (root, termination_log) = (folder.join("root"), folder.join("termination-log"));
+    let (owner, user) = (shared.ids.owner(0, 0), shared.ids.owner(confinement.uid, confinement.gid));
+    disk::make_dir(&root, 0o755, owner).map_err(StartError::prepare)?;
+    disk::write_file(&termination_log, "", 0o666, user).map_err(StartError::prepare)?;
+    let cgroup = format!("{}.{name}", uid(&pod));
+    let group = shared.cgroups.create(&cgroup, limits(&container), &folder.join("cgroup"));
+    let group = group.map_err(StartError::prepare)?;
+
+    let mut spec = RootfsSpec {
+        same: environment.path.iter().flat_map(|p| environments::folders(p)).collect(),
+        cgroup: Some(group.view()),
+        dirs: vec![home(&env), cwd.clone()],
+        binds: etc_files::network(&pod, &ip, &hostname, &shared.pod_folder(uid(&pod)).join("etc"), owner)
+            .map_err(StartError::prepare)?,
+        root: owner,
+        user,
+        read_only_root: container.security_context.as_ref().is_some_and(|c| c.read_only_root_filesystem == Some(true)),
+    };
+    let accounts = etc_files::accounts(&confinement, &home(&env), &folder, owner);
+    spec.binds.extend(accounts.map_err(StartError::prepare)?);
+    if let Some(path) = &environment.path {
+        spec.binds.push(etc_files::login_path(path, &folder, owner).map_err(StartError::prepare)?);
+    }
+    spec.binds.push(termination_message(&container, &termination_log)?);
+    spec.binds.extend(volume_mounts(&container, &volumes, &env, owner)?);
+
     let job = ContainerJob {
         argv,
         env: env.clone(),
         cwd: cwd.clone(),
-        root: is_apart.then_some(root),
-        mounts: if is_apart { rootfs::plan(&wanted, &rootfs::look, &rootfs::list) } else { Vec::new() },
-        cgroups: group.entrances(),
+        root: is_isolated.then_some(root),
+        mounts: if is_isolated { rootfs::plan(&spec, &rootfs::look, &rootfs::list) } else { Vec::new() },
+        cgroups: group.procs_files(),
+        confinement: confinement.clone(),
         tty: false,
     };
-    let (stdout, out) = pipe::pipe().map_err(io)?;
-    let (stderr, err) = pipe::pipe().map_err(io)?;
-    let stdio = Stdio {
-        stdin: std::fs::File::open("/dev/null").map_err(io)?.into(),
-        stdout: stdout.into_blocking_fd().map_err(io)?,
-        stderr: stderr.into_blocking_fd().map_err(io)?,
-    };
     let log_path = shared.log_folder(uid(&pod)).join(&container.name).join(format!("{attempt}.log"));
-    let log = logs::record(log_path.clone(), out, err).await.map_err(io)?;
-    let process = match shared.containers.container(job, stdio, &network.namespaces()).await {
-        Ok(process) => process,
-        Err(SpawnError::Start(message)) => {
+    let (process, log) = match spawn(shared, job, &network, &log_path).await {
+        Ok(started) => started,
+        Err(error) => {
             group.remove();
-            return Err(Trouble::Exit { message });
+            return Err(error);
         }
-        Err(error) => return Err(Trouble::wait("RunContainerError", error)),
     };
     let spawner = shared.containers.clone();
-    let inside = Inside { spawner, pid: process.pid, is_apart, env, cwd, cgroups: group.entrances() };
+    let inside =
+        ExecTarget { spawner, pid: process.pid, is_isolated, env, cwd, cgroups: group.procs_files(), confinement };
     let run = Run {
         id: process.id,
         shown_id: format!("manta://{}/{}/{}", uid(&pod), container.name, attempt),
@@ -175,141 +173,109 @@ pub(super) async fn start(shared: &Arc<Shared>, plan: Plan) -> Result<Started, T
     Ok(Started { run, process, image_id: environment.id, container })
 }
 
-/// Makes a container fit for a network and files that it shares with others.
-fn get_along(
-    shared: &Shared,
-    one: &OneNetwork,
-    container: &mut Container,
-    ip: Ipv4Addr,
-    volumes: &Volumes,
-) -> Result<(), Trouble> {
-    let neighbour = Neighbour::new(&shared.world(), ip);
-    std::fs::create_dir_all(&neighbour.folder).map_err(|e| Trouble::wait("ContainerCreating", e))?;
-    let table = Arc::clone(&shared.table.borrow());
-    one_network::resolve_names(container, &table).map_err(|why| Trouble::wait("ContainerCreating", why))?;
-    let mounts = container.volume_mounts.iter().flatten().filter(|m| m.mount_path != "/dev/shm");
-    let places: Vec<(String, PathBuf)> = mounts
-        .filter_map(|m| {
-            let place = volumes.places.get(&m.name)?;
-            Some((m.mount_path.clone(), m.sub_path.as_ref().map_or(place.clone(), |part| place.join(part))))
-        })
-        .collect();
-    one_network::relocate(container, &places);
-    (one.adapt)(container, &neighbour);
-    Ok(())
-}
-
-/// Writes mounted files again where their sources changed.
-pub(super) async fn refresh(shared: &Arc<Shared>, pod: &Pod, ip: &str) -> Result<(), String> {
-    let (plan, places) = (plan_volumes(shared, pod, ip).await?, places(shared, pod));
-    for (name, volume) in plan.iter().filter(|(_, v)| matches!(v, Volume::Files(_))) {
-        // Only what a container has been given already; the rest is made when one starts.
-        if places.pod.join("volumes").join(name).exists() {
-            disk::provide(&places, name, volume).map_err(|e| e.to_string())?;
-        }
+/// Decides the restrictions of a container, or refuses what its specification asks for.
+fn confine(shared: &Shared, pod: &Pod, container: &Container) -> Result<Confinement, StartError> {
+    names::check(pod).map_err(StartError::config)?;
+    let mut confinement = security_context::confinement(pod, container, shared.ids).map_err(StartError::config)?;
+    if !guards::is_on(Guard::Seccomp) {
+        confinement.seccomp = Seccomp::Unconfined;
     }
-    Ok(())
-}
-
-struct Volumes {
-    plan: BTreeMap<String, Volume>,
-    places: BTreeMap<String, PathBuf>,
-    /// Credentials for pods that mount none themselves.
-    account: Option<PathBuf>,
-}
-
-async fn provide_volumes(shared: &Arc<Shared>, pod: &Pod, ip: &str) -> Result<Volumes, String> {
-    let plan = plan_volumes(shared, pod, ip).await?;
-    let folders = places(shared, pod);
-    let mut places = BTreeMap::new();
-    for (name, volume) in &plan {
-        let path = disk::provide(&folders, name, &as_allowed(shared, volume))
-            .map_err(|e| format!("MountVolume.SetUp failed for volume \"{name}\" : {e}"))?;
-        places.insert(name.clone(), path);
+    if !shared.cgroups.limits_processes() {
+        confinement.max_processes = Some(cgroup::max_processes());
     }
-    let wants_account = pod.spec.as_ref().is_none_or(|s| s.automount_service_account_token != Some(false));
-    let account = if wants_account {
-        let identity = identity(shared, pod).await;
-        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-        let file = |path: &str, contents: String| volumes::File {
-            path: path.to_owned(),
-            contents: contents.into_bytes(),
-            mode: 0o644,
-        };
-        let files = vec![file("token", identity.token), file("ca.crt", identity.ca), file("namespace", namespace)];
-        let path =
-            disk::provide(&folders, "manta-service-account", &Volume::Files(files)).map_err(|e| e.to_string())?;
-        Some(path)
-    } else {
-        None
-    };
-    Ok(Volumes { plan, places, account })
+    Ok(confinement)
 }
 
-/// Without a mount namespace memory is a folder too: a mount would be everybody's.
-fn as_allowed(shared: &Shared, volume: &Volume) -> Volume {
-    match volume {
-        Volume::Memory { .. } if shared.config.one_network.is_some() => Volume::Empty,
-        other => other.clone(),
+/// Returns the mount of the file that the container writes its termination message to.
+fn termination_message(container: &Container, file: &Path) -> Result<Bind, StartError> {
+    let target = container.termination_message_path.as_deref().unwrap_or("/dev/termination-log");
+    if !rootfs::is_mountable(Path::new(target)) {
+        let why = "terminationMessagePath cannot be in /proc or /sys; leave it out";
+        return Err(StartError::config(format!("container {}: {why}", container.name)));
     }
+    Ok(bind(file.to_path_buf(), target.into(), false))
 }
 
-async fn plan_volumes(shared: &Arc<Shared>, pod: &Pod, ip: &str) -> Result<BTreeMap<String, Volume>, String> {
-    let sources = shared.stores.sources(pod.metadata.namespace.as_deref().unwrap_or_default());
-    let identity = identity(shared, pod).await;
-    volumes::plan(pod, &sources, &facts(shared, ip), &identity, shared.config.host_paths).map_err(|e| e.to_string())
-}
-
-/// The pod's own token where the API server issues one.
-async fn identity(shared: &Shared, pod: &Pod) -> Identity {
-    let fallback = &shared.config.identity;
-    match node::token(&shared.client, pod).await {
-        Ok(token) if !token.is_empty() => Identity { token, ca: fallback.ca.clone() },
-        _ => fallback.clone(),
-    }
-}
-
-/// `/etc/hosts`, `/etc/resolv.conf` and `/etc/hostname` of a pod.
-fn network_files(shared: &Shared, pod: &Pod, ip: &str, hostname: &str) -> std::io::Result<Vec<Bind>> {
-    let folder = shared.pod_folder(uid(pod)).join("etc");
-    std::fs::create_dir_all(&folder)?;
-    let spec = pod.spec.as_ref();
-    let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
-    let subdomain = spec.and_then(|s| s.subdomain.as_deref()).filter(|s| !s.is_empty());
-    let full = subdomain.map(|s| format!("{hostname}.{s}.{namespace}.svc.cluster.local\t")).unwrap_or_default();
-    let mut hosts =
-        format!("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{ip}\t{full}{hostname}\n");
-    for alias in spec.iter().flat_map(|s| s.host_aliases.iter().flatten()) {
-        hosts.push_str(&format!("{}\t{}\n", alias.ip, alias.hostnames.clone().unwrap_or_default().join("\t")));
-    }
-    let resolver = format!(
-        "search {namespace}.svc.cluster.local svc.cluster.local cluster.local\nnameserver {RESOLVER}\noptions ndots:5\n"
-    );
-    let files = [("hosts", hosts), ("resolv.conf", resolver), ("hostname", format!("{hostname}\n"))];
+/// Resolves the volume mounts of a container, creating the `subPath`s that are missing.
+fn volume_mounts(
+    container: &Container,
+    volumes: &PodVolumes,
+    env: &[(String, String)],
+    owner: Owner,
+) -> Result<Vec<Bind>, StartError> {
     let mut binds = Vec::new();
-    for (name, text) in files {
-        let source = folder.join(name);
-        std::fs::write(&source, text)?;
-        binds.push(Bind { source, target: Path::new("/etc").join(name), read_only: false, is_dir: false });
+    for mount in volumes::mounts(container, &volumes.plan, env).map_err(StartError::config)? {
+        let source = volumes.dirs.get(&mount.volume).cloned().unwrap_or_default();
+        let mut entry = bind(source, mount.target.into(), mount.read_only);
+        match mount.sub_path {
+            Some(part) if guards::is_on(Guard::SubPath) => {
+                disk::prepare_sub_path(&entry.source, Path::new(&part), owner).map_err(|e| {
+                    let field = format!("volumeMounts[].subPath {part:?} of volume \"{}\"", mount.volume);
+                    StartError::config(format!("container {}: {field}: {e}", container.name))
+                })?;
+                entry.sub_path = Some(part.into());
+            }
+            Some(part) => entry.source = entry.source.join(part),
+            None => {}
+        }
+        binds.push(entry);
     }
     Ok(binds)
 }
 
-/// Login shells begin with the machine's own search path; they need the environment's too.
-fn login_path(folder: &Path, environment: &Path) -> std::io::Result<Bind> {
-    let source = folder.join("profile.sh");
-    let quoted = text(&environment.join("bin")).replace('\'', "'\\''");
-    std::fs::write(&source, format!("export PATH='{quoted}':\"$PATH\"\n"))?;
-    Ok(Bind { source, target: "/etc/profile.d/manta.sh".into(), read_only: true, is_dir: false })
+/// Starts the process of a container, its output going to a log.
+async fn spawn(
+    shared: &Shared,
+    job: ContainerJob,
+    network: &PodNetwork,
+    log_path: &Path,
+) -> Result<(Process, Log), StartError> {
+    let (stdout, out) = pipe::pipe().map_err(StartError::prepare)?;
+    let (stderr, err) = pipe::pipe().map_err(StartError::prepare)?;
+    let stdio = Stdio {
+        stdin: std::fs::File::open("/dev/null").map_err(StartError::prepare)?.into(),
+        stdout: stdout.into_blocking_fd().map_err(StartError::prepare)?,
+        stderr: stderr.into_blocking_fd().map_err(StartError::prepare)?,
+    };
+    let log = logs::record(log_path.to_path_buf(), out, err).await.map_err(StartError::prepare)?;
+    match shared.containers.container(job, stdio, &network.namespaces()).await {
+        Ok(process) => Ok((process, log)),
+        Err(SpawnError::Start(message)) => Err(StartError::Failed { message }),
+        Err(error) => Err(StartError::retry("RunContainerError", error)),
+    }
 }
 
-pub(super) fn places(shared: &Shared, pod: &Pod) -> disk::Places {
-    let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
-    disk::Places { pod: shared.pod_folder(uid(pod)), claims: shared.config.state.join("claims").join(namespace) }
-}
-
-fn facts(shared: &Shared, ip: &str) -> Facts {
-    Facts { pod_ip: ip.to_owned(), host_ip: GATEWAY.to_string(), allocatable: node::capacity(&shared.config) }
+/// Adapts a container to the network and files that it shares with the host.
+fn adapt_to_shared_host(
+    shared: &Shared,
+    one: &SharedHost,
+    container: &mut Container,
+    ip: Ipv4Addr,
+    volumes: &PodVolumes,
+) -> Result<(), StartError> {
+    let host_pod = HostPod::new(&shared.agent_id(), ip);
+    let folder = || -> std::io::Result<()> {
+        if let Some(parent) = host_pod.folder.parent() {
+            lock::make_private(parent)?;
+        }
+        lock::make_private(&host_pod.folder)
+    };
+    folder().map_err(|e| {
+        let why = format!("cannot use the folder {}: {e}", host_pod.folder.display());
+        StartError::retry("ContainerCreating", why)
+    })?;
+    let table = Arc::clone(&shared.table.borrow());
+    shared_host::resolve_service_names(container, &table).map_err(|why| StartError::retry("ContainerCreating", why))?;
+    let mounts = container.volume_mounts.iter().flatten().filter(|m| m.mount_path != "/dev/shm");
+    let dirs: Vec<(String, PathBuf)> = mounts
+        .filter_map(|m| {
+            let place = volumes.dirs.get(&m.name)?;
+            Some((m.mount_path.clone(), m.sub_path.as_ref().map_or(place.clone(), |part| place.join(part))))
+        })
+        .collect();
+    shared_host::rewrite_volume_paths(container, &dirs);
+    (one.adapt)(container, &host_pod);
+    Ok(())
 }
 
 fn base_env(config: &Config, environment: &Environment, hostname: &str) -> Vec<(String, String)> {
@@ -338,16 +304,6 @@ fn limits(container: &Container) -> Limits {
         cpu_milli: request("cpu").or(limit("cpu")).map(milli).filter(|n| *n > 0),
         cpu_limit_milli: limit("cpu").map(milli).filter(|n| *n > 0),
     }
-}
-
-/// A part of a volume; a missing one is made, as the kubelet does.
-fn sub_path(volume: PathBuf, part: Option<&str>) -> std::io::Result<PathBuf> {
-    let Some(part) = part else { return Ok(volume) };
-    let path = volume.join(part);
-    if !path.exists() {
-        std::fs::create_dir_all(&path)?;
-    }
-    Ok(path)
 }
 
 fn home(env: &[(String, String)]) -> PathBuf {

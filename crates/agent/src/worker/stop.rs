@@ -1,23 +1,23 @@
-//! Stopping a container: its preStop hook, a signal, and after the grace period the hard way.
+//! Stops a container: its preStop hook, the stop signal, and SIGKILL after the grace period.
 
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
 use kube::runtime::events::EventType;
 
-use super::live::Run;
+use super::handle::Run;
 use super::{Event, Worker};
 use crate::exec;
 use crate::pod;
-use crate::probes::{self, Patient};
+use crate::probes::{self, ProbeTarget};
 
-/// What is left for the signal when a preStop hook used up the whole grace period.
+/// The least time between the stop signal and SIGKILL after a preStop hook.
 const LEAST_GRACE: Duration = Duration::from_secs(2);
 
 impl Worker {
     pub(super) fn stop_container(&mut self, name: &str, grace: i64, why: &str) {
         self.record(name).stopping = true;
-        let Some(run) = self.live.run(name) else { return };
+        let Some(run) = self.handle.run(name) else { return };
         self.event(EventType::Normal, "Killing", format!("Stopping container {name}: {why}"));
         let spec = self.pod.spec.as_ref();
         let container = spec.and_then(|s| pod::containers(s).get(name).map(|c| Container::clone(c)));
@@ -31,9 +31,9 @@ impl Worker {
                 let began = tokio::time::Instant::now();
                 let lifecycle = container.as_ref().and_then(|c| c.lifecycle.clone());
                 if let (Some(hook), Some(container)) = (lifecycle.and_then(|l| l.pre_stop), container) {
-                    let patient = Patient { container, ip, inside: run.inside.clone() };
-                    if let Ok(Err(why)) = tokio::time::timeout(grace, run_hook(&patient, &hook)).await {
-                        tracing::info!(%why, "a preStop hook failed");
+                    let target = ProbeTarget { container, ip, inside: run.inside.clone() };
+                    if let Ok(Err(why)) = tokio::time::timeout(grace, run_hook(&target, &hook)).await {
+                        tracing::info!(%why, "preStop hook failed");
                     }
                     left = grace.saturating_sub(began.elapsed()).max(LEAST_GRACE);
                 }
@@ -42,33 +42,33 @@ impl Worker {
             }
             spawner.kill(run.id, nix::libc::SIGKILL);
         });
-        // The end of the container ends the waiting for it.
+        // Aborted when the container exits.
         self.stoppers.insert(name.to_owned(), task);
     }
 
-    /// Runs the postStart hook beside the container; a failure ends the container.
+    /// Runs the postStart hook; a failure stops the container.
     pub(super) fn post_start(&mut self, container: &Container, run: &Run) {
         let Some(hook) = container.lifecycle.as_ref().and_then(|l| l.post_start.clone()) else { return };
         let ip = self.ip.map(|ip| ip.to_string()).unwrap_or_default();
-        let patient = Patient { container: container.clone(), ip, inside: run.inside.clone() };
-        let (tell, id, name) = (self.tell.clone(), run.id, container.name.clone());
+        let target = ProbeTarget { container: container.clone(), ip, inside: run.inside.clone() };
+        let (sender, id, name) = (self.sender.clone(), run.id, container.name.clone());
         self.tasks.spawn(async move {
-            if let Err(why) = run_hook(&patient, &hook).await {
+            if let Err(why) = run_hook(&target, &hook).await {
                 let why = format!("PostStartHook failed: {why}");
-                let _ = tell.send(Event::HookFailed { container: name, id, why });
+                let _ = sender.send(Event::HookFailed { container: name, id, why });
             }
         });
     }
 }
 
-async fn run_hook(patient: &Patient, hook: &LifecycleHandler) -> Result<(), String> {
+async fn run_hook(target: &ProbeTarget, hook: &LifecycleHandler) -> Result<(), String> {
     if let Some(action) = &hook.exec {
         let command = action.command.clone().unwrap_or_default();
-        let (code, output) = exec::capture(&patient.inside, command, 4 << 10).await?;
+        let (code, output) = exec::capture(&target.inside, command, 4 << 10).await?;
         return if code == 0 { Ok(()) } else { Err(format!("exit code {code}: {}", output.trim_end())) };
     }
     if let Some(action) = &hook.http_get {
-        return probes::http_get(patient, action, Duration::from_secs(30)).await;
+        return probes::http_get(target, action, Duration::from_secs(30)).await;
     }
     if let Some(action) = &hook.sleep {
         tokio::time::sleep(Duration::from_secs(u64::try_from(action.seconds).unwrap_or_default())).await;

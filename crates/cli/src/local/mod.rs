@@ -19,10 +19,9 @@ use crate::signals::StopSignals;
 use anyhow::Context;
 use kube::{Api, Client};
 use manta_agent::images::Catalog;
-use manta_agent::one_network::OneNetwork;
-use manta_agent::runtime::world::{Hands, Isolation, WorldError, enter_world_or_share};
-use manta_agent::runtime::{Spawner, World, lock};
-use manta_agent::volumes::Identity;
+use manta_agent::runtime::isolation::{Isolation, IsolationError, Spawners, enter_namespaces_or_share_host};
+use manta_agent::runtime::{IsolatedProcess, Spawner, lock};
+use manta_agent::shared_host::SharedHost;
 use manta_agent::{Agent, clean_leftovers, network};
 use manta_api::crd::{self, Versions};
 use manta_apiserver::Server;
@@ -73,7 +72,7 @@ where
     let (held, crashed) = lock::take(&options.state)?;
     let leftovers = clean_leftovers(&options.state);
     let state = options.state.clone();
-    let code = enter_world_or_share(move |world, reduced| {
+    let code = enter_namespaces_or_share_host(move |world, reduced| {
         let leftovers = leftovers.or_else(|| crashed.map(|pid| format!("an earlier run (process {pid}) was killed")));
         match in_world(world, reduced, options, leftovers, main) {
             Ok(code) => code,
@@ -108,8 +107,8 @@ pub(crate) fn running_pid(state: &std::path::Path) -> anyhow::Result<Option<u32>
 }
 
 fn in_world<F, R>(
-    world: World,
-    reduced: Option<WorldError>,
+    world: IsolatedProcess,
+    reduced: Option<IsolationError>,
     options: Options,
     leftovers: Option<String>,
     main: F,
@@ -124,7 +123,7 @@ where
     }
     match reduced {
         None => {
-            network::prepare_world().context("cannot set up the pod network")?;
+            network::prepare_node_network().context("cannot set up the pod network")?;
             network::use_own_resolver(&options.state).context("cannot set up the resolver")?;
         }
         Some(why) => warn_reduced_isolation(&why),
@@ -142,17 +141,17 @@ where
 }
 
 /// Warns that pods are not isolated from the machine, and why.
-fn warn_reduced_isolation(why: &WorldError) {
+fn warn_reduced_isolation(why: &IsolationError) {
     tracing::warn!(
         "REDUCED ISOLATION: {why}. Until that is fixed, all pods share this machine's network and files: Ray listens on \
          all interfaces, only one Ray cluster can run at a time, and the autoscaler does not run"
     );
 }
 
-async fn start(world: World, options: &Options) -> anyhow::Result<Local> {
-    let has_pod_networks = world.isolation != Isolation::Shared;
-    let Hands { containers, machine, stop: outer } =
-        world.open().context("cannot connect to the namespaces' init process")?;
+async fn start(world: IsolatedProcess, options: &Options) -> anyhow::Result<Local> {
+    let has_pod_networks = world.isolation != Isolation::None;
+    let Spawners { containers, host: machine, stop: outer } =
+        world.connect().context("cannot connect to the namespaces' init process")?;
     let stop = CancellationToken::new();
     let inner = CancellationToken::new();
     let mut tasks = JoinSet::new();
@@ -186,9 +185,8 @@ async fn start(world: World, options: &Options) -> anyhow::Result<Local> {
     let client = server.client();
     install_crds(&client).await.context("cannot install the Ray CRDs")?;
     identity::grant_roles(&client).await?;
-    let identity = Identity { token: server.identity().admin_token.clone(), ca: server.identity().ca_pem.clone() };
-    let one_network = (!has_pod_networks).then_some(OneNetwork { api: address, adapt: shared_network::adapt });
-    let config = options.agent_config(identity, one_network);
+    let shared_host = (!has_pod_networks).then_some(SharedHost { api: address, adapt: shared_network::adapt });
+    let config = options.agent_config(server.identity().ca_pem.clone(), shared_host);
     let (agent_tx, agent_rx) = tokio::sync::oneshot::channel();
     let agent_client = server.client_as(identity::agent());
     let agent = Agent::run(config, agent_client, containers, machine.clone(), inner.clone(), |agent| {

@@ -3,9 +3,8 @@
 use super::images;
 use anyhow::Context;
 use manta_agent::images::{Catalog, MappingFile, Versions};
-use manta_agent::one_network::OneNetwork;
 use manta_agent::pod::Backoff;
-use manta_agent::volumes::Identity;
+use manta_agent::shared_host::SharedHost;
 use manta_operator::args::Arguments;
 use manta_quantity::Quantity;
 use std::io::IsTerminal;
@@ -144,7 +143,7 @@ impl Options {
             .init();
     }
 
-    pub(super) fn agent_config(&self, identity: Identity, one_network: Option<OneNetwork>) -> manta_agent::Config {
+    pub(super) fn agent_config(&self, cluster_ca: String, shared_host: Option<SharedHost>) -> manta_agent::Config {
         manta_agent::Config {
             node_name: "local".to_owned(),
             state: self.state.clone(),
@@ -154,9 +153,9 @@ impl Options {
             backoff: Backoff::LOCAL,
             eager_readiness: true,
             host_paths: self.host_paths,
-            identity,
+            cluster_ca,
             api_backend: None,
-            one_network,
+            shared_host,
         }
     }
 

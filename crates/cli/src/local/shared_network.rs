@@ -5,13 +5,13 @@
 
 use k8s_openapi::api::core::v1::{Container, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use manta_agent::one_network::Neighbour;
+use manta_agent::shared_host::HostPod;
 
 /// Ports that every node opens, with the flags that set them.
 const SHIFTED_PORTS: [(&str, u16); 2] = [("--dashboard-agent-listen-port=", 52365), ("--metrics-export-port=", 8080)];
 
 /// Rewrites a container that runs `ray start` to use its own ports and directory; leaves other containers unchanged.
-pub(super) fn adapt(container: &mut Container, neighbour: &Neighbour) {
+pub(super) fn adapt(container: &mut Container, neighbour: &HostPod) {
     for text in [&mut container.command, &mut container.args].into_iter().flatten().flatten() {
         if text.contains("ray start ") {
             *text = adapt_start(text, neighbour);
@@ -21,14 +21,14 @@ pub(super) fn adapt(container: &mut Container, neighbour: &Neighbour) {
     probes.into_iter().flatten().for_each(|probe| adapt_probe(probe, neighbour));
 }
 
-fn adapt_start(text: &str, neighbour: &Neighbour) -> String {
+fn adapt_start(text: &str, neighbour: &HostPod) -> String {
     let own = format!("ray start --node-ip-address={} --temp-dir={} ", neighbour.ip, neighbour.folder.display());
     SHIFTED_PORTS.iter().fold(text.replacen("ray start ", &own, 1), |text, (flag, port)| {
         text.replace(&format!("{flag}{port}"), &format!("{flag}{}", shifted(*port, neighbour)))
     })
 }
 
-fn adapt_probe(probe: &mut Probe, neighbour: &Neighbour) {
+fn adapt_probe(probe: &mut Probe, neighbour: &HostPod) {
     for (_, port) in SHIFTED_PORTS {
         if let Some(action) = probe.http_get.as_mut().filter(|a| a.port == IntOrString::Int(port.into())) {
             action.port = IntOrString::Int(shifted(port, neighbour).into());
@@ -40,7 +40,7 @@ fn adapt_probe(probe: &mut Probe, neighbour: &Neighbour) {
 }
 
 /// Returns the port shifted by the pod's number; the two ranges do not overlap.
-fn shifted(port: u16, neighbour: &Neighbour) -> u16 {
+fn shifted(port: u16, neighbour: &HostPod) -> u16 {
     port.saturating_add(neighbour.number() % 1000)
 }
 
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn every_node_gets_its_own_ports_and_directory() {
-        let neighbour = Neighbour { ip: "127.244.0.7".parse().unwrap(), folder: "/tmp/m/7".into() };
+        let neighbour = HostPod { ip: "127.244.0.7".parse().unwrap(), folder: "/tmp/m/7".into() };
         let mut container: Container = serde_json::from_value(json!({
             "name": "ray-worker",
             "args": ["ulimit -n 65536; ray start --block --dashboard-agent-listen-port=52365 --metrics-export-port=8080"],
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn containers_without_ray_start_are_unchanged() {
-        let neighbour = Neighbour { ip: "127.244.0.7".parse().unwrap(), folder: "/tmp/m/7".into() };
+        let neighbour = HostPod { ip: "127.244.0.7".parse().unwrap(), folder: "/tmp/m/7".into() };
         let given: Container = serde_json::from_value(json!({
             "name": "c", "command": ["sh", "-c", "echo --metrics-export-port=8080"],
             "livenessProbe": {"tcpSocket": {"port": 1}},

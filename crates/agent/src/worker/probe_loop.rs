@@ -1,4 +1,4 @@
-//! Asks the probes of a pod's containers when they are due, and takes in the answers.
+//! Runs the probes of a pod's containers when they are due, and records the results.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use k8s_openapi::api::core::v1::Container;
 use kube::runtime::events::EventType;
 
 use super::{Event, Worker};
-use crate::one_network::Neighbour;
 use crate::pod::probe::ProbeKind;
 use crate::pod::{self, Record};
-use crate::probes::{self, Patient};
+use crate::probes::{self, ProbeTarget};
+use crate::shared_host::HostPod;
 
 impl Worker {
-    /// Starts what is due; returns when to look again.
-    pub(super) fn ask_probes(&mut self, now: Timestamp) -> Option<Timestamp> {
+    /// Starts the probes that are due; returns the time of the next one.
+    pub(super) fn run_due_probes(&mut self, now: Timestamp) -> Option<Timestamp> {
         let mut wake: Option<Timestamp> = None;
         let mut due = Vec::new();
         for ((name, kind), probing) in &mut self.counters {
             let Some(record) = self.records.get(name).filter(|r| r.is_running() && !r.stopping) else { continue };
-            if probing.asking || is_held_back(record, *kind) {
+            if probing.in_flight || is_blocked(record, *kind) {
                 continue;
             }
             if probing.counter.due() <= now {
-                probing.asking = true;
+                probing.in_flight = true;
                 let timeout = Duration::try_from(probing.counter.timeout()).unwrap_or(Duration::from_secs(1));
                 due.push((name.clone(), *kind, timeout));
             } else {
@@ -31,35 +31,35 @@ impl Worker {
             }
         }
         for (name, kind, timeout) in due {
-            self.ask(name, kind, timeout);
+            self.start_probe(name, kind, timeout);
         }
         wake
     }
 
-    fn ask(&mut self, name: String, kind: ProbeKind, timeout: Duration) {
+    fn start_probe(&mut self, name: String, kind: ProbeKind, timeout: Duration) {
         let spec = self.pod.spec.as_ref();
         let container: Option<Container> = spec.and_then(|s| pod::containers(s).get(&*name).map(|c| (*c).clone()));
-        let (Some(container), Some(run)) = (container, self.live.run(&name)) else { return };
+        let (Some(container), Some(run)) = (container, self.handle.run(&name)) else { return };
         let mut container = container;
-        if let (Some(one), Some(ip)) = (&self.shared.config.one_network, self.ip) {
-            (one.adapt)(&mut container, &Neighbour::new(&self.shared.world(), ip));
+        if let (Some(one), Some(ip)) = (&self.shared.config.shared_host, self.ip) {
+            (one.adapt)(&mut container, &HostPod::new(&self.shared.agent_id(), ip));
         }
         let Some(probe) = kind.of(&container).cloned() else { return };
         let ip = self.ip.map(|ip| ip.to_string()).unwrap_or_default();
-        let patient = Patient { container, ip, inside: run.inside };
-        let tell = self.tell.clone();
+        let target = ProbeTarget { container, ip, inside: run.inside };
+        let sender = self.sender.clone();
         self.tasks.spawn(async move {
-            let answer = probes::ask(&patient, &probe, timeout).await;
-            let _ = tell.send(Event::Probed { container: name, id: run.id, kind, answer });
+            let answer = probes::probe(&target, &probe, timeout).await;
+            let _ = sender.send(Event::Probed { container: name, id: run.id, kind, answer });
         });
     }
 
     pub(super) fn probed(&mut self, name: &str, id: u64, kind: ProbeKind, answer: Result<(), String>) {
-        if self.live.run(name).is_none_or(|run| run.id != id) {
+        if self.handle.run(name).is_none_or(|run| run.id != id) {
             return;
         }
         let Some(probing) = self.counters.get_mut(&(name.to_owned(), kind)) else { return };
-        probing.asking = false;
+        probing.in_flight = false;
         let verdict = probing.counter.record(answer.is_ok(), Timestamp::now());
         if let Err(why) = &answer {
             let note = format!("{} probe failed: {}", kind.title(), why.trim_end());
@@ -82,8 +82,8 @@ impl Worker {
     }
 }
 
-/// Readiness and liveness wait for the startup probe; the startup probe is asked until it succeeds.
-fn is_held_back(record: &Record, kind: ProbeKind) -> bool {
+/// Readiness and liveness probes wait for the startup probe, which runs until it succeeds.
+fn is_blocked(record: &Record, kind: ProbeKind) -> bool {
     match kind {
         ProbeKind::Startup => record.started,
         ProbeKind::Readiness | ProbeKind::Liveness => !record.started,

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 const MAX_FDS: usize = 10;
 const MAX_MESSAGE: usize = 64 * 1024;
 
-/// Two ends of a connection that keeps message boundaries.
+/// Returns the two ends of a connection that preserves message boundaries.
 pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
@@ -31,14 +31,14 @@ pub(super) fn send<T: Serialize>(socket: &OwnedFd, message: &T, fds: &[BorrowedF
     Ok(())
 }
 
-/// The next message; `None` when the other end is gone.
+/// Returns the next message, or `None` when the peer has closed.
 pub(super) fn receive<T: DeserializeOwned>(socket: &OwnedFd) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut bytes = vec![0; MAX_MESSAGE];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let got = loop {
         match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC) {
-            // The other end is gone and has not read everything; what it said before is still to come. Told once.
+            // The peer closed with unread data; reported once, and what it sent before can still be read.
             Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
             other => break other?,
         }
@@ -55,7 +55,7 @@ pub(super) fn receive<T: DeserializeOwned>(socket: &OwnedFd) -> io::Result<Optio
     Ok(Some((serde_json::from_slice(&bytes[..got.bytes])?, fds)))
 }
 
-/// Puts a value of any size into a file in memory, to be passed as a descriptor.
+/// Serializes a value of any size into a memfd, to be passed as a descriptor.
 pub(super) fn pack<T: Serialize>(value: &T) -> io::Result<OwnedFd> {
     let mut file = std::fs::File::from(memfd_create("manta-job", MemfdFlags::CLOEXEC)?);
     file.write_all(&serde_json::to_vec(value)?)?;
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_and_descriptors_arrive() {
+    fn messages_carry_values_and_descriptors() {
         let (a, b) = pair().unwrap();
         let job = pack(&vec![7u32; 100_000]).unwrap();
         send(&a, &"hello", &[job.as_fd()]).unwrap();
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_leaves_something_unread_is_an_end() {
+    fn a_peer_that_closes_with_unread_data_is_an_end_of_stream() {
         let (a, b) = pair().unwrap();
         send(&a, &"unread", &[]).unwrap();
         send(&b, &"last words", &[]).unwrap();

@@ -1,4 +1,4 @@
-//! What a container may ask about its own pod: `fieldRef` and `resourceFieldRef`.
+//! Values of the downward API: `fieldRef` and `resourceFieldRef`.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
 use manta_quantity::Quantity;
 
-/// Answers that are not in the pod object itself.
+/// Values that are not in the pod object itself.
 #[derive(Debug, Clone, Default)]
-pub struct Facts {
+pub struct NodeValues {
     pub pod_ip: String,
     pub host_ip: String,
     /// What stands in for a limit that is not set.
@@ -16,7 +16,7 @@ pub struct Facts {
 }
 
 /// The value of a `fieldRef`; `None` for a path Kubernetes does not offer.
-pub fn field(pod: &Pod, facts: &Facts, path: &str) -> Option<String> {
+pub fn field(pod: &Pod, values: &NodeValues, path: &str) -> Option<String> {
     let meta = &pod.metadata;
     let spec = pod.spec.as_ref();
     if let Some((map, key)) = subscript(path) {
@@ -35,19 +35,19 @@ pub fn field(pod: &Pod, facts: &Facts, path: &str) -> Option<String> {
         "metadata.annotations" => lines(meta.annotations.as_ref()),
         "spec.nodeName" => spec.and_then(|s| s.node_name.clone()).unwrap_or_default(),
         "spec.serviceAccountName" => spec.and_then(|s| s.service_account_name.clone()).unwrap_or_default(),
-        "status.podIP" | "status.podIPs" => facts.pod_ip.clone(),
-        "status.hostIP" | "status.hostIPs" => facts.host_ip.clone(),
+        "status.podIP" | "status.podIPs" => values.pod_ip.clone(),
+        "status.hostIP" | "status.hostIPs" => values.host_ip.clone(),
         _ => return None,
     })
 }
 
 /// The value of a `resourceFieldRef` for one container; `None` for an unknown resource.
-pub fn resource(container: &Container, facts: &Facts, selector: &ResourceFieldSelector) -> Option<String> {
+pub fn resource(container: &Container, values: &NodeValues, selector: &ResourceFieldSelector) -> Option<String> {
     let (kind, name) = selector.resource.split_once('.')?;
     let resources = container.resources.as_ref();
     let limit = resources.and_then(|r| r.limits.as_ref()).and_then(|m| m.get(name));
     let value = match kind {
-        "limits" => limit.or_else(|| facts.allocatable.get(name)),
+        "limits" => limit.or_else(|| values.allocatable.get(name)),
         "requests" => resources.and_then(|r| r.requests.as_ref()).and_then(|m| m.get(name)).or(limit),
         _ => return None,
     };

@@ -3,7 +3,7 @@
 //! Every pod has an address on loopback, but ports, `/tmp` and names are common to all. There is no resolver, so the
 //! names of Services in commands and variables are replaced by addresses; there are no mounts, so the paths of volumes
 //! are replaced by where they really are. What else a program needs to get along with its neighbours is the caller's
-//! knowledge: [`OneNetwork::adapt`].
+//! knowledge: [`SharedHost::adapt`].
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -15,45 +15,45 @@ use crate::network::services::{DOMAIN, Table};
 /// The first two numbers of pod addresses.
 pub(crate) const ADDRESSES: [u8; 2] = [127, 244];
 
-/// How pods get along on one network.
+/// How pods run without namespaces of their own.
 #[derive(Clone)]
-pub struct OneNetwork {
+pub struct SharedHost {
     /// Where the API server listens.
     pub api: SocketAddr,
     /// Changes a container so that its ports and files do not collide with those of other pods.
-    pub adapt: fn(&mut Container, &Neighbour),
+    pub adapt: fn(&mut Container, &HostPod),
 }
 
-/// A pod among others.
+/// A pod that shares the host with others.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Neighbour {
+pub struct HostPod {
     pub ip: Ipv4Addr,
     /// A folder of its own with a short path, for sockets.
     pub folder: PathBuf,
 }
 
-impl Neighbour {
-    /// The pod with an address; `world` tells one agent's folders from another's.
-    pub(crate) fn new(world: &str, ip: Ipv4Addr) -> Self {
+impl HostPod {
+    /// The pod with an address; `agent_id` keeps the folders of several agents apart.
+    pub(crate) fn new(agent_id: &str, ip: Ipv4Addr) -> Self {
         let [.., high, low] = ip.octets();
-        Self { ip, folder: folder_of(world).join(u16::from_be_bytes([high, low]).to_string()) }
+        Self { ip, folder: temp_dir(agent_id).join(u16::from_be_bytes([high, low]).to_string()) }
     }
 
-    /// Its number, which no other pod has at the same time.
+    /// Returns a number that no other running pod has.
     pub fn number(&self) -> u16 {
         let [.., high, low] = self.ip.octets();
         u16::from_be_bytes([high, low])
     }
 }
 
-/// Where the short paths of one agent's pods begin.
-pub(crate) fn folder_of(world: &str) -> PathBuf {
-    let short: String = world.chars().take(8).collect();
+/// Returns the parent of the short-path folders of one agent's pods.
+pub(crate) fn temp_dir(agent_id: &str) -> PathBuf {
+    let short: String = agent_id.chars().take(8).collect();
     Path::new("/tmp").join(format!("manta-{short}"))
 }
 
 /// Replaces the names of Services in a container by addresses; a name without one yet is the error.
-pub(crate) fn resolve_names(container: &mut Container, table: &Table) -> Result<(), String> {
+pub(crate) fn resolve_service_names(container: &mut Container, table: &Table) -> Result<(), String> {
     let mut names: Vec<(&String, Ipv4Addr)> =
         table.names.iter().filter_map(|(name, ips)| Some((name, *ips.first()?))).collect();
     // A name may be the end of another.
@@ -66,8 +66,8 @@ pub(crate) fn resolve_names(container: &mut Container, table: &Table) -> Result<
     }
 }
 
-/// Replaces the paths of volumes in a container by the places where they are.
-pub(crate) fn relocate(container: &mut Container, mounts: &[(String, PathBuf)]) {
+/// Replaces the paths of volumes in a container by the directories they are in.
+pub(crate) fn rewrite_volume_paths(container: &mut Container, mounts: &[(String, PathBuf)]) {
     replace(container, |text| {
         mounts.iter().fold(text, |text, (target, place)| text.replace(target, &place.display().to_string()))
     });
@@ -106,29 +106,29 @@ mod tests {
     }
 
     #[test]
-    fn names_and_paths_become_real_ones() {
+    fn service_names_and_volume_paths_are_replaced() {
         let mut table = Table::default();
         for (name, ip) in [("b.n.svc.cluster.local", 3), ("a-b.n.svc.cluster.local", 2)] {
             table.names.insert(name.to_owned(), BTreeSet::from([Ipv4Addr::new(127, 244, 0, ip)]));
         }
         let mut given = container();
-        assert_eq!(resolve_names(&mut given, &table), Ok(()));
-        relocate(&mut given, &[("/code".to_owned(), "/state/v".into())]);
+        assert_eq!(resolve_service_names(&mut given, &table), Ok(()));
+        rewrite_volume_paths(&mut given, &[("/code".to_owned(), "/state/v".into())]);
         assert_eq!(given.args, Some(vec!["run --address=127.244.0.2:6379 /state/v/app.py".to_owned()]));
         assert_eq!(given.env.unwrap()[0].value.as_deref(), Some("127.244.0.3"));
     }
 
     #[test]
-    fn a_name_without_an_address_is_waited_for() {
+    fn a_service_name_without_an_address_is_an_error() {
         let mut table = Table::default();
         table.names.insert("b.n.svc.cluster.local".to_owned(), BTreeSet::new());
-        let why = resolve_names(&mut container(), &table).unwrap_err();
+        let why = resolve_service_names(&mut container(), &table).unwrap_err();
         assert!(why.contains("a-b.n.svc.cluster.local"), "{why}");
     }
 
     #[test]
-    fn neighbours_have_numbers_and_short_folders() {
-        let one = Neighbour::new("0123456789abcdef", Ipv4Addr::new(127, 244, 1, 2));
+    fn each_pod_has_a_number_and_a_short_folder() {
+        let one = HostPod::new("0123456789abcdef", Ipv4Addr::new(127, 244, 1, 2));
         assert_eq!((one.number(), one.folder.to_str()), (258, Some("/tmp/manta-01234567/258")));
     }
 }

@@ -1,4 +1,4 @@
-//! What of a pod is alive right now, for those who ask from outside the worker.
+//! The running containers, network and logs of a pod, for requests from outside its worker.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 
-use crate::exec::Inside;
+use crate::exec::ExecTarget;
 use crate::logs::{self, Log};
 use crate::network::PodNetwork;
 use crate::runtime::Spawner;
@@ -20,15 +20,15 @@ pub(crate) struct Run {
     pub(super) id: u64,
     pub(super) shown_id: String,
     pub(super) started: Timestamp,
-    pub(super) inside: Inside,
+    pub(super) inside: ExecTarget,
     pub(super) group: Group,
     pub(super) log: Log,
     pub(super) log_path: PathBuf,
-    /// The container's own files, dropped with it.
+    /// The container's own files, removed when it exits.
     pub(super) scratch: PathBuf,
     pub(super) termination_log: PathBuf,
     pub(super) message_from_logs: bool,
-    /// The agent ended it for using too much memory.
+    /// The agent killed it for using too much memory.
     pub(super) over_limit: Arc<AtomicBool>,
 }
 
@@ -37,7 +37,7 @@ impl Run {
         self.over_limit.load(Ordering::Relaxed) || self.group.oom_killed()
     }
 
-    /// Removes what only the running container needed; its log stays.
+    /// Removes the files and control group of an exited container, but not its log.
     pub(super) async fn discard(self) {
         let _ = tokio::task::spawn_blocking(move || {
             self.group.remove();
@@ -48,17 +48,17 @@ impl Run {
 }
 
 #[derive(Default)]
-pub(crate) struct Live(Mutex<State>);
+pub(crate) struct PodHandle(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     network: Option<PodNetwork>,
     runs: BTreeMap<String, Run>,
-    /// Of each container the last two runs, newest last.
+    /// The logs of the last two runs of each container, newest last.
     logs: BTreeMap<String, VecDeque<(PathBuf, Log)>>,
 }
 
-impl Live {
+impl PodHandle {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -71,7 +71,7 @@ impl Live {
         self.lock().network = network;
     }
 
-    pub(crate) fn inside(&self, container: &str) -> Option<Inside> {
+    pub(crate) fn inside(&self, container: &str) -> Option<ExecTarget> {
         self.lock().runs.get(container).map(|run| run.inside.clone())
     }
 
@@ -79,7 +79,7 @@ impl Live {
         self.lock().runs.get(container).cloned()
     }
 
-    pub(super) fn all_runs(&self) -> Vec<u64> {
+    pub(crate) fn all_runs(&self) -> Vec<u64> {
         self.lock().runs.values().map(|run| run.id).collect()
     }
 
@@ -95,13 +95,13 @@ impl Live {
         state.runs.insert(container.to_owned(), run);
     }
 
-    /// Takes a run out if it is still the one meant.
+    /// Removes and returns a run if it is still the current one.
     pub(super) fn take_run(&self, container: &str, id: u64) -> Option<Run> {
         let mut state = self.lock();
         if state.runs.get(container).is_some_and(|run| run.id == id) { state.runs.remove(container) } else { None }
     }
 
-    /// The log of the newest run, or of the one before.
+    /// Returns the log of the newest run, or of the one before.
     pub(crate) fn log(&self, container: &str, previous: bool) -> Option<Log> {
         let state = self.lock();
         let logs = state.logs.get(container)?;
@@ -109,15 +109,15 @@ impl Live {
         logs.len().checked_sub(back).and_then(|at| logs.get(at)).map(|(_, log)| log.clone())
     }
 
-    /// Writes down what each container uses, and ends those above their limit.
+    /// Records the memory use of each container and kills those above their limit.
     pub(crate) fn apply_memory(&self, used: &HashMap<u64, u64>, spawner: &Spawner) {
         for run in self.lock().runs.values() {
             let namespace = memory::pid_namespace_of(run.inside.pid);
             let bytes = namespace.and_then(|ns| used.get(&ns)).copied().unwrap_or_default();
             if let Err(error) = run.group.refresh(bytes) {
-                tracing::debug!(%error, "a container's view of its memory is stale");
+                tracing::debug!(%error, "cannot update the container's memory files");
             }
-            if run.group.watched_limit().is_some_and(|limit| i64::try_from(bytes).is_ok_and(|b| b > limit)) {
+            if run.group.enforced_limit().is_some_and(|limit| i64::try_from(bytes).is_ok_and(|b| b > limit)) {
                 run.over_limit.store(true, Ordering::Relaxed);
                 spawner.kill(run.id, nix::libc::SIGKILL);
             }

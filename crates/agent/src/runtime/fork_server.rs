@@ -1,4 +1,4 @@
-//! The loop of a process that forks on request: `init` for containers, `outer` for the machine.
+//! A process that forks on request: `init` for containers, `outer` for commands on the host.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,9 +14,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use serde::{Deserialize, Serialize};
 
 use super::container::{self, Job, JobFds};
-use super::family;
 use super::fork::{Fork, SingleThread, exit_now};
-use super::wire;
+use super::message;
+use super::process_tree;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
@@ -104,14 +104,14 @@ pub(super) fn serve(one: SingleThread, socket: OwnedFd, until: Pid, pass_on: &[S
             let number = i32::try_from(info.ssi_signo).unwrap_or_default();
             if number != Signal::SIGCHLD as i32 {
                 server.stop_requests += 1;
-                let _ = wire::send(&server.socket, &Event::Signal { number }, &[]);
+                let _ = message::send(&server.socket, &Event::Signal { number }, &[]);
                 if server.stop_requests > 2 {
                     let _ = kill(until, Signal::SIGKILL);
                 }
             }
         }
         if readable {
-            match wire::receive::<Request>(&server.socket)? {
+            match message::receive::<Request>(&server.socket)? {
                 Some((request, fds)) => server.handle(request, fds)?,
                 None => connected = false,
             }
@@ -126,11 +126,11 @@ struct Server {
     stop_requests: u32,
 }
 
-/// A process that was asked for.
+/// A process started by request.
 struct Child {
     id: u64,
-    /// It stands for everything below it.
-    is_family: bool,
+    /// It supervises a process tree without namespaces.
+    is_process_tree: bool,
 }
 
 impl Server {
@@ -142,8 +142,8 @@ impl Server {
                 if let (Some((pid, child)), Ok(signal)) =
                     (self.children.iter().find(|(_, child)| child.id == id), Signal::try_from(signal))
                 {
-                    let end = child.is_family && signal == Signal::SIGKILL;
-                    let _ = kill(*pid, if end { family::END } else { signal });
+                    let end = child.is_process_tree && signal == Signal::SIGKILL;
+                    let _ = kill(*pid, if end { process_tree::KILL_TREE } else { signal });
                 }
                 (id, Ok(()))
             }
@@ -151,7 +151,7 @@ impl Server {
         };
         match done {
             Ok(()) => Ok(()),
-            Err(error) => self.tell(&Event::Failed { id, error: error.to_string() }, &[]),
+            Err(error) => self.send_event(&Event::Failed { id, error: error.to_string() }, &[]),
         }
     }
 
@@ -161,16 +161,16 @@ impl Server {
         let (job, errors) = (next()?, next()?);
         let (stdin, stdout, stderr) = (next()?, next()?, next()?);
         let fds = JobFds { stdin, stdout, stderr, namespaces: fds.collect() };
-        let job: Job = wire::unpack(job)?;
+        let job: Job = message::unpack(job)?;
         let flags = match &job {
             Job::Container(job) if job.root.is_some() => CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID,
             Job::Container(_) | Job::Exec(_) | Job::Command(_) => CloneFlags::empty(),
         };
         match self.one.fork(flags)? {
             Fork::Parent(pid) => {
-                let is_family = matches!(&job, Job::Container(job) if job.root.is_none());
-                self.children.insert(pid, Child { id, is_family });
-                self.tell(&Event::Started { id, pid: pid.as_raw() }, &[])
+                let is_process_tree = matches!(&job, Job::Container(job) if job.root.is_none());
+                self.children.insert(pid, Child { id, is_process_tree });
+                self.send_event(&Event::Started { id, pid: pid.as_raw() }, &[])
             }
             Fork::Child => {
                 let error = container::run(self.one, &job, &fds);
@@ -183,10 +183,10 @@ impl Server {
     fn listen(&mut self, id: u64, address: SocketAddr) -> io::Result<()> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
-        self.tell(&Event::Listening { id }, &[listener.as_fd()])
+        self.send_event(&Event::Listening { id }, &[listener.as_fd()])
     }
 
-    /// Collects ended children; answers when `until` is among them.
+    /// Reaps ended children; returns the status of `until` if it is among them.
     fn reap(&mut self, until: Pid) -> io::Result<Option<Status>> {
         loop {
             let (pid, status) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -200,14 +200,14 @@ impl Server {
                 return Ok(Some(status));
             }
             if let Some(child) = self.children.remove(&pid) {
-                self.tell(&Event::Exited { id: child.id, status }, &[])?;
+                self.send_event(&Event::Exited { id: child.id, status }, &[])?;
             }
         }
     }
 
-    fn tell(&self, event: &Event, fds: &[std::os::fd::BorrowedFd<'_>]) -> io::Result<()> {
-        match wire::send(&self.socket, event, fds) {
-            // Nobody listens any more; the loop ends when that process does.
+    fn send_event(&self, event: &Event, fds: &[std::os::fd::BorrowedFd<'_>]) -> io::Result<()> {
+        match message::send(&self.socket, event, fds) {
+            // The main process is gone; the loop ends when it is reaped.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
             other => other,

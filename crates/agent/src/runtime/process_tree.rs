@@ -1,8 +1,7 @@
-//! A container where there are no namespaces: a process that takes its whole family down with it.
+//! A container without namespaces: a supervised process tree that ends as a whole.
 //!
-//! The program runs below a small parent. Whatever it leaves behind becomes the parent's child, so
-//! the parent can end all of it: when the program ends, when it is told to, and when its own parent
-//! dies.
+//! The program runs under a small supervisor that is the subreaper of all its descendants. The supervisor kills the
+//! whole tree when the program exits, when it receives [`KILL_TREE`], and when its own parent dies.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -14,11 +13,11 @@ use nix::unistd::{Pid, getpid};
 
 use super::fork::{Fork, SingleThread, exit_now};
 
-/// Ends a family at once; SIGKILL itself would reach only the parent.
-pub(super) const END: Signal = Signal::SIGUSR2;
+/// Kills the whole tree; SIGKILL itself would reach only the supervisor.
+pub(super) const KILL_TREE: Signal = Signal::SIGUSR2;
 
-/// Becomes the parent of a program; only the program's side returns, ready to `exec`.
-pub(super) fn found(one: SingleThread, close: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+/// Becomes the supervisor of a program; returns only in the program's process, ready to `exec`.
+pub(super) fn supervise(one: SingleThread, close: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     nix::sys::prctl::set_child_subreaper(true)?;
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), None)?;
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::USR2))?;
@@ -39,12 +38,12 @@ fn watch(program: Pid) -> io::Result<Infallible> {
         match SigSet::all().wait()? {
             Signal::SIGCHLD => {
                 if let Some(code) = reap(program) {
-                    end();
+                    kill_tree();
                     exit_now(code);
                 }
             }
-            END => {
-                end();
+            KILL_TREE => {
+                kill_tree();
                 exit_now(128 + Signal::SIGKILL as i32);
             }
             other => {
@@ -54,7 +53,7 @@ fn watch(program: Pid) -> io::Result<Infallible> {
     }
 }
 
-/// Collects ended children; the exit code if the program is among them.
+/// Reaps ended children; returns the exit code of the program if it is among them.
 fn reap(program: Pid) -> Option<i32> {
     let mut code = None;
     loop {
@@ -67,18 +66,18 @@ fn reap(program: Pid) -> Option<i32> {
     }
 }
 
-/// Kills all descendants, again and again until there are none: a dying one may still have had children.
-fn end() {
+/// Kills all descendants, repeating until none is left: a dying process may have forked.
+fn kill_tree() {
     let me = getpid();
     loop {
-        let family = descendants(me, &parents());
-        if family.is_empty() {
+        let tree = descendants(me, &parents());
+        if tree.is_empty() {
             return;
         }
-        for pid in family {
+        for pid in tree {
             let _ = kill(pid, Signal::SIGKILL);
         }
-        // One of them at least is a child of ours and ends now.
+        // At least one of them is a direct child and exits now.
         let _ = waitpid(None, None);
         reap(me);
     }
@@ -86,7 +85,7 @@ fn end() {
 
 fn descendants(of: Pid, parents: &HashMap<i32, i32>) -> Vec<Pid> {
     let is_below = |mut pid: i32| {
-        // A table read while processes come and go could hold a circle.
+        // A table read while processes come and go may contain a cycle.
         for _ in 0..parents.len() {
             match parents.get(&pid) {
                 Some(parent) if *parent == of.as_raw() => return true,
@@ -99,14 +98,14 @@ fn descendants(of: Pid, parents: &HashMap<i32, i32>) -> Vec<Pid> {
     parents.keys().copied().filter(|pid| is_below(*pid)).map(Pid::from_raw).collect()
 }
 
-/// The parent of every process of the machine.
+/// Returns the parent of every process of the host.
 fn parents() -> HashMap<i32, i32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
         .filter_map(|entry| {
             let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
             let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-            // The name comes in parentheses and may hold anything; state and parent follow.
+            // The name is in parentheses and may contain anything; state and parent follow.
             let parent = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
             Some((pid, parent))
         })
@@ -118,11 +117,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_family_is_all_generations_and_nobody_else() {
+    fn descendants_include_all_generations_and_no_other_process() {
         let table = HashMap::from([(2, 1), (3, 2), (4, 3), (5, 1), (6, 7), (7, 6)]);
-        let mut family: Vec<i32> = descendants(Pid::from_raw(2), &table).into_iter().map(Pid::as_raw).collect();
-        family.sort_unstable();
-        assert_eq!(family, [3, 4]);
+        let mut pids: Vec<i32> = descendants(Pid::from_raw(2), &table).into_iter().map(Pid::as_raw).collect();
+        pids.sort_unstable();
+        assert_eq!(pids, [3, 4]);
         assert_eq!(descendants(Pid::from_raw(9), &table), []);
     }
 }

@@ -1,36 +1,36 @@
-//! Entering the world: the namespaces in which everything of local mode lives.
+//! Enters the namespaces that the whole of local mode runs in.
 
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 
 use nix::mount::{MsFlags, mount};
-use nix::sched::CloneFlags;
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 use nix::sys::wait::waitpid;
 use nix::unistd::{Uid, getegid, geteuid};
 use tokio::sync::mpsc;
 
 use super::fork::{Fork, SingleThread, exit_now};
-use super::server::{self, Status};
+use super::fork_server::{self, Status};
+use super::message;
 use super::spawner::Spawner;
-use super::wire;
 
-/// How far the world is set apart from the machine.
+/// How well local mode is isolated from the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Isolation {
-    /// Namespaces made with the rights of root.
+    /// Namespaces created by root.
     Root,
     /// The same inside a user namespace.
     UserNamespace,
-    /// Nothing is set apart: pods share the machine's network and files.
-    Shared,
+    /// No namespaces: pods share the host's network and files.
+    None,
 }
 
-/// What the main process of a world is given.
-pub struct World {
+/// The main process inside the namespaces.
+pub struct IsolatedProcess {
     pub isolation: Isolation,
-    /// The connections to `init` and to the outer process, not yet in use: threads come later.
+    /// Connections to `init` and to the outer process; unused until threads may start.
     links: Links,
 }
 
@@ -39,81 +39,90 @@ struct Links {
     outer: OwnedFd,
 }
 
-/// Both ways to start processes, and the requests to stop.
-pub struct Hands {
+/// The two fork servers, and the requests to stop.
+pub struct Spawners {
     /// Starts containers.
     pub containers: Spawner,
-    /// Opens ports and runs commands in the machine's own namespaces.
-    pub machine: Spawner,
-    /// Signals the outer process received; a closed world counts as one.
+    /// Opens ports and runs commands in the host's own namespaces.
+    pub host: Spawner,
+    /// Signals that the outer process received; a lost connection counts as SIGTERM.
     pub stop: mpsc::UnboundedReceiver<i32>,
 }
 
-impl World {
-    /// Begins to use the connections; threads exist from here on.
-    pub fn open(self) -> io::Result<Hands> {
-        let (tell, stop) = mpsc::unbounded_channel();
-        let containers = Spawner::new(self.links.init, tell.clone())?;
-        let machine = Spawner::new(self.links.outer, tell)?;
-        Ok(Hands { containers, machine, stop })
+impl IsolatedProcess {
+    /// Starts to use the connections; the process has threads from here on.
+    pub fn connect(self) -> io::Result<Spawners> {
+        let (sender, stop) = mpsc::unbounded_channel();
+        let containers = Spawner::new(self.links.init, sender.clone())?;
+        let host = Spawner::new(self.links.outer, sender)?;
+        Ok(Spawners { containers, host, stop })
     }
 }
 
-/// Why there can be no world here.
+/// Why the namespaces cannot be created.
 #[derive(Debug, thiserror::Error)]
-pub enum WorldError {
+pub enum IsolationError {
     #[error(
         "this machine does not let an ordinary user make namespaces ({cause}); run as root, or allow it with \
          `sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000` (on Ubuntu also \
          `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`)"
     )]
     NoUserNamespaces { cause: io::Error },
-    #[error("cannot make namespaces although running as root ({cause}); a container needs --privileged for this")]
+    #[error(
+        "cannot make namespaces although running as root ({cause}); a container needs --privileged for this, and \
+         `sysctl user.max_user_namespaces` must not be 0"
+    )]
     NoNamespaces { cause: io::Error },
-    #[error("cannot start the local world")]
+    #[error("cannot start the isolated process")]
     Start(#[from] io::Error),
 }
 
-/// Runs `main` inside a new world and returns its exit code. Must be called before any thread starts.
-pub fn enter_world(main: impl FnOnce(World) -> i32) -> Result<i32, WorldError> {
+/// Runs `main` in new namespaces and returns its exit code; the caller must have a single thread.
+pub fn enter_namespaces(main: impl FnOnce(IsolatedProcess) -> i32) -> Result<i32, IsolationError> {
     let one = SingleThread::check()?;
     let isolation = best_isolation(one)?;
     enter(one, isolation, main)
 }
 
-/// The same, but where there can be no namespaces `main` runs without them and is told why.
-pub fn enter_world_or_share(main: impl FnOnce(World, Option<WorldError>) -> i32) -> Result<i32, WorldError> {
+/// Does the same, but runs `main` without namespaces, with the reason, where none can be created.
+pub fn enter_namespaces_or_share_host(
+    main: impl FnOnce(IsolatedProcess, Option<IsolationError>) -> i32,
+) -> Result<i32, IsolationError> {
     let one = SingleThread::check()?;
     match best_isolation(one) {
-        Ok(isolation) => enter(one, isolation, |world| main(world, None)),
-        Err(why) => enter(one, Isolation::Shared, |world| main(world, Some(why))),
+        Ok(isolation) => enter(one, isolation, |process| main(process, None)),
+        Err(why) => enter(one, Isolation::None, |process| main(process, Some(why))),
     }
 }
 
-fn best_isolation(one: SingleThread) -> Result<Isolation, WorldError> {
+fn best_isolation(one: SingleThread) -> Result<Isolation, IsolationError> {
     if geteuid().is_root() {
-        probe(one, Isolation::Root).map_err(|cause| WorldError::NoNamespaces { cause })?;
+        probe(one, Isolation::Root).map_err(|cause| IsolationError::NoNamespaces { cause })?;
         return Ok(Isolation::Root);
     }
-    probe(one, Isolation::UserNamespace).map_err(|cause| WorldError::NoUserNamespaces { cause })?;
+    probe(one, Isolation::UserNamespace).map_err(|cause| IsolationError::NoUserNamespaces { cause })?;
     Ok(Isolation::UserNamespace)
 }
 
-fn enter(one: SingleThread, isolation: Isolation, main: impl FnOnce(World) -> i32) -> Result<i32, WorldError> {
-    let (outer_here, outer_there) = wire::pair()?;
+fn enter(
+    one: SingleThread,
+    isolation: Isolation,
+    main: impl FnOnce(IsolatedProcess) -> i32,
+) -> Result<i32, IsolationError> {
+    let (outer_here, outer_there) = message::pair()?;
     let identity = Identity::current();
     match one.fork(namespaces(isolation))? {
         Fork::Parent(init) => {
             drop(outer_there);
             let stops = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
-            Ok(server::serve(one, outer_here, init, &stops)?.code())
+            Ok(fork_server::serve(one, outer_here, init, &stops)?.code())
         }
         Fork::Child => {
             drop(outer_here);
             let code = match init(one, isolation, &identity, outer_there, main) {
                 Ok(status) => status.code(),
                 Err(error) => {
-                    complain(&format!("cannot set up the local world: {error}"));
+                    print_error(&format!("cannot set up the namespaces: {error}"));
                     1
                 }
             };
@@ -122,27 +131,27 @@ fn enter(one: SingleThread, isolation: Isolation, main: impl FnOnce(World) -> i3
     }
 }
 
-/// PID 1 of the world: prepares it, starts `main`, then forks on request until `main` ends.
+/// Runs as PID 1: prepares the namespaces, starts `main`, then forks on request until `main` ends.
 fn init(
     one: SingleThread,
     isolation: Isolation,
     identity: &Identity,
     outer: OwnedFd,
-    main: impl FnOnce(World) -> i32,
+    main: impl FnOnce(IsolatedProcess) -> i32,
 ) -> io::Result<Status> {
     prepare(isolation, identity)?;
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    let (here, there) = wire::pair()?;
+    let (here, there) = message::pair()?;
     match one.fork(CloneFlags::empty())? {
         Fork::Parent(pid) => {
             drop((outer, there));
-            server::serve(one, here, pid, &[])
+            fork_server::serve(one, here, pid, &[])
         }
         Fork::Child => {
             drop(here);
             rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-            let world = World { isolation, links: Links { init: there, outer } };
-            std::process::exit(main(world))
+            let process = IsolatedProcess { isolation, links: Links { init: there, outer } };
+            std::process::exit(main(process))
         }
     }
 }
@@ -156,15 +165,16 @@ fn namespaces(isolation: Isolation) -> CloneFlags {
     match isolation {
         Isolation::Root => all,
         Isolation::UserNamespace => all | CloneFlags::CLONE_NEWUSER,
-        Isolation::Shared => CloneFlags::empty(),
+        Isolation::None => CloneFlags::empty(),
     }
 }
 
-/// Tries it in a process that ends at once: reading settings would not tell the whole truth.
+/// Creates the namespaces in a short-lived process; sysctls alone do not show whether it works.
 fn probe(one: SingleThread, isolation: Isolation) -> io::Result<()> {
     let identity = Identity::current();
     match one.fork(namespaces(isolation))? {
-        Fork::Child => match prepare(isolation, &identity) {
+        // Every container gets a user namespace of its own inside these.
+        Fork::Child => match prepare(isolation, &identity).and_then(|()| Ok(unshare(CloneFlags::CLONE_NEWUSER)?)) {
             Ok(()) => exit_now(0),
             Err(error) => exit_now(error.raw_os_error().unwrap_or(255)),
         },
@@ -187,9 +197,9 @@ impl Identity {
     }
 }
 
-/// Inside the new namespaces: become root of them and see only our own processes.
+/// Becomes root of the new namespaces and mounts a /proc that shows only their processes.
 fn prepare(isolation: Isolation, identity: &Identity) -> io::Result<()> {
-    if isolation == Isolation::Shared {
+    if isolation == Isolation::None {
         return Ok(());
     }
     if isolation == Isolation::UserNamespace {
@@ -207,8 +217,8 @@ fn prepare(isolation: Isolation, identity: &Identity) -> io::Result<()> {
     Ok(())
 }
 
-/// One line for the person at the terminal, before any logging exists.
-fn complain(text: &str) {
+/// Prints an error to the terminal before logging is set up.
+fn print_error(text: &str) {
     use std::io::Write;
     let _ = writeln!(io::stderr(), "{text}");
 }
