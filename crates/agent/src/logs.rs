@@ -51,6 +51,9 @@ impl Stream {
     }
 }
 
+/// How long the end of a container waits for the end of its log.
+const COMPLETE_WITHIN: std::time::Duration = std::time::Duration::from_secs(2);
+
 /// What to read of a log.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LogQuery {
@@ -158,6 +161,12 @@ impl Log {
     /// What the process prints from now on.
     pub fn live(&self) -> broadcast::Receiver<(Stream, Bytes)> {
         self.live.subscribe()
+    }
+
+    /// Waits until both streams are closed and stored, for a while at most: a process that got away may hold them.
+    pub async fn wait_until_complete(&self) {
+        let mut progress = self.progress.clone();
+        let _ = tokio::time::timeout(COMPLETE_WITHIN, progress.wait_for(|progress| progress.finished)).await;
     }
 
     /// The last lines, for a termination message.

@@ -294,9 +294,11 @@ impl Worker {
                     }
                 }
                 let sender = self.sender.clone();
-                let exited = name.clone();
+                let (exited, log) = (name.clone(), run.log.clone());
                 self.tasks.spawn(async move {
                     let status = process.wait().await;
+                    // Who sees the end of a container also sees all of its output.
+                    log.wait_until_complete().await;
                     let _ = sender.send(Event::Exited { container: exited, id, status });
                 });
                 self.post_start(&container, &run);

@@ -39,7 +39,7 @@ pub(crate) fn unguarded(node: &Node) -> Vec<(&'static str, BoxFuture<'_, ()>)> {
     vec![
         ("without_its_guard_a_link_leads_out_by_sub_path", unguarded_sub_path(node).boxed()),
         ("without_its_guard_a_user_namespace_can_be_made", unguarded_seccomp(node).boxed()),
-        ("without_its_guard_a_claim_can_name_a_folder", unguarded_claim(node).boxed()),
+        ("without_its_guard_a_claim_can_name_anothers_folder", unguarded_claim(node).boxed()),
     ]
 }
 
@@ -358,9 +358,15 @@ async fn unguarded_seccomp(node: &Node) {
     node.delete("unguarded").await;
 }
 
+/// The folder of a claim in another namespace has a name that a claim could have.
 async fn unguarded_claim(node: &Node) {
+    let folder = "elsewhere-data-0a1b";
+    let path = node.state.join("claims").join(folder);
+    std::fs::create_dir_all(&path).expect("a claim's folder");
+    std::fs::write(path.join("file"), SECRET).expect("its data");
+    node.refused("guarded-claim", claiming(node, folder), &["\"v\"", "not found"]).await;
     guards::turn_off(Guard::ClaimLookup);
-    node.create("unguarded-claim", claiming(node, "")).await;
+    node.create("unguarded-claim", claiming(node, folder)).await;
     let text = node.output("unguarded-claim").await;
     guards::turn_on(Guard::ClaimLookup);
     assert_eq!(text, SECRET);
