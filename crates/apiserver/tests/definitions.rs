@@ -83,3 +83,44 @@ async fn definitions_are_read_from_protobuf() {
     }
     assert!(count >= 4, "all of the Ray CRDs");
 }
+
+#[tokio::test]
+async fn new_defaults_show_on_objects_from_before() {
+    let server = Server::start(Options::default()).await.expect("starts");
+    let client = server.client();
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let definition = |default: serde_json::Value| -> CustomResourceDefinition {
+        let mut size = json!({"type": "integer"});
+        if !default.is_null() {
+            size["default"] = default;
+        }
+        let spec = json!({"type": "object", "properties": {"size": size}});
+        serde_json::from_value(json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "things.example.com"}, "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"kind": "Thing", "plural": "things"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+                "type": "object", "properties": {"spec": spec}}}}]}}))
+        .expect("a definition")
+    };
+    let apply = async |definition: CustomResourceDefinition| {
+        let params = kube::api::PatchParams::apply("test");
+        definitions.patch("things.example.com", &params, &kube::api::Patch::Apply(&definition)).await.expect("applied");
+        let served = await_condition(definitions.clone(), "things.example.com", conditions::is_crd_established());
+        tokio::time::timeout(Duration::from_secs(60), served).await.expect("in time").expect("established");
+    };
+    apply(definition(serde_json::Value::Null)).await;
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Thing"));
+    let things: Api<DynamicObject> = Api::default_namespaced_with(client, &resource);
+    let thing = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "old"}, "spec": {}});
+    let thing: DynamicObject = serde_json::from_value(thing).expect("an object");
+    things.create(&PostParams::default(), &thing).await.expect("created");
+    apply(definition(json!(7))).await;
+    let shown = async || {
+        let list = things.list(&ListParams::default()).await?;
+        let object = things.get("old").await?;
+        let sizes = (&list.items[0].data["spec"]["size"], &object.data["spec"]["size"]);
+        anyhow::ensure!(sizes == (&json!(7), &json!(7)), "{sizes:?}");
+        Ok(())
+    };
+    manta_testkit::eventually("the default is shown", shown).await.expect("shown");
+}

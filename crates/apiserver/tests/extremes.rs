@@ -236,7 +236,7 @@ async fn bind_pods(client: &Client) {
             client.items("/api/v1/namespaces/extremes/pods?labelSelector=job-name").await.len() > 10
         })
         .await;
-    for pod in client.items("/api/v1/namespaces/extremes/pods").await {
+    for pod in client.items("/api/v1/namespaces/extremes/pods?labelSelector=job-name&limit=400").await {
         let name = pod["metadata"]["name"].as_str().expect("a name");
         let binding = json!({"metadata": {"name": name}, "target": {"kind": "Node", "name": "n"}});
         let path = format!("/api/v1/namespaces/extremes/pods/{name}/binding");
@@ -264,13 +264,9 @@ async fn delete_all(client: &Client, created: &[String]) {
         .await;
     client
         .until("pods remain", async || {
-            let pods = client.items("/api/v1/namespaces/extremes/pods").await;
-            for pod in &pods {
-                let path =
-                    format!("/api/v1/namespaces/extremes/pods/{}", pod["metadata"]["name"].as_str().unwrap_or(""));
-                client.call(Method::DELETE, &path, &json!({"gracePeriodSeconds": 0})).await;
-            }
-            pods.is_empty()
+            let path = "/api/v1/namespaces/extremes/pods";
+            client.call(Method::DELETE, path, &json!({"gracePeriodSeconds": 0})).await;
+            client.items(&format!("{path}?limit=1")).await.is_empty()
         })
         .await;
     client.call(Method::DELETE, "/api/v1/namespaces/extremes", &Value::Null).await;

@@ -55,7 +55,8 @@ pub(super) fn raw(status: StatusCode, kind: &'static str, bytes: Bytes) -> Respo
 
 /// Returns the JSON of an entry at the version of a resource.
 pub(super) fn served_json(resource: &Resource, entry: &Entry) -> Bytes {
-    if resource.serves_stored_form() {
+    let defaults = resource.custom().and_then(|custom| custom.defaults_for(entry.revision));
+    if resource.serves_stored_form() && defaults.is_none() {
         return entry.json.clone();
     }
     serde_json::to_vec(&served_value(resource, entry)).unwrap_or_default().into()
@@ -64,6 +65,9 @@ pub(super) fn served_json(resource: &Resource, entry: &Entry) -> Bytes {
 pub(super) fn served_value(resource: &Resource, entry: &Entry) -> Value {
     let mut value = entry.value();
     resource.to_served(&mut value);
+    if let Some(schema) = resource.custom().and_then(|custom| custom.defaults_for(entry.revision)) {
+        schema.default(&mut value);
+    }
     value
 }
 

@@ -13,6 +13,8 @@ pub struct Custom {
     /// The schema as JSON text: compact, and compiled only when an object of the kind is written.
     source: Box<str>,
     compiled: OnceLock<Option<StructuralSchema>>,
+    /// The revision of the definition: objects from before it may lack defaults of this schema.
+    defined_at: u64,
     /// Unknown fields stay.
     pub preserve_unknown: bool,
     /// Whether there is a status subresource.
@@ -78,6 +80,7 @@ fn custom(definition: &Value, version: &Value, storage_version: &str) -> Custom 
     Custom {
         source: version["schema"]["openAPIV3Schema"].to_string().into(),
         compiled: OnceLock::new(),
+        defined_at: definition["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0),
         preserve_unknown: definition["spec"]["preserveUnknownFields"] == true,
         status: version["subresources"]["status"].is_object(),
         scale: paths.map(|(replicas, status)| ScalePaths {
@@ -103,6 +106,11 @@ impl Custom {
     /// Returns the schema as written.
     pub fn open_api(&self) -> Value {
         serde_json::from_str(&self.source).unwrap_or_default()
+    }
+
+    /// Returns the schema if its defaults must be applied to an object of this revision when it is read.
+    pub(crate) fn defaults_for(&self, revision: u64) -> Option<&StructuralSchema> {
+        (revision < self.defined_at && self.source.contains("\"default\":")).then(|| self.schema())?
     }
 
     /// Returns the compiled schema; nothing is known of the objects without one.
