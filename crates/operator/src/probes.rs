@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 /// What is told: that of the present term, or of the last one.
-pub(crate) type Shown = watch::Receiver<Telemetry>;
+pub(crate) type CurrentTelemetry = watch::Receiver<Telemetry>;
 
 /// Listens on an address as Go writes it, where `:8080` is every interface.
 pub(crate) async fn listen(address: &str) -> io::Result<TcpListener> {
@@ -45,8 +45,8 @@ where
 }
 
 /// Alive while the process runs; ready once the caches hold everything.
-pub(crate) fn probes(telemetry: Shown, with_cron_jobs: bool) -> Router {
-    let ready = move |State(telemetry): State<Shown>| async move {
+pub(crate) fn probes(telemetry: CurrentTelemetry, with_cron_jobs: bool) -> Router {
+    let ready = move |State(telemetry): State<CurrentTelemetry>| async move {
         let missing = telemetry.borrow().stores.unsynced(with_cron_jobs);
         if missing.is_empty() {
             return (StatusCode::OK, "ok".to_owned());
@@ -61,8 +61,8 @@ pub(crate) fn probes(telemetry: Shown, with_cron_jobs: bool) -> Router {
         .with_state(telemetry)
 }
 
-pub(crate) fn metrics(telemetry: Shown, with_kuberay: bool) -> Router {
-    let scrape = move |State(telemetry): State<Shown>| async move {
+pub(crate) fn metrics(telemetry: CurrentTelemetry, with_kuberay: bool) -> Router {
+    let scrape = move |State(telemetry): State<CurrentTelemetry>| async move {
         let telemetry = telemetry.borrow().clone();
         match telemetry.scrape(with_kuberay) {
             Ok(text) => ([(header::CONTENT_TYPE, MEDIA_TYPE)], text).into_response(),

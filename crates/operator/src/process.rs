@@ -3,7 +3,7 @@
 use crate::args::{Process, gates};
 use crate::leader::fence::Fence;
 use crate::leader::{Candidate, Lost};
-use crate::metrics::client::Counting;
+use crate::metrics::client::MetricsLayer;
 use crate::metrics::{Metrics, Telemetry};
 use crate::run::{Settings, Term, run_as};
 use crate::webhooks::Webhook;
@@ -21,9 +21,9 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 /// How often an API server that is away is asked again.
-const ASK_AGAIN: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// The first minor version of Kubernetes 1 that restarts single containers.
-const RESTARTS_CONTAINERS: u32 = 35;
+const MIN_MINOR_FOR_CONTAINER_RESTART: u32 = 35;
 
 /// How the API server's logs tell us from others.
 const USER_AGENT: &str = concat!("manta/", env!("CARGO_PKG_VERSION"));
@@ -69,20 +69,20 @@ pub async fn run(
     }
     let servers = TaskTracker::new();
     // The servers outlive the passes in hand.
-    let closed = CancellationToken::new();
-    let _close = closed.clone().drop_guard();
-    let (shown, telemetry) = watch::channel(Telemetry::default());
+    let servers_stop = CancellationToken::new();
+    let _close = servers_stop.clone().drop_guard();
+    let (current, telemetry) = watch::channel(Telemetry::default());
     if let Some(listener) = metrics {
         let router = probes::metrics(telemetry.clone(), process.kuberay_metrics);
-        servers.spawn(probes::serve(listener, router, "metrics", closed.clone()));
+        servers.spawn(probes::serve(listener, router, "metrics", servers_stop.clone()));
     }
     if let Some(listener) = health {
         let router = probes::probes(telemetry.clone(), settings.config.gates.ray_cron_job);
-        servers.spawn(probes::serve(listener, router, "probes", closed.clone()));
+        servers.spawn(probes::serve(listener, router, "probes", servers_stop.clone()));
     }
 
     config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static(USER_AGENT)));
-    let counts = Arc::clone(&shown.borrow().metrics);
+    let counts = Arc::clone(&current.borrow().metrics);
     let client = fenced_client(&config, &counts, CancellationToken::new())?;
     let Some(platform) = wait_for_server(&client, settings.config.gates.sidecar_submitter_restart, &stop).await? else {
         return Ok(());
@@ -93,7 +93,7 @@ pub async fn run(
     settings.config.platform = platform;
     if let Some((listener, args)) = webhooks.zip(process.webhooks) {
         let (config, metrics) = (settings.config.clone(), Arc::clone(&counts));
-        Webhook { listener, args, config, metrics, client: client.clone() }.start(&servers, closed.clone())?;
+        Webhook { listener, args, config, metrics, client: client.clone() }.start(&servers, servers_stop.clone())?;
     }
     let mut candidate = process.leader_election.then(|| {
         let namespace = process.leader_election_namespace.as_deref().unwrap_or(client.default_namespace());
@@ -103,7 +103,7 @@ pub async fn run(
         let term = Term::default();
         // What was known is of no use after an absence: others may have acted.
         let telemetry = Telemetry { metrics: Arc::clone(&counts), ..Telemetry::default() };
-        shown.send_replace(telemetry.clone());
+        current.send_replace(telemetry.clone());
         let client = fenced_client(&config, &counts, term.lost.clone())?;
         match lead(client, settings.clone(), telemetry, candidate.as_mut(), &term, &stop).await {
             Err(lost @ Lost::NotRenewed) => warn!("{lost}; waiting to acquire it again"),
@@ -117,7 +117,7 @@ pub async fn run(
     if let Some(candidate) = candidate.filter(|_| ended.is_ok()) {
         candidate.release().await;
     }
-    closed.cancel();
+    servers_stop.cancel();
     servers.close();
     if ended.is_ok() {
         servers.wait().await;
@@ -128,9 +128,9 @@ pub async fn run(
 /// Returns a client that counts its requests, and sends none after the end of a term.
 fn fenced_client(config: &Config, metrics: &Arc<Metrics>, over: CancellationToken) -> Result<Client, ProcessError> {
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
-    let counting = Counting { host: host.into(), metrics: Arc::clone(metrics) };
+    let layer = MetricsLayer { host: host.into(), metrics: Arc::clone(metrics) };
     let builder = ClientBuilder::try_from(config.clone()).map_err(ProcessError::Client)?;
-    Ok(builder.with_layer(&counting).with_layer(&Fence(over)).build())
+    Ok(builder.with_layer(&layer).with_layer(&Fence(over)).build())
 }
 
 /// Runs the operator, which acts for as long as the candidate leads.
@@ -151,10 +151,10 @@ async fn lead(
         return Ok(());
     };
     let leadership = async {
-        let since = candidate.win().await;
-        metrics.leads(true);
+        let since = candidate.acquire().await;
+        metrics.set_leader(true);
         term.elected.cancel();
-        candidate.hold(since).await
+        candidate.renew_until_lost(since).await
     };
     let ended = tokio::select! {
         () = operator => Ok(()),
@@ -165,7 +165,7 @@ async fn lead(
             Err(lost)
         }
     };
-    metrics.leads(false);
+    metrics.set_leader(false);
     ended
 }
 
@@ -187,30 +187,30 @@ async fn wait_for_server(
     must_restart_containers: bool,
     stop: &CancellationToken,
 ) -> Result<Option<Platform>, ProcessError> {
-    let mut complained = false;
+    let mut logged = false;
     loop {
-        match ask(client, must_restart_containers).await {
+        match detect_platform(client, must_restart_containers).await {
             Ok(platform) => return Ok(Some(platform)),
             Err(ProcessError::Refused(error)) if !is_refusal(&error) => {
-                if !complained {
+                if !logged {
                     warn!(%error, "waiting for the API server");
-                    complained = true;
+                    logged = true;
                 }
             }
             Err(error) => return Err(error),
         }
         tokio::select! {
             () = stop.cancelled() => return Ok(None),
-            () = tokio::time::sleep(ASK_AGAIN) => {}
+            () = tokio::time::sleep(RETRY_INTERVAL) => {}
         }
     }
 }
 
-async fn ask(client: &Client, must_restart_containers: bool) -> Result<Platform, ProcessError> {
+async fn detect_platform(client: &Client, must_restart_containers: bool) -> Result<Platform, ProcessError> {
     if must_restart_containers {
         let version = client.apiserver_version().await.map_err(ProcessError::Refused)?;
         let digits = version.minor.trim_end_matches(|letter: char| !letter.is_ascii_digit());
-        if digits.parse().unwrap_or(0) < RESTARTS_CONTAINERS {
+        if digits.parse().unwrap_or(0) < MIN_MINOR_FOR_CONTAINER_RESTART {
             return Err(ProcessError::TooOld(version.git_version));
         }
     }

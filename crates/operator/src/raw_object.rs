@@ -105,12 +105,12 @@ struct Pieces<'a> {
 
 impl<'de, K> Deserialize<'de> for RawObject<K> {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        Self::put_together(Pieces::deserialize(input)?).map_err(D::Error::custom)
+        Self::from_pieces(Pieces::deserialize(input)?).map_err(D::Error::custom)
     }
 }
 
 impl<K> RawObject<K> {
-    fn put_together(whole: Pieces<'_>) -> Result<Self, serde_json::Error> {
+    fn from_pieces(whole: Pieces<'_>) -> Result<Self, serde_json::Error> {
         let annotations = match whole.metadata.get("annotations") {
             Some(annotations) if annotations.get().contains(LAST_APPLIED) => {
                 let mut annotations: Option<Fields<'_>> = serde_json::from_str(annotations.get())?;

@@ -114,8 +114,8 @@ fn start(
         Watches::new(client.clone(), namespaces, Arc::clone(&stores), Arc::clone(&queue), tasks.clone(), stop.clone());
     watches.start(settings.config.gates.ray_cron_job);
     let dashboards = dashboard::Client::new(client.clone(), settings.dashboard_route)
-        .counted_by(Arc::clone(&metrics))
-        .timed_by(settings.clock);
+        .with_metrics(Arc::clone(&metrics))
+        .with_clock(settings.clock);
     let jobs = Arc::new(Pollers::new(dashboards.clone(), Arc::clone(&queue), tasks.clone(), stop.clone()));
     let serve = Arc::new(Pollers::new(dashboards.clone(), queue, tasks.clone(), stop.clone()));
     Context {
@@ -145,10 +145,10 @@ fn start(
 
 /// One pass over an object that is due, with its measurements.
 async fn pass(context: &Context, queue: &Queue, due: &Due, permit: &Permit) {
-    context.metrics.pass_begins(&due.key, due.waited);
+    context.metrics.pass_started(&due.key, due.waited);
     let start = Instant::now();
     let requeue = permit.run(guarded(context, due, permit)).await;
-    context.metrics.pass_ends(&due.key, &requeue, start.elapsed());
+    context.metrics.pass_ended(&due.key, &requeue, start.elapsed());
     queue.done(&due.key, requeue);
 }
 

@@ -222,8 +222,8 @@ impl<V: View> Inner<V> {
 
     /// Returns the objects that a watch has shown.
     fn keys_of(&self, part: usize) -> impl Iterator<Item = (String, String)> {
-        self.locations.iter().flat_map(move |(namespace, places)| {
-            let names = places.iter().filter(move |(_, place)| place.part == part).map(|(name, _)| name);
+        self.locations.iter().flat_map(move |(namespace, by_name)| {
+            let names = by_name.iter().filter(move |(_, location)| location.part == part).map(|(name, _)| name);
             names.map(move |name| (namespace.to_string(), name.to_string()))
         })
     }
@@ -240,33 +240,33 @@ impl<V: View> Inner<V> {
             };
             let objects = self.by_owner.entry(Arc::clone(&shared)).or_default();
             match position(objects, name) {
-                Ok(place) => objects[place] = Arc::clone(object),
-                Err(place) => {
+                Ok(index) => objects[index] = Arc::clone(object),
+                Err(index) => {
                     objects.reserve_exact(1); // most owners have few objects, and there are many owners
-                    objects.insert(place, Arc::clone(object));
+                    objects.insert(index, Arc::clone(object));
                 }
             }
             shared
         });
-        let place = Location { owners: owners.collect(), part };
+        let location = Location { owners: owners.collect(), part };
         if !self.locations.contains_key(namespace) {
             self.locations.insert(namespace.into(), HashMap::new());
         }
-        if let Some(places) = self.locations.get_mut(namespace) {
-            places.insert(name.into(), place);
+        if let Some(by_name) = self.locations.get_mut(namespace) {
+            by_name.insert(name.into(), location);
         }
     }
 
     fn remove(&mut self, namespace: &str, name: &str) -> Vec<ObjectKey> {
-        let Some(places) = self.locations.get_mut(namespace) else { return Vec::new() };
-        let Some(Location { owners, .. }) = places.remove(name) else { return Vec::new() };
-        if places.is_empty() {
+        let Some(by_name) = self.locations.get_mut(namespace) else { return Vec::new() };
+        let Some(Location { owners, .. }) = by_name.remove(name) else { return Vec::new() };
+        if by_name.is_empty() {
             self.locations.remove(namespace);
         }
         for owner in &owners {
             if let Some(objects) = self.by_owner.get_mut(&**owner) {
-                if let Ok(place) = position(objects, name) {
-                    objects.remove(place);
+                if let Ok(index) = position(objects, name) {
+                    objects.remove(index);
                 }
                 if objects.is_empty() {
                     self.by_owner.remove(&**owner);

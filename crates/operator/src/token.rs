@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 /// 32 random bytes, as text.
-pub(crate) fn draw() -> String {
+pub(crate) fn generate() -> String {
     STANDARD.encode(random::<32>())
 }
 

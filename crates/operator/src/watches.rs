@@ -26,8 +26,8 @@ const RAY_PODS: &str = "ray.io/node-type in (head,worker,redis-cleanup)";
 const OWN_JOBS: &str = "app.kubernetes.io/created-by=kuberay-operator";
 /// Services carry one of three labels, and a selector cannot say "or".
 const SERVICES: [&str; 3] = ["ray.io/cluster", "ray.io/headless-worker-svc", "ray.io/originated-from-crd"];
-const OF_A_SERVICE: &str = "kubernetes.io/service-name";
-const OF_A_CLUSTER: &str = "ray.io/cluster";
+const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
+const CLUSTER_LABEL: &str = "ray.io/cluster";
 
 /// Objects in one answer to a list: a page is in memory as a whole, as text and as objects.
 const PAGE: u32 = 500;
@@ -88,7 +88,7 @@ impl Watches {
             // Those of a RayService or a batch scheduler carry no label; others are not stored.
             let selector = match kind {
                 Kind::Gateway | Kind::HttpRoute | Kind::PodGroup(_) | Kind::Workload => None,
-                _ => Some(OF_A_CLUSTER),
+                _ => Some(CLUSTER_LABEL),
             };
             let owners = move |object: &WholeView| owners::related_owners(kind, object);
             self.spawn_into(kind, &[selector], self.stores.related(kind), owners);
@@ -100,7 +100,7 @@ impl Watches {
     fn start_slices(&self) {
         let stores = Arc::clone(&self.stores);
         let owners = move |slice: &EndpointSliceView| owners::slice_owners(&stores, slice);
-        self.spawn(Kind::EndpointSlice, &[Some(OF_A_SERVICE)], |stores| &stores.slices, owners);
+        self.spawn(Kind::EndpointSlice, &[Some(SERVICE_NAME_LABEL)], |stores| &stores.slices, owners);
     }
 
     fn spawn<V: View>(
@@ -139,7 +139,7 @@ impl Watches {
             if let Some(selector) = selector {
                 config = config.labels(selector);
             }
-            let follower = Follower {
+            let watch = WatchTask {
                 kind,
                 part,
                 table: Arc::clone(&table),
@@ -150,7 +150,7 @@ impl Watches {
             self.tasks.spawn(async move {
                 tokio::select! {
                     () = stop.cancelled() => {}
-                    () = follower.follow(api, config) => {}
+                    () = watch.run(api, config) => {}
                 }
             });
         }
@@ -158,7 +158,7 @@ impl Watches {
 }
 
 /// One watch: from the stream into the table, and from the table to the queue.
-struct Follower<V, F> {
+struct WatchTask<V, F> {
     kind: Kind,
     /// Which of a table's watches this is.
     part: usize,
@@ -167,24 +167,24 @@ struct Follower<V, F> {
     owners: F,
 }
 
-impl<V: View, F: Fn(&V) -> Vec<ObjectKey>> Follower<V, F> {
-    async fn follow(&self, api: Api<Watched<V>>, config: watcher::Config) {
+impl<V: View, F: Fn(&V) -> Vec<ObjectKey>> WatchTask<V, F> {
+    async fn run(&self, api: Api<Watched<V>>, config: watcher::Config) {
         let mut events = watcher(api, config).default_backoff().boxed();
         let kind = self.kind.resource().kind;
-        let mut complained = false;
+        let mut logged = false;
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
-                    complained = false;
+                    logged = false;
                     let reason = self.reason(&event);
                     for key in self.store(event) {
                         self.queue.wake(&key, || reason.clone());
                     }
                 }
                 Err(error) if is_missing_kind(&error) => {
-                    if !complained {
+                    if !logged {
                         info!(kind, "the API server does not serve this kind yet; install the CRDs");
-                        complained = true;
+                        logged = true;
                     }
                 }
                 Err(error) => warn!(kind, %error, "watch failed; retrying"),

@@ -7,17 +7,17 @@ use std::fmt::Write;
 
 /// What a flag takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Takes {
+enum ValueType {
     Text,
     Switch,
     Integer,
     Number,
 }
 
-use Takes::{Integer, Number, Switch, Text};
+use ValueType::{Integer, Number, Switch, Text};
 
 /// Every flag: its name, what it takes, its default, and what it does.
-const FLAGS: [(&str, Takes, &str, &str); 27] = [
+const FLAGS: [(&str, ValueType, &str, &str); 27] = [
     ("batch-scheduler", Text, "", "Batch scheduler: volcano, yunikorn, kai-scheduler or scheduler-plugins"),
     ("burst", Integer, "200", "Accepted and ignored: requests share one budget of writes instead"),
     ("config", Text, "", "Configuration file; most of the other flags are ignored then"),
@@ -82,9 +82,9 @@ pub enum UsageError {
     #[error("flag needs an argument: -{0}")]
     MissingValue(String),
     #[error("invalid boolean value \"{1}\" for -{0}: parse error")]
-    NoSwitch(String, String),
+    InvalidBool(String, String),
     #[error("invalid value \"{1}\" for flag -{0}: parse error")]
-    NoNumber(String, String),
+    InvalidNumber(String, String),
 }
 
 impl Flags {
@@ -108,18 +108,18 @@ impl Flags {
                 return Err(UsageError::Syntax(argument));
             }
             let (name, value) = name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value)));
-            let Some((known, takes, ..)) = FLAGS.into_iter().find(|flag| flag.0 == name) else {
+            let Some((known, value_type, ..)) = FLAGS.into_iter().find(|flag| flag.0 == name) else {
                 return Err(match name {
                     "h" | "help" => UsageError::Help,
                     name => UsageError::Unknown(name.to_owned()),
                 });
             };
-            let value = match (takes, value) {
+            let value = match (value_type, value) {
                 (_, Some(value)) => value.to_owned(),
                 (Switch, None) => "true".to_owned(),
                 (_, None) => arguments.next().ok_or_else(|| UsageError::MissingValue(name.to_owned()))?,
             };
-            check(known, takes, &value)?;
+            check(known, value_type, &value)?;
             flags.given.insert(known, value);
         }
         Ok(flags)
@@ -141,21 +141,21 @@ impl Flags {
     }
 }
 
-fn check(name: &str, takes: Takes, value: &str) -> Result<(), UsageError> {
-    let told = || (name.to_owned(), value.to_owned());
-    let wrong_number = || {
-        let (name, value) = told();
-        UsageError::NoNumber(name, value)
+fn check(name: &str, value_type: ValueType, value: &str) -> Result<(), UsageError> {
+    let flag_and_value = || (name.to_owned(), value.to_owned());
+    let invalid_number = || {
+        let (name, value) = flag_and_value();
+        UsageError::InvalidNumber(name, value)
     };
-    match takes {
+    match value_type {
         Text => Ok(()),
         Switch if parse_bool(value).is_none() => {
-            let (name, value) = told();
-            Err(UsageError::NoSwitch(name, value))
+            let (name, value) = flag_and_value();
+            Err(UsageError::InvalidBool(name, value))
         }
         Switch => Ok(()),
-        Integer => value.parse::<i64>().map(drop).map_err(|_| wrong_number()),
-        Number => value.parse::<f64>().map(drop).map_err(|_| wrong_number()),
+        Integer => value.parse::<i64>().map(drop).map_err(|_| invalid_number()),
+        Number => value.parse::<f64>().map(drop).map_err(|_| invalid_number()),
     }
 }
 
@@ -168,8 +168,8 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 /// What the flags are, one each.
 pub fn usage() -> String {
     let mut text = String::from("Usage of manta operator:\n");
-    for (name, takes, default, help) in FLAGS {
-        let value = match takes {
+    for (name, value_type, default, help) in FLAGS {
+        let value = match value_type {
             Text => " string",
             Switch => "",
             Integer => " int",
@@ -196,9 +196,9 @@ mod tests {
     #[test]
     fn every_flag_has_its_default_and_can_be_given_in_every_way() {
         let none = parse("").unwrap();
-        for (name, takes, default, _) in FLAGS {
+        for (name, value_type, default, _) in FLAGS {
             assert_eq!(none.text(name), default, "{name}");
-            let value = match takes {
+            let value = match value_type {
                 Text => "some",
                 Switch if default == "true" => "false",
                 Switch => "true",
@@ -206,7 +206,7 @@ mod tests {
                 Number => "2.5",
             };
             let mut ways = vec![format!("--{name}={value}"), format!("-{name}={value}")];
-            if takes != Switch {
+            if value_type != Switch {
                 ways.extend([format!("--{name} {value}"), format!("-{name} {value}")]);
             } else if value == "true" {
                 ways.extend([format!("--{name}"), format!("-{name}")]);

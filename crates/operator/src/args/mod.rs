@@ -254,35 +254,35 @@ fn batch_scheduler(file: &File, gates: &FeatureGates) -> Result<Option<BatchSche
 /// What was asked for and does nothing.
 fn notes(flags: &Flags, file: &File, env: &impl Fn(&str) -> Option<String>) -> Vec<String> {
     let budget = "writes share one budget, and the API server's own fairness does the rest";
-    let of_file = |given: bool, text: &str| given.then(|| text.to_owned());
+    let note_if = |given: bool, text: &str| given.then(|| text.to_owned());
     [
-        of_file(
+        note_if(
             file.reconcile_concurrency.is_some_and(|workers| workers > 1),
             "reconcileConcurrency has no effect: every object has a pass of its own, side by side with the others",
         ),
         (file.qps.is_some_and(|qps| qps != 0.0 && qps != 100.0)).then(|| format!("qps has no effect: {budget}")),
         (file.burst.is_some_and(|burst| burst != 0 && burst != 200)).then(|| format!("burst has no effect: {budget}")),
-        of_file(
+        note_if(
             file.log_file_encoder.is_some() || file.log_stdout_encoder.is_some(),
             "logFileEncoder and logStdoutEncoder of the configuration file have no effect: use the flags",
         ),
-        of_file(
+        note_if(
             file.delete_ray_job_after_job_finishes.is_some(),
             "deleteRayJobAfterJobFinishes has no effect: set DELETE_RAYJOB_CR_AFTER_JOB_FINISHES",
         ),
-        of_file(
+        note_if(
             file.enable_batch_scheduler == Some(true),
             "Feature flag enable-batch-scheduler is deprecated and will not be supported soon. Use batch-scheduler instead. ",
         ),
-        of_file(
+        note_if(
             flags.switch("forced-cluster-upgrade"),
             "Deprecated feature flag forced-cluster-upgrade is enabled, which has no effect.",
         ),
-        of_file(
+        note_if(
             ["zap-encoder", "zap-time-encoding", "zap-stacktrace-level"].iter().any(|name| flags.is_given(name)),
             "zap-encoder, zap-time-encoding and zap-stacktrace-level have no effect: use log-stdout-encoder",
         ),
-        of_file(
+        note_if(
             env("RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV").is_some(),
             "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV has no effect: changes wake an object, no timer does",
         ),

@@ -22,23 +22,23 @@ fn read_with(line: &str, file: &str, variable: &str) -> Result<Arguments, ArgsEr
     )
 }
 
-type Look = fn(&Arguments) -> String;
+type Read = fn(&Arguments) -> String;
 
 /// File entry, flag, how it is seen, and what is seen without and with it.
-type Row = (Option<&'static str>, Option<&'static str>, Look, &'static str, &'static str);
+type Row = (Option<&'static str>, Option<&'static str>, Read, &'static str, &'static str);
 
 /// What is read: in the file, as a flag, and how it is seen. `None`: the other way to say it does not exist.
 const FIELDS: &[Row] = &[
-    (Some("metricsAddr: ':1'"), Some("--metrics-addr=:1"), |a| shown(&a.process.metrics_address), ":8080", ":1"),
-    (Some("metricsAddr: '0'"), Some("--metrics-addr=0"), |a| shown(&a.process.metrics_address), ":8080", "none"),
+    (Some("metricsAddr: ':1'"), Some("--metrics-addr=:1"), |a| text_or_none(&a.process.metrics_address), ":8080", ":1"),
+    (Some("metricsAddr: '0'"), Some("--metrics-addr=0"), |a| text_or_none(&a.process.metrics_address), ":8080", "none"),
     (
         Some("probeAddr: ':2'"),
         Some("--health-probe-bind-address=:2"),
-        |a| shown(&a.process.probe_address),
+        |a| text_or_none(&a.process.probe_address),
         ":8082",
         ":2",
     ),
-    (None, Some("--health-probe-bind-address="), |a| shown(&a.process.probe_address), ":8082", "none"),
+    (None, Some("--health-probe-bind-address="), |a| text_or_none(&a.process.probe_address), ":8082", "none"),
     (
         Some("enableLeaderElection: false"),
         Some("--enable-leader-election=false"),
@@ -49,7 +49,7 @@ const FIELDS: &[Row] = &[
     (
         Some("leaderElectionNamespace: here"),
         Some("--leader-election-namespace here"),
-        |a| shown(&a.process.leader_election_namespace),
+        |a| text_or_none(&a.process.leader_election_namespace),
         "none",
         "here",
     ),
@@ -159,25 +159,25 @@ const FIELDS: &[Row] = &[
     ),
 ];
 
-fn shown(text: &Option<String>) -> String {
+fn text_or_none(text: &Option<String>) -> String {
     text.clone().unwrap_or_else(|| "none".to_owned())
 }
 
 #[test]
 fn every_field_and_flag_is_read() {
-    for (field, flag, look, default, expect) in FIELDS {
-        assert_eq!(look(&read("", "").unwrap()), *default, "{flag:?}");
-        assert_eq!(look(&read("--config=config.yaml", FILE).unwrap()), *default, "{field:?}");
+    for (field, flag, read_value, default, expect) in FIELDS {
+        assert_eq!(read_value(&read("", "").unwrap()), *default, "{flag:?}");
+        assert_eq!(read_value(&read("--config=config.yaml", FILE).unwrap()), *default, "{field:?}");
         if let Some(flag) = flag {
-            assert_eq!(look(&read(flag, "").unwrap()), *expect, "{flag}");
+            assert_eq!(read_value(&read(flag, "").unwrap()), *expect, "{flag}");
             // With a file, only flags that have no field there count.
             let with_file = read(&format!("--config config.yaml {flag}"), FILE).unwrap();
             let counts = field.is_none() && !flag.contains("probe") && !flag.contains("log-file");
-            assert_eq!(look(&with_file), if counts { *expect } else { *default }, "{flag} beside a file");
+            assert_eq!(read_value(&with_file), if counts { *expect } else { *default }, "{flag} beside a file");
         }
         if let Some(field) = field {
             let file = format!("{FILE}{field}\nunknownField: 1\n");
-            assert_eq!(look(&read("--config=config.yaml", &file).unwrap()), *expect, "{field}");
+            assert_eq!(read_value(&read("--config=config.yaml", &file).unwrap()), *expect, "{field}");
         }
     }
 }

@@ -18,9 +18,9 @@ use tracing::{info, warn};
 
 /// The name of the Lease, which is KubeRay's.
 pub const LEASE: &str = "ray-operator-leader";
-const LEASE_SECONDS: i32 = 15;
+const LEASE_DURATION_SECONDS: i32 = 15;
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-const RETRY: Duration = Duration::from_secs(2);
+const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
 /// One candidate.
 pub struct Candidate {
@@ -43,7 +43,7 @@ pub enum Lost {
 #[derive(Debug, PartialEq, Eq)]
 enum Holder {
     Us,
-    Another(String),
+    Other(String),
 }
 
 /// What a look at the Lease asks for.
@@ -61,17 +61,17 @@ impl Candidate {
     }
 
     /// Waits until the Lease is ours, and tells since when it is at the latest.
-    pub async fn win(&mut self) -> Instant {
+    pub async fn acquire(&mut self) -> Instant {
         let mut said = String::new();
         loop {
             let start = Instant::now();
             // A request without an answer is given up, or a dead connection would keep us out for ever.
-            let now = match timeout_at(start + RENEW_DEADLINE, self.try_hold()).await {
+            let now = match timeout_at(start + RENEW_DEADLINE, self.try_acquire_or_renew()).await {
                 Ok(Ok(Holder::Us)) => {
                     info!(identity = self.identity, "this operator leads");
                     return start;
                 }
-                Ok(Ok(Holder::Another(holder))) => format!("{holder} leads; waiting until it stops"),
+                Ok(Ok(Holder::Other(holder))) => format!("{holder} leads; waiting until it stops"),
                 Ok(Err(error)) => format!("the Lease {LEASE} cannot be had and is tried again: {error}"),
                 Err(_) => format!("no answer about the Lease {LEASE}; it is tried again"),
             };
@@ -79,20 +79,20 @@ impl Candidate {
                 info!("{now}");
                 said = now;
             }
-            sleep_until(start + RETRY).await;
+            sleep_until(start + RETRY_PERIOD).await;
         }
     }
 
     /// Renews the Lease, which is ours since then, for as long as that works.
-    pub async fn hold(&mut self, since: Instant) -> Lost {
+    pub async fn renew_until_lost(&mut self, since: Instant) -> Lost {
         let mut renewed = since;
         loop {
             let end = renewed + RENEW_DEADLINE;
-            sleep_until(end.min(Instant::now() + RETRY)).await;
+            sleep_until(end.min(Instant::now() + RETRY_PERIOD)).await;
             let start = Instant::now();
-            match timeout_at(end, self.try_hold()).await {
+            match timeout_at(end, self.try_acquire_or_renew()).await {
                 Ok(Ok(Holder::Us)) => renewed = start,
-                Ok(Ok(Holder::Another(holder))) => return Lost::To(holder),
+                Ok(Ok(Holder::Other(holder))) => return Lost::To(holder),
                 Ok(Err(error)) => warn!(%error, "the Lease {LEASE} could not be renewed; it is tried again"),
                 Err(_) => return Lost::NotRenewed,
             }
@@ -104,12 +104,14 @@ impl Candidate {
 
     /// Gives the Lease back, if it is ours.
     pub async fn release(mut self) {
-        let Some((mut lease, _)) = self.seen.take().filter(|(lease, _)| holder(lease) == self.identity) else { return };
+        let Some((mut lease, _)) = self.seen.take().filter(|(lease, _)| holder(lease) == self.identity) else {
+            return;
+        };
         let spec = lease.spec.get_or_insert_default();
         spec.holder_identity = Some(String::new());
         spec.lease_duration_seconds = Some(1);
         spec.renew_time = Some(MicroTime(Timestamp::now()));
-        match timeout_at(Instant::now() + RETRY, self.write(&lease)).await {
+        match timeout_at(Instant::now() + RETRY_PERIOD, self.write(&lease)).await {
             Ok(Ok(_)) => info!("the Lease is given back"),
             Ok(Err(error)) => warn!(%error, "the Lease could not be given back; a successor waits until it runs out"),
             Err(_) => warn!("the Lease could not be given back in time; a successor waits until it runs out"),
@@ -117,13 +119,13 @@ impl Candidate {
     }
 
     /// One try to get or to renew the Lease.
-    async fn try_hold(&mut self) -> Result<Holder, kube::Error> {
+    async fn try_acquire_or_renew(&mut self) -> Result<Holder, kube::Error> {
         // A renewal needs no look first: the version that we wrote says whether somebody came between.
         if let Some((ours, since)) = self.seen.clone().filter(|(lease, _)| holder(lease) == self.identity)
             && let Step::Write(lease) = step(&ours, since, Instant::now(), Timestamp::now(), &self.identity)
         {
             match self.write(&lease).await {
-                Ok(written) => return Ok(self.take(written)),
+                Ok(written) => return Ok(self.record_held(written)),
                 Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => {}
                 Err(error) => return Err(error),
             }
@@ -137,22 +139,22 @@ impl Candidate {
                 self.seen = Some((found.clone(), since));
                 match step(&found, since, Instant::now(), Timestamp::now(), &self.identity) {
                     Step::Write(lease) => *lease,
-                    Step::Wait(holder) => return Ok(Holder::Another(holder)),
+                    Step::Wait(holder) => return Ok(Holder::Other(holder)),
                 }
             }
             None => {
                 self.seen = None;
-                first(Timestamp::now(), &self.identity)
+                new_lease(Timestamp::now(), &self.identity)
             }
         };
         match self.write(&lease).await {
-            Ok(written) => Ok(self.take(written)),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Holder::Another("another operator".to_owned())),
+            Ok(written) => Ok(self.record_held(written)),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Holder::Other("another operator".to_owned())),
             Err(error) => Err(error),
         }
     }
 
-    fn take(&mut self, written: Lease) -> Holder {
+    fn record_held(&mut self, written: Lease) -> Holder {
         self.seen = Some((written, Instant::now()));
         Holder::Us
     }
@@ -166,10 +168,10 @@ impl Candidate {
 }
 
 /// The Lease where there was none.
-fn first(now: Timestamp, identity: &str) -> Lease {
+fn new_lease(now: Timestamp, identity: &str) -> Lease {
     let spec = LeaseSpec {
         holder_identity: Some(identity.to_owned()),
-        lease_duration_seconds: Some(LEASE_SECONDS),
+        lease_duration_seconds: Some(LEASE_DURATION_SECONDS),
         acquire_time: Some(MicroTime(now)),
         renew_time: Some(MicroTime(now)),
         lease_transitions: Some(0),
@@ -189,7 +191,7 @@ fn step(lease: &Lease, since: Instant, now: Instant, wall: Timestamp, identity: 
     let renewal = held_by == identity;
     let spec = LeaseSpec {
         holder_identity: Some(identity.to_owned()),
-        lease_duration_seconds: Some(LEASE_SECONDS),
+        lease_duration_seconds: Some(LEASE_DURATION_SECONDS),
         acquire_time: if renewal { spec.acquire_time.clone() } else { Some(MicroTime(wall)) },
         renew_time: Some(MicroTime(wall)),
         lease_transitions: Some(spec.lease_transitions.unwrap_or_default().saturating_add(i32::from(!renewal))),
@@ -224,7 +226,7 @@ mod tests {
         let seen = Instant::now();
         let wall = Timestamp::UNIX_EPOCH;
         let held = |by: &str, seconds| {
-            let mut lease = first(wall, by);
+            let mut lease = new_lease(wall, by);
             if let Some(spec) = &mut lease.spec {
                 spec.lease_duration_seconds = Some(seconds);
             }

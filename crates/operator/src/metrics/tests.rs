@@ -40,9 +40,9 @@ fn telemetry() -> Telemetry {
     let mut ended = job.status.clone().unwrap();
     ended.job_deployment_status = Some("Complete".to_owned());
     let now: Timestamp = "2026-01-01T00:00:25Z".parse().unwrap();
-    telemetry.metrics.job_status(&job, &ended, now);
+    telemetry.metrics.job_status_written(&job, &ended, now);
     job.status = Some(ended.clone());
-    telemetry.metrics.job_status(&job, &ended, now + Duration::from_secs(60));
+    telemetry.metrics.job_status_written(&job, &ended, now + Duration::from_secs(60));
 
     let stores = &telemetry.stores;
     put(&stores.clusters, Kind::RayCluster, &cluster);
@@ -51,11 +51,11 @@ fn telemetry() -> Telemetry {
     let key = ObjectKey::new(Kind::RayCluster, "ns", "c");
     let gone = ObjectKey::new(Kind::RayCluster, "ns", "gone");
     for key in [&key, &gone] {
-        telemetry.metrics.pass_begins(key, Duration::from_millis(20));
-        telemetry.metrics.pass_ends(key, &crate::queue::Requeue::BackOff, Duration::from_millis(30));
+        telemetry.metrics.pass_started(key, Duration::from_millis(20));
+        telemetry.metrics.pass_ended(key, &crate::queue::Requeue::BackOff, Duration::from_millis(30));
     }
-    telemetry.metrics.request(&http::Method::GET, "host:6443", "200", Duration::from_millis(2));
-    telemetry.metrics.dashboard(Some(200));
+    telemetry.metrics.observe_request(&http::Method::GET, "host:6443", "200", Duration::from_millis(2));
+    telemetry.metrics.observe_dashboard_request(Some(200));
     telemetry
 }
 
@@ -138,7 +138,7 @@ fn with_another_job() -> Telemetry {
     };
     let (running, ended) = (job("Running"), job("Failed"));
     let now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
-    telemetry.metrics.job_status(&running, ended.status.as_ref().unwrap(), now);
+    telemetry.metrics.job_status_written(&running, ended.status.as_ref().unwrap(), now);
     put(&telemetry.stores.jobs, Kind::RayJob, &ended);
     telemetry
 }
@@ -245,12 +245,12 @@ fn without_the_switch_only_the_operator_itself_is_told() {
 fn the_frameworks_families_have_their_names_and_labels() {
     let telemetry = telemetry();
     let metrics = &telemetry.metrics;
-    metrics.sizes(&http::Method::GET, "host:6443", Some(0), Some(70));
-    metrics.webhook_begins("/validate-ray-io-v1-rayjob");
-    metrics.webhook_ends("/validate-ray-io-v1-rayjob", 200, Duration::from_millis(1));
+    metrics.observe_sizes(&http::Method::GET, "host:6443", Some(0), Some(70));
+    metrics.webhook_started("/validate-ray-io-v1-rayjob");
+    metrics.webhook_ended("/validate-ray-io-v1-rayjob", 200, Duration::from_millis(1));
     metrics.certificate_read(false);
     metrics.pass_panicked(&ObjectKey::new(Kind::RayJob, "ns", "j"));
-    metrics.pass_begins(&ObjectKey::new(Kind::RayJob, "ns", "j"), Duration::ZERO);
+    metrics.pass_started(&ObjectKey::new(Kind::RayJob, "ns", "j"), Duration::ZERO);
     let text = telemetry.scrape(false).unwrap();
     let queue = "{name=\"rayjob\",controller=\"rayjob\"";
     let controller = "{controller=\"rayjob\"";

@@ -1,7 +1,7 @@
 //! A certificate from a folder that somebody else fills, read again when it changes.
 
 use super::WebhookError;
-use super::tls::Served;
+use super::tls::ServedCertificate;
 use crate::metrics::Metrics;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,29 +10,33 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 /// How often the files are looked at. Mounted Secrets change by exchanging a link, which notifies nobody of the file.
-const LOOK: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The folder with `tls.crt` and `tls.key`.
 pub(super) struct Folder {
     folder: PathBuf,
-    served: Arc<Served>,
+    served: Arc<ServedCertificate>,
     metrics: Arc<Metrics>,
     /// The certificate and the key that are served.
-    read: (Vec<u8>, Vec<u8>),
+    current: (Vec<u8>, Vec<u8>),
 }
 
 impl Folder {
     /// Serves what is there.
-    pub(super) fn open(folder: PathBuf, served: Arc<Served>, metrics: Arc<Metrics>) -> Result<Self, WebhookError> {
-        let mut folder = Self { folder, served, metrics, read: (Vec::new(), Vec::new()) };
-        folder.look()?;
+    pub(super) fn open(
+        folder: PathBuf,
+        served: Arc<ServedCertificate>,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, WebhookError> {
+        let mut folder = Self { folder, served, metrics, current: (Vec::new(), Vec::new()) };
+        folder.reload()?;
         Ok(folder)
     }
 
     /// Serves what comes later, until told to stop.
-    pub(super) async fn keep_up(mut self, stop: CancellationToken) {
-        while stop.run_until_cancelled(tokio::time::sleep(LOOK)).await.is_some() {
-            match self.look() {
+    pub(super) async fn watch(mut self, stop: CancellationToken) {
+        while stop.run_until_cancelled(tokio::time::sleep(POLL_INTERVAL)).await.is_some() {
+            match self.reload() {
                 Ok(true) => info!("the webhook has a new certificate"),
                 Ok(false) => {}
                 Err(error) => warn!(%error, "the webhook goes on with the certificate that it has"),
@@ -41,25 +45,25 @@ impl Folder {
     }
 
     /// Whether there was something new.
-    fn look(&mut self) -> Result<bool, WebhookError> {
-        let outcome = self.read_anew();
+    fn reload(&mut self) -> Result<bool, WebhookError> {
+        let outcome = self.reload_if_changed();
         if !matches!(outcome, Ok(false)) {
             self.metrics.certificate_read(outcome.is_ok());
         }
         outcome
     }
 
-    fn read_anew(&mut self) -> Result<bool, WebhookError> {
+    fn reload_if_changed(&mut self) -> Result<bool, WebhookError> {
         let read = |name: &str| {
             let file = self.folder.join(name);
             std::fs::read(&file).map_err(|error| WebhookError::Unreadable { file, why: error.to_string() })
         };
         let found = (read("tls.crt")?, read("tls.key")?);
-        if found == self.read {
+        if found == self.current {
             return Ok(false);
         }
         self.served.set(&found.0, &found.1)?;
-        self.read = found;
+        self.current = found;
         Ok(true)
     }
 }
@@ -83,13 +87,13 @@ mod tests {
         };
         renew();
         let mut opened = open().unwrap();
-        assert!(!opened.look().unwrap());
+        assert!(!opened.reload().unwrap());
         renew();
-        assert!(opened.look().unwrap());
+        assert!(opened.reload().unwrap());
         // Half of a change, as seen between two writes.
         write("tls.key", &KeyPair::generate().unwrap().serialize_pem());
-        assert!(opened.look().is_err());
+        assert!(opened.reload().is_err());
         renew();
-        assert!(opened.look().unwrap());
+        assert!(opened.reload().unwrap());
     }
 }

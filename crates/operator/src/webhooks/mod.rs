@@ -16,7 +16,7 @@ use kube::Client;
 use manta_logic::config::Config;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tls::{Served, TlsListener};
+use tls::{ServedCertificate, TlsListener};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -42,16 +42,16 @@ pub(crate) struct Webhook {
 impl Webhook {
     /// Serves until told to stop. Fails when there should be a certificate and is none.
     pub(crate) fn start(self, tasks: &TaskTracker, stop: CancellationToken) -> Result<(), WebhookError> {
-        let served = Arc::new(Served::default());
+        let served = Arc::new(ServedCertificate::default());
         match self.args.certificates {
             Certificates::Folder(folder) => {
                 let certificates = folder::Folder::open(folder, Arc::clone(&served), Arc::clone(&self.metrics))?;
-                tasks.spawn(certificates.keep_up(stop.clone()));
+                tasks.spawn(certificates.watch(stop.clone()));
             }
             Certificates::SelfSignedFor(configuration) => {
                 let namespace = self.client.default_namespace().to_owned();
                 let source = self_signed::SelfSigned::new(self.client, namespace, configuration, Arc::clone(&served));
-                tasks.spawn(source.keep_up(stop.clone()));
+                tasks.spawn(source.run(stop.clone()));
             }
         }
         let router = review::router(Arc::new(self.config), self.metrics);

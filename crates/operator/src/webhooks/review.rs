@@ -22,7 +22,7 @@ pub(super) const PATHS: [(Kind, &str); 4] = [
     (Kind::RayCronJob, "/validate-ray-io-v1-raycronjob"),
 ];
 /// The API server stores nothing larger.
-const LARGEST: usize = 8 << 20;
+const MAX_BODY_BYTES: usize = 8 << 20;
 
 /// Answers on the path of every kind.
 pub(super) fn router(config: Arc<Config>, metrics: Arc<Metrics>) -> Router {
@@ -30,15 +30,15 @@ pub(super) fn router(config: Arc<Config>, metrics: Arc<Metrics>) -> Router {
     for (kind, path) in PATHS {
         let (config, metrics) = (Arc::clone(&config), Arc::clone(&metrics));
         let answer = move |body: Bytes| async move {
-            metrics.webhook_begins(path);
+            metrics.webhook_started(path);
             let start = Instant::now();
             let answer = respond(kind, &body, &config);
-            metrics.webhook_ends(path, answer.status().as_u16(), start.elapsed());
+            metrics.webhook_ended(path, answer.status().as_u16(), start.elapsed());
             answer
         };
         router = router.route(path, post(answer));
     }
-    router.layer(axum::extract::DefaultBodyLimit::max(LARGEST))
+    router.layer(axum::extract::DefaultBodyLimit::max(MAX_BODY_BYTES))
 }
 
 #[derive(Deserialize)]
@@ -64,7 +64,7 @@ struct Request {
 fn respond(kind: Kind, body: &[u8], config: &Config) -> Response {
     match serde_json::from_slice::<Review>(body) {
         Ok(review) if review.api_version == "admission.k8s.io/v1" => {
-            let answer = judge(kind, &review.request, config).to_string();
+            let answer = review_request(kind, &review.request, config).to_string();
             ([(header::CONTENT_TYPE, "application/json")], answer).into_response()
         }
         Ok(review) => {
@@ -75,7 +75,7 @@ fn respond(kind: Kind, body: &[u8], config: &Config) -> Response {
     }
 }
 
-fn judge(kind: Kind, request: &Request, config: &Config) -> Value {
+fn review_request(kind: Kind, request: &Request, config: &Config) -> Value {
     let is_change = matches!(request.operation.as_str(), "CREATE" | "UPDATE");
     let old = Some(&request.old_object).filter(|old| !old.is_null());
     let candidate = Candidate { kind, object: &request.object, old };
@@ -91,14 +91,14 @@ fn judge(kind: Kind, request: &Request, config: &Config) -> Value {
 fn status(kind: Kind, request: &Request, refusals: &[Refusal]) -> Value {
     // A name that the server has yet to draw is not in the request.
     let name = request.object["metadata"]["name"].as_str().unwrap_or(&request.name);
-    let word = kind.resource().kind;
+    let kind_name = kind.resource().kind;
     let causes: Vec<_> = refusals
         .iter()
         .map(|refusal| json!({"reason": "FieldValueInvalid", "message": refusal.to_string(), "field": refusal.field}))
         .collect();
     json!({
-        "status": "Failure", "reason": "Invalid", "code": 422, "message": answer(word, name, refusals),
-        "details": {"name": name, "group": "ray.io", "kind": word, "causes": causes},
+        "status": "Failure", "reason": "Invalid", "code": 422, "message": answer(kind_name, name, refusals),
+        "details": {"name": name, "group": "ray.io", "kind": kind_name, "causes": causes},
     })
 }
 
@@ -106,23 +106,23 @@ fn status(kind: Kind, request: &Request, refusals: &[Refusal]) -> Value {
 mod tests {
     use super::*;
 
-    fn ask(operation: &str, name: &str) -> Value {
+    fn review_cluster(operation: &str, name: &str) -> Value {
         let spec = json!({"headGroupSpec": {"template": {"spec": {"containers": [{"name": "head"}]}}}});
         let object = json!({"metadata": {"name": name}, "spec": spec});
         let request = json!({"uid": "u-1", "operation": operation, "name": name, "object": object, "oldObject": null});
         let request = serde_json::from_value(request).unwrap();
-        judge(Kind::RayCluster, &request, &Config::default())
+        review_request(Kind::RayCluster, &request, &Config::default())
     }
 
     #[test]
     fn the_answer_is_that_of_the_api_server() {
         let allowed = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
                              "response": {"uid": "u-1", "allowed": true}});
-        assert_eq!(ask("CREATE", "good"), allowed);
+        assert_eq!(review_cluster("CREATE", "good"), allowed);
         let long = "a".repeat(54);
         // A name too long to have been stored is deleted all the same.
-        assert_eq!(ask("DELETE", &long), allowed);
-        let response = &ask("UPDATE", &long)["response"];
+        assert_eq!(review_cluster("DELETE", &long), allowed);
+        let response = &review_cluster("UPDATE", &long)["response"];
         assert_eq!((&response["allowed"], &response["uid"]), (&json!(false), &json!("u-1")));
         let status = &response["status"];
         assert_eq!((&status["code"], &status["reason"]), (&json!(422), &json!("Invalid")));
@@ -144,8 +144,8 @@ mod tests {
             let answer = respond(Kind::RayJob, body.as_bytes(), &Config::default());
             assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{body}");
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            let told = runtime.block_on(axum::body::to_bytes(answer.into_body(), 1000)).unwrap();
-            assert!(String::from_utf8_lossy(&told).starts_with(expect), "{told:?}");
+            let text = runtime.block_on(axum::body::to_bytes(answer.into_body(), 1000)).unwrap();
+            assert!(String::from_utf8_lossy(&text).starts_with(expect), "{text:?}");
         }
     }
 }

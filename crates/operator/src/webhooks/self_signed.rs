@@ -5,7 +5,7 @@
 //! Secret is written onto the version that was seen, so only one does.
 
 use super::WebhookError;
-use super::tls::Served;
+use super::tls::ServedCertificate;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
@@ -26,15 +26,15 @@ use tracing::{info, warn};
 
 /// The Secret with the certificate.
 const SECRET: &str = "kuberay-webhook-certificate";
-const HOSTS: &str = "manta/webhook-hosts";
-const EXPIRES: &str = "manta/webhook-expires";
+const HOSTS_ANNOTATION: &str = "manta/webhook-hosts";
+const EXPIRES_ANNOTATION: &str = "manta/webhook-expires";
 /// How often it is looked whether all is well, and how soon again when it is not.
-const LOOK: Duration = Duration::from_secs(60);
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Why there is no certificate yet.
 #[derive(Debug, thiserror::Error)]
-enum Trouble {
+enum CertificateError {
     #[error("there is no ValidatingWebhookConfiguration {0}")]
     NoConfiguration(String),
     #[error("the ValidatingWebhookConfiguration {0} names no host")]
@@ -42,9 +42,9 @@ enum Trouble {
     #[error("cannot {what}: {error}")]
     Api { what: &'static str, error: kube::Error },
     #[error("cannot make a certificate: {0}")]
-    Make(#[from] rcgen::Error),
+    Generate(#[from] rcgen::Error),
     #[error(transparent)]
-    Use(#[from] WebhookError),
+    Unusable(#[from] WebhookError),
 }
 
 /// Makes, keeps and serves the certificate.
@@ -52,34 +52,39 @@ pub(super) struct SelfSigned {
     configurations: Api<ValidatingWebhookConfiguration>,
     secrets: Api<Secret>,
     configuration: String,
-    served: Arc<Served>,
+    served: Arc<ServedCertificate>,
     /// The certificate that is served.
     current: Vec<u8>,
 }
 
 impl SelfSigned {
-    pub(super) fn new(client: Client, namespace: String, configuration: String, served: Arc<Served>) -> Self {
+    pub(super) fn new(
+        client: Client,
+        namespace: String,
+        configuration: String,
+        served: Arc<ServedCertificate>,
+    ) -> Self {
         let secrets = Api::namespaced(client.clone(), &namespace);
         Self { configurations: Api::all(client), secrets, configuration, served, current: Vec::new() }
     }
 
     /// Sees to it that there is a trusted certificate, until told to stop.
-    pub(super) async fn keep_up(mut self, stop: CancellationToken) {
-        let mut told = String::new();
+    pub(super) async fn run(mut self, stop: CancellationToken) {
+        let mut last_error = String::new();
         loop {
-            let wait = match stop.run_until_cancelled(self.look(Timestamp::now())).await {
+            let wait = match stop.run_until_cancelled(self.reconcile(Timestamp::now())).await {
                 None => return,
                 Some(Ok(())) => {
-                    told.clear();
-                    LOOK
+                    last_error.clear();
+                    CHECK_INTERVAL
                 }
                 Some(Err(trouble)) => {
                     let now = trouble.to_string();
-                    if now != told {
+                    if now != last_error {
                         warn!("the webhook waits for its certificate: {now}");
-                        told = now;
+                        last_error = now;
                     }
-                    LOOK_AGAIN
+                    RETRY_INTERVAL
                 }
             };
             if stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
@@ -88,34 +93,36 @@ impl SelfSigned {
         }
     }
 
-    async fn look(&mut self, now: Timestamp) -> Result<(), Trouble> {
-        let doing = |what| move |error| Trouble::Api { what, error };
+    async fn reconcile(&mut self, now: Timestamp) -> Result<(), CertificateError> {
+        let failed_to = |what| move |error| CertificateError::Api { what, error };
         let found = self.configurations.get_opt(&self.configuration).await;
         let configuration = found
-            .map_err(doing("read the ValidatingWebhookConfiguration"))?
-            .ok_or_else(|| Trouble::NoConfiguration(self.configuration.clone()))?;
+            .map_err(failed_to("read the ValidatingWebhookConfiguration"))?
+            .ok_or_else(|| CertificateError::NoConfiguration(self.configuration.clone()))?;
         let hosts = hosts(&configuration);
         if hosts.is_empty() {
-            return Err(Trouble::NoHost(self.configuration.clone()));
+            return Err(CertificateError::NoHost(self.configuration.clone()));
         }
-        let found = self.secrets.get_opt(SECRET).await.map_err(doing("read the Secret of the certificate"))?;
-        let secret = match due(found.as_ref().and_then(kept).as_ref(), &hosts, now) {
+        let found = self.secrets.get_opt(SECRET).await.map_err(failed_to("read the Secret of the certificate"))?;
+        let secret = match due(found.as_ref().and_then(stored_certificate).as_ref(), &hosts, now) {
             None => found.unwrap_or_default(),
             Some(why) => {
                 info!(?hosts, %why, "making a certificate for the webhook");
-                self.write(&successor(found.as_ref(), &hosts, now)?).await.map_err(doing("write the Secret"))?
+                self.write(&renewed_secret(found.as_ref(), &hosts, now)?)
+                    .await
+                    .map_err(failed_to("write the Secret"))?
             }
         };
         // Trust first: who is served the new one must know it already.
-        let bundle = part(&secret, "ca.crt");
-        if let Some(patch) = trust(&configuration, bundle) {
+        let bundle = secret_value(&secret, "ca.crt");
+        if let Some(patch) = trust_patch(&configuration, bundle) {
             let params = PatchParams::default();
             let patched = self.configurations.patch(&self.configuration, &params, &Patch::Strategic(patch)).await;
-            patched.map_err(doing("make the API server trust the certificate"))?;
+            patched.map_err(failed_to("make the API server trust the certificate"))?;
         }
-        let certificate = part(&secret, "tls.crt");
+        let certificate = secret_value(&secret, "tls.crt");
         if certificate != self.current {
-            self.served.set(certificate, part(&secret, "tls.key"))?;
+            self.served.set(certificate, secret_value(&secret, "tls.key"))?;
             self.current = certificate.to_vec();
         }
         Ok(())
@@ -144,7 +151,7 @@ fn hosts(configuration: &ValidatingWebhookConfiguration) -> Vec<String> {
 }
 
 /// The patch that makes all webhooks trust the bundle, if one does not.
-fn trust(configuration: &ValidatingWebhookConfiguration, bundle: &[u8]) -> Option<serde_json::Value> {
+fn trust_patch(configuration: &ValidatingWebhookConfiguration, bundle: &[u8]) -> Option<serde_json::Value> {
     let webhooks = configuration.webhooks.as_deref().unwrap_or_default();
     let trusting = |client: &WebhookClientConfig| client.ca_bundle.as_ref().is_some_and(|known| known.0 == bundle);
     if webhooks.iter().all(|webhook| trusting(&webhook.client_config)) {
@@ -155,21 +162,21 @@ fn trust(configuration: &ValidatingWebhookConfiguration, bundle: &[u8]) -> Optio
     Some(json!({"webhooks": webhooks.iter().map(|webhook| entry(&webhook.name)).collect::<Vec<_>>()}))
 }
 
-fn part<'a>(secret: &'a Secret, key: &str) -> &'a [u8] {
+fn secret_value<'a>(secret: &'a Secret, key: &str) -> &'a [u8] {
     secret.data.as_ref().and_then(|data| data.get(key)).map_or(&[], |value| value.0.as_slice())
 }
 
 /// What a Secret says about its certificate; nothing if it is not one of ours, or damaged.
-fn kept(secret: &Secret) -> Option<Kept> {
+fn stored_certificate(secret: &Secret) -> Option<Kept> {
     let annotations = secret.metadata.annotations.as_ref()?;
-    let expires = annotations.get(EXPIRES)?.parse().ok()?;
-    let hosts = annotations.get(HOSTS)?.split(',').map(str::to_owned).collect();
-    let whole = ["tls.crt", "tls.key", "ca.crt"].iter().all(|key| !part(secret, key).is_empty());
+    let expires = annotations.get(EXPIRES_ANNOTATION)?.parse().ok()?;
+    let hosts = annotations.get(HOSTS_ANNOTATION)?.split(',').map(str::to_owned).collect();
+    let whole = ["tls.crt", "tls.key", "ca.crt"].iter().all(|key| !secret_value(secret, key).is_empty());
     whole.then_some(Kept { hosts, expires })
 }
 
 /// The Secret with a new certificate; the one before stays trusted.
-fn successor(before: Option<&Secret>, hosts: &[String], now: Timestamp) -> Result<Secret, rcgen::Error> {
+fn renewed_secret(before: Option<&Secret>, hosts: &[String], now: Timestamp) -> Result<Secret, rcgen::Error> {
     // Certificates count days here; a clock that is a little behind must find it valid, too.
     let day = |time: Timestamp| time.to_zoned(TimeZone::UTC).date();
     let (from, to) = (day(now - jiff::SignedDuration::from_hours(24)), day(now + LIFETIME));
@@ -183,7 +190,7 @@ fn successor(before: Option<&Secret>, hosts: &[String], now: Timestamp) -> Resul
     (params.not_before, params.not_after) = (time(from), time(to));
     let key = KeyPair::generate()?;
     let certificate = params.self_signed(&key)?.pem();
-    let trusted = [certificate.as_bytes(), before.map_or(&[], |before| part(before, "tls.crt"))].concat();
+    let trusted = [certificate.as_bytes(), before.map_or(&[], |before| secret_value(before, "tls.crt"))].concat();
     let expires = to.to_zoned(TimeZone::UTC).map(|time| time.timestamp()).unwrap_or(now);
     let data =
         [("tls.crt", certificate.into_bytes()), ("tls.key", key.serialize_pem().into_bytes()), ("ca.crt", trusted)];
@@ -192,8 +199,8 @@ fn successor(before: Option<&Secret>, hosts: &[String], now: Timestamp) -> Resul
             name: Some(SECRET.to_owned()),
             resource_version: before.and_then(|before| before.metadata.resource_version.clone()),
             annotations: Some(BTreeMap::from([
-                (HOSTS.to_owned(), hosts.join(",")),
-                (EXPIRES.to_owned(), expires.to_string()),
+                (HOSTS_ANNOTATION.to_owned(), hosts.join(",")),
+                (EXPIRES_ANNOTATION.to_owned(), expires.to_string()),
             ])),
             ..ObjectMeta::default()
         },
@@ -225,46 +232,52 @@ mod tests {
         let now: Timestamp = "2026-01-31T13:00:00Z".parse().unwrap();
         let hosts = hosts(&configuration(b""));
         assert_eq!(hosts, ["127.0.0.1", "hook.ns.svc"]);
-        let mut first = successor(None, &hosts, now).unwrap();
+        let mut first = renewed_secret(None, &hosts, now).unwrap();
         assert_eq!(first.type_.as_deref(), Some("kubernetes.io/tls"));
-        let known = kept(&first).unwrap();
+        let known = stored_certificate(&first).unwrap();
         assert_eq!((known.expires.to_string().as_str(), &known.hosts), ("2026-05-01T00:00:00Z", &hosts));
         assert_eq!(due(Some(&known), &hosts, now), None);
-        let served = Served::default();
-        served.set(part(&first, "tls.crt"), part(&first, "tls.key")).unwrap();
+        let served = ServedCertificate::default();
+        served.set(secret_value(&first, "tls.crt"), secret_value(&first, "tls.key")).unwrap();
 
         first.metadata.resource_version = Some("7".to_owned());
-        let second = successor(Some(&first), &hosts, known.expires).unwrap();
+        let second = renewed_secret(Some(&first), &hosts, known.expires).unwrap();
         assert_eq!(second.metadata.resource_version.as_deref(), Some("7"), "written onto what was seen");
-        assert_ne!(part(&second, "tls.crt"), part(&first, "tls.crt"));
-        assert_eq!(part(&second, "ca.crt"), [part(&second, "tls.crt"), part(&first, "tls.crt")].concat());
+        assert_ne!(secret_value(&second, "tls.crt"), secret_value(&first, "tls.crt"));
+        assert_eq!(
+            secret_value(&second, "ca.crt"),
+            [secret_value(&second, "tls.crt"), secret_value(&first, "tls.crt")].concat()
+        );
         // The third no longer trusts the first.
-        let third = successor(Some(&second), &hosts, known.expires).unwrap();
-        assert_eq!(part(&third, "ca.crt"), [part(&third, "tls.crt"), part(&second, "tls.crt")].concat());
+        let third = renewed_secret(Some(&second), &hosts, known.expires).unwrap();
+        assert_eq!(
+            secret_value(&third, "ca.crt"),
+            [secret_value(&third, "tls.crt"), secret_value(&second, "tls.crt")].concat()
+        );
     }
 
     #[test]
     fn a_damaged_secret_is_none() {
         let now = Timestamp::UNIX_EPOCH;
-        let good = successor(None, &["a.svc".to_owned()], now).unwrap();
+        let good = renewed_secret(None, &["a.svc".to_owned()], now).unwrap();
         let damage: [fn(&mut Secret); 3] = [
             |secret| secret.metadata.annotations = None,
             |secret| secret.data = None,
             |secret| {
-                secret.metadata.annotations.as_mut().unwrap().insert(EXPIRES.to_owned(), "soon".to_owned());
+                secret.metadata.annotations.as_mut().unwrap().insert(EXPIRES_ANNOTATION.to_owned(), "soon".to_owned());
             },
         ];
         for damage in damage {
             let mut secret = good.clone();
             damage(&mut secret);
-            assert_eq!(kept(&secret), None, "{secret:?}");
+            assert_eq!(stored_certificate(&secret), None, "{secret:?}");
         }
     }
 
     #[test]
     fn all_webhooks_are_made_to_trust() {
-        assert_eq!(trust(&configuration(b"x"), b"x"), None);
-        let patch = trust(&configuration(b"x"), b"y").unwrap();
+        assert_eq!(trust_patch(&configuration(b"x"), b"x"), None);
+        let patch = trust_patch(&configuration(b"x"), b"y").unwrap();
         assert_eq!(patch["webhooks"][2], json!({"name": "c", "clientConfig": {"caBundle": "eQ=="}}));
         assert_eq!(patch["webhooks"].as_array().unwrap().len(), 3);
     }

@@ -91,7 +91,7 @@ async fn replies_that_are_no_job_info_are_errors() {
         assert_eq!(info(&client, &endpoint, "train").await.unwrap_err().to_string(), expect);
     }
     dashboard.set_mode(Mode::Broken);
-    assert!(matches!(info(&client, &endpoint, "train").await, Err(JobError::NoAnswer(_))));
+    assert!(matches!(info(&client, &endpoint, "train").await, Err(JobError::Request(_))));
     dashboard.set_mode(Mode::Up);
     assert_eq!(info(&client, &endpoint, "train").await.unwrap().status, "RUNNING");
 }

@@ -53,7 +53,7 @@ async fn replies_that_cannot_be_read_say_why() {
     dashboard.set_mode(Mode::Slow(std::time::Duration::from_secs(60)));
     let patient = crate::dashboard::Client::direct(None, std::time::Duration::from_millis(50));
     let error = details(&patient, &endpoint).await.unwrap_err();
-    assert!(matches!(error, ServeError::Unread(NoAnswer::TimeOut(_))), "the cause is kept: {error:?}");
+    assert!(matches!(error, ServeError::DetailsRequest(RequestError::Timeout(_))), "the cause is kept: {error:?}");
 }
 
 #[tokio::test]
