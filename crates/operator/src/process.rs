@@ -1,4 +1,4 @@
-//! The operator as a process: its servers, its leadership, and its patience with the API server.
+//! The operator as a process: its servers, leader election, and waiting for the API server.
 
 use crate::args::{Process, gates};
 use crate::leader::fence::Fence;
@@ -20,12 +20,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
-/// How often an API server that is away is asked again.
+/// How often an unavailable API server is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
-/// The first minor version of Kubernetes 1 that restarts single containers.
+/// The first minor version of Kubernetes 1 that can restart single containers.
 const MIN_MINOR_FOR_CONTAINER_RESTART: u32 = 35;
 
-/// How the API server's logs tell us from others.
+/// Identifies the operator in the API server's logs.
 const USER_AGENT: &str = concat!("manta/", env!("CARGO_PKG_VERSION"));
 
 /// Why the process ends.
@@ -35,7 +35,7 @@ pub enum ProcessError {
     Listen { address: String, what: &'static str, flag: &'static str, error: std::io::Error },
     #[error("cannot make a client for the API server: {0}")]
     Client(kube::Error),
-    #[error("the API server refuses to say what it offers: {0}")]
+    #[error("the API server refuses to list its APIs: {0}")]
     Refused(kube::Error),
     #[error("SidecarSubmitterRestart feature gate requires K8s 1.35+: current version {0} is below 1.35")]
     TooOld(String),
@@ -51,7 +51,7 @@ pub enum ProcessError {
     Webhook(#[from] WebhookError),
 }
 
-/// Runs the operator until told to stop, or until it may act no more.
+/// Runs the operator until it is stopped or loses leadership to another.
 pub async fn run(
     mut config: Config,
     mut settings: Settings,
@@ -68,7 +68,7 @@ pub async fn run(
         info!(?scheduler, "Feature flag batch-scheduler is enabled");
     }
     let servers = TaskTracker::new();
-    // The servers outlive the passes in hand.
+    // The servers outlive the running passes.
     let servers_stop = CancellationToken::new();
     let _close = servers_stop.clone().drop_guard();
     let (current, telemetry) = watch::channel(Telemetry::default());
@@ -101,7 +101,7 @@ pub async fn run(
     });
     let ended = loop {
         let term = Term::default();
-        // What was known is of no use after an absence: others may have acted.
+        // Start with empty caches: another leader may have acted in between.
         let telemetry = Telemetry { metrics: Arc::clone(&counts), ..Telemetry::default() };
         current.send_replace(telemetry.clone());
         let client = fenced_client(&config, &counts, term.lost.clone())?;
@@ -133,7 +133,7 @@ fn fenced_client(config: &Config, metrics: &Arc<Metrics>, over: CancellationToke
     Ok(builder.with_layer(&layer).with_layer(&Fence(over)).build())
 }
 
-/// Runs the operator, which acts for as long as the candidate leads.
+/// Runs the operator for one term: it acts from winning the election until leadership is lost.
 async fn lead(
     client: Client,
     settings: Settings,
@@ -159,7 +159,7 @@ async fn lead(
     let ended = tokio::select! {
         () = operator => Ok(()),
         lost = leadership => {
-            // Nothing may be sent any more, not even by passes that are under way.
+            // No request may be sent any more, not even by running passes.
             term.lost.cancel();
             stop.cancel();
             Err(lost)
@@ -181,7 +181,7 @@ async fn listen(
     }
 }
 
-/// Asks what the server offers until it answers; nothing when told to stop before.
+/// Retries until the API server reports its APIs. Returns `None` if stopped before.
 async fn wait_for_server(
     client: &Client,
     must_restart_containers: bool,
@@ -217,7 +217,7 @@ async fn detect_platform(client: &Client, must_restart_containers: bool) -> Resu
     platform::detect(client).await.map_err(ProcessError::Refused)
 }
 
-/// Whether the server answered, and will say the same again.
+/// Returns whether the server rejected the request for good.
 fn is_refusal(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
 }

@@ -1,4 +1,4 @@
-//! One request to a dashboard: the way there, the token, and the time it may take.
+//! Sends requests to Ray dashboards: the route, the token and the timeout.
 
 use crate::clock::Clock;
 use crate::lock::lock;
@@ -18,32 +18,32 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// How long a request may take, from the first byte to the last.
+/// How long a request may take, including the response body.
 const DIRECT_TIMEOUT: Duration = Duration::from_secs(2);
 const PROXY_TIMEOUT: Duration = Duration::from_secs(10);
-/// For how long a token is believed without looking.
+/// How long a token is cached.
 const TOKEN_TTL: Duration = Duration::from_secs(60);
-/// Names that may be looked up at once.
+/// Concurrent DNS lookups.
 const MAX_LOOKUPS: usize = 64;
-/// Longer answers are cut: no job info is near this.
+/// Longer responses are cut off; no job info comes close.
 const MAX_RESPONSE_BYTES: usize = 4 << 20;
 /// The key of the token in its Secret.
 const TOKEN_KEY: &str = "auth_token";
-/// Where Serve proxies tell their health.
+/// The health endpoint of Serve proxies.
 const HEALTH_PATH: &str = "/-/healthz";
 const TOKEN_HEADER: &str = "x-ray-authorization";
 
-/// How dashboards are reached.
+/// The route to the dashboards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Route {
-    /// By the name of the head Service.
+    /// Directly, by the name of the head Service.
     #[default]
     Direct,
     /// Through the API server (`--use-kubernetes-proxy`).
     ApiServerProxy,
 }
 
-/// Talks to all dashboards.
+/// A client for all dashboards.
 #[derive(Clone)]
 pub struct Client {
     http: reqwest::Client,
@@ -71,14 +71,14 @@ enum Tokens {
 /// Tokens by namespace and Secret, with the time at which they were read.
 type TokenCache = Arc<Mutex<HashMap<(String, String), (Instant, String)>>>;
 
-/// A whole answer.
+/// A complete response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
     pub status: u16,
     pub body: String,
 }
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     #[error("failed to get auth secret {namespace}/{secret}: {error}")]
@@ -94,7 +94,7 @@ pub enum RequestError {
 }
 
 impl Client {
-    /// A client that takes this way to every dashboard.
+    /// Returns a client that takes this route to every dashboard.
     pub fn new(kube: kube::Client, route: Route) -> Self {
         let tokens = Tokens::Secrets { kube: kube.clone(), cache: TokenCache::default() };
         let (transport, timeout) = match route {
@@ -104,22 +104,22 @@ impl Client {
         Self { http: http(), transport, timeout, tokens, metrics: Arc::default(), clock: Clock::default() }
     }
 
-    /// The same client, whose requests are counted there.
+    /// Returns the client with its requests counted in these metrics.
     pub(crate) fn with_metrics(self, metrics: Arc<Metrics>) -> Self {
         Self { metrics, ..self }
     }
 
-    /// The same client, which tells the time by this clock.
+    /// Returns the client with another clock.
     pub(crate) fn with_clock(self, clock: Clock) -> Self {
         Self { clock, ..self }
     }
 
-    /// What time it is.
+    /// Returns the current time.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// A client without a cluster: direct, with this token and this much patience.
+    /// Returns a client that needs no API server: direct, with this token and timeout.
     pub fn direct(token: Option<String>, timeout: Duration) -> Self {
         Self {
             http: http(),
@@ -131,7 +131,7 @@ impl Client {
         }
     }
 
-    /// Sends a request and waits for the whole answer.
+    /// Sends a request and waits for the complete response.
     pub async fn send(
         &self,
         endpoint: &DashboardEndpoint,
@@ -150,7 +150,7 @@ impl Client {
                 }
             }?;
             if response.status == 401 || response.status == 403 {
-                // It may have been changed: look again next time.
+                // The token may have changed: read it again next time.
                 self.forget_token(endpoint);
             }
             Ok(response)
@@ -161,7 +161,7 @@ impl Client {
         response
     }
 
-    /// Asks the Serve proxy of a Pod how it is; answers the status.
+    /// Probes the Serve proxy of a Pod. Returns the HTTP status.
     pub async fn probe(&self, proxy: &Proxy) -> Result<u16, RequestError> {
         let Proxy { namespace, pod, ip, port, .. } = proxy;
         let exchange = async {
@@ -221,7 +221,7 @@ impl Client {
         Ok(Response { status, body: String::from_utf8_lossy(&bytes).into_owned() })
     }
 
-    /// The token that the cluster asks for, read when it is needed.
+    /// Returns the token that the cluster requires, if any.
     async fn token(&self, endpoint: &DashboardEndpoint) -> Result<Option<String>, RequestError> {
         let (kube, cache) = match &self.tokens {
             Tokens::Fixed(token) => return Ok(token.clone()),
@@ -263,8 +263,8 @@ fn http() -> reqwest::Client {
     builder.build().unwrap_or_default()
 }
 
-/// Looks names up, a few at a time: each look-up takes a thread, and a name server that is down must not take
-/// them all away from the connection to the API server.
+/// Resolves a limited number of names at a time: each lookup blocks a thread, and with a name server that is down,
+/// lookups must not starve the connection to the API server.
 struct LimitedResolver(Arc<Semaphore>);
 
 impl Resolve for LimitedResolver {
@@ -272,7 +272,7 @@ impl Resolve for LimitedResolver {
         let slots = Arc::clone(&self.0);
         Box::pin(async move {
             let _slot = slots.acquire_owned().await?;
-            // The port is set by the one who connects.
+            // The caller sets the port.
             let found: Vec<_> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
             Ok(Box::new(found.into_iter()) as Addrs)
         })
@@ -303,7 +303,7 @@ async fn through_proxy(
     Ok(Response { status, body: String::from_utf8_lossy(&bytes).into_owned() })
 }
 
-/// An error with its causes, which often say more than it does.
+/// Returns an error's text together with those of its causes.
 fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

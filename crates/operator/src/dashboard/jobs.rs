@@ -1,7 +1,7 @@
 //! Ray's job API: info, submit, stop, delete, logs.
 //!
-//! An answer with an error status is an error, whatever its body looks like: KubeRay takes a 500 with a
-//! JSON object for a job without status and wipes what it knew.
+//! A response with an error status is an error, whatever its body: KubeRay takes a 500 with a JSON object for a job
+//! without status and clears the recorded one.
 
 use super::client::{Client, RequestError, Response};
 use super::poller::{Poll, Round};
@@ -12,7 +12,7 @@ use manta_logic::job::dashboard::{JobAnswer, JobDashboard, JobInfo, JobPoll, Job
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What a rejected submission says if the id is taken.
+/// Part of Ray's error when the submission id is taken.
 const ID_TAKEN: &str = "Please use a different submission_id";
 
 /// Why a request to the job API failed.
@@ -165,7 +165,7 @@ fn path(id: &str, rest: &str) -> String {
     path + rest
 }
 
-/// A 404 of Ray, not one of an API server that has no such Service.
+/// Returns whether this is Ray's own 404, not that of an API server without the Service.
 fn is_unknown_job(response: &Response) -> bool {
     #[derive(Deserialize)]
     struct Status {

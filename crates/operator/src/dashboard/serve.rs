@@ -1,6 +1,6 @@
-//! Ray Serve: applications and configuration at the dashboard, and the health of the proxies that take requests.
+//! Ray Serve: its applications and configuration, from the dashboard, and the health of its proxies.
 //!
-//! One task polls all clusters of a RayService, side by side.
+//! One task polls all clusters of a RayService concurrently.
 
 use super::client::{Client, RequestError};
 use super::jobs::{is_success, with_status};
@@ -41,7 +41,7 @@ pub async fn details(client: &Client, endpoint: &DashboardEndpoint) -> Result<De
     serde_json::from_str(&response.body).map_err(|_| ServeError::InvalidDetails(response.body))
 }
 
-/// Gives Serve a configuration.
+/// Submits a configuration to Serve.
 pub async fn submit(client: &Client, endpoint: &DashboardEndpoint, body: &Value) -> Result<(), ServeError> {
     let response = client.send(endpoint, Method::PUT, APPLICATIONS, Some(body)).await?;
     if is_success(response.status) { Ok(()) } else { Err(ServeError::Refused(with_status(&response))) }
@@ -51,7 +51,7 @@ impl Poll for ServePoll {
     type State = ServeState;
     type Reply = Vec<ClusterReply>;
 
-    /// The state is by cluster, so that none of it is ever wrong.
+    /// The state is per cluster, so it stays valid when the set of clusters changes.
     fn is_about_the_same(&self, _: &Self) -> bool {
         true
     }

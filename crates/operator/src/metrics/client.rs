@@ -1,4 +1,4 @@
-//! Counts the requests of a client.
+//! A client layer that measures requests to the API server.
 
 use super::Metrics;
 use axum::body::HttpBody;
@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use tokio::time::Instant;
 use tower::{BoxError, Layer, Service};
 
-/// Counts and times requests to a host.
+/// Counts requests to one host, and measures their latency and size.
 #[derive(Clone)]
 pub(crate) struct MetricsLayer {
     pub(crate) host: Arc<str>,
@@ -25,7 +25,7 @@ impl<S> Layer<S> for MetricsLayer {
     }
 }
 
-/// A service whose requests are counted.
+/// A service whose requests are measured.
 pub(crate) struct MetricsService<S> {
     inner: S,
     layer: MetricsLayer,

@@ -1,4 +1,4 @@
-//! The metrics of objects, read from the caches on each scrape.
+//! Metrics about objects and the queue, read from the caches on each scrape.
 
 use super::{CONTROLLERS, Metrics, Telemetry, controller};
 use crate::lock::lock;
@@ -28,7 +28,7 @@ pub(super) struct Attempt {
     retry_count: i32,
 }
 
-/// What the caches and the queue say at the time of a scrape.
+/// Collects what the caches and the queue hold at the time of a scrape.
 pub(super) struct ObjectMetrics {
     pub(super) telemetry: Telemetry,
     pub(super) with_kuberay: bool,
@@ -71,14 +71,14 @@ impl ObjectMetrics {
         };
         gauge(encoder, "workqueue_depth", "Objects that are due or in a pass", depths.into_iter().map(depth))?;
         let age = self.telemetry.queue.overdue().as_secs_f64();
-        let help = "For how long the object that waits longest has been due";
+        let help = "How long the longest-waiting object has been due";
         gauge(encoder, "manta_queue_age_seconds", help, [(Labels::new(), age)])?;
         self.unfinished(encoder)?;
         let lags = self.lags();
         gauge(encoder, "manta_object_lag_seconds", "How long the object waited for its last pass", lags)
     }
 
-    /// How long the passes that are under way have taken so far: together, and the longest.
+    /// Encodes how long the running passes have taken so far: their sum and the longest.
     fn unfinished(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let mut elapsed = BTreeMap::from(CONTROLLERS.map(|name| (name, (0.0, 0.0_f64))));
         for (key, since) in lock(&self.telemetry.metrics.running_since).iter() {
@@ -94,7 +94,7 @@ impl ObjectMetrics {
         gauge(encoder, "workqueue_longest_running_processor_seconds", help, longest)
     }
 
-    /// The lags of the objects that still exist.
+    /// Returns the lags of the objects that still exist, and drops those of others.
     fn lags(&self) -> Vec<(Labels, f64)> {
         let stores = &self.telemetry.stores;
         let mut lags = lock(&self.telemetry.metrics.lags);
@@ -186,7 +186,7 @@ impl ObjectMetrics {
 }
 
 impl Metrics {
-    /// A RayJob's status was written: an attempt may have ended with it.
+    /// Records the duration of an attempt, if the status that was written ends it.
     pub(crate) fn job_status_written(&self, job: &RayJob, written: &RayJobStatus, now: Timestamp) {
         let status = |of: Option<&RayJobStatus>| of.and_then(|status| status.job_deployment_status.clone());
         let ended = |status: &Option<String>| matches!(status.as_deref(), Some("Complete" | "Failed" | "Retrying"));
@@ -207,7 +207,7 @@ impl Metrics {
         lock(&self.job_seconds).insert(attempt, now.duration_since(start.0).as_secs_f64());
     }
 
-    /// How long the attempts of these jobs took; those of other jobs are forgotten.
+    /// Returns how long the attempts of these jobs took, and drops those of other jobs.
     fn attempts(&self, jobs: &[ObjectStatus<RayJobStatus>]) -> Vec<(Labels, f64)> {
         let mut attempts = lock(&self.job_seconds);
         attempts.retain(|attempt, _| jobs.iter().any(|job| job.metadata.uid == attempt.uid));
@@ -224,7 +224,7 @@ impl Metrics {
     }
 }
 
-/// An object without its spec, which no metric is about.
+/// The metadata and status of an object; no metric needs the spec.
 #[derive(Deserialize)]
 struct ObjectStatus<S> {
     metadata: MetaView,
@@ -232,7 +232,7 @@ struct ObjectStatus<S> {
     status: Option<S>,
 }
 
-/// Every object of a kind of ours.
+/// Returns every object of one of our kinds.
 fn read_all<K: 'static, S: DeserializeOwned>(table: &Table<RawObject<K>>, kind: Kind) -> Vec<ObjectStatus<S>> {
     let keys = table.owners().into_iter().filter(|key| key.kind == kind);
     keys.filter_map(|key| table.get(&key, &key.name)?.read_as()).collect()

@@ -1,7 +1,7 @@
-//! What the operator measures, under the names that KubeRay's dashboards ask for.
+//! The operator's metrics, under the names that KubeRay's dashboards query.
 //!
-//! Counts are kept here as they happen; everything about objects is read from the caches on each
-//! scrape ([`kuberay`]), so that it vanishes with them.
+//! Counters are updated here as things happen. Metrics about objects are read from the caches on each scrape
+//! ([`kuberay`]), so that they disappear together with the objects.
 
 pub mod client;
 mod kuberay;
@@ -26,7 +26,7 @@ use tokio::time::Instant;
 /// The media type of [`Telemetry::scrape`].
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The caches, the queue and the counts: what telling about the operator takes.
+/// The caches, the queue and the counters that a scrape reads.
 #[derive(Clone, Default)]
 pub struct Telemetry {
     pub stores: Arc<Stores>,
@@ -34,7 +34,7 @@ pub struct Telemetry {
     pub metrics: Arc<Metrics>,
 }
 
-/// The counts.
+/// The counters, gauges and histograms.
 pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
     request_seconds: Family<VerbLabels, Histogram, fn() -> Histogram>,
@@ -47,7 +47,7 @@ pub struct Metrics {
     retries: Family<QueueLabels, Counter>,
     queue_seconds: Family<QueueLabels, Histogram, fn() -> Histogram>,
     work_seconds: Family<QueueLabels, Histogram, fn() -> Histogram>,
-    /// Since when each pass has been under way.
+    /// When each running pass started.
     running_since: Mutex<HashMap<ObjectKey, Instant>>,
     request_bytes: Family<VerbLabels, Histogram, fn() -> Histogram>,
     response_bytes: Family<VerbLabels, Histogram, fn() -> Histogram>,
@@ -56,7 +56,7 @@ pub struct Metrics {
     leader: Gauge,
     /// How long each object waited for its last pass.
     lags: Mutex<HashMap<ObjectKey, Duration>>,
-    /// How long RayJobs ran, by the attempt and how it ended.
+    /// How long the attempts of RayJobs took.
     job_seconds: Mutex<BTreeMap<kuberay::Attempt, f64>>,
 }
 
@@ -143,7 +143,7 @@ fn queue_histogram() -> Histogram {
 }
 
 impl Metrics {
-    /// Counts that nothing has happened to yet are told, too: a rate needs a beginning.
+    /// Creates every series at zero, because a rate needs a first value.
     fn start_at_zero(&self) {
         for controller in CONTROLLERS {
             for result in ["success", "error", "requeue", "requeue_after"] {
@@ -159,7 +159,7 @@ impl Metrics {
         }
     }
 
-    /// A request to the API server was answered, or failed.
+    /// Records a request to the API server that got a response or failed.
     pub(crate) fn observe_request(&self, method: &http::Method, host: &str, code: &str, took: Duration) {
         let (method, host) = (method.as_str().to_owned(), host.to_owned());
         self.request_seconds
@@ -168,7 +168,7 @@ impl Metrics {
         self.requests.get_or_create(&RequestLabels { code: code.to_owned(), method, host }).inc();
     }
 
-    /// How much was sent, and received where the server said how much that is.
+    /// Records the sizes of a request and its response, where they are known.
     pub(crate) fn observe_sizes(&self, method: &http::Method, host: &str, sent: Option<u64>, received: Option<u64>) {
         let verb = VerbLabels { verb: method.as_str().to_owned(), host: host.to_owned() };
         for (bytes, family) in [(sent, &self.request_bytes), (received, &self.response_bytes)] {
@@ -178,7 +178,7 @@ impl Metrics {
         }
     }
 
-    /// An object is given out for a pass after having waited.
+    /// Records that a pass started after its object waited in the queue.
     pub(crate) fn pass_started(&self, key: &ObjectKey, waited: Duration) {
         let controller = controller(key.kind);
         let queue = QueueLabels { name: controller, controller };
@@ -208,12 +208,12 @@ impl Metrics {
         self.active_passes.get_or_create(&ControllerLabels { controller }).dec();
     }
 
-    /// A pass panicked, which ends that pass alone.
+    /// Records a pass that panicked.
     pub(crate) fn pass_panicked(&self, key: &ObjectKey) {
         self.pass_panics.get_or_create(&ControllerLabels { controller: controller(key.kind) }).inc();
     }
 
-    /// A dashboard was asked: the status of its answer, or that there was none.
+    /// Records a request to a dashboard by the status of its response, if there was one.
     pub(crate) fn observe_dashboard_request(&self, status: Option<u16>) {
         let result = status.map_or_else(|| "none".to_owned(), |status| status.to_string());
         self.dashboard_requests.get_or_create(&DashboardLabels { result }).inc();
@@ -256,7 +256,7 @@ impl Metrics {
         );
         registry.register(
             "controller_runtime_active_workers",
-            "Number of passes under way per controller",
+            "Number of running passes per controller",
             self.active_passes.clone(),
         );
         registry.register(
@@ -269,7 +269,7 @@ impl Metrics {
             "Response size in bytes. Broken down by verb and host",
             self.response_bytes.clone(),
         );
-        registry.register("workqueue_adds", "Objects that became due and were given out", self.adds.clone());
+        registry.register("workqueue_adds", "Objects taken from the queue for a pass", self.adds.clone());
         registry.register("workqueue_retries", "Objects that are due again after an error", self.retries.clone());
         registry.register(
             "workqueue_work_duration_seconds",
@@ -284,14 +284,14 @@ impl Metrics {
         );
         registry.register(
             "manta_dashboard_requests",
-            "Requests to Ray dashboards, by the status of the answer or none",
+            "Requests to Ray dashboards by response status, or none",
             self.dashboard_requests.clone(),
         );
         let leader: Family<LeaseLabels, Gauge> = Family::default();
         leader.get_or_create(&LeaseLabels { name: crate::leader::LEASE }).set(self.leader.get());
         registry.register(
             "leader_election_master_status",
-            "Whether this operator leads: 0 it waits, 1 it leads",
+            "Whether this operator is the leader: 0 standby, 1 leader",
             leader,
         );
     }
@@ -303,7 +303,7 @@ struct LeaseLabels {
 }
 
 impl Telemetry {
-    /// All metrics as text; those of KubeRay only where asked for.
+    /// Returns all metrics as text, those of KubeRay only on request.
     pub fn scrape(&self, with_kuberay: bool) -> Result<String, std::fmt::Error> {
         let mut registry = Registry::default();
         self.metrics.register(&mut registry);
@@ -315,10 +315,10 @@ impl Telemetry {
     }
 }
 
-/// The controllers that there are.
+/// The names of all controllers.
 const CONTROLLERS: [&str; 4] = ["raycluster", "rayjob", "rayservice", "raycronjob"];
 
-/// What a kind's controller is called in labels.
+/// Returns the name of a kind's controller, as in labels.
 fn controller(kind: Kind) -> &'static str {
     match kind {
         Kind::RayCluster => "raycluster",

@@ -1,4 +1,4 @@
-//! Counts of the admission webhook and of its certificate.
+//! Metrics of the admission webhook and its certificate.
 
 use super::Metrics;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -71,7 +71,7 @@ impl WebhookMetrics {
 }
 
 impl Metrics {
-    /// The API server asks about an object.
+    /// Records an admission request that is being served.
     pub(crate) fn webhook_started(&self, webhook: &'static str) {
         self.webhook.in_flight.get_or_create(&PathLabels { webhook }).inc();
     }
@@ -82,7 +82,7 @@ impl Metrics {
         self.webhook.requests.get_or_create(&ResponseLabels { webhook, code }).inc();
     }
 
-    /// The webhook's certificate was read, for good or ill.
+    /// Records an attempt to read the webhook's certificate.
     pub(crate) fn certificate_read(&self, succeeded: bool) {
         self.webhook.certificate_reads.inc();
         if !succeeded {

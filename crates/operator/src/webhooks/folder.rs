@@ -1,4 +1,4 @@
-//! A certificate from a folder that somebody else fills, read again when it changes.
+//! A certificate that something else writes to a folder, reloaded when it changes.
 
 use super::WebhookError;
 use super::tls::ServedCertificate;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// How often the files are looked at. Mounted Secrets change by exchanging a link, which notifies nobody of the file.
+/// How often the files are checked. Mounted Secrets change by swapping a symlink, which notifies no watch on the file.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The folder with `tls.crt` and `tls.key`.
+/// A folder with `tls.crt` and `tls.key`.
 pub(super) struct Folder {
     folder: PathBuf,
     served: Arc<ServedCertificate>,
@@ -22,7 +22,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Serves what is there.
+    /// Loads the certificate in the folder and serves it.
     pub(super) fn open(
         folder: PathBuf,
         served: Arc<ServedCertificate>,
@@ -33,18 +33,18 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Serves what comes later, until told to stop.
+    /// Reloads the certificate whenever it changes, until stopped.
     pub(super) async fn watch(mut self, stop: CancellationToken) {
         while stop.run_until_cancelled(tokio::time::sleep(POLL_INTERVAL)).await.is_some() {
             match self.reload() {
-                Ok(true) => info!("the webhook has a new certificate"),
+                Ok(true) => info!("reloaded the webhook certificate"),
                 Ok(false) => {}
-                Err(error) => warn!(%error, "the webhook goes on with the certificate that it has"),
+                Err(error) => warn!(%error, "cannot reload the webhook certificate; serving the previous one"),
             }
         }
     }
 
-    /// Whether there was something new.
+    /// Reloads the certificate and counts the attempt. Returns whether it has changed.
     fn reload(&mut self) -> Result<bool, WebhookError> {
         let outcome = self.reload_if_changed();
         if !matches!(outcome, Ok(false)) {
@@ -74,7 +74,7 @@ mod tests {
     use rcgen::{CertificateParams, KeyPair};
 
     #[test]
-    fn a_changed_file_is_read_and_a_broken_one_left() {
+    fn a_changed_certificate_is_reloaded_and_a_broken_one_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let open = || Folder::open(folder.path().to_owned(), Arc::default(), Arc::default());
         let error = open().err().unwrap().to_string();
@@ -90,7 +90,7 @@ mod tests {
         assert!(!opened.reload().unwrap());
         renew();
         assert!(opened.reload().unwrap());
-        // Half of a change, as seen between two writes.
+        // A half-finished update, as between two writes.
         write("tls.key", &KeyPair::generate().unwrap().serialize_pem());
         assert!(opened.reload().is_err());
         renew();

@@ -1,4 +1,4 @@
-//! A listener that speaks TLS with whatever certificate is current.
+//! A TLS listener that serves the current certificate.
 
 use super::WebhookError;
 use crate::lock::lock;
@@ -20,12 +20,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
-/// How long a connection may take to agree on TLS.
+/// How long a TLS handshake may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections that have agreed and wait for their first request to be read.
+/// Connections that may wait to be accepted after their handshake.
 const MAX_READY_CONNECTIONS: usize = 16;
 
-/// The certificate that is served now, if there is one yet.
+/// The certificate being served, if there is one yet.
 #[derive(Debug, Default)]
 pub(super) struct ServedCertificate(Mutex<Option<Arc<CertifiedKey>>>);
 
@@ -42,7 +42,7 @@ impl ServedCertificate {
         let key = PrivateKeyDer::from_pem_slice(key_pem).map_err(|error| unusable(&error))?;
         let key = sign::any_supported_type(&key).map_err(|error| unusable(&error))?;
         let certified = CertifiedKey::new(chain, key);
-        // A key of another certificate would fail every handshake, without a word here.
+        // With another certificate's key every handshake would fail, and nothing would be logged here.
         certified.keys_match().map_err(|error| unusable(&error))?;
         *lock(&self.0) = Some(Arc::new(certified));
         Ok(())
@@ -55,14 +55,14 @@ impl ResolvesServerCert for ServedCertificate {
     }
 }
 
-/// Connections that have agreed on TLS.
+/// Yields connections that have completed their handshake.
 pub(super) struct TlsListener {
     ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
     address: io::Result<SocketAddr>,
 }
 
 impl TlsListener {
-    /// Accepts connections until told to stop; a slow one holds nobody up.
+    /// Accepts connections until stopped; a slow handshake blocks no other.
     pub(super) fn start(
         listener: TcpListener,
         served: &Arc<ServedCertificate>,
@@ -91,7 +91,7 @@ impl TlsListener {
                         }
                         Err(error) => {
                             // Usually too many open files: wait for some to close rather than spin.
-                            warn!(%error, "cannot accept a connection of the webhook");
+                            warn!(%error, "cannot accept a webhook connection");
                             tokio::time::sleep(Duration::from_millis(50)).await;
                         }
                     }
@@ -109,10 +109,10 @@ async fn handshake(
     sender: mpsc::Sender<(TlsStream<TcpStream>, SocketAddr)>,
 ) {
     match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
-        // Nobody listens any more when the server stops.
+        // The receiver is gone once the server has stopped.
         Ok(Ok(stream)) => drop(sender.send((stream, peer)).await),
         Ok(Err(error)) => debug!(%error, "TLS handshake failed"),
-        Err(_) => debug!("TLS handshake took too long"),
+        Err(_) => debug!("TLS handshake timed out"),
     }
 }
 
@@ -155,6 +155,6 @@ mod tests {
             assert!(error.as_deref().unwrap_or_default().starts_with(expect), "{error:?}");
             assert_eq!(error.is_none(), expect.is_empty(), "{error:?}");
         }
-        assert!(lock(&served.0).is_some(), "a bad one leaves the good one in place");
+        assert!(lock(&served.0).is_some(), "an unusable certificate does not replace a usable one");
     }
 }
