@@ -1,7 +1,7 @@
 //! The watches that fill the stores and wake the objects concerned.
 //!
-//! Only labelled objects are asked for, and Secrets never. Kinds of which there are few are watched
-//! from the moment that the first object needs them.
+//! Dependent objects are selected by label, and Secrets are never watched. Rarely used kinds are watched from the moment
+//! that the first object needs them.
 
 use crate::lock::lock;
 use crate::owners;
@@ -29,10 +29,10 @@ const SERVICES: [&str; 3] = ["ray.io/cluster", "ray.io/headless-worker-svc", "ra
 const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 const CLUSTER_LABEL: &str = "ray.io/cluster";
 
-/// Objects in one answer to a list: a page is in memory as a whole, as text and as objects.
+/// Objects per page of a list: a whole page is in memory at once, both as text and as objects.
 const PAGE: u32 = 500;
 
-/// Starts watches and knows which run.
+/// Starts watches and tracks which are running.
 pub(crate) struct Watches {
     client: Client,
     namespaces: Vec<String>,
@@ -76,7 +76,7 @@ impl Watches {
         self.spawn(Kind::Service, &SERVICES.map(Some), |stores| &stores.kube_services, owners::service_owners);
     }
 
-    /// Starts the watch of a kind that is not watched from the start, unless it runs.
+    /// Starts the watch of a kind that is watched on demand, unless it is running.
     pub(crate) fn ensure(&self, kind: Kind) {
         if !lock(&self.running).insert(kind) {
             return;
@@ -85,7 +85,7 @@ impl Watches {
         if kind == Kind::EndpointSlice {
             self.start_slices();
         } else {
-            // Those of a RayService or a batch scheduler carry no label; others are not stored.
+            // Objects of a RayService or a batch scheduler carry no label; those of others are not stored.
             let selector = match kind {
                 Kind::Gateway | Kind::HttpRoute | Kind::PodGroup(_) | Kind::Workload => None,
                 _ => Some(CLUSTER_LABEL),
@@ -95,8 +95,8 @@ impl Watches {
         }
     }
 
-    /// Starts the watch of EndpointSlices, once RayServices, RayClusters and Services are known: they say which slices
-    /// are of interest.
+    /// Starts the watch of EndpointSlices, once the RayServices, RayClusters and Services that decide which slices matter
+    /// are cached.
     fn start_slices(&self) {
         let stores = Arc::clone(&self.stores);
         let owners = move |slice: &EndpointSliceView| owners::slice_owners(&stores, slice);
@@ -160,7 +160,7 @@ impl Watches {
 /// One watch: from the stream into the table, and from the table to the queue.
 struct WatchTask<V, F> {
     kind: Kind,
-    /// Which of a table's watches this is.
+    /// The index of this watch among those of its table.
     part: usize,
     table: Arc<Table<V>>,
     queue: Arc<Queue>,
