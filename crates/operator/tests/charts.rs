@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 #[allow(dead_code)]
-mod scene;
+mod harness;
 
 use anyhow::{Context, Result, ensure};
+use harness::{Harness, small_cluster, state};
 use kube::api::{ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Config};
@@ -13,7 +14,6 @@ use manta_api::{RayJob, RayService};
 use manta_operator::args::Arguments;
 use manta_operator::process;
 use manta_testkit::{ControlPlane, Kubelet, Options, eventually, helm, helm_command, within};
-use scene::{Scene, small_cluster, state};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -301,7 +301,7 @@ async fn the_charts_permissions_are_enough() -> Result<()> {
     let client = plane.client().await?;
     let namespace = plane.namespace("charts").await?;
     let kubelet = Kubelet::start(client.clone(), Some(&namespace));
-    let scene = Scene { client, namespace: namespace.clone(), kubelet };
+    let harness = Harness { client, namespace: namespace.clone(), kubelet };
 
     let metrics = tokio::net::TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
     let line = ["--health-probe-bind-address=0".to_owned(), format!("--metrics-addr={metrics}")];
@@ -316,14 +316,14 @@ async fn the_charts_permissions_are_enough() -> Result<()> {
     rich["authOptions"] = json!({"mode": "token"});
     rich["headGroupSpec"]["enableIngress"] = json!(true);
     rich["networkPolicy"] = json!({"mode": "DenyAll"});
-    scene.create("rich", rich).await?;
+    harness.create("rich", rich).await?;
     let job = json!({"metadata": {"name": "job"}, "spec": {"entrypoint": "true", "rayClusterSpec": small_cluster()}});
-    let jobs: Api<RayJob> = Api::namespaced(scene.client.clone(), &namespace);
+    let jobs: Api<RayJob> = Api::namespaced(harness.client.clone(), &namespace);
     jobs.create(&PostParams::default(), &serde_json::from_value(job)?).await?;
     let service = json!({"metadata": {"name": "serve"}, "spec": {
         "serveConfigV2": "applications: []", "rayClusterConfig": small_cluster(),
     }});
-    let services: Api<RayService> = Api::namespaced(scene.client.clone(), &namespace);
+    let services: Api<RayService> = Api::namespaced(harness.client.clone(), &namespace);
     services.create(&PostParams::default(), &serde_json::from_value(service)?).await?;
     let nothing_refused = async || -> Result<()> {
         let text = reqwest::get(format!("http://{metrics}/metrics")).await?.text().await?;
@@ -333,13 +333,13 @@ async fn the_charts_permissions_are_enough() -> Result<()> {
         Ok(())
     };
     for name in ["raycluster-kuberay", "rich"] {
-        let ready = scene.until_ready(name).await;
+        let ready = harness.until_ready(name).await;
         nothing_refused().await?;
         ready?;
     }
     // The two of the RayJob and the RayService have names that are drawn.
     let all = eventually("the clusters of the job and the service", async || {
-        let clusters = scene.clusters().list(&ListParams::default()).await?.items;
+        let clusters = harness.clusters().list(&ListParams::default()).await?.items;
         let states: Vec<_> = clusters.iter().map(state).collect();
         ensure!(states == ["ready"; 4], "{states:?}");
         Ok(())
@@ -349,11 +349,11 @@ async fn the_charts_permissions_are_enough() -> Result<()> {
     all?;
     // Changes and deletions take other verbs.
     let patch = kube::api::Patch::Merge(json!({"spec": {"workerGroupSpecs": null, "networkPolicy": null}}));
-    scene.clusters().patch("rich", &kube::api::PatchParams::default(), &patch).await?;
+    harness.clusters().patch("rich", &kube::api::PatchParams::default(), &patch).await?;
     let changed = |cluster: &manta_api::RayCluster| {
         cluster.status.as_ref().is_some_and(|status| status.observed_generation == Some(2))
     };
-    let changed = scene.until("rich", changed).await;
+    let changed = harness.until("rich", changed).await;
     nothing_refused().await?;
     changed?;
     for (kind, name) in [
@@ -425,7 +425,7 @@ async fn the_charts_permissions_are_enough_for_batch_schedulers() -> Result<()> 
         anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let namespace = plane.namespace(scheduler).await?;
         let kubelet = Kubelet::start(client.clone(), Some(&namespace));
-        let scene = Scene { client: client.clone(), namespace: namespace.clone(), kubelet };
+        let harness = Harness { client: client.clone(), namespace: namespace.clone(), kubelet };
         let metrics = tokio::net::TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
         let line = format!(
             "--batch-scheduler={scheduler} --enable-leader-election=false --health-probe-bind-address=0 \
@@ -438,10 +438,10 @@ async fn the_charts_permissions_are_enough_for_batch_schedulers() -> Result<()> 
 
         let labels = json!({"ray.io/gang-scheduling-enabled": "true"});
         let cluster = json!({"metadata": {"name": "demo", "labels": labels}, "spec": small_cluster()});
-        scene.clusters().create(&PostParams::default(), &serde_json::from_value(cluster)?).await?;
-        let ready = scene.until_ready("demo").await;
+        harness.clusters().create(&PostParams::default(), &serde_json::from_value(cluster)?).await?;
+        let ready = harness.until_ready("demo").await;
         let patch = kube::api::Patch::Merge(json!({"spec": {"workerGroupSpecs": null}}));
-        scene.clusters().patch("demo", &kube::api::PatchParams::default(), &patch).await?;
+        harness.clusters().patch("demo", &kube::api::PatchParams::default(), &patch).await?;
         let size = ["get", resource, group, "--namespace", &namespace, "--output", "jsonpath={.spec.minMember}"];
         let shrunk = eventually("a gang that shrinks with its cluster", async || {
             let size = plane.kubectl(&size)?;

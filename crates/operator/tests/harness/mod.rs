@@ -1,8 +1,9 @@
 //! A namespace on a real control plane with an operator and a kubelet of its own.
 
-mod rights;
+mod chart_rbac;
 
 use anyhow::{Context, Result, ensure};
+use chart_rbac::DeniedRequests;
 use futures::FutureExt;
 use http::Method;
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -13,7 +14,6 @@ use kube::{Api, Client};
 use manta_api::RayCluster;
 use manta_operator::Settings;
 use manta_testkit::{ControlPlane, Kubelet, eventually, within};
-use rights::Refused;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,13 +22,13 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) struct Scene {
+pub(crate) struct Harness {
     pub(crate) client: Client,
     pub(crate) namespace: String,
     pub(crate) kubelet: Kubelet,
 }
 
-impl Scene {
+impl Harness {
     /// A namespace of its own, with a kubelet that makes every Pod ready.
     pub(crate) async fn new(name: &str) -> Result<Self> {
         let plane = ControlPlane::shared();
@@ -48,9 +48,9 @@ impl Scene {
     pub(crate) fn start_operator_with(&self, client: Client, settings: Settings) -> RunningOperator {
         let stop = CancellationToken::new();
         let settings = Settings { watch_namespaces: vec![self.namespace.clone()], ..settings };
-        let refused = Refused::default();
-        let task = tokio::spawn(manta_operator::run(rights::limit(client, &refused), settings, stop.clone()));
-        RunningOperator { stop, task, refused }
+        let denied = DeniedRequests::default();
+        let task = tokio::spawn(manta_operator::run(chart_rbac::enforce(client, &denied), settings, stop.clone()));
+        RunningOperator { stop, task, denied }
     }
 
     pub(crate) fn clusters(&self) -> Api<RayCluster> {
@@ -88,7 +88,7 @@ impl Scene {
     }
 
     /// Waits for an event with this reason; gives its note.
-    pub(crate) async fn until_told(&self, reason: &str) -> Result<String> {
+    pub(crate) async fn until_event(&self, reason: &str) -> Result<String> {
         eventually(reason, async || self.notes(reason).await?.pop().context("nobody told")).await
     }
 
@@ -117,7 +117,7 @@ pub(crate) fn state(cluster: &RayCluster) -> &str {
 pub(crate) struct RunningOperator {
     stop: CancellationToken,
     task: JoinHandle<()>,
-    refused: Refused,
+    denied: DeniedRequests,
 }
 
 impl RunningOperator {
@@ -125,7 +125,7 @@ impl RunningOperator {
     pub(crate) async fn stop(self) -> Result<()> {
         self.stop.cancel();
         within("the operator's end", self.task).await??;
-        self.refused.check()
+        self.denied.check()
     }
 
     /// Ends it on the spot, as a crash would.
@@ -146,15 +146,15 @@ pub(crate) enum Crash {
 
 /// Counts requests, and can stop answering at one of the writes.
 #[derive(Default)]
-pub(crate) struct Counted {
+pub(crate) struct RequestCounts {
     pub(crate) writes: AtomicUsize,
     pub(crate) lists: AtomicUsize,
     pub(crate) crashed: Notify,
 }
 
-impl Counted {
+impl RequestCounts {
     /// Waits until the operator asks nothing any more.
-    pub(crate) async fn until_at_rest(&self) -> Result<()> {
+    pub(crate) async fn until_idle(&self) -> Result<()> {
         let requests = || self.writes.load(Ordering::SeqCst) + self.lists.load(Ordering::SeqCst);
         eventually("rest", async || {
             let before = requests();
@@ -168,26 +168,26 @@ impl Counted {
 }
 
 /// A client that counts, and crashes at the n-th write if told to. Events are not counted.
-pub(crate) fn counting(client: Client, counted: &Arc<Counted>, crash: Option<(usize, Crash)>) -> Client {
-    let counted = Arc::clone(counted);
+pub(crate) fn counting_client(client: Client, counts: &Arc<RequestCounts>, crash: Option<(usize, Crash)>) -> Client {
+    let counts = Arc::clone(counts);
     let service = tower::service_fn(move |request: http::Request<Body>| {
         let path = request.uri().path().to_owned();
         let is_write = request.method() != Method::GET && !path.contains("/events");
         let is_list = request.method() == Method::GET && !request.uri().query().unwrap_or_default().contains("watch");
-        let number = is_write.then(|| counted.writes.fetch_add(1, Ordering::SeqCst));
+        let number = is_write.then(|| counts.writes.fetch_add(1, Ordering::SeqCst));
         if is_list {
-            counted.lists.fetch_add(1, Ordering::SeqCst);
+            counts.lists.fetch_add(1, Ordering::SeqCst);
         }
         let crash = crash.filter(|(at, _)| number.is_some_and(|number| number >= *at)).map(|(_, crash)| crash);
-        let (client, counted) = (client.clone(), Arc::clone(&counted));
+        let (client, counts) = (client.clone(), Arc::clone(&counts));
         async move {
             if crash == Some(Crash::Before) {
-                counted.crashed.notify_one();
+                counts.crashed.notify_one();
                 return std::future::pending().await;
             }
             let answer = client.send(request).await;
             if crash == Some(Crash::After) {
-                counted.crashed.notify_one();
+                counts.crashed.notify_one();
                 return std::future::pending().await;
             }
             answer

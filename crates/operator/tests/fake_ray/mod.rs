@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 type Dashboard = Arc<OnceCell<FakeDashboard>>;
 
 /// All Ray clusters that an operator can reach.
-pub(crate) struct Rays {
+pub(crate) struct FakeRayClusters {
     dashboards: Mutex<BTreeMap<String, Dashboard>>,
     /// The status of applications that are submitted to clusters still to come.
     outcome: Mutex<String>,
@@ -30,7 +30,7 @@ pub(crate) struct Rays {
     posted: AtomicBool,
 }
 
-impl Rays {
+impl FakeRayClusters {
     pub(crate) fn new(gateway_api: bool) -> Arc<Self> {
         let outcome = Mutex::new("RUNNING".to_owned());
         Arc::new(Self { dashboards: Mutex::default(), outcome, gateway_api, posted: AtomicBool::new(false) })
@@ -72,7 +72,7 @@ impl Rays {
     }
 
     /// Whether a Pod would answer a request: its cluster's applications run and its proxy is healthy.
-    pub(crate) async fn answers(&self, pod: &str) -> bool {
+    pub(crate) async fn can_serve(&self, pod: &str) -> bool {
         let cluster = pod.rsplit_once("-head-").or_else(|| pod.rsplit_once("-small-worker-"));
         let Some((cluster, _)) = cluster else { return false };
         let Ok(address) = self.with(cluster, FakeDashboard::address).await else { return false };
@@ -86,14 +86,14 @@ impl Rays {
 
     /// A client whose requests to dashboards and proxies end here.
     pub(crate) fn client(self: &Arc<Self>, client: Client) -> Client {
-        let rays = Arc::clone(self);
+        let ray_clusters = Arc::clone(self);
         let service = tower::service_fn(move |request: Request<Body>| {
-            let (rays, client) = (Arc::clone(&rays), client.clone());
+            let (ray_clusters, client) = (Arc::clone(&ray_clusters), client.clone());
             async move {
                 let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
                 match destination(&path) {
-                    Some((cluster, rest)) => rays.forward(&cluster, rest, request).await,
-                    None if !rays.gateway_api && path.starts_with("/apis/gateway.networking.k8s.io/") => {
+                    Some((cluster, rest)) => ray_clusters.forward(&cluster, rest, request).await,
+                    None if !ray_clusters.gateway_api && path.starts_with("/apis/gateway.networking.k8s.io/") => {
                         Ok(Response::builder().status(404).body(Body::from(b"404 page not found\n".to_vec()))?)
                     }
                     None => Ok(client.send(request).await?),

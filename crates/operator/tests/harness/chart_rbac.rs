@@ -59,28 +59,28 @@ fn needed(method: &Method, path: &str, query: &str) -> Option<String> {
 
 /// What was refused so far.
 #[derive(Clone, Default)]
-pub(crate) struct Refused(Arc<Mutex<BTreeSet<String>>>);
+pub(crate) struct DeniedRequests(Arc<Mutex<BTreeSet<String>>>);
 
-impl Refused {
+impl DeniedRequests {
     pub(crate) fn check(&self) -> Result<()> {
-        let refused = self.0.lock().unwrap();
-        anyhow::ensure!(refused.is_empty(), "the chart does not permit what the operator did: {refused:?}");
+        let denied = self.0.lock().unwrap();
+        anyhow::ensure!(denied.is_empty(), "the chart does not permit what the operator did: {denied:?}");
         Ok(())
     }
 }
 
 /// A client that may do what the chart permits, and nothing else.
-pub(crate) fn limit(client: Client, refused: &Refused) -> Client {
-    let refused = refused.clone();
+pub(crate) fn enforce(client: Client, denied: &DeniedRequests) -> Client {
+    let denied = denied.clone();
     let service = tower::service_fn(move |request: Request<Body>| {
-        let (client, refused) = (client.clone(), refused.clone());
+        let (client, denied) = (client.clone(), denied.clone());
         async move {
             let permitted = PERMITTED.as_ref().unwrap();
             let uri = request.uri();
             match needed(request.method(), uri.path(), uri.query().unwrap_or_default()) {
                 Some(needed) if !permitted.contains(&needed) => {
                     let refusal = refusal(&needed);
-                    refused.0.lock().unwrap().insert(needed);
+                    denied.0.lock().unwrap().insert(needed);
                     Ok(refusal)
                 }
                 _ => client.send(request).await,
