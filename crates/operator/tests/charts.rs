@@ -1,4 +1,4 @@
-//! The charts, rendered and installed by real Helm, and the operator with exactly their permissions.
+//! The charts, rendered and installed with Helm, and the operator with exactly their permissions.
 
 #![allow(clippy::unwrap_used)]
 
@@ -33,8 +33,8 @@ fn render(name: &str, release: &str, settings: &str) -> Result<String> {
 }
 
 #[test]
-fn the_operators_chart_takes_kuberays_values() -> Result<()> {
-    // Settings; what is rendered then; what is not.
+fn the_operator_chart_accepts_kuberay_values() -> Result<()> {
+    // Settings, text that must be rendered, and text that must not.
     let table: &[(&str, &[&str], &[&str])] = &[
         (
             "",
@@ -193,7 +193,7 @@ fn the_operators_chart_takes_kuberays_values() -> Result<()> {
     Ok(())
 }
 
-/// Everything that the rules of a rendered Role or ClusterRole permit on Secrets.
+/// No rendered Role or ClusterRole permits listing or watching Secrets.
 #[test]
 fn secrets_are_never_listed() -> Result<()> {
     for settings in ["", "singleNamespaceInstall=true", "useKubernetesProxy=true", "batchScheduler.enabled=true"] {
@@ -206,7 +206,7 @@ fn secrets_are_never_listed() -> Result<()> {
 }
 
 #[test]
-fn kustomize_has_what_the_chart_renders() -> Result<()> {
+fn kustomize_matches_the_rendered_chart() -> Result<()> {
     let of_helm = ["helm.sh/chart", "app.kubernetes.io/managed-by", "# Source:"];
     for (folder, settings) in [
         ("kustomize", ""),
@@ -229,7 +229,7 @@ fn kustomize_has_what_the_chart_renders() -> Result<()> {
 }
 
 #[test]
-fn the_cluster_chart_takes_kuberays_values() -> Result<()> {
+fn the_cluster_chart_accepts_kuberay_values() -> Result<()> {
     let table: &[(&str, &[&str], &[&str])] = &[
         (
             "",
@@ -295,7 +295,7 @@ fn install(plane: &ControlPlane, release: &str, name: &str, namespace: &str, set
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_charts_permissions_are_enough() -> Result<()> {
+async fn the_chart_permissions_suffice() -> Result<()> {
     let plane = ControlPlane::start_with(Options { rbac: true, audit: false })?;
     install(&plane, "kuberay-operator", "manta-operator", "ray-system", "")?;
     let client = plane.client().await?;
@@ -337,7 +337,7 @@ async fn the_charts_permissions_are_enough() -> Result<()> {
         nothing_refused().await?;
         ready?;
     }
-    // The two of the RayJob and the RayService have names that are drawn.
+    // The clusters of the RayJob and the RayService have random names.
     let all = eventually("the clusters of the job and the service", async || {
         let clusters = harness.clusters().list(&ListParams::default()).await?.items;
         let states: Vec<_> = clusters.iter().map(state).collect();
@@ -347,7 +347,7 @@ async fn the_charts_permissions_are_enough() -> Result<()> {
     let all = all.await;
     nothing_refused().await?;
     all?;
-    // Changes and deletions take other verbs.
+    // Updates and deletions need other verbs.
     let patch = kube::api::Patch::Merge(json!({"spec": {"workerGroupSpecs": null, "networkPolicy": null}}));
     harness.clusters().patch("rich", &kube::api::PatchParams::default(), &patch).await?;
     let changed = |cluster: &manta_api::RayCluster| {
@@ -370,13 +370,13 @@ async fn the_charts_permissions_are_enough() -> Result<()> {
     makes_its_webhook_trusted(&plane).await
 }
 
-/// The configuration of a client that has nothing but the token of the chart's account.
+/// Returns the configuration of a client with only the token of the chart's service account.
 async fn as_account(plane: &ControlPlane, namespace: &str) -> Result<Config> {
     let file = Kubeconfig::read_from(plane.kubeconfig_of_account(namespace, "kuberay-operator")?)?;
     Ok(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
 }
 
-/// With webhooks in one namespace, the operator may make its certificate and have it trusted.
+/// Checks that with webhooks in one namespace, the operator may generate its certificate and have it trusted.
 async fn makes_its_webhook_trusted(plane: &ControlPlane) -> Result<()> {
     let settings = "webhooks.enabled=true singleNamespaceInstall=true";
     install(plane, "hooked", "manta-operator", "hooked", settings)?;
@@ -406,9 +406,9 @@ async fn makes_its_webhook_trusted(plane: &ControlPlane) -> Result<()> {
     Ok(within("the end of the operator", operator).await???)
 }
 
-/// The chart with a batch scheduler, the operator with exactly its permissions, and a cluster that changes its size.
+/// Installs the chart with a batch scheduler and resizes a cluster with exactly the chart's permissions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_charts_permissions_are_enough_for_batch_schedulers() -> Result<()> {
+async fn the_chart_permissions_suffice_for_batch_schedulers() -> Result<()> {
     let plane = ControlPlane::start_with(Options { rbac: true, audit: false })?;
     plane.install_scheduler_crds().await?;
     let client = plane.client().await?;
@@ -460,9 +460,9 @@ async fn the_charts_permissions_are_enough_for_batch_schedulers() -> Result<()> 
     Ok(())
 }
 
-/// What kustomize makes of the operator with each batch scheduler permits the same as the chart.
+/// The kustomization of each batch scheduler grants the same permissions as the chart.
 #[test]
-fn kustomize_has_every_batch_scheduler() -> Result<()> {
+fn kustomize_grants_the_chart_permissions_for_every_batch_scheduler() -> Result<()> {
     let rules = |text: &str| -> Result<Vec<Value>> {
         let documents: Vec<Value> = serde_saphyr::from_multiple(text)?;
         let role = documents

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_comes_up_and_rests_without_requests() -> Result<()> {
+async fn a_ready_cluster_causes_no_requests() -> Result<()> {
     let harness = Harness::new("rest").await?;
     let counts = Arc::new(RequestCounts::default());
     let operator = harness.start_operator(counting_client(harness.client.clone(), &counts, None));
@@ -73,11 +73,11 @@ async fn a_permanently_invalid_object_costs_one_event() -> Result<()> {
     spec["workerGroupSpecs"][0]["minReplicas"] = json!(-1);
     harness.create("bad", spec).await?;
     harness.until_event("InvalidRayClusterSpec").await?;
-    // Touching its labels makes the operator look again, and say nothing new.
+    // Changing its labels wakes the operator, which publishes no new event.
     for round in 0..3 {
         let labels = json!({"metadata": {"labels": {"round": round.to_string()}}});
         let touched = harness.clusters().patch("bad", &PatchParams::default(), &Patch::Merge(labels)).await?;
-        // What came after it is done, so its own turn is over.
+        // A cluster created later is ready, so the pass over this one is done.
         harness.create(&format!("good{round}"), small_cluster()).await?;
         harness.until_ready(&format!("good{round}")).await?;
         assert_eq!(harness.clusters().get("bad").await?.resource_version(), touched.resource_version());
@@ -94,7 +94,7 @@ async fn a_permanently_invalid_object_costs_one_event() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_keeps_pods_from_starting_is_told_until_they_start() -> Result<()> {
+async fn blocked_pods_are_a_condition_until_they_start() -> Result<()> {
     let harness = Harness::new("blocked").await?;
     let pull = Play::Waiting { reason: "ImagePullBackOff".into(), message: "no such image".into() };
     harness.kubelet.rule(move |_| Some(pull.clone())).await?;
@@ -116,14 +116,14 @@ async fn what_keeps_pods_from_starting_is_told_until_they_start() -> Result<()> 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_busy_cluster_does_not_hold_up_another() -> Result<()> {
+async fn a_large_unschedulable_cluster_does_not_delay_another() -> Result<()> {
     let harness = Harness::new("fair").await?;
     // No Pod of the first cluster ever starts, and it wants many.
     harness
         .kubelet
         .rule(|pod| {
             let big = pod.metadata.name.as_deref().is_some_and(|name| name.starts_with("big-"));
-            big.then(|| Play::Unschedulable { message: "no room".into() })
+            big.then(|| Play::Unschedulable { message: "insufficient cpu".into() })
         })
         .await?;
     let operator = harness.start_operator(harness.client.clone());

@@ -42,10 +42,10 @@ fn refusal(error: kube::Error) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn edge_15_managed_by_is_one_of_two_and_stays() -> Result<()> {
+async fn managed_by_is_validated_and_immutable() -> Result<()> {
     let harness = Harness::new("managed-by").await?;
     let refused = create(&harness, "bad", json!({"managedBy": "invalid.com/controller"})).await;
-    let text = refused.map_err(refusal).err().context("it was taken")?;
+    let text = refused.map_err(refusal).err().context("it was accepted")?;
     assert!(text.starts_with("Invalid ") && text.contains("the managedBy field value must be either"), "{text}");
 
     create(&harness, "kueue", json!({"managedBy": "kueue.x-k8s.io/multikueue"})).await?;
@@ -57,7 +57,7 @@ async fn edge_15_managed_by_is_one_of_two_and_stays() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn edge_23_a_submitter_that_the_server_refuses_is_told() -> Result<()> {
+async fn a_rejected_submitter_job_is_reported_as_an_event() -> Result<()> {
     let harness = Harness::new("refused").await?;
     let operator = harness.start_operator(harness.client.clone());
     let template = json!({"spec": {"containers": [{"name": "mine", "image": "rayproject/ray:2.53.0"}]}});
@@ -70,7 +70,7 @@ async fn edge_23_a_submitter_that_the_server_refuses_is_told() -> Result<()> {
     operator.stop().await
 }
 
-/// A client that never comes back from writing the status of a RayJob once something was submitted to Ray.
+/// Returns a client that hangs when it writes the status of a RayJob after a submission to Ray.
 fn crashing_client(client: Client, ray_clusters: &Arc<FakeRayClusters>, crashed: &Arc<Notify>) -> Client {
     let (ray_clusters, crashed) = (Arc::clone(ray_clusters), Arc::clone(crashed));
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -90,7 +90,7 @@ fn crashing_client(client: Client, ray_clusters: &Arc<FakeRayClusters>, crashed:
 }
 
 async fn until(jobs: &Api<RayJob>, wanted: impl Fn(&RayJobStatus) -> bool) -> Result<RayJobStatus> {
-    eventually("the job as wanted", async || {
+    eventually("the job to meet the condition", async || {
         let status = jobs.get("train").await?.status.unwrap_or_default();
         ensure!(wanted(&status), "{status:?}");
         Ok(status)
@@ -112,7 +112,7 @@ async fn a_restart_between_submission_and_status_submits_once_and_records_the_en
 
     let status = jobs.get("train").await?.status.unwrap_or_default();
     let (cluster, id) = (status.ray_cluster_name.unwrap(), status.job_id.unwrap());
-    assert_eq!(status.job_status, None, "nobody noted the submission");
+    assert_eq!(status.job_status, None, "the submission is not recorded");
     ray_clusters.with(&cluster, |ray| ray.set_job(&id, &json!({"status": "SUCCEEDED"}))).await?;
     let second = harness.start_operator_with(reaching, settings());
     let end = until(&jobs, |status| status.job_deployment_status.as_deref() == Some("Complete")).await?;

@@ -1,4 +1,4 @@
-//! The operator's process against a real kube-apiserver: leadership, probes, metrics, and outages.
+//! The operator's process against a real kube-apiserver: leader election, probes, metrics and outages.
 
 #![allow(clippy::unwrap_used)]
 
@@ -35,7 +35,7 @@ impl Running {
     }
 }
 
-/// How the process of one scene is told to run.
+/// Returns the arguments of an operator for one harness.
 fn arguments(harness: &Harness, host: &str, more: &str) -> Result<(Settings, Process)> {
     let namespace = &harness.namespace;
     let line = format!(
@@ -64,7 +64,7 @@ fn leases(harness: &Harness) -> Api<Lease> {
     Api::namespaced(harness.client.clone(), &harness.namespace)
 }
 
-/// The host that leads, once one does.
+/// Waits for a leader. Returns its host.
 async fn leader(harness: &Harness) -> Result<String> {
     eventually("a leader", async || {
         let lease = leases(harness).get(LEASE).await?;
@@ -75,7 +75,7 @@ async fn leader(harness: &Harness) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_operators_one_acts_and_the_other_follows_it_at_once() -> Result<()> {
+async fn a_standby_takes_over_as_soon_as_the_leader_stops() -> Result<()> {
     let harness = Harness::new("lead").await?;
     let a = start(&harness, "a", "", config().await?).await?;
     let b = start(&harness, "b", "", config().await?).await?;
@@ -87,7 +87,7 @@ async fn of_two_operators_one_acts_and_the_other_follows_it_at_once() -> Result<
         _ => (b, a, "a"),
     };
     first.stop().await?;
-    // Released, so the other need not wait for the Lease to run out.
+    // Released, so that the other need not wait until the Lease expires.
     let holder = leases(&harness).get(LEASE).await?.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
     assert!(holder.is_empty() || holder.starts_with(expect), "{holder} still leads");
     harness.create("second", small_cluster()).await?;
@@ -111,7 +111,7 @@ async fn an_operator_that_lost_the_lease_ends() -> Result<()> {
     assert!(matches!(&ended, Err(ProcessError::Lost(Lost::To(holder))) if holder == "thief"), "{ended:?}");
     assert!(operator.stop.is_cancelled());
     harness.create("demo", small_cluster()).await?;
-    // One that comes now knows of the cluster, waits for its turn, and can be stopped while it waits.
+    // A standby syncs its caches, waits for the Lease, and can be stopped while it waits.
     let (probes, metrics) = (free_address().await?, free_address().await?);
     let more = format!("--health-probe-bind-address={probes} --metrics-addr={metrics} --enable-metrics");
     let next = start(&harness, "b", &more, config().await?).await?;
@@ -122,7 +122,7 @@ async fn an_operator_that_lost_the_lease_ends() -> Result<()> {
     next.stop().await
 }
 
-/// Passes bytes on to the API server while it is open.
+/// A proxy in front of the API server that can be closed.
 struct TcpProxy {
     address: SocketAddr,
     server: String,
@@ -132,7 +132,7 @@ struct TcpProxy {
 impl TcpProxy {
     async fn closed(config: &Config) -> Result<Self> {
         let server = config.cluster_url.authority().context("no address")?.to_string();
-        // The port is free again at once, and is taken when the gate opens.
+        // The port is released here and bound again when the proxy opens.
         let address = TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
         Ok(Self { address, server, open: None })
     }
@@ -147,7 +147,7 @@ impl TcpProxy {
                 let (server, closed) = (server.clone(), closed.clone());
                 tokio::spawn(async move {
                     let Ok(mut to) = TcpStream::connect(server).await else { return };
-                    // Whether it ended or was cut does not matter here.
+                    // Both the end of the connection and a cut are fine.
                     let _ = closed.run_until_cancelled(tokio::io::copy_bidirectional(&mut from, &mut to)).await;
                 });
             }
@@ -165,12 +165,12 @@ impl TcpProxy {
     }
 }
 
-/// Where nobody listens.
+/// Returns an address that nothing listens on.
 async fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0").await?.local_addr()?)
 }
 
-/// Waits until the metrics hold this text.
+/// Waits until the metrics contain this text.
 async fn until_metric(url: &str, wanted: &str) -> Result<()> {
     eventually(wanted, async || {
         let text = reqwest::get(url).await?.text().await?;
@@ -182,9 +182,9 @@ async fn until_metric(url: &str, wanted: &str) -> Result<()> {
 
 async fn until_status(url: &str, wanted: u16) -> Result<String> {
     eventually(&format!("{wanted} from {url}"), async || {
-        let answer = reqwest::get(url).await?;
-        let status = answer.status().as_u16();
-        let text = answer.text().await?;
+        let response = reqwest::get(url).await?;
+        let status = response.status().as_u16();
+        let text = response.text().await?;
         ensure!(status == wanted, "{status}: {text}");
         Ok(text)
     })
@@ -192,7 +192,7 @@ async fn until_status(url: &str, wanted: u16) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_api_server_that_is_away_is_waited_for() -> Result<()> {
+async fn the_operator_waits_for_an_unavailable_api_server() -> Result<()> {
     let harness = Harness::new("away").await?;
     let mut config = config().await?;
     let mut proxy = TcpProxy::closed(&config).await?;
@@ -201,7 +201,7 @@ async fn an_api_server_that_is_away_is_waited_for() -> Result<()> {
     let more = format!("--health-probe-bind-address={probes} --metrics-addr={metrics} --enable-metrics");
     let operator = start(&harness, "a", &more, config).await?;
 
-    // Away at the start: alive, not ready.
+    // Unavailable at start: alive, not ready.
     until_status(&format!("http://{probes}/healthz"), 200).await?;
     let ready = format!("http://{probes}/readyz");
     let missing = until_status(&ready, 503).await?;
@@ -211,7 +211,7 @@ async fn an_api_server_that_is_away_is_waited_for() -> Result<()> {
     assert_eq!(until_status(&ready, 200).await?, "ok");
     harness.until_ready("first").await?;
 
-    // Away while it runs, shorter than the Lease lasts: it goes on, and makes nothing twice.
+    // An outage shorter than the Lease: the operator goes on, and creates nothing twice.
     proxy.close().await?;
     harness.create("second", small_cluster()).await?;
     let metrics = format!("http://{metrics}/metrics");
@@ -229,9 +229,9 @@ async fn an_api_server_that_is_away_is_waited_for() -> Result<()> {
     operator.stop().await
 }
 
-/// Longer than the Lease lasts, which is as good as a minute or an hour: what was known is dropped.
+/// An outage longer than the Lease, which ends the term and empties the caches.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_api_server_that_is_away_for_long_ends_nothing() -> Result<()> {
+async fn the_operator_survives_an_outage_longer_than_the_lease() -> Result<()> {
     let mut plane = ControlPlane::start()?;
     if plane.is_embedded() {
         println!("skipped: the embedded server is one process, and keeps its port only while it runs");
@@ -253,7 +253,7 @@ async fn an_api_server_that_is_away_for_long_ends_nothing() -> Result<()> {
 
     plane.stop_apiserver()?;
     let (ready, metrics) = (format!("http://{probes}/readyz"), format!("http://{metrics}/metrics"));
-    // It knows that it leads no more, and that it knows nothing for certain.
+    // No longer the leader, and its caches are not synced.
     until_status(&ready, 503).await?;
     let text = until_status(&metrics, 200).await?;
     assert!(text.contains("leader_election_master_status{name=\"ray-operator-leader\"} 0"), "{text}");
@@ -278,7 +278,7 @@ async fn pod_names(harness: &Harness) -> Result<BTreeSet<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_that_is_taken_is_told() -> Result<()> {
+async fn an_address_in_use_is_an_error() -> Result<()> {
     let harness = Harness::new("taken").await?;
     let taken = TcpListener::bind("127.0.0.1:0").await?;
     let address = taken.local_addr()?;

@@ -36,7 +36,7 @@ fn pod_groups(harness: &Harness, group: &str, version: &str) -> Api<DynamicObjec
     Api::namespaced_with(harness.client.clone(), &harness.namespace, &resource)
 }
 
-/// Waits until a PodGroup asks for so many Pods.
+/// Waits until a PodGroup has this size.
 async fn until_size(groups: &Api<DynamicObject>, name: &str, size: i64) -> Result<Value> {
     eventually(&format!("PodGroup {name} of {size} Pods"), async || {
         let spec = groups.get(name).await?.data["spec"].take();
@@ -61,7 +61,7 @@ async fn create(harness: &Harness, name: &str, labels: Value) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn volcano_follows_a_cluster_and_is_left_alone_at_rest() -> Result<()> {
+async fn a_volcano_pod_group_follows_its_cluster_without_idle_requests() -> Result<()> {
     let harness = harness("volcano").await?;
     let counts = Arc::new(RequestCounts::default());
     let client = counting_client(harness.client.clone(), &counts, None);
@@ -78,7 +78,7 @@ async fn volcano_follows_a_cluster_and_is_left_alone_at_rest() -> Result<()> {
     until_size(&groups, "ray-demo-pg", 5).await?;
     harness.until("demo", |cluster| cluster.status.as_ref().unwrap().ready_worker_replicas == Some(4)).await?;
 
-    // A PodGroup that somebody deletes comes back.
+    // A deleted PodGroup is created again.
     groups.delete("ray-demo-pg", &Default::default()).await?;
     until_size(&groups, "ray-demo-pg", 5).await?;
     counts.until_idle().await?;
@@ -86,7 +86,7 @@ async fn volcano_follows_a_cluster_and_is_left_alone_at_rest() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn volcano_is_told_when_a_job_is_suspended() -> Result<()> {
+async fn suspending_a_job_resizes_its_volcano_pod_group() -> Result<()> {
     let harness = harness("volcano-job").await?;
     let operator = harness.start_operator_with(harness.client.clone(), with(BatchScheduler::Volcano));
     let jobs: Api<RayJob> = Api::namespaced(harness.client.clone(), &harness.namespace);
@@ -110,7 +110,7 @@ async fn volcano_is_told_when_a_job_is_suspended() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_coscheduled_cluster_may_become_smaller_than_its_group() -> Result<()> {
+async fn a_coscheduling_pod_group_shrinks_with_its_cluster() -> Result<()> {
     let harness = harness("coscheduling").await?;
     let operator = harness.start_operator_with(harness.client.clone(), with(BatchScheduler::SchedulerPlugins));
     create(&harness, "demo", json!({"ray.io/gang-scheduling-enabled": "true"})).await?;
@@ -123,7 +123,7 @@ async fn a_coscheduled_cluster_may_become_smaller_than_its_group() -> Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_scheduler_that_the_server_does_not_have_is_one_clear_line() -> Result<()> {
+async fn a_missing_workload_api_is_an_error_at_start() -> Result<()> {
     let harness = harness("no-workloads").await?;
     let line = format!(
         "--watch-namespace={} --metrics-addr=0 --health-probe-bind-address=0 --feature-gates=KubernetesWAS=true",

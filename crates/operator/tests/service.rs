@@ -28,7 +28,7 @@ use tokio::task::JoinHandle;
 const NODE: &str = "node-of-services";
 const INCREMENTAL: &str = "NewClusterWithIncrementalUpgrade";
 
-/// A RayService `web` on a real control plane, its Ray clusters, and an operator that reaches them.
+/// A RayService `web` on a real control plane, its fake Ray clusters, and an operator that reaches them.
 struct ServiceHarness {
     harness: Harness,
     ray_clusters: Arc<FakeRayClusters>,
@@ -36,7 +36,7 @@ struct ServiceHarness {
 }
 
 impl ServiceHarness {
-    /// Starts the operator; `web` is still to be made.
+    /// Starts the operator; `web` is created later.
     async fn new(name: &str, gateway_api: bool) -> Result<Self> {
         let mut harness = Harness::new(name).await?;
         harness.kubelet = Kubelet::start_on_node(harness.client.clone(), &harness.namespace, NODE);
@@ -77,7 +77,7 @@ impl ServiceHarness {
         Ok(())
     }
 
-    /// Waits until `web` is as wanted.
+    /// Waits until `web` meets a condition.
     async fn until(&self, what: &str, wanted: impl Fn(&Snapshot) -> bool) -> Result<Snapshot> {
         eventually(what, async || {
             let seen = self.snapshot().await?;
@@ -100,8 +100,8 @@ impl ServiceHarness {
         let conditions = status.conditions.clone().unwrap_or_default();
         let clusters = self.harness.clusters().list(&Default::default()).await?;
         let services = self.harness.services().await?;
-        let leads = services.iter().find(|service| service.name_any() == "web-serve-svc");
-        let selector = leads.and_then(|service| service.spec.as_ref()?.selector.clone()).unwrap_or_default();
+        let serve_service = services.iter().find(|service| service.name_any() == "web-serve-svc");
+        let selector = serve_service.and_then(|service| service.spec.as_ref()?.selector.clone()).unwrap_or_default();
         Ok(Snapshot {
             active: name(&status.active_service_status),
             pending: name(&status.pending_service_status),
@@ -113,12 +113,12 @@ impl ServiceHarness {
                 .unwrap_or_default(),
             endpoints: status.num_serve_endpoints.unwrap_or(0),
             clusters: clusters.iter().map(ResourceExt::name_any).collect(),
-            leads_to: selector.get("ray.io/cluster").cloned().unwrap_or_default(),
+            routes_to: selector.get("ray.io/cluster").cloned().unwrap_or_default(),
             weights: self.weights().await?,
         })
     }
 
-    /// The weights in the route, if there is one.
+    /// Returns the weights in the route, if there is one.
     async fn weights(&self) -> Result<Vec<i64>> {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("gateway.networking.k8s.io", "v1", "HTTPRoute"));
         let api: Api<DynamicObject> =
@@ -128,12 +128,12 @@ impl ServiceHarness {
         Ok(backends.iter().filter_map(|backend| backend["weight"].as_i64()).collect())
     }
 
-    /// Sends requests to the serve Service until told to stop, as its endpoints say.
+    /// Sends requests to the endpoints of the serve Service until stopped.
     fn load(&self) -> Load {
-        let (answered, failed) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+        let (succeeded, failed) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
         let (client, namespace, ray_clusters) =
             (self.harness.client.clone(), self.harness.namespace.clone(), Arc::clone(&self.ray_clusters));
-        let counts = (Arc::clone(&answered), Arc::clone(&failed));
+        let counts = (Arc::clone(&succeeded), Arc::clone(&failed));
         let task = tokio::spawn(async move {
             let slices: Api<EndpointSlice> = Api::namespaced(client, &namespace);
             let of_service = ListParams::default().labels("kubernetes.io/service-name=web-serve-svc");
@@ -149,18 +149,18 @@ impl ServiceHarness {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         });
-        Load { answered, failed, task }
+        Load { succeeded, failed, task }
     }
 
-    /// Waits for the cluster that an upgrade prepares; gives its name.
+    /// Waits for the pending cluster of an upgrade. Returns its name.
     async fn until_pending(&self) -> Result<String> {
         let prepares = |seen: &Snapshot| seen.clusters.len() == 2 && !seen.pending.is_empty();
         Ok(self.until("two clusters", prepares).await?.pending)
     }
 
-    /// Waits until the configurations that a cluster was sent are as wanted.
+    /// Waits until the configurations sent to a cluster meet a condition.
     async fn until_sent(&self, cluster: &str, wanted: impl Fn(&[String]) -> bool) -> Result<()> {
-        eventually("the configurations as wanted", async || {
+        eventually("the expected configurations", async || {
             let sent = self.names_sent_to(cluster).await?;
             ensure!(wanted(&sent), "{cluster} was sent {sent:?}");
             Ok(())
@@ -181,22 +181,22 @@ impl ServiceHarness {
     }
 }
 
-/// Requests under way.
+/// A running load test.
 struct Load {
-    answered: Arc<AtomicUsize>,
+    succeeded: Arc<AtomicUsize>,
     failed: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
 impl Load {
-    /// How many requests were answered, and how many were not.
+    /// Stops the load. Returns how many requests succeeded and how many failed.
     fn stop(self) -> (usize, usize) {
         self.task.abort();
-        (self.answered.load(Ordering::SeqCst), self.failed.load(Ordering::SeqCst))
+        (self.succeeded.load(Ordering::SeqCst), self.failed.load(Ordering::SeqCst))
     }
 }
 
-/// What a user sees of `web`.
+/// The state of `web` as a user sees it.
 #[derive(Debug)]
 struct Snapshot {
     active: String,
@@ -206,7 +206,7 @@ struct Snapshot {
     upgrade: String,
     endpoints: i32,
     clusters: Vec<String>,
-    leads_to: String,
+    routes_to: String,
     weights: Vec<i64>,
 }
 
@@ -214,16 +214,16 @@ fn config(app: &str) -> String {
     format!("applications: [{{name: {app}, import_path: 'a:b'}}]")
 }
 
-/// Makes the node that all Pods are on: a Pod whose node is unknown is no endpoint.
+/// Creates the node that all Pods are on: a Pod on an unknown node is no endpoint.
 async fn make_node(client: &Client) -> Result<()> {
     let node: Node = serde_json::from_value(json!({"metadata": {"name": NODE}}))?;
     match Api::all(client.clone()).create(&PostParams::default(), &node).await {
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-        answer => Ok(answer.map(drop)?),
+        result => Ok(result.map(drop)?),
     }
 }
 
-/// A RayService with one head and one worker.
+/// Returns a RayService spec with one head and one worker.
 fn spec() -> Value {
     let mut cluster = small_cluster();
     cluster["workerGroupSpecs"][0]["replicas"] = json!(1);
@@ -231,7 +231,7 @@ fn spec() -> Value {
     json!({"rayClusterConfig": cluster, "serveConfigV2": config("one"), "rayClusterDeletionDelaySeconds": 1})
 }
 
-/// The same with gradual upgrades.
+/// Returns the same spec with incremental upgrades.
 fn incremental() -> Value {
     let mut spec = spec();
     spec["rayClusterConfig"]["enableInTreeAutoscaling"] = json!(true);
@@ -241,18 +241,18 @@ fn incremental() -> Value {
     spec
 }
 
-/// Another cluster and another configuration.
+/// Returns a change of both the cluster and the configuration.
 fn next_version() -> Value {
     json!({"rayClusterConfig": {"rayVersion": "2.54.0"}, "serveConfigV2": config("two")})
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_starts_is_upgraded_and_leaves_its_old_cluster() -> Result<()> {
+async fn an_upgrade_moves_traffic_to_a_new_cluster_without_failed_requests() -> Result<()> {
     let service = ServiceHarness::new("service", false).await?;
     service.create(spec()).await?;
     let first = service.until_ready().await?;
     let one = first.active.clone();
-    assert_eq!((first.leads_to.clone(), first.clusters.clone()), (one.clone(), vec![one.clone()]));
+    assert_eq!((first.routes_to.clone(), first.clusters.clone()), (one.clone(), vec![one.clone()]));
     service.until("head and worker", |seen| seen.endpoints == 2).await?;
     let expect = json!({"applications": [{"name": "one", "import_path": "a:b"}]});
     assert_eq!(service.ray_clusters.configs(&one).await?, [expect]);
@@ -264,30 +264,30 @@ async fn a_service_starts_is_upgraded_and_leaves_its_old_cluster() -> Result<()>
     service.until("configured", |seen| seen.upgrade == "BothActivePendingClustersExist").await?;
     service.until_sent(&two, |names| !names.is_empty()).await?;
     let during = service.snapshot().await?;
-    assert_eq!((during.active.clone(), during.leads_to.clone(), during.ready), (one.clone(), one.clone(), true));
+    assert_eq!((during.active.clone(), during.routes_to.clone(), during.ready), (one.clone(), one.clone(), true));
 
     service.ray_clusters.with(&two, |ray| ray.set_app_status("*", "RUNNING")).await?;
-    let after = service.until("promoted", |seen| seen.active == two && seen.leads_to == two).await?;
+    let after = service.until("promoted", |seen| seen.active == two && seen.routes_to == two).await?;
     assert!(after.ready && after.endpoints > 0, "{after:?}");
     service.until("clean", |seen| seen.clusters == [two.clone()] && seen.upgrade == "NoPendingCluster").await?;
     assert_eq!(service.names_sent_to(&one).await?, ["one"], "the old cluster never gets the new configuration");
     assert_eq!(service.names_sent_to(&two).await?, ["two"]);
-    let (answered, failed) = load.stop();
-    assert!(answered > 20 && failed == 0, "edge 28: {answered} answered, {failed} failed");
+    let (succeeded, failed) = load.stop();
+    assert!(succeeded > 20 && failed == 0, "{succeeded} succeeded, {failed} failed");
     let note = format!("Deleted the RayCluster {}/{one}", service.harness.namespace);
     assert_eq!(service.harness.until_event("DeletedRayCluster").await?, note);
     service.end().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gradual_upgrade_survives_a_restart_of_the_operator() -> Result<()> {
-    let mut service = ServiceHarness::new("gradual", true).await?;
+async fn an_incremental_upgrade_survives_a_restart_of_the_operator() -> Result<()> {
+    let mut service = ServiceHarness::new("incremental", true).await?;
     let _gateways = GatewayController::start(&service.harness.client, &service.harness.namespace);
     service.create(incremental()).await?;
     let first = service.until("serving", |seen| seen.ready && seen.weights == [100]).await?;
     let one = first.active.clone();
 
-    // It stays in the middle while the operator is away.
+    // The upgrade pauses while the operator restarts.
     let hold = json!({"upgradeStrategy": {"clusterUpgradeOptions": {"intervalSeconds": 3600}}});
     service.edit(next_version()).await?;
     let middle = service.until("half way", |seen| seen.weights == [50, 50]).await?;
@@ -318,7 +318,7 @@ async fn a_gradual_upgrade_survives_a_restart_of_the_operator() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_gateway_api_a_gradual_service_says_so_and_serves() -> Result<()> {
+async fn without_the_gateway_api_an_incremental_service_warns_and_serves() -> Result<()> {
     let service = ServiceHarness::new("no-gateway", false).await?;
     service.create(incremental()).await?;
     let first = service.until_ready().await?;
@@ -333,9 +333,9 @@ async fn without_the_gateway_api_a_gradual_service_says_so_and_serves() -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn edge_7_the_api_server_refuses_other_managers() -> Result<()> {
+async fn managed_by_is_validated_and_immutable() -> Result<()> {
     let service = ServiceHarness::new("managers", false).await?;
-    let code = |answer: Result<()>| match answer.unwrap_err().downcast::<kube::Error>() {
+    let code = |result: Result<()>| match result.unwrap_err().downcast::<kube::Error>() {
         Ok(kube::Error::Api(status)) => (status.code, status.message),
         other => panic!("{other:?}"),
     };
@@ -382,7 +382,7 @@ async fn clusters_deleted_by_hand_are_replaced() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_head_forgot_is_sent_again_and_bad_yaml_hurts_nobody() -> Result<()> {
+async fn a_lost_configuration_is_sent_again_and_invalid_yaml_is_not_sent() -> Result<()> {
     let service = ServiceHarness::new("forget", false).await?;
     service.create(spec()).await?;
     let one = service.until_ready().await?.active;

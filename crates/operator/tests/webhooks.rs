@@ -1,5 +1,4 @@
-//! The admission webhooks as a real kube-apiserver calls them, with certificates that the operator makes itself and with
-//! those of a folder.
+//! The admission webhooks against a real kube-apiserver, with self-signed certificates and with those in a folder.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +22,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// An operator with webhooks for one namespace. It does not lead, so it acts on nothing.
+/// An operator with webhooks for one namespace.
 struct WebhookHarness {
     harness: Harness,
     address: SocketAddr,
@@ -35,7 +34,7 @@ struct WebhookHarness {
 impl WebhookHarness {
     async fn start(name: &str, flags: impl Fn(&Harness) -> Vec<String>) -> Result<Self> {
         let harness = Harness::new(name).await?;
-        // Free a moment ago, and taken again by the operator.
+        // Released here and bound again by the operator.
         let free = async || Ok::<_, anyhow::Error>(TcpListener::bind("127.0.0.1:0").await?.local_addr()?);
         let (address, metrics) = (free().await?, free().await?);
         let mut line = flags(&harness);
@@ -56,7 +55,7 @@ impl WebhookHarness {
         Ok(Self { harness, address, metrics, stop, task })
     }
 
-    /// The configuration that makes the server call this operator, about this namespace alone.
+    /// Configures the API server to call this operator for this namespace only.
     async fn configure(&self, bundle: Option<&str>) -> Result<()> {
         let namespace = &self.harness.namespace;
         let webhook = |kind: &str| {
@@ -90,8 +89,8 @@ impl WebhookHarness {
         Api::namespaced(self.harness.client.clone(), &self.harness.namespace)
     }
 
-    /// What the server says to a RayCluster, without storing it.
-    async fn ask(&self, name: &str, spec: Value) -> Result<(), String> {
+    /// Returns the API server's response to creating a RayCluster, as a dry run.
+    async fn dry_run(&self, name: &str, spec: Value) -> Result<(), String> {
         let cluster: RayCluster = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
         let params = PostParams { dry_run: true, ..PostParams::default() };
         match self.harness.clusters().create(&params, &cluster).await {
@@ -101,20 +100,20 @@ impl WebhookHarness {
         }
     }
 
-    /// Waits until the server says this to a cluster with a bad name: that it asks, and trusts the answer.
+    /// Waits until the API server rejects a bad name, so it calls the webhook and trusts its certificate.
     async fn until_enforced(&self) -> Result<()> {
         let long = "a".repeat(60);
-        let said = eventually("the webhook asked", async || {
-            let said = self.ask(&long, small_cluster()).await.err().context("it was taken")?;
-            ensure!(said.contains("no more than 53 characters"), "{said}");
-            Ok(said)
+        let error = eventually("the webhook to be called", async || {
+            let error = self.dry_run(&long, small_cluster()).await.err().context("it was accepted")?;
+            ensure!(error.contains("no more than 53 characters"), "{error}");
+            Ok(error)
         })
         .await?;
         let expect = format!(
             "422 admission webhook \"vraycluster.kb.io\" denied the request: RayCluster.ray.io \"{long}\" is invalid: \
              metadata.name: Invalid value: \"{long}\": RayCluster name should be no more than 53 characters"
         );
-        ensure!(said == expect, "the server says {said:?}, not {expect}");
+        ensure!(error == expect, "the server returned {error:?}, not {expect}");
         Ok(())
     }
 
@@ -126,27 +125,27 @@ impl WebhookHarness {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_server_asks_a_webhook_that_signs_for_itself() -> Result<()> {
+async fn a_self_signed_webhook_validates_objects() -> Result<()> {
     let flags = |harness: &Harness| vec![format!("--webhook-self-signed-for={}", harness.namespace)];
     let webhooks = WebhookHarness::start("hook", flags).await?;
-    // It waits for its configuration, and then makes a certificate for the host that stands there.
+    // The operator waits for the configuration, then generates a certificate for the host in it.
     webhooks.configure(None).await?;
     webhooks.until_enforced().await?;
-    assert_eq!(webhooks.ask("good", small_cluster()).await, Ok(()));
+    assert_eq!(webhooks.dry_run("good", small_cluster()).await, Ok(()));
     let mut bad = small_cluster();
     bad["workerGroupSpecs"][0]["minReplicas"] = json!(-1);
-    let said = webhooks.ask("bad", bad.clone()).await.unwrap_err();
-    assert!(said.contains("is invalid: spec: Invalid value: worker group"), "{said}");
-    assert!(said.ends_with("has negative minReplicas -1"), "{said}");
+    let error = webhooks.dry_run("bad", bad.clone()).await.unwrap_err();
+    assert!(error.contains("is invalid: spec: Invalid value: worker group"), "{error}");
+    assert!(error.ends_with("has negative minReplicas -1"), "{error}");
 
-    // A stored object stays good: what would make it bad is refused, and it can be deleted.
+    // An update that makes a stored object invalid is rejected; deleting it is allowed.
     webhooks.harness.create("stored", small_cluster()).await?;
     let patch = Patch::Merge(json!({"spec": {"workerGroupSpecs": bad["workerGroupSpecs"]}}));
     let refused = webhooks.harness.clusters().patch("stored", &PatchParams::default(), &patch).await;
     assert!(matches!(&refused, Err(kube::Error::Api(status)) if status.code == 422), "{refused:?}");
     webhooks.harness.clusters().delete("stored", &Default::default()).await?;
 
-    // What the server trusts lies in the Secret.
+    // The configuration trusts the certificate in the Secret.
     let name = "kuberay-webhook-certificate";
     let first = webhooks.secrets().get(name).await?;
     let bundle = |configuration: &ValidatingWebhookConfiguration| {
@@ -167,7 +166,7 @@ async fn the_server_asks_a_webhook_that_signs_for_itself() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_of_a_folder_are_served_and_their_successors_too() -> Result<()> {
+async fn certificates_in_a_folder_are_served_and_reloaded() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let renew = || -> Result<String> {
         let key = rcgen::KeyPair::generate()?;
@@ -183,7 +182,7 @@ async fn certificates_of_a_folder_are_served_and_their_successors_too() -> Resul
     webhooks.configure(Some(&bundle)).await?;
     webhooks.until_enforced().await?;
 
-    // As when cert-manager renews: the files change, and the trust with them.
+    // As when cert-manager renews: the files change, and the bundle with them.
     let bundle = renew()?;
     let namespace = webhooks.harness.namespace.clone();
     let kinds = ["raycluster", "rayjob", "rayservice", "raycronjob"];
@@ -195,7 +194,7 @@ async fn certificates_of_a_folder_are_served_and_their_successors_too() -> Resul
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_certificate_the_process_ends_with_one_line() -> Result<()> {
+async fn a_missing_certificate_is_an_error_at_start() -> Result<()> {
     let webhooks = WebhookHarness::start("bare", |_| vec!["--webhook-cert-dir=/nowhere".to_owned()]).await?;
     let ended = within("the end of the operator", webhooks.task).await??;
     let text = ended.unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! A namespace on a real control plane with an operator and a kubelet of its own.
+//! The test harness: a namespace on a real control plane, with its own kubelet and operator.
 
 mod chart_rbac;
 
@@ -29,7 +29,7 @@ pub(crate) struct Harness {
 }
 
 impl Harness {
-    /// A namespace of its own, with a kubelet that makes every Pod ready.
+    /// Creates a namespace and starts a kubelet that makes every Pod ready.
     pub(crate) async fn new(name: &str) -> Result<Self> {
         let plane = ControlPlane::shared();
         plane.install_ray_crds().await?;
@@ -44,7 +44,7 @@ impl Harness {
         self.start_operator_with(client, Settings::default())
     }
 
-    /// The same with other settings.
+    /// Like [`Self::start_operator`], with other settings.
     pub(crate) fn start_operator_with(&self, client: Client, settings: Settings) -> RunningOperator {
         let stop = CancellationToken::new();
         let settings = Settings { watch_namespaces: vec![self.namespace.clone()], ..settings };
@@ -77,9 +77,9 @@ impl Harness {
         Ok(matching.filter_map(|event| event.note).collect())
     }
 
-    /// Waits until a cluster is as wanted.
+    /// Waits until a cluster meets a condition.
     pub(crate) async fn until(&self, name: &str, wanted: impl Fn(&RayCluster) -> bool) -> Result<RayCluster> {
-        eventually(&format!("{name} as wanted"), async || {
+        eventually(&format!("{name} to meet the condition"), async || {
             let cluster = self.clusters().get(name).await?;
             ensure!(wanted(&cluster), "{:?}", cluster.status);
             Ok(cluster)
@@ -87,9 +87,9 @@ impl Harness {
         .await
     }
 
-    /// Waits for an event with this reason; gives its note.
+    /// Waits for an event with this reason. Returns its note.
     pub(crate) async fn until_event(&self, reason: &str) -> Result<String> {
-        eventually(reason, async || self.notes(reason).await?.pop().context("nobody told")).await
+        eventually(reason, async || self.notes(reason).await?.pop().context("no such event")).await
     }
 
     pub(crate) async fn until_ready(&self, name: &str) -> Result<RayCluster> {
@@ -97,7 +97,7 @@ impl Harness {
     }
 }
 
-/// One head and two workers.
+/// Returns the spec of a cluster with one head and two workers.
 pub(crate) fn small_cluster() -> Value {
     let container = |name: &str| json!({"name": name, "image": "rayproject/ray:2.53.0"});
     json!({
@@ -121,30 +121,30 @@ pub(crate) struct RunningOperator {
 }
 
 impl RunningOperator {
-    /// Lets it finish what it has in hand. It must not have been refused anything.
+    /// Stops the operator gracefully. Fails if any of its requests was denied.
     pub(crate) async fn stop(self) -> Result<()> {
         self.stop.cancel();
         within("the operator's end", self.task).await??;
         self.denied.check()
     }
 
-    /// Ends it on the spot, as a crash would.
+    /// Aborts the operator, as a crash would.
     pub(crate) async fn kill(self) {
         self.task.abort();
-        // The answer is that it was aborted.
+        // The result is a cancellation.
         let _ = self.task.await;
         self.stop.cancel();
     }
 }
 
-/// When a client stops answering, as if its process died around a write.
+/// Whether the operator crashes before or after a write.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Crash {
     Before,
     After,
 }
 
-/// Counts requests, and can stop answering at one of the writes.
+/// Counts of an operator's requests.
 #[derive(Default)]
 pub(crate) struct RequestCounts {
     pub(crate) writes: AtomicUsize,
@@ -153,12 +153,12 @@ pub(crate) struct RequestCounts {
 }
 
 impl RequestCounts {
-    /// Waits until the operator asks nothing any more.
+    /// Waits until the operator sends no more requests.
     pub(crate) async fn until_idle(&self) -> Result<()> {
         let requests = || self.writes.load(Ordering::SeqCst) + self.lists.load(Ordering::SeqCst);
-        eventually("rest", async || {
+        eventually("an idle operator", async || {
             let before = requests();
-            // Longer than anything that the operator waits for by itself with nothing to wait for.
+            // Longer than any timer of an idle operator.
             tokio::time::sleep(Duration::from_secs(2)).await;
             ensure!(requests() == before, "{} requests in 2 s", requests() - before);
             Ok(())
@@ -167,7 +167,7 @@ impl RequestCounts {
     }
 }
 
-/// A client that counts, and crashes at the n-th write if told to. Events are not counted.
+/// Returns a client that counts requests other than events, and optionally hangs around the n-th write.
 pub(crate) fn counting_client(client: Client, counts: &Arc<RequestCounts>, crash: Option<(usize, Crash)>) -> Client {
     let counts = Arc::clone(counts);
     let service = tower::service_fn(move |request: http::Request<Body>| {
@@ -185,12 +185,12 @@ pub(crate) fn counting_client(client: Client, counts: &Arc<RequestCounts>, crash
                 counts.crashed.notify_one();
                 return std::future::pending().await;
             }
-            let answer = client.send(request).await;
+            let response = client.send(request).await;
             if crash == Some(Crash::After) {
                 counts.crashed.notify_one();
                 return std::future::pending().await;
             }
-            answer
+            response
         }
         .boxed()
     });
