@@ -1,28 +1,28 @@
-//! What time it is.
+//! The clock.
 //!
-//! Decisions and pollers never ask the system themselves: a simulation that drives tokio's timers
-//! also drives the date that plans see.
+//! Decisions and pollers never read the system clock directly, so that a simulation that drives tokio's timers also
+//! drives the time that plans see.
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// Where the date and time come from.
+/// The source of the current time.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Clock {
     /// The system's clock.
     #[default]
     System,
-    /// A date that moves with tokio's timers.
+    /// A time that advances with tokio's timers.
     Timers { start: Timestamp, since: Instant },
 }
 
 impl Clock {
-    /// A clock that shows this date now and moves with tokio's timers, paused ones included.
+    /// Returns a clock that starts at this time and advances with tokio's timers, paused or not.
     pub fn from_timers(start: Timestamp) -> Self {
         Self::Timers { start, since: Instant::now() }
     }
 
-    /// The date and time.
+    /// Returns the current time.
     pub fn now(&self) -> Timestamp {
         match self {
             Self::System => Timestamp::now(),
@@ -40,7 +40,7 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test(start_paused = true)]
-    async fn a_simulated_date_moves_with_the_timers() {
+    async fn a_simulated_clock_advances_with_the_timers() {
         let start: Timestamp = "2026-03-01T08:00:00Z".parse().unwrap();
         let clock = Clock::from_timers(start);
         assert_eq!(clock.now(), start);
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn the_systems_clock_is_the_default() {
+    fn the_system_clock_is_the_default() {
         let before = Timestamp::now();
         assert!(Clock::default().now() >= before);
     }

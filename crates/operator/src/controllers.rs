@@ -41,7 +41,7 @@ impl Controller for RayJob {
     }
 
     fn wrote_status(context: &Context, seen: &Self::Observed, status: &Self::Status, now: Timestamp) {
-        context.metrics.job_status(&seen.job, status, now);
+        context.metrics.job_status_written(&seen.job, status, now);
     }
 }
 

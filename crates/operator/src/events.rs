@@ -96,7 +96,7 @@ impl Publisher {
 
 /// The events of the last minutes.
 ///
-/// Only a hash stands for each: of a thousand clusters this would otherwise be a megabyte of notes.
+/// Only hashes are stored: the notes of a thousand clusters would take a megabyte.
 #[derive(Default)]
 struct RecentEvents {
     published: HashMap<u64, Instant>,

@@ -1,4 +1,4 @@
-//! Which objects of ours an object belongs to: whose plans read it, and who is woken when it changes.
+//! Maps an object to the Ray objects whose plans read it and that are woken when it changes.
 
 use crate::stores::Stores;
 use manta_logic::action::{Kind, ObjectKey};
@@ -6,12 +6,12 @@ use manta_logic::labels;
 use manta_logic::scheduler;
 use manta_logic::view::{EndpointSliceView, JobView, MetaView, PodView, ServiceView, WholeView};
 
-/// The RayCluster that a Pod belongs to.
+/// Returns the RayCluster that a Pod belongs to.
 pub(crate) fn pod_owners(pod: &PodView) -> Vec<ObjectKey> {
     by_cluster_label(&pod.metadata).into_iter().collect()
 }
 
-/// The object whose Service this is: the owner that controls it, and the cluster that it is labelled with.
+/// Returns the controller of a Service and the cluster in its labels.
 pub(crate) fn service_owners(service: &ServiceView) -> Vec<ObjectKey> {
     let meta = &service.metadata;
     let labelled = by_cluster_label(meta)
@@ -23,12 +23,12 @@ pub(crate) fn service_owners(service: &ServiceView) -> Vec<ObjectKey> {
     merged(by_controller(meta), labelled)
 }
 
-/// The RayJob that a submitter Job belongs to, or the RayCluster that a clean-up Job does.
+/// Returns the RayJob of a submitter Job, or the RayCluster of a clean-up Job.
 pub(crate) fn job_owners(job: &JobView) -> Vec<ObjectKey> {
     merged(by_controller(&job.metadata), by_cluster_label(&job.metadata))
 }
 
-/// The RayCluster that a related object is labelled with, its controller, and whose batch scheduler reads it.
+/// Returns the controller of a related object, the cluster in its labels, and the objects whose scheduler reads it.
 pub(crate) fn related_owners(kind: Kind, object: &WholeView) -> Vec<ObjectKey> {
     let meta = &object.metadata;
     let mut owners = merged(by_controller(meta), by_cluster_label(meta));
@@ -40,10 +40,10 @@ pub(crate) fn related_owners(kind: Kind, object: &WholeView) -> Vec<ObjectKey> {
     owners
 }
 
-/// The RayService whose requests an EndpointSlice is about; none for the slices of other Services.
+/// Returns the RayService whose traffic an EndpointSlice carries; none for the slices of other Services.
 ///
-/// The slice carries the labels of its Service, where a real controller made it. Where not, the name leads to the
-/// RayService, to one of its clusters, or to a Service that is known.
+/// A slice made by the EndpointSlice controller has the labels of its Service. For others, the name identifies the
+/// RayService, one of its clusters, or a cached Service.
 pub(crate) fn slice_owners(stores: &Stores, slice: &EndpointSliceView) -> Vec<ObjectKey> {
     let meta = &slice.metadata;
     let Some(service) = slice.service() else { return Vec::new() };

@@ -1,9 +1,9 @@
-//! What the API server offers: found out once, at start.
+//! Detects which optional APIs the API server serves, once, at start.
 
 use kube::Client;
 use manta_logic::config::Platform;
 
-/// Asks which API groups are served.
+/// Returns the optional APIs that are served.
 pub async fn detect(client: &Client) -> Result<Platform, kube::Error> {
     let groups = client.list_api_groups().await?;
     let has = |name: &str| groups.groups.iter().any(|group| group.name == name);

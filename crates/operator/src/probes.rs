@@ -14,13 +14,13 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-/// What is told: that of the present term, or of the last one.
-pub(crate) type Shown = watch::Receiver<Telemetry>;
+/// The telemetry of the current term, or of the last one.
+pub(crate) type CurrentTelemetry = watch::Receiver<Telemetry>;
 
-/// Listens on an address as Go writes it, where `:8080` is every interface.
+/// Listens on an address in Go's notation, where `:8080` means every interface.
 pub(crate) async fn listen(address: &str) -> io::Result<TcpListener> {
     match address.strip_prefix(':') {
-        // Where there is no IPv6 the machine cannot listen on it.
+        // A machine without IPv6 cannot listen on it.
         Some(port) => match TcpListener::bind(format!("[::]:{port}")).await {
             Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
                 TcpListener::bind(format!("0.0.0.0:{port}")).await
@@ -31,27 +31,27 @@ pub(crate) async fn listen(address: &str) -> io::Result<TcpListener> {
     }
 }
 
-/// Answers until told to stop.
+/// Serves requests until stopped.
 pub(crate) async fn serve<L>(listener: L, router: Router, what: &'static str, stop: CancellationToken)
 where
     L: Listener<Addr = SocketAddr>,
 {
     if let Ok(address) = listener.local_addr() {
-        info!(%address, "serving {what}");
+        info!(%address, server = what, "serving");
     }
     if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await {
-        error!(%error, "no more {what} are served");
+        error!(%error, server = what, "server failed");
     }
 }
 
-/// Alive while the process runs; ready once the caches hold everything.
-pub(crate) fn probes(telemetry: Shown, with_cron_jobs: bool) -> Router {
-    let ready = move |State(telemetry): State<Shown>| async move {
+/// Returns the probes: alive while the process runs, ready once the caches are synced.
+pub(crate) fn probes(telemetry: CurrentTelemetry, with_cron_jobs: bool) -> Router {
+    let ready = move |State(telemetry): State<CurrentTelemetry>| async move {
         let missing = telemetry.borrow().stores.unsynced(with_cron_jobs);
         if missing.is_empty() {
             return (StatusCode::OK, "ok".to_owned());
         }
-        (StatusCode::SERVICE_UNAVAILABLE, format!("not everything is known yet of: {}", missing.join(", ")))
+        (StatusCode::SERVICE_UNAVAILABLE, format!("caches not synced: {}", missing.join(", ")))
     };
     Router::new()
         .route("/healthz", get(|| async { "ok" }))
@@ -61,8 +61,8 @@ pub(crate) fn probes(telemetry: Shown, with_cron_jobs: bool) -> Router {
         .with_state(telemetry)
 }
 
-pub(crate) fn metrics(telemetry: Shown, with_kuberay: bool) -> Router {
-    let scrape = move |State(telemetry): State<Shown>| async move {
+pub(crate) fn metrics(telemetry: CurrentTelemetry, with_kuberay: bool) -> Router {
+    let scrape = move |State(telemetry): State<CurrentTelemetry>| async move {
         let telemetry = telemetry.borrow().clone();
         match telemetry.scrape(with_kuberay) {
             Ok(text) => ([(header::CONTENT_TYPE, MEDIA_TYPE)], text).into_response(),

@@ -1,9 +1,9 @@
-//! The operator as a process: its servers, its leadership, and its patience with the API server.
+//! The operator as a process: its servers, leader election, and waiting for the API server.
 
 use crate::args::{Process, gates};
 use crate::leader::fence::Fence;
 use crate::leader::{Candidate, Lost};
-use crate::metrics::client::Counting;
+use crate::metrics::client::MetricsLayer;
 use crate::metrics::{Metrics, Telemetry};
 use crate::run::{Settings, Term, run_as};
 use crate::webhooks::Webhook;
@@ -20,12 +20,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
-/// How often an API server that is away is asked again.
-const ASK_AGAIN: Duration = Duration::from_secs(2);
-/// The first minor version of Kubernetes 1 that restarts single containers.
-const RESTARTS_CONTAINERS: u32 = 35;
+/// How often an unavailable API server is retried.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+/// The first minor version of Kubernetes 1 that can restart single containers.
+const MIN_MINOR_FOR_CONTAINER_RESTART: u32 = 35;
 
-/// How the API server's logs tell us from others.
+/// Identifies the operator in the API server's logs.
 const USER_AGENT: &str = concat!("manta/", env!("CARGO_PKG_VERSION"));
 
 /// Why the process ends.
@@ -35,7 +35,7 @@ pub enum ProcessError {
     Listen { address: String, what: &'static str, flag: &'static str, error: std::io::Error },
     #[error("cannot make a client for the API server: {0}")]
     Client(kube::Error),
-    #[error("the API server refuses to say what it offers: {0}")]
+    #[error("the API server refuses to list its APIs: {0}")]
     Refused(kube::Error),
     #[error("SidecarSubmitterRestart feature gate requires K8s 1.35+: current version {0} is below 1.35")]
     TooOld(String),
@@ -51,7 +51,7 @@ pub enum ProcessError {
     Webhook(#[from] WebhookError),
 }
 
-/// Runs the operator until told to stop, or until it may act no more.
+/// Runs the operator until it is stopped or loses leadership to another.
 pub async fn run(
     mut config: Config,
     mut settings: Settings,
@@ -68,21 +68,21 @@ pub async fn run(
         info!(?scheduler, "Feature flag batch-scheduler is enabled");
     }
     let servers = TaskTracker::new();
-    // The servers outlive the passes in hand.
-    let closed = CancellationToken::new();
-    let _close = closed.clone().drop_guard();
-    let (shown, telemetry) = watch::channel(Telemetry::default());
+    // The servers outlive the running passes.
+    let servers_stop = CancellationToken::new();
+    let _close = servers_stop.clone().drop_guard();
+    let (current, telemetry) = watch::channel(Telemetry::default());
     if let Some(listener) = metrics {
         let router = probes::metrics(telemetry.clone(), process.kuberay_metrics);
-        servers.spawn(probes::serve(listener, router, "metrics", closed.clone()));
+        servers.spawn(probes::serve(listener, router, "metrics", servers_stop.clone()));
     }
     if let Some(listener) = health {
         let router = probes::probes(telemetry.clone(), settings.config.gates.ray_cron_job);
-        servers.spawn(probes::serve(listener, router, "probes", closed.clone()));
+        servers.spawn(probes::serve(listener, router, "probes", servers_stop.clone()));
     }
 
     config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static(USER_AGENT)));
-    let counts = Arc::clone(&shown.borrow().metrics);
+    let counts = Arc::clone(&current.borrow().metrics);
     let client = fenced_client(&config, &counts, CancellationToken::new())?;
     let Some(platform) = wait_for_server(&client, settings.config.gates.sidecar_submitter_restart, &stop).await? else {
         return Ok(());
@@ -93,7 +93,7 @@ pub async fn run(
     settings.config.platform = platform;
     if let Some((listener, args)) = webhooks.zip(process.webhooks) {
         let (config, metrics) = (settings.config.clone(), Arc::clone(&counts));
-        Webhook { listener, args, config, metrics, client: client.clone() }.start(&servers, closed.clone())?;
+        Webhook { listener, args, config, metrics, client: client.clone() }.start(&servers, servers_stop.clone())?;
     }
     let mut candidate = process.leader_election.then(|| {
         let namespace = process.leader_election_namespace.as_deref().unwrap_or(client.default_namespace());
@@ -101,9 +101,9 @@ pub async fn run(
     });
     let ended = loop {
         let term = Term::default();
-        // What was known is of no use after an absence: others may have acted.
+        // Start with empty caches: another leader may have acted in between.
         let telemetry = Telemetry { metrics: Arc::clone(&counts), ..Telemetry::default() };
-        shown.send_replace(telemetry.clone());
+        current.send_replace(telemetry.clone());
         let client = fenced_client(&config, &counts, term.lost.clone())?;
         match lead(client, settings.clone(), telemetry, candidate.as_mut(), &term, &stop).await {
             Err(lost @ Lost::NotRenewed) => warn!("{lost}; waiting to acquire it again"),
@@ -117,7 +117,7 @@ pub async fn run(
     if let Some(candidate) = candidate.filter(|_| ended.is_ok()) {
         candidate.release().await;
     }
-    closed.cancel();
+    servers_stop.cancel();
     servers.close();
     if ended.is_ok() {
         servers.wait().await;
@@ -128,12 +128,12 @@ pub async fn run(
 /// Returns a client that counts its requests, and sends none after the end of a term.
 fn fenced_client(config: &Config, metrics: &Arc<Metrics>, over: CancellationToken) -> Result<Client, ProcessError> {
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
-    let counting = Counting { host: host.into(), metrics: Arc::clone(metrics) };
+    let layer = MetricsLayer { host: host.into(), metrics: Arc::clone(metrics) };
     let builder = ClientBuilder::try_from(config.clone()).map_err(ProcessError::Client)?;
-    Ok(builder.with_layer(&counting).with_layer(&Fence(over)).build())
+    Ok(builder.with_layer(&layer).with_layer(&Fence(over)).build())
 }
 
-/// Runs the operator, which acts for as long as the candidate leads.
+/// Runs the operator for one term: it acts from winning the election until leadership is lost.
 async fn lead(
     client: Client,
     settings: Settings,
@@ -151,21 +151,21 @@ async fn lead(
         return Ok(());
     };
     let leadership = async {
-        let since = candidate.win().await;
-        metrics.leads(true);
+        let since = candidate.acquire().await;
+        metrics.set_leader(true);
         term.elected.cancel();
-        candidate.hold(since).await
+        candidate.renew_until_lost(since).await
     };
     let ended = tokio::select! {
         () = operator => Ok(()),
         lost = leadership => {
-            // Nothing may be sent any more, not even by passes that are under way.
+            // No request may be sent any more, not even by running passes.
             term.lost.cancel();
             stop.cancel();
             Err(lost)
         }
     };
-    metrics.leads(false);
+    metrics.set_leader(false);
     ended
 }
 
@@ -181,43 +181,43 @@ async fn listen(
     }
 }
 
-/// Asks what the server offers until it answers; nothing when told to stop before.
+/// Retries until the API server reports its APIs. Returns `None` if stopped before.
 async fn wait_for_server(
     client: &Client,
     must_restart_containers: bool,
     stop: &CancellationToken,
 ) -> Result<Option<Platform>, ProcessError> {
-    let mut complained = false;
+    let mut logged = false;
     loop {
-        match ask(client, must_restart_containers).await {
+        match detect_platform(client, must_restart_containers).await {
             Ok(platform) => return Ok(Some(platform)),
             Err(ProcessError::Refused(error)) if !is_refusal(&error) => {
-                if !complained {
+                if !logged {
                     warn!(%error, "waiting for the API server");
-                    complained = true;
+                    logged = true;
                 }
             }
             Err(error) => return Err(error),
         }
         tokio::select! {
             () = stop.cancelled() => return Ok(None),
-            () = tokio::time::sleep(ASK_AGAIN) => {}
+            () = tokio::time::sleep(RETRY_INTERVAL) => {}
         }
     }
 }
 
-async fn ask(client: &Client, must_restart_containers: bool) -> Result<Platform, ProcessError> {
+async fn detect_platform(client: &Client, must_restart_containers: bool) -> Result<Platform, ProcessError> {
     if must_restart_containers {
         let version = client.apiserver_version().await.map_err(ProcessError::Refused)?;
         let digits = version.minor.trim_end_matches(|letter: char| !letter.is_ascii_digit());
-        if digits.parse().unwrap_or(0) < RESTARTS_CONTAINERS {
+        if digits.parse().unwrap_or(0) < MIN_MINOR_FOR_CONTAINER_RESTART {
             return Err(ProcessError::TooOld(version.git_version));
         }
     }
     platform::detect(client).await.map_err(ProcessError::Refused)
 }
 
-/// Whether the server answered, and will say the same again.
+/// Returns whether the server rejected the request for good.
 fn is_refusal(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
 }

@@ -1,7 +1,7 @@
-//! Our own objects as the caches hold them: as text, not parsed.
+//! Ray objects as the caches hold them: as unparsed text.
 //!
-//! A pod template is a struct of kilobytes even where it says next to nothing, so a RayCluster that has been parsed
-//! takes some twenty times as much memory as its text. A pass parses what it looks at and drops it in the end.
+//! A pod template is a struct of kilobytes even when it is nearly empty, so a parsed RayCluster takes about twenty times
+//! the memory of its text. A pass parses the objects that it needs and drops them at its end.
 
 use crate::watched_object::View;
 use manta_logic::action::{Kind, ObjectKey};
@@ -15,7 +15,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use tracing::warn;
 
-/// kubectl's own record of what was applied: a second copy of the whole spec, of no use here. Our writes are patches,
+/// kubectl's record of what was applied: a second copy of the whole spec, which is not cached. Our writes are patches,
 /// so it stays on the API server.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -26,7 +26,7 @@ pub struct RawObject<K> {
     uid: Box<str>,
     version: Box<str>,
     terminating: bool,
-    /// The object of ours that made this one.
+    /// The Ray object that controls this one.
     controller: Option<Box<ObjectKey>>,
     /// Metadata (without what only the API server needs), spec and status.
     text: Box<str>,
@@ -34,33 +34,33 @@ pub struct RawObject<K> {
 }
 
 impl<K> RawObject<K> {
-    /// The object's UID.
+    /// Returns the object's UID.
     pub(crate) fn uid(&self) -> &str {
         &self.uid
     }
 
-    /// The object's version.
+    /// Returns the object's resource version.
     pub(crate) fn version(&self) -> &str {
         &self.version
     }
 
-    /// Whether the object is on its way out.
+    /// Returns whether the object is being deleted.
     pub(crate) fn is_terminating(&self) -> bool {
         self.terminating
     }
 
-    /// Reads some of the object; what cannot be read is told and left alone.
+    /// Parses parts of the object; a failure is logged.
     pub(crate) fn read_as<T: DeserializeOwned>(&self) -> Option<T> {
         serde_json::from_str(&self.text)
             .inspect_err(|error| {
                 let kind = std::any::type_name::<K>().rsplit("::").next();
                 let (namespace, name) = (&self.namespace, &self.name);
-                warn!(kind, %namespace, %name, %error, "an object cannot be read and is left alone");
+                warn!(kind, %namespace, %name, %error, "cannot parse an object; ignoring it");
             })
             .ok()
     }
 
-    /// The object belongs to itself, and to what made it.
+    /// Returns the owners of the object: itself and its controller.
     pub(crate) fn owners(&self, kind: Kind) -> Vec<ObjectKey> {
         let itself = ObjectKey::new(kind, &self.namespace, &self.name);
         [itself].into_iter().chain(self.controller.as_deref().cloned()).collect()
@@ -68,7 +68,7 @@ impl<K> RawObject<K> {
 }
 
 impl<K: DeserializeOwned> RawObject<K> {
-    /// Reads the whole object.
+    /// Parses the whole object; a failure is logged.
     pub fn read(&self) -> Option<K> {
         self.read_as()
     }
@@ -92,7 +92,7 @@ impl<K: 'static> View for RawObject<K> {
 
 type Fields<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
-/// An object in pieces of text.
+/// The parts of an object as raw text.
 #[derive(Deserialize, Serialize)]
 struct Pieces<'a> {
     #[serde(borrow)]
@@ -105,12 +105,12 @@ struct Pieces<'a> {
 
 impl<'de, K> Deserialize<'de> for RawObject<K> {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        Self::put_together(Pieces::deserialize(input)?).map_err(D::Error::custom)
+        Self::from_pieces(Pieces::deserialize(input)?).map_err(D::Error::custom)
     }
 }
 
 impl<K> RawObject<K> {
-    fn put_together(whole: Pieces<'_>) -> Result<Self, serde_json::Error> {
+    fn from_pieces(whole: Pieces<'_>) -> Result<Self, serde_json::Error> {
         let annotations = match whole.metadata.get("annotations") {
             Some(annotations) if annotations.get().contains(LAST_APPLIED) => {
                 let mut annotations: Option<Fields<'_>> = serde_json::from_str(annotations.get())?;
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn all_but_the_bookkeeping_is_held() {
+    fn everything_but_managed_fields_and_last_applied_is_cached() {
         let object = raw(&sample());
         assert_eq!(View::key(&object), ("ns", "demo"));
         assert_eq!((object.uid(), object.version(), object.is_terminating()), ("u", "7", false));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn it_belongs_to_itself_and_to_its_controller() {
+    fn owners_are_the_object_and_its_controller() {
         let mut object = sample();
         let itself = ObjectKey::new(Kind::RayCluster, "ns", "demo");
         let service = ObjectKey::new(Kind::RayService, "ns", "web");
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_nothing() {
+    fn an_object_that_cannot_be_parsed_reads_as_none() {
         let mut object = sample();
         object["spec"]["rayVersion"] = json!([]);
         object["metadata"]["deletionTimestamp"] = json!("2026-03-01T08:00:00Z");

@@ -1,4 +1,4 @@
-//! Starts the operator and keeps it going.
+//! Starts and runs the operator.
 
 use crate::clock::Clock;
 use crate::concurrency_limit::{ConcurrencyLimit, Permit};
@@ -24,25 +24,25 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info};
 
-/// Passes that may be under way at once, slow ones not counted: each holds a parsed object and what it wants made, and
-/// has nothing to wait for but the API server. What is due meanwhile stays in the queue, where changes come together.
+/// Concurrent passes, slow ones not counted: each holds a parsed object and the objects to create, and waits only for
+/// the API server. Other due objects stay in the queue, where their changes coalesce.
 const PASSES: usize = 32;
 
-/// How the operator is to run.
+/// Settings of the operator.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     pub config: Config,
-    /// Namespaces to look at; none means all.
+    /// Namespaces to watch; empty means all.
     pub watch_namespaces: Vec<String>,
-    /// Our name in events.
+    /// The name of this instance in events.
     pub host: String,
-    /// The way to Ray's dashboards.
+    /// The route to Ray's dashboards.
     pub dashboard_route: Route,
-    /// The clock that decisions are made by.
+    /// The clock that decisions use.
     pub clock: Clock,
 }
 
-/// Runs until told to stop; passes in hand are finished.
+/// Runs until stopped, and finishes running passes.
 pub async fn run(client: Client, settings: Settings, stop: CancellationToken) {
     let term = Term::default();
     term.elected.cancel();
@@ -53,11 +53,11 @@ pub async fn run(client: Client, settings: Settings, stop: CancellationToken) {
 #[derive(Clone, Default)]
 pub(crate) struct Term {
     pub(crate) elected: CancellationToken,
-    /// Passes in hand are dropped at once.
+    /// Cancels running passes at once.
     pub(crate) lost: CancellationToken,
 }
 
-/// Like [`run`], but acts only while it may, and tells what it does.
+/// Like [`run`], but acts only during its term, and reports telemetry.
 pub(crate) async fn run_as(
     client: Client,
     settings: Settings,
@@ -97,7 +97,7 @@ pub(crate) async fn run_as(
     info!("stopped");
 }
 
-/// Puts the parts together and starts the watches.
+/// Builds the context and starts the watches.
 fn start(
     client: Client,
     settings: Settings,
@@ -114,8 +114,8 @@ fn start(
         Watches::new(client.clone(), namespaces, Arc::clone(&stores), Arc::clone(&queue), tasks.clone(), stop.clone());
     watches.start(settings.config.gates.ray_cron_job);
     let dashboards = dashboard::Client::new(client.clone(), settings.dashboard_route)
-        .counted_by(Arc::clone(&metrics))
-        .timed_by(settings.clock);
+        .with_metrics(Arc::clone(&metrics))
+        .with_clock(settings.clock);
     let jobs = Arc::new(Pollers::new(dashboards.clone(), Arc::clone(&queue), tasks.clone(), stop.clone()));
     let serve = Arc::new(Pollers::new(dashboards.clone(), queue, tasks.clone(), stop.clone()));
     Context {
@@ -143,16 +143,16 @@ fn start(
     }
 }
 
-/// One pass over an object that is due, with its measurements.
+/// Runs and measures one pass over a due object.
 async fn pass(context: &Context, queue: &Queue, due: &Due, permit: &Permit) {
-    context.metrics.pass_begins(&due.key, due.waited);
+    context.metrics.pass_started(&due.key, due.waited);
     let start = Instant::now();
     let requeue = permit.run(guarded(context, due, permit)).await;
-    context.metrics.pass_ends(&due.key, &requeue, start.elapsed());
+    context.metrics.pass_ended(&due.key, &requeue, start.elapsed());
     queue.done(&due.key, requeue);
 }
 
-/// A pass whose panic is an error like others: the object is tried again, and no other object notices.
+/// Runs a pass and treats a panic as an error: the object is retried, and no other object is affected.
 async fn guarded(context: &Context, due: &Due, permit: &Permit) -> Requeue {
     let pass = controllers::reconcile(context, &due.key, &due.reason, permit);
     AssertUnwindSafe(pass).catch_unwind().await.unwrap_or_else(|_| {

@@ -1,6 +1,6 @@
-//! Writes statuses: once per pass, the whole status, and only onto the version that was seen.
+//! Writes statuses: once per pass, the whole status, with the resource version that was read.
 //!
-//! A write is remembered until the watch shows it: a pass over the version before would only be refused.
+//! A write is tracked until the watch shows it: a pass over the older version would only cause a conflict.
 
 use crate::api_request::{collection_url, error_text, send};
 use crate::concurrency_limit::ConcurrencyLimit;
@@ -42,7 +42,7 @@ impl StatusWriter {
                 }
                 StatusWrite::Done
             }
-            Err(kube::Error::Api(answer)) if answer.code == 409 || answer.code == 404 => StatusWrite::Conflict,
+            Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => StatusWrite::Conflict,
             Err(error) => {
                 warn!(
                     kind = key.kind.resource().kind,

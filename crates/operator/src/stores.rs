@@ -1,7 +1,7 @@
-//! What the watches have shown, in memory.
+//! In-memory caches of the watched objects.
 //!
-//! Objects are stored by their owner, the object whose plan reads them: looking at one RayCluster costs as much as
-//! that cluster has Pods, however many others there are.
+//! Objects are indexed by owner, the object whose plan reads them, so that the cost of observing one RayCluster depends
+//! on its own Pods only.
 
 use crate::lock::lock;
 use crate::raw_object::RawObject;
@@ -23,7 +23,7 @@ pub struct Stores {
     pub pods: Arc<Table<PodView>>,
     pub kube_services: Arc<Table<ServiceView>>,
     pub kube_jobs: Arc<Table<JobView>>,
-    /// Endpoints of serve Services; those of others are not kept.
+    /// EndpointSlices of serve Services; others are not stored.
     pub slices: Arc<Table<EndpointSliceView>>,
     related: Mutex<HashMap<Kind, Arc<Table<WholeView>>>>,
 }
@@ -134,25 +134,25 @@ impl<V: View> Table<V> {
         lock(&self.inner).by_owner.get(owner).cloned().unwrap_or_default()
     }
 
-    /// One object of an owner.
+    /// Returns one object of an owner.
     pub fn get(&self, owner: &ObjectKey, name: &str) -> Option<Arc<V>> {
         lock(&self.inner).get(owner, name)
     }
 
-    /// One object, whoever owns it.
+    /// Returns one object, whatever its owner.
     pub fn find(&self, namespace: &str, name: &str) -> Option<Arc<V>> {
         let inner = lock(&self.inner);
         inner.location(namespace, name)?.owners.iter().find_map(|owner| inner.get(owner, name))
     }
 
-    /// Who owns an object.
+    /// Returns the owners of an object.
     pub fn owners_of(&self, namespace: &str, name: &str) -> Vec<ObjectKey> {
         let inner = lock(&self.inner);
         let owners = inner.location(namespace, name).map(|location| &*location.owners).unwrap_or_default();
         owners.iter().map(|owner| (**owner).clone()).collect()
     }
 
-    /// All owners that have objects here.
+    /// Returns all owners of objects in this table.
     pub fn owners(&self) -> Vec<ObjectKey> {
         lock(&self.inner).by_owner.keys().map(|owner| (**owner).clone()).collect()
     }
@@ -183,12 +183,12 @@ impl<V: View> Table<V> {
         lock(&self.inner).remove(namespace, name)
     }
 
-    /// A watch starts over with a list.
+    /// Starts a new list of a watch.
     pub(crate) fn begin_listing(&self, part: usize) {
         lock(&self.inner).listing.insert(part, HashSet::new());
     }
 
-    /// A watch has listed everything: objects that it did not list are gone. Returns the objects to wake.
+    /// Ends the list of a watch and removes the objects that it did not contain. Returns the objects to wake.
     pub(crate) fn end_listing(&self, part: usize) -> Vec<ObjectKey> {
         let mut inner = lock(&self.inner);
         let listed = inner.listing.remove(&part).unwrap_or_default();
@@ -217,8 +217,8 @@ impl<V: View> Inner<V> {
 
     /// Returns the objects that a watch has shown.
     fn keys_of(&self, part: usize) -> impl Iterator<Item = (String, String)> {
-        self.locations.iter().flat_map(move |(namespace, places)| {
-            let names = places.iter().filter(move |(_, place)| place.part == part).map(|(name, _)| name);
+        self.locations.iter().flat_map(move |(namespace, by_name)| {
+            let names = by_name.iter().filter(move |(_, location)| location.part == part).map(|(name, _)| name);
             names.map(move |name| (namespace.to_string(), name.to_string()))
         })
     }
@@ -235,33 +235,33 @@ impl<V: View> Inner<V> {
             };
             let objects = self.by_owner.entry(Arc::clone(&shared)).or_default();
             match position(objects, name) {
-                Ok(place) => objects[place] = Arc::clone(object),
-                Err(place) => {
+                Ok(index) => objects[index] = Arc::clone(object),
+                Err(index) => {
                     objects.reserve_exact(1); // most owners have few objects, and there are many owners
-                    objects.insert(place, Arc::clone(object));
+                    objects.insert(index, Arc::clone(object));
                 }
             }
             shared
         });
-        let place = Location { owners: owners.collect(), part };
+        let location = Location { owners: owners.collect(), part };
         if !self.locations.contains_key(namespace) {
             self.locations.insert(namespace.into(), HashMap::new());
         }
-        if let Some(places) = self.locations.get_mut(namespace) {
-            places.insert(name.into(), place);
+        if let Some(by_name) = self.locations.get_mut(namespace) {
+            by_name.insert(name.into(), location);
         }
     }
 
     fn remove(&mut self, namespace: &str, name: &str) -> Vec<ObjectKey> {
-        let Some(places) = self.locations.get_mut(namespace) else { return Vec::new() };
-        let Some(Location { owners, .. }) = places.remove(name) else { return Vec::new() };
-        if places.is_empty() {
+        let Some(by_name) = self.locations.get_mut(namespace) else { return Vec::new() };
+        let Some(Location { owners, .. }) = by_name.remove(name) else { return Vec::new() };
+        if by_name.is_empty() {
             self.locations.remove(namespace);
         }
         for owner in &owners {
             if let Some(objects) = self.by_owner.get_mut(&**owner) {
-                if let Ok(place) = position(objects, name) {
-                    objects.remove(place);
+                if let Ok(index) = position(objects, name) {
+                    objects.remove(index);
                 }
                 if objects.is_empty() {
                     self.by_owner.remove(&**owner);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_changes_hands_concerns_both_owners() {
+    fn an_object_that_changes_owner_wakes_both() {
         let table = Table::default();
         table.put(0, pod("ns", "a"), vec![owner("x")]);
         assert_eq!(table.put(0, pod("ns", "a"), vec![owner("y")]), [owner("x"), owner("y")]);

@@ -1,22 +1,22 @@
-//! Randomness: tokens that Ray clusters authenticate with, and seeds of names.
+//! Random values: tokens that Ray clusters authenticate with, and seeds for names.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// 32 random bytes, as text.
-pub(crate) fn draw() -> String {
+/// Returns 32 random bytes in base64.
+pub(crate) fn generate() -> String {
     STANDARD.encode(random::<32>())
 }
 
-/// Where the random names of one pass come from.
+/// Returns a seed for the random names of one pass.
 pub(crate) fn seed() -> u64 {
     u64::from_ne_bytes(random())
 }
 
 fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
-    // Without randomness from the system no token is safe and no name is free: there is no way on.
+    // Without system randomness no token is safe and no name is unique, so there is no fallback.
     #[expect(clippy::expect_used)]
-    getrandom::fill(&mut bytes).expect("the operating system gives random bytes");
+    getrandom::fill(&mut bytes).expect("the operating system provides random bytes");
     bytes
 }

@@ -1,7 +1,7 @@
 //! An object as a watch delivers it: decoded into its view, with nothing stored beside it.
 //!
 //! `managedFields` and every field that no plan reads are skipped while decoding. An object that
-//! cannot be read is carried as such: one odd object never stops a watch.
+//! cannot be decoded is delivered as an error, so that it never stops the watch.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, DynamicResourceScope};
@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 /// A type that a watch decodes into.
 pub trait View: DeserializeOwned + std::fmt::Debug + Send + Sync + 'static {
-    /// The object's namespace and name.
+    /// Returns the object's namespace and name.
     fn key(&self) -> (&str, &str);
 
-    /// The object's resource version.
+    /// Returns the object's resource version.
     fn version(&self) -> &str;
 }
 
@@ -65,7 +65,7 @@ impl<'de, V: View> Deserialize<'de> for Watched<V> {
     }
 }
 
-/// What a watch itself needs to know of an object.
+/// Returns the metadata that the watch itself needs.
 fn meta(namespace: &str, name: &str, version: &str) -> ObjectMeta {
     ObjectMeta {
         name: Some(name.to_owned()),
@@ -75,7 +75,7 @@ fn meta(namespace: &str, name: &str, version: &str) -> ObjectMeta {
     }
 }
 
-/// An object of which nothing else could be read.
+/// An object of which only the identity can be decoded.
 #[derive(Deserialize)]
 struct Nameable {
     metadata: Identity,

@@ -1,7 +1,7 @@
 //! The watches that fill the stores and wake the objects concerned.
 //!
-//! Only labelled objects are asked for, and Secrets never. Kinds of which there are few are watched
-//! from the moment that the first object needs them.
+//! Dependent objects are selected by label, and Secrets are never watched. Rarely used kinds are watched from the moment
+//! that the first object needs them.
 
 use crate::lock::lock;
 use crate::owners;
@@ -26,13 +26,13 @@ const RAY_PODS: &str = "ray.io/node-type in (head,worker,redis-cleanup)";
 const OWN_JOBS: &str = "app.kubernetes.io/created-by=kuberay-operator";
 /// Services carry one of three labels, and a selector cannot say "or".
 const SERVICES: [&str; 3] = ["ray.io/cluster", "ray.io/headless-worker-svc", "ray.io/originated-from-crd"];
-const OF_A_SERVICE: &str = "kubernetes.io/service-name";
-const OF_A_CLUSTER: &str = "ray.io/cluster";
+const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
+const CLUSTER_LABEL: &str = "ray.io/cluster";
 
-/// Objects in one answer to a list: a page is in memory as a whole, as text and as objects.
+/// Objects per page of a list: a whole page is in memory at once, both as text and as objects.
 const PAGE: u32 = 500;
 
-/// Starts watches and knows which run.
+/// Starts watches and tracks which are running.
 pub(crate) struct Watches {
     client: Client,
     namespaces: Vec<String>,
@@ -76,7 +76,7 @@ impl Watches {
         self.spawn(Kind::Service, &SERVICES.map(Some), |stores| &stores.kube_services, owners::service_owners);
     }
 
-    /// Starts the watch of a kind that is not watched from the start, unless it runs.
+    /// Starts the watch of a kind that is watched on demand, unless it is running.
     pub(crate) fn ensure(&self, kind: Kind) {
         if !lock(&self.running).insert(kind) {
             return;
@@ -85,22 +85,22 @@ impl Watches {
         if kind == Kind::EndpointSlice {
             self.start_slices();
         } else {
-            // Those of a RayService or a batch scheduler carry no label; others are not stored.
+            // Objects of a RayService or a batch scheduler carry no label; those of others are not stored.
             let selector = match kind {
                 Kind::Gateway | Kind::HttpRoute | Kind::PodGroup(_) | Kind::Workload => None,
-                _ => Some(OF_A_CLUSTER),
+                _ => Some(CLUSTER_LABEL),
             };
             let owners = move |object: &WholeView| owners::related_owners(kind, object);
             self.spawn_into(kind, &[selector], self.stores.related(kind), owners);
         }
     }
 
-    /// Starts the watch of EndpointSlices, once RayServices, RayClusters and Services are known: they say which slices
-    /// are of interest.
+    /// Starts the watch of EndpointSlices, once the RayServices, RayClusters and Services that decide which slices matter
+    /// are cached.
     fn start_slices(&self) {
         let stores = Arc::clone(&self.stores);
         let owners = move |slice: &EndpointSliceView| owners::slice_owners(&stores, slice);
-        self.spawn(Kind::EndpointSlice, &[Some(OF_A_SERVICE)], |stores| &stores.slices, owners);
+        self.spawn(Kind::EndpointSlice, &[Some(SERVICE_NAME_LABEL)], |stores| &stores.slices, owners);
     }
 
     fn spawn<V: View>(
@@ -139,7 +139,7 @@ impl Watches {
             if let Some(selector) = selector {
                 config = config.labels(selector);
             }
-            let follower = Follower {
+            let watch = WatchTask {
                 kind,
                 part,
                 table: Arc::clone(&table),
@@ -150,7 +150,7 @@ impl Watches {
             self.tasks.spawn(async move {
                 tokio::select! {
                     () = stop.cancelled() => {}
-                    () = follower.follow(api, config) => {}
+                    () = watch.run(api, config) => {}
                 }
             });
         }
@@ -158,33 +158,33 @@ impl Watches {
 }
 
 /// One watch: from the stream into the table, and from the table to the queue.
-struct Follower<V, F> {
+struct WatchTask<V, F> {
     kind: Kind,
-    /// Which of a table's watches this is.
+    /// The index of this watch among those of its table.
     part: usize,
     table: Arc<Table<V>>,
     queue: Arc<Queue>,
     owners: F,
 }
 
-impl<V: View, F: Fn(&V) -> Vec<ObjectKey>> Follower<V, F> {
-    async fn follow(&self, api: Api<Watched<V>>, config: watcher::Config) {
+impl<V: View, F: Fn(&V) -> Vec<ObjectKey>> WatchTask<V, F> {
+    async fn run(&self, api: Api<Watched<V>>, config: watcher::Config) {
         let mut events = watcher(api, config).default_backoff().boxed();
         let kind = self.kind.resource().kind;
-        let mut complained = false;
+        let mut logged = false;
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
-                    complained = false;
+                    logged = false;
                     let reason = self.reason(&event);
                     for key in self.store(event) {
                         self.queue.wake(&key, || reason.clone());
                     }
                 }
                 Err(error) if is_missing_kind(&error) => {
-                    if !complained {
+                    if !logged {
                         info!(kind, "the API server does not serve this kind yet; install the CRDs");
-                        complained = true;
+                        logged = true;
                     }
                 }
                 Err(error) => warn!(kind, %error, "watch failed; retrying"),

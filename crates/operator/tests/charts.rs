@@ -1,11 +1,12 @@
-//! The charts, rendered and installed by real Helm, and the operator with exactly their permissions.
+//! The charts, rendered and installed with Helm, and the operator with exactly their permissions.
 
 #![allow(clippy::unwrap_used)]
 
 #[allow(dead_code)]
-mod scene;
+mod harness;
 
 use anyhow::{Context, Result, ensure};
+use harness::{Harness, small_cluster, state};
 use kube::api::{ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Config};
@@ -13,7 +14,6 @@ use manta_api::{RayJob, RayService};
 use manta_operator::args::Arguments;
 use manta_operator::process;
 use manta_testkit::{ControlPlane, Kubelet, Options, eventually, helm, helm_command, within};
-use scene::{Scene, small_cluster, state};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -33,8 +33,8 @@ fn render(name: &str, release: &str, settings: &str) -> Result<String> {
 }
 
 #[test]
-fn the_operators_chart_takes_kuberays_values() -> Result<()> {
-    // Settings; what is rendered then; what is not.
+fn the_operator_chart_accepts_kuberay_values() -> Result<()> {
+    // Settings, text that must be rendered, and text that must not.
     let table: &[(&str, &[&str], &[&str])] = &[
         (
             "",
@@ -193,7 +193,7 @@ fn the_operators_chart_takes_kuberays_values() -> Result<()> {
     Ok(())
 }
 
-/// Everything that the rules of a rendered Role or ClusterRole permit on Secrets.
+/// No rendered Role or ClusterRole permits listing or watching Secrets.
 #[test]
 fn secrets_are_never_listed() -> Result<()> {
     for settings in ["", "singleNamespaceInstall=true", "useKubernetesProxy=true", "batchScheduler.enabled=true"] {
@@ -206,7 +206,7 @@ fn secrets_are_never_listed() -> Result<()> {
 }
 
 #[test]
-fn kustomize_has_what_the_chart_renders() -> Result<()> {
+fn kustomize_matches_the_rendered_chart() -> Result<()> {
     let of_helm = ["helm.sh/chart", "app.kubernetes.io/managed-by", "# Source:"];
     for (folder, settings) in [
         ("kustomize", ""),
@@ -229,7 +229,7 @@ fn kustomize_has_what_the_chart_renders() -> Result<()> {
 }
 
 #[test]
-fn the_cluster_chart_takes_kuberays_values() -> Result<()> {
+fn the_cluster_chart_accepts_kuberay_values() -> Result<()> {
     let table: &[(&str, &[&str], &[&str])] = &[
         (
             "",
@@ -295,13 +295,13 @@ fn install(plane: &ControlPlane, release: &str, name: &str, namespace: &str, set
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_charts_permissions_are_enough() -> Result<()> {
+async fn the_chart_permissions_suffice() -> Result<()> {
     let plane = ControlPlane::start_with(Options { rbac: true, audit: false })?;
     install(&plane, "kuberay-operator", "manta-operator", "ray-system", "")?;
     let client = plane.client().await?;
     let namespace = plane.namespace("charts").await?;
     let kubelet = Kubelet::start(client.clone(), Some(&namespace));
-    let scene = Scene { client, namespace: namespace.clone(), kubelet };
+    let harness = Harness { client, namespace: namespace.clone(), kubelet };
 
     let metrics = tokio::net::TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
     let line = ["--health-probe-bind-address=0".to_owned(), format!("--metrics-addr={metrics}")];
@@ -316,14 +316,14 @@ async fn the_charts_permissions_are_enough() -> Result<()> {
     rich["authOptions"] = json!({"mode": "token"});
     rich["headGroupSpec"]["enableIngress"] = json!(true);
     rich["networkPolicy"] = json!({"mode": "DenyAll"});
-    scene.create("rich", rich).await?;
+    harness.create("rich", rich).await?;
     let job = json!({"metadata": {"name": "job"}, "spec": {"entrypoint": "true", "rayClusterSpec": small_cluster()}});
-    let jobs: Api<RayJob> = Api::namespaced(scene.client.clone(), &namespace);
+    let jobs: Api<RayJob> = Api::namespaced(harness.client.clone(), &namespace);
     jobs.create(&PostParams::default(), &serde_json::from_value(job)?).await?;
     let service = json!({"metadata": {"name": "serve"}, "spec": {
         "serveConfigV2": "applications: []", "rayClusterConfig": small_cluster(),
     }});
-    let services: Api<RayService> = Api::namespaced(scene.client.clone(), &namespace);
+    let services: Api<RayService> = Api::namespaced(harness.client.clone(), &namespace);
     services.create(&PostParams::default(), &serde_json::from_value(service)?).await?;
     let nothing_refused = async || -> Result<()> {
         let text = reqwest::get(format!("http://{metrics}/metrics")).await?.text().await?;
@@ -333,13 +333,13 @@ async fn the_charts_permissions_are_enough() -> Result<()> {
         Ok(())
     };
     for name in ["raycluster-kuberay", "rich"] {
-        let ready = scene.until_ready(name).await;
+        let ready = harness.until_ready(name).await;
         nothing_refused().await?;
         ready?;
     }
-    // The two of the RayJob and the RayService have names that are drawn.
+    // The clusters of the RayJob and the RayService have random names.
     let all = eventually("the clusters of the job and the service", async || {
-        let clusters = scene.clusters().list(&ListParams::default()).await?.items;
+        let clusters = harness.clusters().list(&ListParams::default()).await?.items;
         let states: Vec<_> = clusters.iter().map(state).collect();
         ensure!(states == ["ready"; 4], "{states:?}");
         Ok(())
@@ -347,13 +347,13 @@ async fn the_charts_permissions_are_enough() -> Result<()> {
     let all = all.await;
     nothing_refused().await?;
     all?;
-    // Changes and deletions take other verbs.
+    // Updates and deletions need other verbs.
     let patch = kube::api::Patch::Merge(json!({"spec": {"workerGroupSpecs": null, "networkPolicy": null}}));
-    scene.clusters().patch("rich", &kube::api::PatchParams::default(), &patch).await?;
+    harness.clusters().patch("rich", &kube::api::PatchParams::default(), &patch).await?;
     let changed = |cluster: &manta_api::RayCluster| {
         cluster.status.as_ref().is_some_and(|status| status.observed_generation == Some(2))
     };
-    let changed = scene.until("rich", changed).await;
+    let changed = harness.until("rich", changed).await;
     nothing_refused().await?;
     changed?;
     for (kind, name) in [
@@ -370,13 +370,13 @@ async fn the_charts_permissions_are_enough() -> Result<()> {
     makes_its_webhook_trusted(&plane).await
 }
 
-/// The configuration of a client that has nothing but the token of the chart's account.
+/// Returns the configuration of a client with only the token of the chart's service account.
 async fn as_account(plane: &ControlPlane, namespace: &str) -> Result<Config> {
     let file = Kubeconfig::read_from(plane.kubeconfig_of_account(namespace, "kuberay-operator")?)?;
     Ok(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
 }
 
-/// With webhooks in one namespace, the operator may make its certificate and have it trusted.
+/// Checks that with webhooks in one namespace, the operator may generate its certificate and have it trusted.
 async fn makes_its_webhook_trusted(plane: &ControlPlane) -> Result<()> {
     let settings = "webhooks.enabled=true singleNamespaceInstall=true";
     install(plane, "hooked", "manta-operator", "hooked", settings)?;
@@ -406,9 +406,9 @@ async fn makes_its_webhook_trusted(plane: &ControlPlane) -> Result<()> {
     Ok(within("the end of the operator", operator).await???)
 }
 
-/// The chart with a batch scheduler, the operator with exactly its permissions, and a cluster that changes its size.
+/// Installs the chart with a batch scheduler and resizes a cluster with exactly the chart's permissions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_charts_permissions_are_enough_for_batch_schedulers() -> Result<()> {
+async fn the_chart_permissions_suffice_for_batch_schedulers() -> Result<()> {
     let plane = ControlPlane::start_with(Options { rbac: true, audit: false })?;
     plane.install_scheduler_crds().await?;
     let client = plane.client().await?;
@@ -425,7 +425,7 @@ async fn the_charts_permissions_are_enough_for_batch_schedulers() -> Result<()> 
         anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let namespace = plane.namespace(scheduler).await?;
         let kubelet = Kubelet::start(client.clone(), Some(&namespace));
-        let scene = Scene { client: client.clone(), namespace: namespace.clone(), kubelet };
+        let harness = Harness { client: client.clone(), namespace: namespace.clone(), kubelet };
         let metrics = tokio::net::TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
         let line = format!(
             "--batch-scheduler={scheduler} --enable-leader-election=false --health-probe-bind-address=0 \
@@ -438,10 +438,10 @@ async fn the_charts_permissions_are_enough_for_batch_schedulers() -> Result<()> 
 
         let labels = json!({"ray.io/gang-scheduling-enabled": "true"});
         let cluster = json!({"metadata": {"name": "demo", "labels": labels}, "spec": small_cluster()});
-        scene.clusters().create(&PostParams::default(), &serde_json::from_value(cluster)?).await?;
-        let ready = scene.until_ready("demo").await;
+        harness.clusters().create(&PostParams::default(), &serde_json::from_value(cluster)?).await?;
+        let ready = harness.until_ready("demo").await;
         let patch = kube::api::Patch::Merge(json!({"spec": {"workerGroupSpecs": null}}));
-        scene.clusters().patch("demo", &kube::api::PatchParams::default(), &patch).await?;
+        harness.clusters().patch("demo", &kube::api::PatchParams::default(), &patch).await?;
         let size = ["get", resource, group, "--namespace", &namespace, "--output", "jsonpath={.spec.minMember}"];
         let shrunk = eventually("a gang that shrinks with its cluster", async || {
             let size = plane.kubectl(&size)?;
@@ -460,9 +460,9 @@ async fn the_charts_permissions_are_enough_for_batch_schedulers() -> Result<()> 
     Ok(())
 }
 
-/// What kustomize makes of the operator with each batch scheduler permits the same as the chart.
+/// The kustomization of each batch scheduler grants the same permissions as the chart.
 #[test]
-fn kustomize_has_every_batch_scheduler() -> Result<()> {
+fn kustomize_grants_the_chart_permissions_for_every_batch_scheduler() -> Result<()> {
     let rules = |text: &str| -> Result<Vec<Value>> {
         let documents: Vec<Value> = serde_saphyr::from_multiple(text)?;
         let role = documents

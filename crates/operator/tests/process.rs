@@ -1,11 +1,12 @@
-//! The operator's process against a real kube-apiserver: leadership, probes, metrics, and outages.
+//! The operator's process against a real kube-apiserver: leader election, probes, metrics and outages.
 
 #![allow(clippy::unwrap_used)]
 
 #[allow(dead_code)]
-mod scene;
+mod harness;
 
 use anyhow::{Context, Result, ensure};
+use harness::{Harness, small_cluster};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -15,7 +16,6 @@ use manta_operator::args::{Arguments, Process};
 use manta_operator::leader::{LEASE, Lost};
 use manta_operator::process::{self, ProcessError};
 use manta_testkit::{ControlPlane, Kubelet, eventually, within};
-use scene::{Scene, small_cluster};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -35,9 +35,9 @@ impl Running {
     }
 }
 
-/// How the process of one scene is told to run.
-fn arguments(scene: &Scene, host: &str, more: &str) -> Result<(Settings, Process)> {
-    let namespace = &scene.namespace;
+/// Returns the arguments of an operator for one harness.
+fn arguments(harness: &Harness, host: &str, more: &str) -> Result<(Settings, Process)> {
+    let namespace = &harness.namespace;
     let line = format!(
         "--watch-namespace={namespace} --leader-election-namespace={namespace} --metrics-addr=0 \
          --health-probe-bind-address=0 {more}"
@@ -53,21 +53,21 @@ async fn config() -> Result<Config> {
     Ok(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
 }
 
-async fn start(scene: &Scene, host: &str, more: &str, config: Config) -> Result<Running> {
-    let (settings, process) = arguments(scene, host, more)?;
+async fn start(harness: &Harness, host: &str, more: &str, config: Config) -> Result<Running> {
+    let (settings, process) = arguments(harness, host, more)?;
     let stop = CancellationToken::new();
     let task = tokio::spawn(process::run(config, settings, process, stop.clone()));
     Ok(Running { stop, task })
 }
 
-fn leases(scene: &Scene) -> Api<Lease> {
-    Api::namespaced(scene.client.clone(), &scene.namespace)
+fn leases(harness: &Harness) -> Api<Lease> {
+    Api::namespaced(harness.client.clone(), &harness.namespace)
 }
 
-/// The host that leads, once one does.
-async fn leader(scene: &Scene) -> Result<String> {
+/// Waits for a leader. Returns its host.
+async fn leader(harness: &Harness) -> Result<String> {
     eventually("a leader", async || {
-        let lease = leases(scene).get(LEASE).await?;
+        let lease = leases(harness).get(LEASE).await?;
         let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
         Ok(holder.split_once('_').with_context(|| format!("the holder is {holder:?}"))?.0.to_owned())
     })
@@ -75,64 +75,64 @@ async fn leader(scene: &Scene) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_operators_one_acts_and_the_other_follows_it_at_once() -> Result<()> {
-    let scene = Scene::new("lead").await?;
-    let a = start(&scene, "a", "", config().await?).await?;
-    let b = start(&scene, "b", "", config().await?).await?;
-    scene.create("first", small_cluster()).await?;
-    scene.until_ready("first").await?;
-    assert_eq!(scene.pods().await?.len(), 3);
-    let (first, second, expect) = match leader(&scene).await?.as_str() {
+async fn a_standby_takes_over_as_soon_as_the_leader_stops() -> Result<()> {
+    let harness = Harness::new("lead").await?;
+    let a = start(&harness, "a", "", config().await?).await?;
+    let b = start(&harness, "b", "", config().await?).await?;
+    harness.create("first", small_cluster()).await?;
+    harness.until_ready("first").await?;
+    assert_eq!(harness.pods().await?.len(), 3);
+    let (first, second, expect) = match leader(&harness).await?.as_str() {
         "a" => (a, b, "b"),
         _ => (b, a, "a"),
     };
     first.stop().await?;
-    // Released, so the other need not wait for the Lease to run out.
-    let holder = leases(&scene).get(LEASE).await?.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
+    // Released, so that the other need not wait until the Lease expires.
+    let holder = leases(&harness).get(LEASE).await?.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
     assert!(holder.is_empty() || holder.starts_with(expect), "{holder} still leads");
-    scene.create("second", small_cluster()).await?;
-    scene.until_ready("second").await?;
-    assert_eq!(leader(&scene).await?, expect);
-    assert_eq!(scene.pods().await?.len(), 6);
+    harness.create("second", small_cluster()).await?;
+    harness.until_ready("second").await?;
+    assert_eq!(leader(&harness).await?, expect);
+    assert_eq!(harness.pods().await?.len(), 6);
     second.stop().await?;
-    let lease = leases(&scene).get(LEASE).await?.spec.unwrap();
+    let lease = leases(&harness).get(LEASE).await?.spec.unwrap();
     assert_eq!((lease.holder_identity.as_deref(), lease.lease_transitions), (Some(""), Some(1)));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_that_lost_the_lease_ends() -> Result<()> {
-    let scene = Scene::new("lost").await?;
-    let operator = start(&scene, "a", "", config().await?).await?;
-    assert_eq!(leader(&scene).await?, "a");
+    let harness = Harness::new("lost").await?;
+    let operator = start(&harness, "a", "", config().await?).await?;
+    assert_eq!(leader(&harness).await?, "a");
     let thief = json!({"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 600}});
-    leases(&scene).patch(LEASE, &PatchParams::default(), &Patch::Merge(thief)).await?;
+    leases(&harness).patch(LEASE, &PatchParams::default(), &Patch::Merge(thief)).await?;
     let ended = within("the end of the operator", operator.task).await??;
     assert!(matches!(&ended, Err(ProcessError::Lost(Lost::To(holder))) if holder == "thief"), "{ended:?}");
     assert!(operator.stop.is_cancelled());
-    scene.create("demo", small_cluster()).await?;
-    // One that comes now knows of the cluster, waits for its turn, and can be stopped while it waits.
+    harness.create("demo", small_cluster()).await?;
+    // A standby syncs its caches, waits for the Lease, and can be stopped while it waits.
     let (probes, metrics) = (free_address().await?, free_address().await?);
     let more = format!("--health-probe-bind-address={probes} --metrics-addr={metrics} --enable-metrics");
-    let next = start(&scene, "b", &more, config().await?).await?;
+    let next = start(&harness, "b", &more, config().await?).await?;
     until_status(&format!("http://{probes}/readyz"), 200).await?;
     let metrics = format!("http://{metrics}/metrics");
     until_metric(&metrics, "leader_election_master_status{name=\"ray-operator-leader\"} 0").await?;
-    assert_eq!(scene.pods().await?.len(), 0);
+    assert_eq!(harness.pods().await?.len(), 0);
     next.stop().await
 }
 
-/// Passes bytes on to the API server while it is open.
-struct Gate {
+/// A proxy in front of the API server that can be closed.
+struct TcpProxy {
     address: SocketAddr,
     server: String,
     open: Option<(CancellationToken, JoinHandle<()>)>,
 }
 
-impl Gate {
+impl TcpProxy {
     async fn closed(config: &Config) -> Result<Self> {
         let server = config.cluster_url.authority().context("no address")?.to_string();
-        // The port is free again at once, and is taken when the gate opens.
+        // The port is released here and bound again when the proxy opens.
         let address = TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
         Ok(Self { address, server, open: None })
     }
@@ -147,7 +147,7 @@ impl Gate {
                 let (server, closed) = (server.clone(), closed.clone());
                 tokio::spawn(async move {
                     let Ok(mut to) = TcpStream::connect(server).await else { return };
-                    // Whether it ended or was cut does not matter here.
+                    // Both the end of the connection and a cut are fine.
                     let _ = closed.run_until_cancelled(tokio::io::copy_bidirectional(&mut from, &mut to)).await;
                 });
             }
@@ -165,12 +165,12 @@ impl Gate {
     }
 }
 
-/// Where nobody listens.
+/// Returns an address that nothing listens on.
 async fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0").await?.local_addr()?)
 }
 
-/// Waits until the metrics hold this text.
+/// Waits until the metrics contain this text.
 async fn until_metric(url: &str, wanted: &str) -> Result<()> {
     eventually(wanted, async || {
         let text = reqwest::get(url).await?.text().await?;
@@ -182,9 +182,9 @@ async fn until_metric(url: &str, wanted: &str) -> Result<()> {
 
 async fn until_status(url: &str, wanted: u16) -> Result<String> {
     eventually(&format!("{wanted} from {url}"), async || {
-        let answer = reqwest::get(url).await?;
-        let status = answer.status().as_u16();
-        let text = answer.text().await?;
+        let response = reqwest::get(url).await?;
+        let status = response.status().as_u16();
+        let text = response.text().await?;
         ensure!(status == wanted, "{status}: {text}");
         Ok(text)
     })
@@ -192,33 +192,33 @@ async fn until_status(url: &str, wanted: u16) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_api_server_that_is_away_is_waited_for() -> Result<()> {
-    let scene = Scene::new("away").await?;
+async fn the_operator_waits_for_an_unavailable_api_server() -> Result<()> {
+    let harness = Harness::new("away").await?;
     let mut config = config().await?;
-    let mut gate = Gate::closed(&config).await?;
-    config.cluster_url = format!("https://{}", gate.address).parse()?;
+    let mut proxy = TcpProxy::closed(&config).await?;
+    config.cluster_url = format!("https://{}", proxy.address).parse()?;
     let (probes, metrics) = (free_address().await?, free_address().await?);
     let more = format!("--health-probe-bind-address={probes} --metrics-addr={metrics} --enable-metrics");
-    let operator = start(&scene, "a", &more, config).await?;
+    let operator = start(&harness, "a", &more, config).await?;
 
-    // Away at the start: alive, not ready.
+    // Unavailable at start: alive, not ready.
     until_status(&format!("http://{probes}/healthz"), 200).await?;
     let ready = format!("http://{probes}/readyz");
     let missing = until_status(&ready, 503).await?;
     assert!(missing.contains("RayCluster") && missing.contains("Pod"), "{missing}");
-    scene.create("first", small_cluster()).await?;
-    gate.open().await?;
+    harness.create("first", small_cluster()).await?;
+    proxy.open().await?;
     assert_eq!(until_status(&ready, 200).await?, "ok");
-    scene.until_ready("first").await?;
+    harness.until_ready("first").await?;
 
-    // Away while it runs, shorter than the Lease lasts: it goes on, and makes nothing twice.
-    gate.close().await?;
-    scene.create("second", small_cluster()).await?;
+    // An outage shorter than the Lease: the operator goes on, and creates nothing twice.
+    proxy.close().await?;
+    harness.create("second", small_cluster()).await?;
     let metrics = format!("http://{metrics}/metrics");
     until_metric(&metrics, "rest_client_requests_total{code=\"<error>\"").await?;
-    gate.open().await?;
-    scene.until_ready("second").await?;
-    assert_eq!(scene.pods().await?.len(), 6);
+    proxy.open().await?;
+    harness.until_ready("second").await?;
+    assert_eq!(harness.pods().await?.len(), 6);
 
     let text = until_status(&metrics, 200).await?;
     for name in ["first", "second"] {
@@ -229,9 +229,9 @@ async fn an_api_server_that_is_away_is_waited_for() -> Result<()> {
     operator.stop().await
 }
 
-/// Longer than the Lease lasts, which is as good as a minute or an hour: what was known is dropped.
+/// An outage longer than the Lease, which ends the term and empties the caches.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_api_server_that_is_away_for_long_ends_nothing() -> Result<()> {
+async fn the_operator_survives_an_outage_longer_than_the_lease() -> Result<()> {
     let mut plane = ControlPlane::start()?;
     if plane.is_embedded() {
         println!("skipped: the embedded server is one process, and keeps its port only while it runs");
@@ -241,19 +241,19 @@ async fn an_api_server_that_is_away_for_long_ends_nothing() -> Result<()> {
     let namespace = plane.namespace("outage").await?;
     let client = plane.client().await?;
     let kubelet = Kubelet::start(client.clone(), Some(&namespace));
-    let mut scene = Scene { client, namespace, kubelet };
+    let mut harness = Harness { client, namespace, kubelet };
     let file = Kubeconfig::read_from(plane.kubeconfig_path())?;
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     let (probes, metrics) = (free_address().await?, free_address().await?);
     let more = format!("--health-probe-bind-address={probes} --metrics-addr={metrics} --enable-metrics");
-    let operator = start(&scene, "a", &more, config).await?;
-    scene.create("first", small_cluster()).await?;
-    scene.until_ready("first").await?;
-    let before = pod_names(&scene).await?;
+    let operator = start(&harness, "a", &more, config).await?;
+    harness.create("first", small_cluster()).await?;
+    harness.until_ready("first").await?;
+    let before = pod_names(&harness).await?;
 
     plane.stop_apiserver()?;
     let (ready, metrics) = (format!("http://{probes}/readyz"), format!("http://{metrics}/metrics"));
-    // It knows that it leads no more, and that it knows nothing for certain.
+    // No longer the leader, and its caches are not synced.
     until_status(&ready, 503).await?;
     let text = until_status(&metrics, 200).await?;
     assert!(text.contains("leader_election_master_status{name=\"ray-operator-leader\"} 0"), "{text}");
@@ -261,28 +261,28 @@ async fn an_api_server_that_is_away_for_long_ends_nothing() -> Result<()> {
     plane.start_apiserver()?;
 
     until_status(&ready, 200).await?;
-    scene.kubelet = Kubelet::start(scene.client.clone(), Some(&scene.namespace));
-    scene.create("second", small_cluster()).await?;
-    scene.until_ready("second").await?;
-    let after = pod_names(&scene).await?;
+    harness.kubelet = Kubelet::start(harness.client.clone(), Some(&harness.namespace));
+    harness.create("second", small_cluster()).await?;
+    harness.until_ready("second").await?;
+    let after = pod_names(&harness).await?;
     assert_eq!(after.len(), 6, "{after:?}");
     assert!(before.is_subset(&after), "{before:?} is not part of {after:?}");
     let text = until_status(&metrics, 200).await?;
     assert!(text.contains("leader_election_master_status{name=\"ray-operator-leader\"} 1"), "{text}");
-    assert_eq!(leader(&scene).await?, "a");
+    assert_eq!(leader(&harness).await?, "a");
     operator.stop().await
 }
 
-async fn pod_names(scene: &Scene) -> Result<BTreeSet<String>> {
-    Ok(scene.pods().await?.into_iter().filter_map(|pod| pod.metadata.name).collect())
+async fn pod_names(harness: &Harness) -> Result<BTreeSet<String>> {
+    Ok(harness.pods().await?.into_iter().filter_map(|pod| pod.metadata.name).collect())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_that_is_taken_is_told() -> Result<()> {
-    let scene = Scene::new("taken").await?;
+async fn an_address_in_use_is_an_error() -> Result<()> {
+    let harness = Harness::new("taken").await?;
     let taken = TcpListener::bind("127.0.0.1:0").await?;
     let address = taken.local_addr()?;
-    let operator = start(&scene, "a", &format!("--metrics-addr={address}"), config().await?).await?;
+    let operator = start(&harness, "a", &format!("--metrics-addr={address}"), config().await?).await?;
     let error = within("the end of the operator", operator.task).await??.unwrap_err().to_string();
     assert!(error.starts_with(&format!("cannot listen on {address} for metrics: ")), "{error}");
     assert!(error.ends_with("choose another address with --metrics-addr, or 0 for none"), "{error}");

@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used)]
 
 #[allow(dead_code, reason = "not every test needs all of it")]
-mod rays;
+mod fake_ray;
 #[allow(dead_code, reason = "not every test needs all of it")]
-mod scene;
+mod harness;
 
 use anyhow::{Result, ensure};
+use fake_ray::{FakeRayClusters, GatewayController};
+use harness::{Harness, RunningOperator, small_cluster};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -17,8 +19,6 @@ use manta_api::{ClusterServeStatus, RayService};
 use manta_operator::Settings;
 use manta_operator::dashboard::Route;
 use manta_testkit::{ControlPlane, Kubelet, eventually};
-use rays::{GatewayController, Rays};
-use scene::{RunningOperator, Scene, small_cluster};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,34 +26,34 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 const NODE: &str = "node-of-services";
-const GRADUAL: &str = "NewClusterWithIncrementalUpgrade";
+const INCREMENTAL: &str = "NewClusterWithIncrementalUpgrade";
 
-/// A RayService `web` on a real control plane, its Ray clusters, and an operator that reaches them.
-struct Stage {
-    scene: Scene,
-    rays: Arc<Rays>,
+/// A RayService `web` on a real control plane, its fake Ray clusters, and an operator that reaches them.
+struct ServiceHarness {
+    harness: Harness,
+    ray_clusters: Arc<FakeRayClusters>,
     operator: Option<RunningOperator>,
 }
 
-impl Stage {
-    /// Starts the operator; `web` is still to be made.
+impl ServiceHarness {
+    /// Starts the operator; `web` is created later.
     async fn new(name: &str, gateway_api: bool) -> Result<Self> {
-        let mut scene = Scene::new(name).await?;
-        scene.kubelet = Kubelet::start_on_node(scene.client.clone(), &scene.namespace, NODE);
-        make_node(&scene.client).await?;
+        let mut harness = Harness::new(name).await?;
+        harness.kubelet = Kubelet::start_on_node(harness.client.clone(), &harness.namespace, NODE);
+        make_node(&harness.client).await?;
         if gateway_api {
             ControlPlane::shared().install_gateway_crds().await?;
         }
-        let mut stage = Self { scene, rays: Rays::new(gateway_api), operator: None };
-        stage.start_operator(gateway_api);
-        Ok(stage)
+        let mut service = Self { harness, ray_clusters: FakeRayClusters::new(gateway_api), operator: None };
+        service.start_operator(gateway_api);
+        Ok(service)
     }
 
     fn start_operator(&mut self, gateway_api: bool) {
         let mut settings = Settings { dashboard_route: Route::ApiServerProxy, ..Settings::default() };
         settings.config.platform.gateway_api = gateway_api;
-        let client = self.rays.client(self.scene.client.clone());
-        self.operator = Some(self.scene.start_operator_with(client, settings));
+        let client = self.ray_clusters.client(self.harness.client.clone());
+        self.operator = Some(self.harness.start_operator_with(client, settings));
     }
 
     async fn kill_operator(&mut self) {
@@ -63,7 +63,7 @@ impl Stage {
     }
 
     fn services(&self) -> Api<RayService> {
-        Api::namespaced(self.scene.client.clone(), &self.scene.namespace)
+        Api::namespaced(self.harness.client.clone(), &self.harness.namespace)
     }
 
     async fn create(&self, spec: Value) -> Result<()> {
@@ -77,32 +77,32 @@ impl Stage {
         Ok(())
     }
 
-    /// Waits until `web` is as wanted.
-    async fn until(&self, what: &str, wanted: impl Fn(&Seen) -> bool) -> Result<Seen> {
+    /// Waits until `web` meets a condition.
+    async fn until(&self, what: &str, wanted: impl Fn(&Snapshot) -> bool) -> Result<Snapshot> {
         eventually(what, async || {
-            let seen = self.look().await?;
+            let seen = self.snapshot().await?;
             ensure!(wanted(&seen), "{seen:#?}");
             Ok(seen)
         })
         .await
     }
 
-    async fn until_ready(&self) -> Result<Seen> {
+    async fn until_ready(&self) -> Result<Snapshot> {
         self.until("ready", |seen| seen.ready && seen.pending.is_empty()).await
     }
 
-    async fn look(&self) -> Result<Seen> {
+    async fn snapshot(&self) -> Result<Snapshot> {
         let service = self.services().get("web").await?;
         let status = service.status.unwrap_or_default();
         let name = |slot: &Option<ClusterServeStatus>| {
             slot.as_ref().and_then(|slot| slot.ray_cluster_name.clone()).unwrap_or_default()
         };
         let conditions = status.conditions.clone().unwrap_or_default();
-        let clusters = self.scene.clusters().list(&Default::default()).await?;
-        let services = self.scene.services().await?;
-        let leads = services.iter().find(|service| service.name_any() == "web-serve-svc");
-        let selector = leads.and_then(|service| service.spec.as_ref()?.selector.clone()).unwrap_or_default();
-        Ok(Seen {
+        let clusters = self.harness.clusters().list(&Default::default()).await?;
+        let services = self.harness.services().await?;
+        let serve_service = services.iter().find(|service| service.name_any() == "web-serve-svc");
+        let selector = serve_service.and_then(|service| service.spec.as_ref()?.selector.clone()).unwrap_or_default();
+        Ok(Snapshot {
             active: name(&status.active_service_status),
             pending: name(&status.pending_service_status),
             ready: conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"),
@@ -113,26 +113,27 @@ impl Stage {
                 .unwrap_or_default(),
             endpoints: status.num_serve_endpoints.unwrap_or(0),
             clusters: clusters.iter().map(ResourceExt::name_any).collect(),
-            leads_to: selector.get("ray.io/cluster").cloned().unwrap_or_default(),
+            routes_to: selector.get("ray.io/cluster").cloned().unwrap_or_default(),
             weights: self.weights().await?,
         })
     }
 
-    /// The weights in the route, if there is one.
+    /// Returns the weights in the route, if there is one.
     async fn weights(&self) -> Result<Vec<i64>> {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("gateway.networking.k8s.io", "v1", "HTTPRoute"));
-        let api: Api<DynamicObject> = Api::namespaced_with(self.scene.client.clone(), &self.scene.namespace, &resource);
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.harness.client.clone(), &self.harness.namespace, &resource);
         let Ok(route) = api.get("web-httproute").await else { return Ok(Vec::new()) };
         let backends = route.data["spec"]["rules"][0]["backendRefs"].as_array().cloned().unwrap_or_default();
         Ok(backends.iter().filter_map(|backend| backend["weight"].as_i64()).collect())
     }
 
-    /// Sends requests to the serve Service until told to stop, as its endpoints say.
+    /// Sends requests to the endpoints of the serve Service until stopped.
     fn load(&self) -> Load {
-        let (answered, failed) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
-        let (client, namespace, rays) =
-            (self.scene.client.clone(), self.scene.namespace.clone(), Arc::clone(&self.rays));
-        let counts = (Arc::clone(&answered), Arc::clone(&failed));
+        let (succeeded, failed) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+        let (client, namespace, ray_clusters) =
+            (self.harness.client.clone(), self.harness.namespace.clone(), Arc::clone(&self.ray_clusters));
+        let counts = (Arc::clone(&succeeded), Arc::clone(&failed));
         let task = tokio::spawn(async move {
             let slices: Api<EndpointSlice> = Api::namespaced(client, &namespace);
             let of_service = ListParams::default().labels("kubernetes.io/service-name=web-serve-svc");
@@ -142,24 +143,24 @@ impl Stage {
                 let ready = endpoints.filter(|at| at.conditions.as_ref().is_some_and(|is| is.ready == Some(true)));
                 let pods = ready.filter_map(|at| at.target_ref?.name);
                 for pod in pods.collect::<Vec<_>>() {
-                    let counted = if rays.answers(&pod).await { &counts.0 } else { &counts.1 };
-                    counted.fetch_add(1, Ordering::SeqCst);
+                    let counter = if ray_clusters.can_serve(&pod).await { &counts.0 } else { &counts.1 };
+                    counter.fetch_add(1, Ordering::SeqCst);
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         });
-        Load { answered, failed, task }
+        Load { succeeded, failed, task }
     }
 
-    /// Waits for the cluster that an upgrade prepares; gives its name.
+    /// Waits for the pending cluster of an upgrade. Returns its name.
     async fn until_pending(&self) -> Result<String> {
-        let prepares = |seen: &Seen| seen.clusters.len() == 2 && !seen.pending.is_empty();
+        let prepares = |seen: &Snapshot| seen.clusters.len() == 2 && !seen.pending.is_empty();
         Ok(self.until("two clusters", prepares).await?.pending)
     }
 
-    /// Waits until the configurations that a cluster was sent are as wanted.
+    /// Waits until the configurations sent to a cluster meet a condition.
     async fn until_sent(&self, cluster: &str, wanted: impl Fn(&[String]) -> bool) -> Result<()> {
-        eventually("the configurations as wanted", async || {
+        eventually("the expected configurations", async || {
             let sent = self.names_sent_to(cluster).await?;
             ensure!(wanted(&sent), "{cluster} was sent {sent:?}");
             Ok(())
@@ -168,7 +169,7 @@ impl Stage {
     }
 
     async fn names_sent_to(&self, cluster: &str) -> Result<Vec<String>> {
-        let configs = self.rays.configs(cluster).await?;
+        let configs = self.ray_clusters.configs(cluster).await?;
         Ok(configs.iter().map(|config| config["applications"][0]["name"].as_str().unwrap_or("?").to_owned()).collect())
     }
 
@@ -180,24 +181,24 @@ impl Stage {
     }
 }
 
-/// Requests under way.
+/// A running load test.
 struct Load {
-    answered: Arc<AtomicUsize>,
+    succeeded: Arc<AtomicUsize>,
     failed: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
 impl Load {
-    /// How many requests were answered, and how many were not.
+    /// Stops the load. Returns how many requests succeeded and how many failed.
     fn stop(self) -> (usize, usize) {
         self.task.abort();
-        (self.answered.load(Ordering::SeqCst), self.failed.load(Ordering::SeqCst))
+        (self.succeeded.load(Ordering::SeqCst), self.failed.load(Ordering::SeqCst))
     }
 }
 
-/// What a user sees of `web`.
+/// The state of `web` as a user sees it.
 #[derive(Debug)]
-struct Seen {
+struct Snapshot {
     active: String,
     pending: String,
     ready: bool,
@@ -205,7 +206,7 @@ struct Seen {
     upgrade: String,
     endpoints: i32,
     clusters: Vec<String>,
-    leads_to: String,
+    routes_to: String,
     weights: Vec<i64>,
 }
 
@@ -213,16 +214,16 @@ fn config(app: &str) -> String {
     format!("applications: [{{name: {app}, import_path: 'a:b'}}]")
 }
 
-/// Makes the node that all Pods are on: a Pod whose node is unknown is no endpoint.
+/// Creates the node that all Pods are on: a Pod on an unknown node is no endpoint.
 async fn make_node(client: &Client) -> Result<()> {
     let node: Node = serde_json::from_value(json!({"metadata": {"name": NODE}}))?;
     match Api::all(client.clone()).create(&PostParams::default(), &node).await {
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-        answer => Ok(answer.map(drop)?),
+        result => Ok(result.map(drop)?),
     }
 }
 
-/// A RayService with one head and one worker.
+/// Returns a RayService spec with one head and one worker.
 fn spec() -> Value {
     let mut cluster = small_cluster();
     cluster["workerGroupSpecs"][0]["replicas"] = json!(1);
@@ -230,172 +231,172 @@ fn spec() -> Value {
     json!({"rayClusterConfig": cluster, "serveConfigV2": config("one"), "rayClusterDeletionDelaySeconds": 1})
 }
 
-/// The same with gradual upgrades.
-fn gradual() -> Value {
+/// Returns the same spec with incremental upgrades.
+fn incremental() -> Value {
     let mut spec = spec();
     spec["rayClusterConfig"]["enableInTreeAutoscaling"] = json!(true);
     let options =
         json!({"gatewayClassName": "any", "stepSizePercent": 50, "maxSurgePercent": 50, "intervalSeconds": 1});
-    spec["upgradeStrategy"] = json!({"type": GRADUAL, "clusterUpgradeOptions": options});
+    spec["upgradeStrategy"] = json!({"type": INCREMENTAL, "clusterUpgradeOptions": options});
     spec
 }
 
-/// Another cluster and another configuration.
+/// Returns a change of both the cluster and the configuration.
 fn next_version() -> Value {
     json!({"rayClusterConfig": {"rayVersion": "2.54.0"}, "serveConfigV2": config("two")})
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_starts_is_upgraded_and_leaves_its_old_cluster() -> Result<()> {
-    let stage = Stage::new("service", false).await?;
-    stage.create(spec()).await?;
-    let first = stage.until_ready().await?;
+async fn an_upgrade_moves_traffic_to_a_new_cluster_without_failed_requests() -> Result<()> {
+    let service = ServiceHarness::new("service", false).await?;
+    service.create(spec()).await?;
+    let first = service.until_ready().await?;
     let one = first.active.clone();
-    assert_eq!((first.leads_to.clone(), first.clusters.clone()), (one.clone(), vec![one.clone()]));
-    stage.until("head and worker", |seen| seen.endpoints == 2).await?;
+    assert_eq!((first.routes_to.clone(), first.clusters.clone()), (one.clone(), vec![one.clone()]));
+    service.until("head and worker", |seen| seen.endpoints == 2).await?;
     let expect = json!({"applications": [{"name": "one", "import_path": "a:b"}]});
-    assert_eq!(stage.rays.configs(&one).await?, [expect]);
-    let load = stage.load();
+    assert_eq!(service.ray_clusters.configs(&one).await?, [expect]);
+    let load = service.load();
 
-    stage.rays.set_outcome("DEPLOYING");
-    stage.edit(next_version()).await?;
-    let two = stage.until_pending().await?;
-    stage.until("configured", |seen| seen.upgrade == "BothActivePendingClustersExist").await?;
-    stage.until_sent(&two, |names| !names.is_empty()).await?;
-    let during = stage.look().await?;
-    assert_eq!((during.active.clone(), during.leads_to.clone(), during.ready), (one.clone(), one.clone(), true));
+    service.ray_clusters.set_outcome("DEPLOYING");
+    service.edit(next_version()).await?;
+    let two = service.until_pending().await?;
+    service.until("configured", |seen| seen.upgrade == "BothActivePendingClustersExist").await?;
+    service.until_sent(&two, |names| !names.is_empty()).await?;
+    let during = service.snapshot().await?;
+    assert_eq!((during.active.clone(), during.routes_to.clone(), during.ready), (one.clone(), one.clone(), true));
 
-    stage.rays.with(&two, |ray| ray.set_app_status("*", "RUNNING")).await?;
-    let after = stage.until("promoted", |seen| seen.active == two && seen.leads_to == two).await?;
+    service.ray_clusters.with(&two, |ray| ray.set_app_status("*", "RUNNING")).await?;
+    let after = service.until("promoted", |seen| seen.active == two && seen.routes_to == two).await?;
     assert!(after.ready && after.endpoints > 0, "{after:?}");
-    stage.until("clean", |seen| seen.clusters == [two.clone()] && seen.upgrade == "NoPendingCluster").await?;
-    assert_eq!(stage.names_sent_to(&one).await?, ["one"], "the old cluster never gets the new configuration");
-    assert_eq!(stage.names_sent_to(&two).await?, ["two"]);
-    let (answered, failed) = load.stop();
-    assert!(answered > 20 && failed == 0, "edge 28: {answered} answered, {failed} failed");
-    let note = format!("Deleted the RayCluster {}/{one}", stage.scene.namespace);
-    assert_eq!(stage.scene.until_told("DeletedRayCluster").await?, note);
-    stage.end().await
+    service.until("clean", |seen| seen.clusters == [two.clone()] && seen.upgrade == "NoPendingCluster").await?;
+    assert_eq!(service.names_sent_to(&one).await?, ["one"], "the old cluster never gets the new configuration");
+    assert_eq!(service.names_sent_to(&two).await?, ["two"]);
+    let (succeeded, failed) = load.stop();
+    assert!(succeeded > 20 && failed == 0, "{succeeded} succeeded, {failed} failed");
+    let note = format!("Deleted the RayCluster {}/{one}", service.harness.namespace);
+    assert_eq!(service.harness.until_event("DeletedRayCluster").await?, note);
+    service.end().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gradual_upgrade_survives_a_restart_of_the_operator() -> Result<()> {
-    let mut stage = Stage::new("gradual", true).await?;
-    let _gateways = GatewayController::start(&stage.scene.client, &stage.scene.namespace);
-    stage.create(gradual()).await?;
-    let first = stage.until("serving", |seen| seen.ready && seen.weights == [100]).await?;
+async fn an_incremental_upgrade_survives_a_restart_of_the_operator() -> Result<()> {
+    let mut service = ServiceHarness::new("incremental", true).await?;
+    let _gateways = GatewayController::start(&service.harness.client, &service.harness.namespace);
+    service.create(incremental()).await?;
+    let first = service.until("serving", |seen| seen.ready && seen.weights == [100]).await?;
     let one = first.active.clone();
 
-    // It stays in the middle while the operator is away.
+    // The upgrade pauses while the operator restarts.
     let hold = json!({"upgradeStrategy": {"clusterUpgradeOptions": {"intervalSeconds": 3600}}});
-    stage.edit(next_version()).await?;
-    let middle = stage.until("half way", |seen| seen.weights == [50, 50]).await?;
+    service.edit(next_version()).await?;
+    let middle = service.until("half way", |seen| seen.weights == [50, 50]).await?;
     let two = middle.pending.clone();
-    stage.edit(hold).await?;
-    stage.kill_operator().await;
-    stage.start_operator(true);
+    service.edit(hold).await?;
+    service.kill_operator().await;
+    service.start_operator(true);
     let go_on = json!({"upgradeStrategy": {"clusterUpgradeOptions": {"intervalSeconds": 1}}});
-    stage.edit(go_on).await?;
+    service.edit(go_on).await?;
 
-    let done = stage.until("promoted", |seen| {
+    let done = service.until("promoted", |seen| {
         assert!(seen.weights.is_empty() || seen.weights.iter().sum::<i64>() == 100, "{seen:?}");
         assert!(seen.clusters.len() <= 2 && seen.endpoints > 0, "{seen:?}");
         seen.active == two && seen.pending.is_empty() && seen.weights == [100]
     });
     let done = done.await?;
     assert!(done.ready);
-    stage.until("clean", |seen| seen.clusters == [two.clone()]).await?;
-    let sent = stage.names_sent_to(&one).await?;
+    service.until("clean", |seen| seen.clusters == [two.clone()]).await?;
+    let sent = service.names_sent_to(&one).await?;
     assert!(sent.len() >= 3 && sent.iter().all(|name| name == "one"), "{sent:?}");
     let capacity = |config: &Value| config["target_capacity"].as_i64().unwrap();
-    let capacities: Vec<i64> = stage.rays.configs(&one).await?.iter().map(capacity).collect();
+    let capacities: Vec<i64> = service.ray_clusters.configs(&one).await?.iter().map(capacity).collect();
     assert_eq!((capacities.first(), capacities.last()), (Some(&100), Some(&0)), "{capacities:?}");
     assert!(capacities.is_sorted_by(|before, after| before >= after), "{capacities:?}");
-    let capacities: Vec<i64> = stage.rays.configs(&two).await?.iter().map(capacity).collect();
+    let capacities: Vec<i64> = service.ray_clusters.configs(&two).await?.iter().map(capacity).collect();
     assert!(capacities.is_sorted() && capacities.last() == Some(&100), "{capacities:?}");
-    stage.end().await
+    service.end().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_gateway_api_a_gradual_service_says_so_and_serves() -> Result<()> {
-    let stage = Stage::new("no-gateway", false).await?;
-    stage.create(gradual()).await?;
-    let first = stage.until_ready().await?;
-    let note = stage.scene.until_told("FailedToCreateGateway").await?;
+async fn without_the_gateway_api_an_incremental_service_warns_and_serves() -> Result<()> {
+    let service = ServiceHarness::new("no-gateway", false).await?;
+    service.create(incremental()).await?;
+    let first = service.until_ready().await?;
+    let note = service.harness.until_event("FailedToCreateGateway").await?;
     assert!(note.contains("install the Gateway API"), "{note}");
-    stage.edit(next_version()).await?;
-    let two = stage.until_pending().await?;
-    stage.until_sent(&two, |names| !names.is_empty()).await?;
-    let seen = stage.look().await?;
+    service.edit(next_version()).await?;
+    let two = service.until_pending().await?;
+    service.until_sent(&two, |names| !names.is_empty()).await?;
+    let seen = service.snapshot().await?;
     assert_eq!((seen.active, seen.ready), (first.active, true), "users are served by the old cluster");
-    stage.end().await
+    service.end().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn edge_7_the_api_server_refuses_other_managers() -> Result<()> {
-    let stage = Stage::new("managers", false).await?;
-    let code = |answer: Result<()>| match answer.unwrap_err().downcast::<kube::Error>() {
+async fn managed_by_is_validated_and_immutable() -> Result<()> {
+    let service = ServiceHarness::new("managers", false).await?;
+    let code = |result: Result<()>| match result.unwrap_err().downcast::<kube::Error>() {
         Ok(kube::Error::Api(status)) => (status.code, status.message),
         other => panic!("{other:?}"),
     };
     let mut other = spec();
     other["managedBy"] = json!("example.com/other");
-    let (number, message) = code(stage.create(other.clone()).await);
+    let (number, message) = code(service.create(other.clone()).await);
     assert!(number == 422 && message.contains("the managedBy field value must be either"), "{number} {message}");
     other["managedBy"] = json!("kueue.x-k8s.io/multikueue");
-    stage.create(other).await?;
-    let (number, message) = code(stage.edit(json!({"managedBy": "ray.io/kuberay-operator"})).await);
+    service.create(other).await?;
+    let (number, message) = code(service.edit(json!({"managedBy": "ray.io/kuberay-operator"})).await);
     assert!(number == 422 && message.contains("the managedBy field is immutable"), "{number} {message}");
-    stage.end().await
+    service.end().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clusters_deleted_by_hand_are_replaced() -> Result<()> {
-    let stage = Stage::new("by-hand", false).await?;
-    stage.create(spec()).await?;
-    let one = stage.until_ready().await?.active;
-    stage.rays.set_outcome("DEPLOYING");
-    stage.edit(next_version()).await?;
-    let two = stage.until_pending().await?;
+    let service = ServiceHarness::new("by-hand", false).await?;
+    service.create(spec()).await?;
+    let one = service.until_ready().await?.active;
+    service.ray_clusters.set_outcome("DEPLOYING");
+    service.edit(next_version()).await?;
+    let two = service.until_pending().await?;
 
-    let uid = stage.scene.clusters().get(&two).await?.uid();
-    stage.scene.clusters().delete(&two, &DeleteParams::default()).await?;
+    let uid = service.harness.clusters().get(&two).await?.uid();
+    service.harness.clusters().delete(&two, &DeleteParams::default()).await?;
     eventually("made again", async || {
-        let cluster = stage.scene.clusters().get_opt(&two).await?;
+        let cluster = service.harness.clusters().get_opt(&two).await?;
         ensure!(cluster.is_some_and(|cluster| cluster.uid() != uid), "not there, or still the old one");
         Ok(())
     })
     .await?;
-    let seen = stage.look().await?;
+    let seen = service.snapshot().await?;
     assert_eq!((seen.active.as_str(), seen.pending.as_str(), seen.ready), (one.as_str(), two.as_str(), true));
 
-    stage.rays.set_outcome("RUNNING");
-    stage.scene.clusters().delete(&one, &DeleteParams::default()).await?;
-    stage.rays.with(&two, |ray| ray.set_app_status("*", "RUNNING")).await?;
-    stage.until("taken over", |seen| seen.active == two && seen.ready && seen.pending.is_empty()).await?;
+    service.ray_clusters.set_outcome("RUNNING");
+    service.harness.clusters().delete(&one, &DeleteParams::default()).await?;
+    service.ray_clusters.with(&two, |ray| ray.set_app_status("*", "RUNNING")).await?;
+    service.until("taken over", |seen| seen.active == two && seen.ready && seen.pending.is_empty()).await?;
 
-    stage.scene.clusters().delete(&two, &DeleteParams::default()).await?;
-    let last = stage.until("replaced", |seen| seen.active != two && seen.ready && seen.pending.is_empty()).await?;
+    service.harness.clusters().delete(&two, &DeleteParams::default()).await?;
+    let last = service.until("replaced", |seen| seen.active != two && seen.ready && seen.pending.is_empty()).await?;
     assert_eq!(last.clusters, std::slice::from_ref(&last.active));
-    stage.end().await
+    service.end().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_head_forgot_is_sent_again_and_bad_yaml_hurts_nobody() -> Result<()> {
-    let stage = Stage::new("forget", false).await?;
-    stage.create(spec()).await?;
-    let one = stage.until_ready().await?.active;
-    stage.rays.with(&one, |ray| ray.forget()).await?;
-    stage.until_sent(&one, |names| names.len() >= 2).await?;
-    assert_eq!(stage.names_sent_to(&one).await?, ["one", "one"]);
+async fn a_lost_configuration_is_sent_again_and_invalid_yaml_is_not_sent() -> Result<()> {
+    let service = ServiceHarness::new("forget", false).await?;
+    service.create(spec()).await?;
+    let one = service.until_ready().await?.active;
+    service.ray_clusters.with(&one, |ray| ray.forget()).await?;
+    service.until_sent(&one, |names| names.len() >= 2).await?;
+    assert_eq!(service.names_sent_to(&one).await?, ["one", "one"]);
 
-    stage.edit(json!({"serveConfigV2": "applications: ["})).await?;
-    let note = stage.scene.until_told("FailedToUpdateServeApplications").await?;
+    service.edit(json!({"serveConfigV2": "applications: ["})).await?;
+    let note = service.harness.until_event("FailedToUpdateServeApplications").await?;
     assert!(note.contains("error converting YAML to JSON"), "{note}");
-    let seen = stage.look().await?;
+    let seen = service.snapshot().await?;
     assert_eq!((seen.active, seen.ready, seen.endpoints > 0), (one.clone(), true, true));
-    assert_eq!(stage.names_sent_to(&one).await?.len(), 2, "nothing was sent");
-    stage.edit(json!({"serveConfigV2": config("mended")})).await?;
-    stage.until_sent(&one, |names| names.last().is_some_and(|name| name == "mended")).await?;
-    stage.end().await
+    assert_eq!(service.names_sent_to(&one).await?.len(), 2, "nothing was sent");
+    service.edit(json!({"serveConfigV2": config("mended")})).await?;
+    service.until_sent(&one, |names| names.last().is_some_and(|name| name == "mended")).await?;
+    service.end().await
 }

@@ -1,12 +1,12 @@
-//! The admission webhooks as a real kube-apiserver calls them, with certificates that the operator makes itself and with
-//! those of a folder.
+//! The admission webhooks against a real kube-apiserver, with self-signed certificates and with those in a folder.
 
 #![allow(clippy::unwrap_used)]
 
 #[allow(dead_code)]
-mod scene;
+mod harness;
 
 use anyhow::{Context, Result, ensure};
+use harness::{Harness, small_cluster};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -16,33 +16,32 @@ use manta_api::RayCluster;
 use manta_operator::args::Arguments;
 use manta_operator::process::{self, ProcessError};
 use manta_testkit::{ControlPlane, eventually, within};
-use scene::{Scene, small_cluster};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// An operator with webhooks for one namespace. It does not lead, so it acts on nothing.
-struct Hooked {
-    scene: Scene,
+/// An operator with webhooks for one namespace.
+struct WebhookHarness {
+    harness: Harness,
     address: SocketAddr,
     metrics: SocketAddr,
     stop: CancellationToken,
     task: JoinHandle<Result<(), ProcessError>>,
 }
 
-impl Hooked {
-    async fn start(name: &str, flags: impl Fn(&Scene) -> Vec<String>) -> Result<Self> {
-        let scene = Scene::new(name).await?;
-        // Free a moment ago, and taken again by the operator.
+impl WebhookHarness {
+    async fn start(name: &str, flags: impl Fn(&Harness) -> Vec<String>) -> Result<Self> {
+        let harness = Harness::new(name).await?;
+        // Released here and bound again by the operator.
         let free = async || Ok::<_, anyhow::Error>(TcpListener::bind("127.0.0.1:0").await?.local_addr()?);
         let (address, metrics) = (free().await?, free().await?);
-        let mut line = flags(&scene);
+        let mut line = flags(&harness);
         line.extend([
             format!("--webhook-bind-address={address}"),
             format!("--metrics-addr={metrics}"),
-            format!("--watch-namespace={}", scene.namespace),
+            format!("--watch-namespace={}", harness.namespace),
             "--health-probe-bind-address=0".to_owned(),
             "--enable-leader-election=false".to_owned(),
         ]);
@@ -50,15 +49,15 @@ impl Hooked {
         let arguments = Arguments::read(line, env, |_| Err(String::new()))?;
         let file = Kubeconfig::read_from(ControlPlane::shared().kubeconfig_path())?;
         let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
-        config.default_namespace.clone_from(&scene.namespace);
+        config.default_namespace.clone_from(&harness.namespace);
         let stop = CancellationToken::new();
         let task = tokio::spawn(process::run(config, arguments.settings, arguments.process, stop.clone()));
-        Ok(Self { scene, address, metrics, stop, task })
+        Ok(Self { harness, address, metrics, stop, task })
     }
 
-    /// The configuration that makes the server call this operator, about this namespace alone.
+    /// Configures the API server to call this operator for this namespace only.
     async fn configure(&self, bundle: Option<&str>) -> Result<()> {
-        let namespace = &self.scene.namespace;
+        let namespace = &self.harness.namespace;
         let webhook = |kind: &str| {
             let mut webhook = json!({
                 "name": format!("v{kind}.kb.io"), "admissionReviewVersions": ["v1"], "sideEffects": "None",
@@ -83,79 +82,79 @@ impl Hooked {
     }
 
     fn configurations(&self) -> Api<ValidatingWebhookConfiguration> {
-        Api::all(self.scene.client.clone())
+        Api::all(self.harness.client.clone())
     }
 
     fn secrets(&self) -> Api<Secret> {
-        Api::namespaced(self.scene.client.clone(), &self.scene.namespace)
+        Api::namespaced(self.harness.client.clone(), &self.harness.namespace)
     }
 
-    /// What the server says to a RayCluster, without storing it.
-    async fn ask(&self, name: &str, spec: Value) -> Result<(), String> {
+    /// Returns the API server's response to creating a RayCluster, as a dry run.
+    async fn dry_run(&self, name: &str, spec: Value) -> Result<(), String> {
         let cluster: RayCluster = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
         let params = PostParams { dry_run: true, ..PostParams::default() };
-        match self.scene.clusters().create(&params, &cluster).await {
+        match self.harness.clusters().create(&params, &cluster).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) => Err(format!("{} {}", status.code, status.message)),
             Err(error) => Err(error.to_string()),
         }
     }
 
-    /// Waits until the server says this to a cluster with a bad name: that it asks, and trusts the answer.
-    async fn until_asked(&self) -> Result<()> {
+    /// Waits until the API server rejects a bad name, so it calls the webhook and trusts its certificate.
+    async fn until_enforced(&self) -> Result<()> {
         let long = "a".repeat(60);
-        let said = eventually("the webhook asked", async || {
-            let said = self.ask(&long, small_cluster()).await.err().context("it was taken")?;
-            ensure!(said.contains("no more than 53 characters"), "{said}");
-            Ok(said)
+        let error = eventually("the webhook to be called", async || {
+            let error = self.dry_run(&long, small_cluster()).await.err().context("it was accepted")?;
+            ensure!(error.contains("no more than 53 characters"), "{error}");
+            Ok(error)
         })
         .await?;
         let expect = format!(
             "422 admission webhook \"vraycluster.kb.io\" denied the request: RayCluster.ray.io \"{long}\" is invalid: \
              metadata.name: Invalid value: \"{long}\": RayCluster name should be no more than 53 characters"
         );
-        ensure!(said == expect, "the server says {said:?}, not {expect}");
+        ensure!(error == expect, "the server returned {error:?}, not {expect}");
         Ok(())
     }
 
     async fn stop(self) -> Result<()> {
-        self.configurations().delete(&self.scene.namespace, &Default::default()).await?;
+        self.configurations().delete(&self.harness.namespace, &Default::default()).await?;
         self.stop.cancel();
         Ok(within("the end of the operator", self.task).await???)
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_server_asks_a_webhook_that_signs_for_itself() -> Result<()> {
-    let flags = |scene: &Scene| vec![format!("--webhook-self-signed-for={}", scene.namespace)];
-    let hooked = Hooked::start("hook", flags).await?;
-    // It waits for its configuration, and then makes a certificate for the host that stands there.
-    hooked.configure(None).await?;
-    hooked.until_asked().await?;
-    assert_eq!(hooked.ask("good", small_cluster()).await, Ok(()));
+async fn a_self_signed_webhook_validates_objects() -> Result<()> {
+    let flags = |harness: &Harness| vec![format!("--webhook-self-signed-for={}", harness.namespace)];
+    let webhooks = WebhookHarness::start("hook", flags).await?;
+    // The operator waits for the configuration, then generates a certificate for the host in it.
+    webhooks.configure(None).await?;
+    webhooks.until_enforced().await?;
+    assert_eq!(webhooks.dry_run("good", small_cluster()).await, Ok(()));
     let mut bad = small_cluster();
     bad["workerGroupSpecs"][0]["minReplicas"] = json!(-1);
-    let said = hooked.ask("bad", bad.clone()).await.unwrap_err();
-    assert!(said.contains("is invalid: spec: Invalid value: worker group"), "{said}");
-    assert!(said.ends_with("has negative minReplicas -1"), "{said}");
+    let error = webhooks.dry_run("bad", bad.clone()).await.unwrap_err();
+    assert!(error.contains("is invalid: spec: Invalid value: worker group"), "{error}");
+    assert!(error.ends_with("has negative minReplicas -1"), "{error}");
 
-    // A stored object stays good: what would make it bad is refused, and it can be deleted.
-    hooked.scene.create("stored", small_cluster()).await?;
+    // An update that makes a stored object invalid is rejected; deleting it is allowed.
+    webhooks.harness.create("stored", small_cluster()).await?;
     let patch = Patch::Merge(json!({"spec": {"workerGroupSpecs": bad["workerGroupSpecs"]}}));
-    let refused = hooked.scene.clusters().patch("stored", &PatchParams::default(), &patch).await;
+    let refused = webhooks.harness.clusters().patch("stored", &PatchParams::default(), &patch).await;
     assert!(matches!(&refused, Err(kube::Error::Api(status)) if status.code == 422), "{refused:?}");
-    hooked.scene.clusters().delete("stored", &Default::default()).await?;
+    webhooks.harness.clusters().delete("stored", &Default::default()).await?;
 
-    // What the server trusts lies in the Secret.
+    // The configuration trusts the certificate in the Secret.
     let name = "kuberay-webhook-certificate";
-    let first = hooked.secrets().get(name).await?;
+    let first = webhooks.secrets().get(name).await?;
     let bundle = |configuration: &ValidatingWebhookConfiguration| {
         configuration.webhooks.as_ref().unwrap()[0].client_config.ca_bundle.clone()
     };
-    let configuration = hooked.configurations().get(&hooked.scene.namespace).await?;
+    let configuration = webhooks.configurations().get(&webhooks.harness.namespace).await?;
     assert_eq!(bundle(&configuration).as_ref(), first.data.as_ref().unwrap().get("ca.crt"));
 
-    let text = reqwest::get(format!("http://{}/metrics", hooked.metrics)).await?.text().await?;
+    let text = reqwest::get(format!("http://{}/metrics", webhooks.metrics)).await?.text().await?;
     for line in [
         "controller_runtime_webhook_requests_total{webhook=\"/validate-ray-io-v1-raycluster\",code=\"200\"}",
         "controller_runtime_webhook_requests_in_flight{webhook=\"/validate-ray-io-v1-raycluster\"} 0",
@@ -163,11 +162,11 @@ async fn the_server_asks_a_webhook_that_signs_for_itself() -> Result<()> {
     ] {
         assert!(text.contains(line), "{line} is missing in\n{text}");
     }
-    hooked.stop().await
+    webhooks.stop().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_of_a_folder_are_served_and_their_successors_too() -> Result<()> {
+async fn certificates_in_a_folder_are_served_and_reloaded() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let renew = || -> Result<String> {
         let key = rcgen::KeyPair::generate()?;
@@ -178,26 +177,26 @@ async fn certificates_of_a_folder_are_served_and_their_successors_too() -> Resul
         Ok(base64::engine::general_purpose::STANDARD.encode(certificate))
     };
     let bundle = renew()?;
-    let flags = |_: &Scene| vec![format!("--webhook-cert-dir={}", folder.path().display())];
-    let hooked = Hooked::start("folder", flags).await?;
-    hooked.configure(Some(&bundle)).await?;
-    hooked.until_asked().await?;
+    let flags = |_: &Harness| vec![format!("--webhook-cert-dir={}", folder.path().display())];
+    let webhooks = WebhookHarness::start("folder", flags).await?;
+    webhooks.configure(Some(&bundle)).await?;
+    webhooks.until_enforced().await?;
 
-    // As when cert-manager renews: the files change, and the trust with them.
+    // As when cert-manager renews: the files change, and the bundle with them.
     let bundle = renew()?;
-    let namespace = hooked.scene.namespace.clone();
+    let namespace = webhooks.harness.namespace.clone();
     let kinds = ["raycluster", "rayjob", "rayservice", "raycronjob"];
     let entry = |kind| json!({"name": format!("v{kind}.kb.io"), "clientConfig": {"caBundle": bundle}});
     let patch = Patch::Strategic(json!({"webhooks": kinds.map(entry)}));
-    hooked.configurations().patch(&namespace, &PatchParams::default(), &patch).await?;
-    hooked.until_asked().await?;
-    hooked.stop().await
+    webhooks.configurations().patch(&namespace, &PatchParams::default(), &patch).await?;
+    webhooks.until_enforced().await?;
+    webhooks.stop().await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_certificate_the_process_ends_with_one_line() -> Result<()> {
-    let hooked = Hooked::start("bare", |_| vec!["--webhook-cert-dir=/nowhere".to_owned()]).await?;
-    let ended = within("the end of the operator", hooked.task).await??;
+async fn a_missing_certificate_is_an_error_at_start() -> Result<()> {
+    let webhooks = WebhookHarness::start("bare", |_| vec!["--webhook-cert-dir=/nowhere".to_owned()]).await?;
+    let ended = within("the end of the operator", webhooks.task).await??;
     let text = ended.unwrap_err().to_string();
     assert!(text.starts_with("cannot read the webhook's certificate /nowhere/tls.crt: "), "{text}");
     Ok(())

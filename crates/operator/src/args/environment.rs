@@ -1,9 +1,9 @@
-//! The environment variables that the operator reads, once, at start.
+//! The environment variables that the operator reads once, at start.
 
 use manta_logic::config::Config;
 use std::time::Duration;
 
-/// The configuration that the variables ask for; `env` looks one up.
+/// Returns the configuration from the environment; `env` looks up a variable.
 pub(super) fn config(env: &impl Fn(&str) -> Option<String>) -> Config {
     let lower = |name: &str| env(name).unwrap_or_default().to_lowercase();
     let on_unless_false = |name: &str| lower(name) != "false";
@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_compare_without_case() {
+    fn switches_are_case_insensitive() {
         type Read = fn(&Config) -> bool;
         let on_unless_false: [(&str, Read); 4] = [
             ("ENABLE_INIT_CONTAINER_INJECTION", |config| config.inject_init_container),
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_texts() {
+    fn numbers_and_texts_have_defaults() {
         assert_eq!(config(&|_| None), Config::default());
         for (value, expect) in [("abc.com", "abc.com"), ("", "cluster.local")] {
             assert_eq!(with("CLUSTER_DOMAIN", value).cluster_domain, expect);

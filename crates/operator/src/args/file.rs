@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Container, EnvVar};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// The fields that are read; others are ignored, as in KubeRay.
+/// The known fields; others are ignored, as in KubeRay.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct File {
@@ -19,7 +19,7 @@ pub(super) struct File {
     pub(super) qps: Option<f64>,
     pub(super) burst: Option<i64>,
     pub(super) log_file: Option<String>,
-    /// Read and ignored, like the next two: flags and environment decide.
+    /// Parsed but ignored, like the next two: flags and environment take precedence.
     pub(super) log_file_encoder: Option<String>,
     pub(super) log_stdout_encoder: Option<String>,
     pub(super) delete_ray_job_after_job_finishes: Option<bool>,
@@ -38,7 +38,7 @@ const API_VERSION: &str = "config.ray.io/v1alpha1";
 const KIND: &str = "Configuration";
 
 impl File {
-    /// Reads YAML or JSON.
+    /// Parses YAML or JSON.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let value: serde_json::Value = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
         let file: Self = serde_json::from_value(value).map_err(|error| error.to_string())?;

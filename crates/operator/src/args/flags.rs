@@ -1,23 +1,23 @@
-//! The command line, read as Go's `flag` package reads it: one dash or two, `--name=value` or
-//! `--name value`, and a value for a switch only after `=`.
+//! Parses the command line like Go's `flag` package: one dash or two, `--name=value` or `--name value`, and the value
+//! of a switch only after `=`.
 
 use super::gates::parse_bool;
 use std::collections::HashMap;
 use std::fmt::Write;
 
-/// What a flag takes.
+/// The type of a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Takes {
+enum ValueType {
     Text,
     Switch,
     Integer,
     Number,
 }
 
-use Takes::{Integer, Number, Switch, Text};
+use ValueType::{Integer, Number, Switch, Text};
 
-/// Every flag: its name, what it takes, its default, and what it does.
-const FLAGS: [(&str, Takes, &str, &str); 27] = [
+/// Every flag: its name, its type, its default and its help.
+const FLAGS: [(&str, ValueType, &str, &str); 27] = [
     ("batch-scheduler", Text, "", "Batch scheduler: volcano, yunikorn, kai-scheduler or scheduler-plugins"),
     ("burst", Integer, "200", "Accepted and ignored: requests share one budget of writes instead"),
     ("config", Text, "", "Configuration file; most of the other flags are ignored then"),
@@ -62,15 +62,15 @@ const FLAGS: [(&str, Takes, &str, &str); 27] = [
     ("zap-time-encoding", Text, "", "Accepted and ignored: times are ISO 8601"),
 ];
 
-/// The value of every flag, given or not.
+/// The flags of a command line.
 #[derive(Clone, Debug)]
 pub(super) struct Flags {
     given: HashMap<&'static str, String>,
-    /// The first argument that is no flag, and what follows: nobody reads it.
+    /// The first argument that is not a flag, and everything after it.
     pub(super) ignored: Vec<String>,
 }
 
-/// Why a command line cannot be read. All but `Help` are wrong usage.
+/// Why a command line cannot be parsed. All but `Help` are usage errors.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum UsageError {
     #[error("help requested")]
@@ -82,13 +82,13 @@ pub enum UsageError {
     #[error("flag needs an argument: -{0}")]
     MissingValue(String),
     #[error("invalid boolean value \"{1}\" for -{0}: parse error")]
-    NoSwitch(String, String),
+    InvalidBool(String, String),
     #[error("invalid value \"{1}\" for flag -{0}: parse error")]
-    NoNumber(String, String),
+    InvalidNumber(String, String),
 }
 
 impl Flags {
-    /// Reads a command line, without the program's name.
+    /// Parses a command line, without the program's name.
     pub(super) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, UsageError> {
         let mut arguments = arguments.into_iter();
         let mut flags = Self { given: HashMap::new(), ignored: Vec::new() };
@@ -108,24 +108,24 @@ impl Flags {
                 return Err(UsageError::Syntax(argument));
             }
             let (name, value) = name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value)));
-            let Some((known, takes, ..)) = FLAGS.into_iter().find(|flag| flag.0 == name) else {
+            let Some((known, value_type, ..)) = FLAGS.into_iter().find(|flag| flag.0 == name) else {
                 return Err(match name {
                     "h" | "help" => UsageError::Help,
                     name => UsageError::Unknown(name.to_owned()),
                 });
             };
-            let value = match (takes, value) {
+            let value = match (value_type, value) {
                 (_, Some(value)) => value.to_owned(),
                 (Switch, None) => "true".to_owned(),
                 (_, None) => arguments.next().ok_or_else(|| UsageError::MissingValue(name.to_owned()))?,
             };
-            check(known, takes, &value)?;
+            check(known, value_type, &value)?;
             flags.given.insert(known, value);
         }
         Ok(flags)
     }
 
-    /// The value of a flag, or its default.
+    /// Returns the value of a flag, or its default.
     pub(super) fn text(&self, name: &str) -> &str {
         let default = || FLAGS.iter().find(|flag| flag.0 == name).map_or("", |flag| flag.2);
         self.given.get(name).map_or_else(default, String::as_str)
@@ -135,41 +135,41 @@ impl Flags {
         parse_bool(self.text(name)) == Some(true)
     }
 
-    /// Whether a flag was given on the command line.
+    /// Returns whether a flag was given on the command line.
     pub(super) fn is_given(&self, name: &str) -> bool {
         self.given.contains_key(name)
     }
 }
 
-fn check(name: &str, takes: Takes, value: &str) -> Result<(), UsageError> {
-    let told = || (name.to_owned(), value.to_owned());
-    let wrong_number = || {
-        let (name, value) = told();
-        UsageError::NoNumber(name, value)
+fn check(name: &str, value_type: ValueType, value: &str) -> Result<(), UsageError> {
+    let flag_and_value = || (name.to_owned(), value.to_owned());
+    let invalid_number = || {
+        let (name, value) = flag_and_value();
+        UsageError::InvalidNumber(name, value)
     };
-    match takes {
+    match value_type {
         Text => Ok(()),
         Switch if parse_bool(value).is_none() => {
-            let (name, value) = told();
-            Err(UsageError::NoSwitch(name, value))
+            let (name, value) = flag_and_value();
+            Err(UsageError::InvalidBool(name, value))
         }
         Switch => Ok(()),
-        Integer => value.parse::<i64>().map(drop).map_err(|_| wrong_number()),
-        Number => value.parse::<f64>().map(drop).map_err(|_| wrong_number()),
+        Integer => value.parse::<i64>().map(drop).map_err(|_| invalid_number()),
+        Number => value.parse::<f64>().map(drop).map_err(|_| invalid_number()),
     }
 }
 
-/// The names of all flags.
+/// Returns the names of all flags.
 #[cfg(test)]
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     FLAGS.into_iter().map(|flag| flag.0)
 }
 
-/// What the flags are, one each.
+/// Returns the help text for all flags.
 pub fn usage() -> String {
     let mut text = String::from("Usage of manta operator:\n");
-    for (name, takes, default, help) in FLAGS {
-        let value = match takes {
+    for (name, value_type, default, help) in FLAGS {
+        let value = match value_type {
             Text => " string",
             Switch => "",
             Integer => " int",
@@ -194,11 +194,11 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_has_its_default_and_can_be_given_in_every_way() {
+    fn every_flag_has_a_default_and_accepts_every_notation() {
         let none = parse("").unwrap();
-        for (name, takes, default, _) in FLAGS {
+        for (name, value_type, default, _) in FLAGS {
             assert_eq!(none.text(name), default, "{name}");
-            let value = match takes {
+            let value = match value_type {
                 Text => "some",
                 Switch if default == "true" => "false",
                 Switch => "true",
@@ -206,7 +206,7 @@ mod tests {
                 Number => "2.5",
             };
             let mut ways = vec![format!("--{name}={value}"), format!("-{name}={value}")];
-            if takes != Switch {
+            if value_type != Switch {
                 ways.extend([format!("--{name} {value}"), format!("-{name} {value}")]);
             } else if value == "true" {
                 ways.extend([format!("--{name}"), format!("-{name}")]);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_value_counts_and_what_follows_the_flags_is_left() {
+    fn the_last_value_wins_and_arguments_after_the_flags_are_ignored() {
         let flags = parse("--qps=1 -qps 2 --enable-metrics false --burst=3").unwrap();
         assert_eq!((flags.text("qps"), flags.switch("enable-metrics"), flags.text("burst")), ("2", true, "200"));
         assert_eq!(flags.ignored, ["false", "--burst=3"]);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_as_go_tells_them() {
+    fn usage_errors_read_like_those_of_go() {
         for (line, expect) in [
             ("--nope", "flag provided but not defined: -nope"),
             ("-nope=1", "flag provided but not defined: -nope"),

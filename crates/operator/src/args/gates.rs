@@ -1,9 +1,9 @@
-//! `--feature-gates`: which features are on.
+//! `--feature-gates`: the features that are enabled.
 
 use super::ArgsError;
 use manta_logic::config::FeatureGates;
 
-/// Reads `Name=bool,Name=bool`; `AllAlpha` and `AllBeta` set every gate of that stage not set by name.
+/// Parses `Name=bool,Name=bool`; `AllAlpha` and `AllBeta` set every gate of that stage not set by name.
 pub(super) fn parse(text: &str) -> Result<FeatureGates, ArgsError> {
     let mut gates = FeatureGates::default();
     let mut by_name = Vec::new();
@@ -23,7 +23,7 @@ pub(super) fn parse(text: &str) -> Result<FeatureGates, ArgsError> {
     Ok(gates)
 }
 
-/// The gates by name, in the order of KubeRay's documentation.
+/// Returns the gates by name, in the order of KubeRay's documentation.
 pub fn by_name(gates: &FeatureGates) -> [(&'static str, bool); 11] {
     [
         ("RayClusterStatusConditions", gates.ray_cluster_status_conditions),
@@ -78,7 +78,7 @@ fn alpha(gates: &mut FeatureGates) -> [&mut bool; 7] {
     ]
 }
 
-/// What Go's `strconv.ParseBool` takes.
+/// Parses a bool as Go's `strconv.ParseBool` does.
 pub(super) fn parse_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
@@ -91,7 +91,7 @@ pub(super) fn parse_bool(text: &str) -> Option<bool> {
 mod tests {
     use super::*;
 
-    /// Every gate with its default here; those that differ from KubeRay's are the features that are complete here.
+    /// Every gate with its default; those that differ from KubeRay's are features that Manta implements completely.
     const GATES: [(&str, bool); 11] = [
         ("RayClusterStatusConditions", true),
         ("RayJobDeletionPolicy", true),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn gates_by_name_and_by_stage() {
+    fn gates_are_set_by_name_and_by_stage() {
         let on = |text: &str| -> Vec<&str> {
             by_name(&parse(text).unwrap()).into_iter().filter(|(_, on)| *on).map(|(name, _)| name).collect()
         };
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn invalid_gates_are_rejected() {
         let check = |text: &str, expect: &str| {
             let expect = format!("Unable to set flag gates for known features: {expect}");
             assert_eq!(parse(text).map_err(|error| error.to_string()), Err(expect));

@@ -1,6 +1,6 @@
 //! Flags, configuration file, environment and feature gates, read once into [`Arguments`].
 //!
-//! Names and defaults are KubeRay's. What has no meaning here is accepted, and told in [`Arguments::notes`].
+//! Names and defaults are KubeRay's. Settings without effect are accepted and listed in [`Arguments::notes`].
 
 mod environment;
 mod file;
@@ -19,29 +19,29 @@ pub use flags::{UsageError, usage};
 use manta_logic::config::{BatchScheduler, Config, FeatureGates};
 use std::path::{Path, PathBuf};
 
-/// Everything that the operator's process is told.
+/// The complete configuration of the operator's process.
 #[derive(Clone, Debug)]
 pub struct Arguments {
     pub settings: Settings,
     pub process: Process,
-    /// What was asked for and has no effect here, and what has instead.
+    /// Settings that have no effect here, each with its replacement.
     pub notes: Vec<String>,
 }
 
-/// What concerns the process around the operator.
+/// Settings of the process around the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     pub kubeconfig: Option<PathBuf>,
-    /// Where `/metrics` is served.
+    /// The address of `/metrics`.
     pub metrics_address: Option<String>,
-    /// Where `/healthz` and `/readyz` are served.
+    /// The address of `/healthz` and `/readyz`.
     pub probe_address: Option<String>,
-    /// Whether the `kuberay_*` metrics are among the others.
+    /// Whether the `kuberay_*` metrics are served.
     pub kuberay_metrics: bool,
     pub leader_election: bool,
-    /// The namespace of the Lease, if it was named.
+    /// The namespace of the Lease, if given.
     pub leader_election_namespace: Option<String>,
-    /// The admission webhooks, if they are served.
+    /// The admission webhooks, if enabled.
     pub webhooks: Option<WebhookArgs>,
     pub log: Log,
 }
@@ -56,13 +56,13 @@ pub struct WebhookArgs {
 /// Where the webhooks' certificates come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Certificates {
-    /// Somebody else puts them here.
+    /// Something else writes them to this folder.
     Folder(PathBuf),
-    /// The operator makes them, for the ValidatingWebhookConfiguration of this name.
+    /// The operator generates them, for the ValidatingWebhookConfiguration of this name.
     SelfSignedFor(String),
 }
 
-/// How to log.
+/// Settings of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
     pub level: Level,
@@ -110,7 +110,7 @@ pub enum ArgsError {
 }
 
 impl Arguments {
-    /// Reads a command line; `env` looks a variable up, `read` reads a file.
+    /// Parses a command line; `env` looks up a variable, `read` reads a file.
     pub fn read(
         arguments: impl IntoIterator<Item = String>,
         env: impl Fn(&str) -> Option<String>,
@@ -132,7 +132,7 @@ fn read_file(path: &str, read: &impl Fn(&Path) -> Result<String, String>) -> Res
     File::parse(&text).map_err(|error| ArgsError::Undecodable(path.to_owned(), error))
 }
 
-/// The configuration file that says what the flags say.
+/// Returns the flags as a configuration file.
 fn from_flags(flags: &Flags) -> File {
     let text = |name: &str| Some(flags.text(name).to_owned());
     let switch = |name: &str| Some(flags.switch(name));
@@ -211,7 +211,7 @@ fn non_empty(text: Option<&str>) -> Option<&str> {
     text.filter(|text| !text.is_empty())
 }
 
-/// An address to listen on; `0` says none.
+/// Returns the address to listen on; `0` means none.
 fn address(given: Option<&str>, default: &str) -> Option<String> {
     Some(non_empty(given).unwrap_or(default)).filter(|address| *address != "0").map(str::to_owned)
 }
@@ -251,38 +251,38 @@ fn batch_scheduler(file: &File, gates: &FeatureGates) -> Result<Option<BatchSche
     }
 }
 
-/// What was asked for and does nothing.
+/// Returns a note for every setting that has no effect.
 fn notes(flags: &Flags, file: &File, env: &impl Fn(&str) -> Option<String>) -> Vec<String> {
     let budget = "writes share one budget, and the API server's own fairness does the rest";
-    let of_file = |given: bool, text: &str| given.then(|| text.to_owned());
+    let note_if = |given: bool, text: &str| given.then(|| text.to_owned());
     [
-        of_file(
+        note_if(
             file.reconcile_concurrency.is_some_and(|workers| workers > 1),
             "reconcileConcurrency has no effect: every object has a pass of its own, side by side with the others",
         ),
         (file.qps.is_some_and(|qps| qps != 0.0 && qps != 100.0)).then(|| format!("qps has no effect: {budget}")),
         (file.burst.is_some_and(|burst| burst != 0 && burst != 200)).then(|| format!("burst has no effect: {budget}")),
-        of_file(
+        note_if(
             file.log_file_encoder.is_some() || file.log_stdout_encoder.is_some(),
             "logFileEncoder and logStdoutEncoder of the configuration file have no effect: use the flags",
         ),
-        of_file(
+        note_if(
             file.delete_ray_job_after_job_finishes.is_some(),
             "deleteRayJobAfterJobFinishes has no effect: set DELETE_RAYJOB_CR_AFTER_JOB_FINISHES",
         ),
-        of_file(
+        note_if(
             file.enable_batch_scheduler == Some(true),
             "Feature flag enable-batch-scheduler is deprecated and will not be supported soon. Use batch-scheduler instead. ",
         ),
-        of_file(
+        note_if(
             flags.switch("forced-cluster-upgrade"),
             "Deprecated feature flag forced-cluster-upgrade is enabled, which has no effect.",
         ),
-        of_file(
+        note_if(
             ["zap-encoder", "zap-time-encoding", "zap-stacktrace-level"].iter().any(|name| flags.is_given(name)),
             "zap-encoder, zap-time-encoding and zap-stacktrace-level have no effect: use log-stdout-encoder",
         ),
-        of_file(
+        note_if(
             env("RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV").is_some(),
             "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV has no effect: changes wake an object, no timer does",
         ),

@@ -1,4 +1,4 @@
-//! Every field of the configuration file, every flag that has one, and what is told about the rest.
+//! Every field of the configuration file, every flag, and the notes about settings without effect.
 
 use super::*;
 use serde_json::json;
@@ -22,23 +22,23 @@ fn read_with(line: &str, file: &str, variable: &str) -> Result<Arguments, ArgsEr
     )
 }
 
-type Look = fn(&Arguments) -> String;
+type Read = fn(&Arguments) -> String;
 
-/// File entry, flag, how it is seen, and what is seen without and with it.
-type Row = (Option<&'static str>, Option<&'static str>, Look, &'static str, &'static str);
+/// File entry, flag, how to read the value, and the value without and with it.
+type Row = (Option<&'static str>, Option<&'static str>, Read, &'static str, &'static str);
 
-/// What is read: in the file, as a flag, and how it is seen. `None`: the other way to say it does not exist.
+/// The settings that take effect; `None` where there is no such field or no such flag.
 const FIELDS: &[Row] = &[
-    (Some("metricsAddr: ':1'"), Some("--metrics-addr=:1"), |a| shown(&a.process.metrics_address), ":8080", ":1"),
-    (Some("metricsAddr: '0'"), Some("--metrics-addr=0"), |a| shown(&a.process.metrics_address), ":8080", "none"),
+    (Some("metricsAddr: ':1'"), Some("--metrics-addr=:1"), |a| text_or_none(&a.process.metrics_address), ":8080", ":1"),
+    (Some("metricsAddr: '0'"), Some("--metrics-addr=0"), |a| text_or_none(&a.process.metrics_address), ":8080", "none"),
     (
         Some("probeAddr: ':2'"),
         Some("--health-probe-bind-address=:2"),
-        |a| shown(&a.process.probe_address),
+        |a| text_or_none(&a.process.probe_address),
         ":8082",
         ":2",
     ),
-    (None, Some("--health-probe-bind-address="), |a| shown(&a.process.probe_address), ":8082", "none"),
+    (None, Some("--health-probe-bind-address="), |a| text_or_none(&a.process.probe_address), ":8082", "none"),
     (
         Some("enableLeaderElection: false"),
         Some("--enable-leader-election=false"),
@@ -49,11 +49,11 @@ const FIELDS: &[Row] = &[
     (
         Some("leaderElectionNamespace: here"),
         Some("--leader-election-namespace here"),
-        |a| shown(&a.process.leader_election_namespace),
+        |a| text_or_none(&a.process.leader_election_namespace),
         "none",
         "here",
     ),
-    // Blanks are part of a name.
+    // Blanks are part of the name.
     (Some("watchNamespace: 'a, b'"), None, |a| format!("{:?}", a.settings.watch_namespaces), "[]", "[\"a\", \" b\"]"),
     (Some("watchNamespace: a,b"), Some("--watch-namespace=a,b"), |a| a.settings.watch_namespaces.join(" "), "", "a b"),
     (
@@ -159,33 +159,33 @@ const FIELDS: &[Row] = &[
     ),
 ];
 
-fn shown(text: &Option<String>) -> String {
+fn text_or_none(text: &Option<String>) -> String {
     text.clone().unwrap_or_else(|| "none".to_owned())
 }
 
 #[test]
 fn every_field_and_flag_is_read() {
-    for (field, flag, look, default, expect) in FIELDS {
-        assert_eq!(look(&read("", "").unwrap()), *default, "{flag:?}");
-        assert_eq!(look(&read("--config=config.yaml", FILE).unwrap()), *default, "{field:?}");
+    for (field, flag, read_value, default, expect) in FIELDS {
+        assert_eq!(read_value(&read("", "").unwrap()), *default, "{flag:?}");
+        assert_eq!(read_value(&read("--config=config.yaml", FILE).unwrap()), *default, "{field:?}");
         if let Some(flag) = flag {
-            assert_eq!(look(&read(flag, "").unwrap()), *expect, "{flag}");
-            // With a file, only flags that have no field there count.
+            assert_eq!(read_value(&read(flag, "").unwrap()), *expect, "{flag}");
+            // With a file, only flags without a field in it take effect.
             let with_file = read(&format!("--config config.yaml {flag}"), FILE).unwrap();
             let counts = field.is_none() && !flag.contains("probe") && !flag.contains("log-file");
-            assert_eq!(look(&with_file), if counts { *expect } else { *default }, "{flag} beside a file");
+            assert_eq!(read_value(&with_file), if counts { *expect } else { *default }, "{flag} beside a file");
         }
         if let Some(field) = field {
             let file = format!("{FILE}{field}\nunknownField: 1\n");
-            assert_eq!(look(&read("--config=config.yaml", &file).unwrap()), *expect, "{field}");
+            assert_eq!(read_value(&read("--config=config.yaml", &file).unwrap()), *expect, "{field}");
         }
     }
 }
 
 #[test]
-fn webhooks_are_switched_on_by_the_environment() {
+fn webhooks_are_enabled_by_the_environment() {
     let seen = |line: &str, variable: &str| read_with(line, "", variable).unwrap().process.webhooks;
-    // Exactly this word.
+    // Only exactly `true` enables them.
     for other in ["", "ENABLE_WEBHOOKS=", "ENABLE_WEBHOOKS=True", "ENABLE_WEBHOOKS=1", "ENABLE_WEBHOOKS=false"] {
         assert_eq!(seen("", other), None, "{other}");
     }
@@ -200,7 +200,7 @@ fn webhooks_are_switched_on_by_the_environment() {
     }
 }
 
-/// What is read has a row above; what is not is told below. Nothing is left out.
+/// Settings that take effect have a row above; the others have a note below.
 #[test]
 fn every_flag_and_field_is_tested() {
     let words = FIELDS.iter().filter_map(|row| row.1).flat_map(str::split_whitespace);
@@ -222,7 +222,7 @@ fn every_flag_and_field_is_tested() {
         assert!(rows.contains(name) || elsewhere.contains(&name), "--{name} is not tested");
     }
     let fields: BTreeSet<&str> = FIELDS.iter().filter_map(|row| row.0?.split(':').next()).collect();
-    let told =
+    let noted =
         ["reconcileConcurrency", "qps", "burst", "logFileEncoder", "logStdoutEncoder", "deleteRayJobAfterJobFinishes"];
     for name in [
         "metricsAddr",
@@ -247,12 +247,12 @@ fn every_flag_and_field_is_tested() {
         "defaultPodAnnotations",
         "defaultPodLabels",
     ] {
-        assert!(fields.contains(name) || told.contains(&name), "{name} is not tested");
+        assert!(fields.contains(name) || noted.contains(&name), "{name} is not tested");
     }
 }
 
 #[test]
-fn what_has_no_effect_is_told() {
+fn settings_without_effect_are_noted() {
     let check = |line: &str, file: &str, variable: &str, expect: &str| {
         let notes = read_with(line, &format!("{FILE}{file}"), variable).unwrap().notes;
         assert_eq!(notes.len(), usize::from(!expect.is_empty()), "{line} {file} {variable}: {notes:?}");
@@ -279,7 +279,7 @@ fn what_has_no_effect_is_told() {
 }
 
 #[test]
-fn mistakes_are_told_in_one_line() {
+fn invalid_settings_are_errors() {
     let check = |line: &str, file: &str, expect: &str| {
         let error = read(line, file).map(drop).unwrap_err().to_string();
         assert!(error.contains(expect), "{line}: {error}");

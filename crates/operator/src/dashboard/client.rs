@@ -1,4 +1,4 @@
-//! One request to a dashboard: the way there, the token, and the time it may take.
+//! Sends requests to Ray dashboards: the route, the token and the timeout.
 
 use crate::clock::Clock;
 use crate::lock::lock;
@@ -18,44 +18,44 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// How long a request may take, from the first byte to the last.
-const DIRECT: Duration = Duration::from_secs(2);
-const THROUGH_PROXY: Duration = Duration::from_secs(10);
-/// For how long a token is believed without looking.
-const TOKEN_LIFE: Duration = Duration::from_secs(60);
-/// Names that may be looked up at once.
-const LOOK_UPS: usize = 64;
-/// Longer answers are cut: no job info is near this.
-const LONGEST_ANSWER: usize = 4 << 20;
+/// How long a request may take, including the response body.
+const DIRECT_TIMEOUT: Duration = Duration::from_secs(2);
+const PROXY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a token is cached.
+const TOKEN_TTL: Duration = Duration::from_secs(60);
+/// Concurrent DNS lookups.
+const MAX_LOOKUPS: usize = 64;
+/// Longer responses are cut off; no job info comes close.
+const MAX_RESPONSE_BYTES: usize = 4 << 20;
 /// The key of the token in its Secret.
 const TOKEN_KEY: &str = "auth_token";
-/// Where Serve proxies tell their health.
-const HEALTH: &str = "/-/healthz";
+/// The health endpoint of Serve proxies.
+const HEALTH_PATH: &str = "/-/healthz";
 const TOKEN_HEADER: &str = "x-ray-authorization";
 
-/// How dashboards are reached.
+/// The route to the dashboards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Route {
-    /// By the name of the head Service.
+    /// Directly, by the name of the head Service.
     #[default]
     Direct,
     /// Through the API server (`--use-kubernetes-proxy`).
     ApiServerProxy,
 }
 
-/// Talks to all dashboards.
+/// A client for all dashboards.
 #[derive(Clone)]
 pub struct Client {
     http: reqwest::Client,
-    way: Way,
-    limit: Duration,
+    transport: Transport,
+    timeout: Duration,
     tokens: Tokens,
     metrics: Arc<Metrics>,
     clock: Clock,
 }
 
 #[derive(Clone)]
-enum Way {
+enum Transport {
     Direct,
     ApiServerProxy(kube::Client),
 }
@@ -63,109 +63,110 @@ enum Way {
 #[derive(Clone)]
 enum Tokens {
     /// One for all dashboards, or none.
-    Given(Option<String>),
+    Fixed(Option<String>),
     /// From the Secret that the endpoint names.
-    Secrets { kube: kube::Client, known: KnownTokens },
+    Secrets { kube: kube::Client, cache: TokenCache },
 }
 
 /// Tokens by namespace and Secret, with the time at which they were read.
-type KnownTokens = Arc<Mutex<HashMap<(String, String), (Instant, String)>>>;
+type TokenCache = Arc<Mutex<HashMap<(String, String), (Instant, String)>>>;
 
-/// A whole answer.
+/// A complete response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answered {
+pub struct Response {
     pub status: u16,
     pub body: String,
 }
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug, thiserror::Error)]
-pub enum NoAnswer {
+pub enum RequestError {
     #[error("failed to get auth secret {namespace}/{secret}: {error}")]
     Secret { namespace: String, secret: String, error: String },
     #[error("auth token key '\"auth_token\"' not found in secret {namespace}/{secret}")]
-    NoToken { namespace: String, secret: String },
+    MissingToken { namespace: String, secret: String },
     #[error("failed to parse dashboard URL: {0}")]
     Address(String),
     #[error("no answer within {} s", .0.as_secs())]
-    TimeOut(Duration),
+    Timeout(Duration),
     #[error("{0}")]
     Connection(String),
 }
 
 impl Client {
-    /// A client that takes this way to every dashboard.
+    /// Returns a client that takes this route to every dashboard.
     pub fn new(kube: kube::Client, route: Route) -> Self {
-        let tokens = Tokens::Secrets { kube: kube.clone(), known: KnownTokens::default() };
-        let (way, limit) = match route {
-            Route::Direct => (Way::Direct, DIRECT),
-            Route::ApiServerProxy => (Way::ApiServerProxy(kube), THROUGH_PROXY),
+        let tokens = Tokens::Secrets { kube: kube.clone(), cache: TokenCache::default() };
+        let (transport, timeout) = match route {
+            Route::Direct => (Transport::Direct, DIRECT_TIMEOUT),
+            Route::ApiServerProxy => (Transport::ApiServerProxy(kube), PROXY_TIMEOUT),
         };
-        Self { http: http(), way, limit, tokens, metrics: Arc::default(), clock: Clock::default() }
+        Self { http: http(), transport, timeout, tokens, metrics: Arc::default(), clock: Clock::default() }
     }
 
-    /// The same client, whose requests are counted there.
-    pub(crate) fn counted_by(self, metrics: Arc<Metrics>) -> Self {
+    /// Returns the client with its requests counted in these metrics.
+    pub(crate) fn with_metrics(self, metrics: Arc<Metrics>) -> Self {
         Self { metrics, ..self }
     }
 
-    /// The same client, which tells the time by this clock.
-    pub(crate) fn timed_by(self, clock: Clock) -> Self {
+    /// Returns the client with another clock.
+    pub(crate) fn with_clock(self, clock: Clock) -> Self {
         Self { clock, ..self }
     }
 
-    /// What time it is.
+    /// Returns the current time.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// A client without a cluster: direct, with this token and this much patience.
-    pub fn direct(token: Option<String>, limit: Duration) -> Self {
+    /// Returns a client that needs no API server: direct, with this token and timeout.
+    pub fn direct(token: Option<String>, timeout: Duration) -> Self {
         Self {
             http: http(),
-            way: Way::Direct,
-            limit,
-            tokens: Tokens::Given(token),
+            transport: Transport::Direct,
+            timeout,
+            tokens: Tokens::Fixed(token),
             metrics: Arc::default(),
             clock: Clock::default(),
         }
     }
 
-    /// Sends a request and waits for the whole answer.
+    /// Sends a request and waits for the complete response.
     pub async fn send(
         &self,
         endpoint: &DashboardEndpoint,
         method: Method,
         path: &str,
         body: Option<&Value>,
-    ) -> Result<Answered, NoAnswer> {
-        let answer = async {
+    ) -> Result<Response, RequestError> {
+        let exchange = async {
             let token = self.token(endpoint).await?;
-            let answered = match &self.way {
-                Way::Direct => self.send_direct(endpoint, method, path, body, token.as_deref()).await,
-                Way::ApiServerProxy(kube) => {
+            let response = match &self.transport {
+                Transport::Direct => self.send_direct(endpoint, method, path, body, token.as_deref()).await,
+                Transport::ApiServerProxy(kube) => {
                     let (namespace, service) = (&endpoint.namespace, &endpoint.service);
                     let uri = format!("/api/v1/namespaces/{namespace}/services/{service}:dashboard/proxy{path}");
                     through_proxy(kube, uri, method, body, token.as_deref()).await
                 }
             }?;
-            if answered.status == 401 || answered.status == 403 {
-                // It may have been changed: look again next time.
+            if response.status == 401 || response.status == 403 {
+                // The token may have changed: read it again next time.
                 self.forget_token(endpoint);
             }
-            Ok(answered)
+            Ok(response)
         };
-        let answered = tokio::time::timeout(self.limit, answer).await.unwrap_or(Err(NoAnswer::TimeOut(self.limit)));
-        self.metrics.dashboard(answered.as_ref().ok().map(|answered| answered.status));
-        answered
+        let response =
+            tokio::time::timeout(self.timeout, exchange).await.unwrap_or(Err(RequestError::Timeout(self.timeout)));
+        self.metrics.observe_dashboard_request(response.as_ref().ok().map(|response| response.status));
+        response
     }
 
-    /// Asks the Serve proxy of a Pod how it is; answers the status.
-    pub async fn probe(&self, proxy: &Proxy) -> Result<u16, NoAnswer> {
+    /// Probes the Serve proxy of a Pod. Returns the HTTP status.
+    pub async fn probe(&self, proxy: &Proxy) -> Result<u16, RequestError> {
         let Proxy { namespace, pod, ip, port, .. } = proxy;
-        let answer = async {
-            match &self.way {
-                Way::Direct => {
+        let exchange = async {
+            match &self.transport {
+                Transport::Direct => {
                     let host = if ip.contains(':') { format!("[{ip}]") } else { ip.clone() };
                     let endpoint = DashboardEndpoint {
                         namespace: namespace.clone(),
@@ -173,16 +174,17 @@ impl Client {
                         service: String::new(),
                         token_secret: None,
                     };
-                    self.send_direct(&endpoint, Method::GET, HEALTH, None, None).await
+                    self.send_direct(&endpoint, Method::GET, HEALTH_PATH, None, None).await
                 }
-                Way::ApiServerProxy(kube) => {
-                    let uri = format!("/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy{HEALTH}");
+                Transport::ApiServerProxy(kube) => {
+                    let uri = format!("/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy{HEALTH_PATH}");
                     through_proxy(kube, uri, Method::GET, None, None).await
                 }
             }
         };
-        let answered = tokio::time::timeout(self.limit, answer).await.unwrap_or(Err(NoAnswer::TimeOut(self.limit)));
-        answered.map(|answered| answered.status)
+        let response =
+            tokio::time::timeout(self.timeout, exchange).await.unwrap_or(Err(RequestError::Timeout(self.timeout)));
+        response.map(|response| response.status)
     }
 
     async fn send_direct(
@@ -192,10 +194,10 @@ impl Client {
         path: &str,
         body: Option<&Value>,
         token: Option<&str>,
-    ) -> Result<Answered, NoAnswer> {
+    ) -> Result<Response, RequestError> {
         let base = if endpoint.address.starts_with("http://") { "" } else { "http://" };
         let url = reqwest::Url::parse(&format!("{base}{}{path}", endpoint.address));
-        let url = url.map_err(|error| NoAnswer::Address(error.to_string()))?;
+        let url = url.map_err(|error| RequestError::Address(error.to_string()))?;
         let mut request = self.http.request(method.clone(), url);
         if let Some(token) = token {
             request = request.header(TOKEN_HEADER, format!("Bearer {token}"));
@@ -206,49 +208,49 @@ impl Client {
         if let Some(body) = body {
             request = request.body(body.to_string());
         }
-        let failed = |error: reqwest::Error| NoAnswer::Connection(chain(&error));
+        let failed = |error: reqwest::Error| RequestError::Connection(error_chain(&error));
         let mut response = request.send().await.map_err(failed)?;
         let status = response.status().as_u16();
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(failed)? {
-            if bytes.len() + chunk.len() > LONGEST_ANSWER {
+            if bytes.len() + chunk.len() > MAX_RESPONSE_BYTES {
                 break;
             }
             bytes.extend_from_slice(&chunk);
         }
-        Ok(Answered { status, body: String::from_utf8_lossy(&bytes).into_owned() })
+        Ok(Response { status, body: String::from_utf8_lossy(&bytes).into_owned() })
     }
 
-    /// The token that the cluster asks for, read when it is needed.
-    async fn token(&self, endpoint: &DashboardEndpoint) -> Result<Option<String>, NoAnswer> {
-        let (kube, known) = match &self.tokens {
-            Tokens::Given(token) => return Ok(token.clone()),
-            Tokens::Secrets { kube, known } => (kube, known),
+    /// Returns the token that the cluster requires, if any.
+    async fn token(&self, endpoint: &DashboardEndpoint) -> Result<Option<String>, RequestError> {
+        let (kube, cache) = match &self.tokens {
+            Tokens::Fixed(token) => return Ok(token.clone()),
+            Tokens::Secrets { kube, cache } => (kube, cache),
         };
         let Some(secret) = endpoint.token_secret.clone() else { return Ok(None) };
         let key = (endpoint.namespace.clone(), secret.clone());
-        if let Some((read, token)) = lock(known).get(&key)
-            && read.elapsed() < TOKEN_LIFE
+        if let Some((read, token)) = lock(cache).get(&key)
+            && read.elapsed() < TOKEN_TTL
         {
             return Ok(Some(token.clone()));
         }
         let namespace = endpoint.namespace.clone();
         let found = Api::<Secret>::namespaced(kube.clone(), &namespace).get(&secret).await;
-        let found = found.map_err(|error| NoAnswer::Secret {
+        let found = found.map_err(|error| RequestError::Secret {
             namespace: namespace.clone(),
             secret: secret.clone(),
             error: crate::api_request::error_text(&error),
         })?;
         let token = found.data.and_then(|mut data| data.remove(TOKEN_KEY));
         let token = token.and_then(|bytes| String::from_utf8(bytes.0).ok());
-        let token = token.ok_or(NoAnswer::NoToken { namespace, secret })?;
-        lock(known).insert(key, (Instant::now(), token.clone()));
+        let token = token.ok_or(RequestError::MissingToken { namespace, secret })?;
+        lock(cache).insert(key, (Instant::now(), token.clone()));
         Ok(Some(token))
     }
 
     fn forget_token(&self, endpoint: &DashboardEndpoint) {
-        if let (Tokens::Secrets { known, .. }, Some(secret)) = (&self.tokens, &endpoint.token_secret) {
-            lock(known).remove(&(endpoint.namespace.clone(), secret.clone()));
+        if let (Tokens::Secrets { cache, .. }, Some(secret)) = (&self.tokens, &endpoint.token_secret) {
+            lock(cache).remove(&(endpoint.namespace.clone(), secret.clone()));
         }
     }
 }
@@ -257,20 +259,20 @@ fn http() -> reqwest::Client {
     let builder = reqwest::Client::builder()
         .pool_max_idle_per_host(1)
         .pool_idle_timeout(Duration::from_secs(30))
-        .dns_resolver(Arc::new(Names(Arc::new(Semaphore::new(LOOK_UPS)))));
+        .dns_resolver(Arc::new(LimitedResolver(Arc::new(Semaphore::new(MAX_LOOKUPS)))));
     builder.build().unwrap_or_default()
 }
 
-/// Looks names up, a few at a time: each look-up takes a thread, and a name server that is down must not take
-/// them all away from the connection to the API server.
-struct Names(Arc<Semaphore>);
+/// Resolves a limited number of names at a time: each lookup blocks a thread, and with a name server that is down,
+/// lookups must not starve the connection to the API server.
+struct LimitedResolver(Arc<Semaphore>);
 
-impl Resolve for Names {
+impl Resolve for LimitedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let slots = Arc::clone(&self.0);
         Box::pin(async move {
             let _slot = slots.acquire_owned().await?;
-            // The port is set by the one who connects.
+            // The caller sets the port.
             let found: Vec<_> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
             Ok(Box::new(found.into_iter()) as Addrs)
         })
@@ -283,8 +285,8 @@ async fn through_proxy(
     method: Method,
     body: Option<&Value>,
     token: Option<&str>,
-) -> Result<Answered, NoAnswer> {
-    let failed = |error: &dyn std::error::Error| NoAnswer::Connection(chain(error));
+) -> Result<Response, RequestError> {
+    let failed = |error: &dyn std::error::Error| RequestError::Connection(error_chain(error));
     let mut request = http::Request::builder().method(method).uri(uri);
     if let Some(token) = token {
         request = request.header(TOKEN_HEADER, format!("Bearer {token}"));
@@ -296,20 +298,20 @@ async fn through_proxy(
         .map_err(|error| failed(&error))?;
     let response = kube.send(request).await.map_err(|error| failed(&error))?;
     let status = response.status().as_u16();
-    let limited = http_body_util::Limited::new(response.into_body(), LONGEST_ANSWER);
+    let limited = http_body_util::Limited::new(response.into_body(), MAX_RESPONSE_BYTES);
     let bytes = limited.collect().await.map_err(|error| failed(error.as_ref()))?.to_bytes();
-    Ok(Answered { status, body: String::from_utf8_lossy(&bytes).into_owned() })
+    Ok(Response { status, body: String::from_utf8_lossy(&bytes).into_owned() })
 }
 
-/// An error with its causes, which often say more than it does.
-fn chain(error: &dyn std::error::Error) -> String {
+/// Returns an error's text together with those of its causes.
+fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let said = error.to_string();
-        if !text.contains(&said) {
+        let message = error.to_string();
+        if !text.contains(&message) {
             text.push_str(": ");
-            text.push_str(&said);
+            text.push_str(&message);
         }
         cause = error.source();
     }

@@ -1,9 +1,9 @@
 //! Ray's job API: info, submit, stop, delete, logs.
 //!
-//! An answer with an error status is an error, whatever its body looks like: KubeRay takes a 500 with a
-//! JSON object for a job without status and wipes what it knew.
+//! A response with an error status is an error, whatever its body: KubeRay takes a 500 with a JSON object for a job
+//! without status and clears the recorded one.
 
-use super::client::{Answered, Client, NoAnswer};
+use super::client::{Client, RequestError, Response};
 use super::poller::{Poll, Round};
 use http::Method;
 use jiff::Timestamp;
@@ -12,14 +12,14 @@ use manta_logic::job::dashboard::{JobAnswer, JobDashboard, JobInfo, JobPoll, Job
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What a rejected submission says if the id is taken.
+/// Part of Ray's error when the submission id is taken.
 const ID_TAKEN: &str = "Please use a different submission_id";
 
 /// Why a request to the job API failed.
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
     #[error(transparent)]
-    NoAnswer(#[from] NoAnswer),
+    Request(#[from] RequestError),
     #[error("Job {0} does not exist on the cluster")]
     NotFound(String),
     #[error("GetJobInfo fail: {0}")]
@@ -36,16 +36,16 @@ pub enum JobError {
 
 /// Returns the state of a job.
 pub async fn info(client: &Client, endpoint: &DashboardEndpoint, id: &str) -> Result<JobInfo, JobError> {
-    let answered = client.send(endpoint, Method::GET, &path(id, ""), None).await?;
-    if is_unknown_job(&answered) {
+    let response = client.send(endpoint, Method::GET, &path(id, ""), None).await?;
+    if is_unknown_job(&response) {
         return Err(JobError::NotFound(id.to_owned()));
     }
-    if !is_success(answered.status) {
-        return Err(JobError::Info(with_status(&answered)));
+    if !is_success(response.status) {
+        return Err(JobError::Info(with_status(&response)));
     }
-    match serde_json::from_str::<JobInfo>(&answered.body) {
+    match serde_json::from_str::<JobInfo>(&response.body) {
         Ok(info) if !info.status.is_empty() => Ok(info),
-        _ => Err(JobError::Info(answered.body)),
+        _ => Err(JobError::Info(response.body)),
     }
 }
 
@@ -55,15 +55,15 @@ pub async fn submit(client: &Client, endpoint: &DashboardEndpoint, body: &Value)
     struct Submitted {
         job_id: String,
     }
-    let answered = client.send(endpoint, Method::POST, "/api/jobs/", Some(body)).await?;
-    if answered.status == 500 && answered.body.contains(ID_TAKEN) {
+    let response = client.send(endpoint, Method::POST, "/api/jobs/", Some(body)).await?;
+    if response.status == 500 && response.body.contains(ID_TAKEN) {
         return Err(JobError::IdTaken(body["submission_id"].as_str().unwrap_or_default().to_owned()));
     }
-    if !is_success(answered.status) {
-        return Err(JobError::Submit(with_status(&answered)));
+    if !is_success(response.status) {
+        return Err(JobError::Submit(with_status(&response)));
     }
-    let submitted: Result<Submitted, _> = serde_json::from_str(&answered.body);
-    submitted.map(|submitted| submitted.job_id).map_err(|_| JobError::Submit(answered.body))
+    let submitted: Result<Submitted, _> = serde_json::from_str(&response.body);
+    submitted.map(|submitted| submitted.job_id).map_err(|_| JobError::Submit(response.body))
 }
 
 /// Stops a job; one that has ended, or that Ray does not know, counts as stopped.
@@ -72,28 +72,28 @@ pub async fn stop(client: &Client, endpoint: &DashboardEndpoint, id: &str) -> Re
     struct Stopped {
         stopped: bool,
     }
-    let answered = client.send(endpoint, Method::POST, &path(id, "/stop"), None).await?;
-    if is_unknown_job(&answered) {
+    let response = client.send(endpoint, Method::POST, &path(id, "/stop"), None).await?;
+    if is_unknown_job(&response) {
         return Ok(());
     }
-    match serde_json::from_str::<Stopped>(&answered.body) {
+    match serde_json::from_str::<Stopped>(&response.body) {
         Ok(Stopped { stopped: true }) => Ok(()),
         Ok(Stopped { stopped: false }) => match info(client, endpoint, id).await {
             Ok(info) if is_over(&info.status) => Ok(()),
             Ok(info) => Err(JobError::Stop(format!("its status is {}", info.status))),
             Err(error) => Err(JobError::Stop(error.to_string())),
         },
-        Err(_) => Err(JobError::Stop(with_status(&answered))),
+        Err(_) => Err(JobError::Stop(with_status(&response))),
     }
 }
 
 /// Removes a job that has ended from Ray's list; one that Ray does not know counts as removed.
 pub async fn delete(client: &Client, endpoint: &DashboardEndpoint, id: &str) -> Result<(), JobError> {
-    let answered = client.send(endpoint, Method::DELETE, &path(id, ""), None).await?;
-    if is_success(answered.status) || is_unknown_job(&answered) {
+    let response = client.send(endpoint, Method::DELETE, &path(id, ""), None).await?;
+    if is_success(response.status) || is_unknown_job(&response) {
         return Ok(());
     }
-    Err(JobError::Refused(format!("cannot delete job {id}: {}", with_status(&answered))))
+    Err(JobError::Refused(format!("cannot delete job {id}: {}", with_status(&response))))
 }
 
 /// Returns what a job has printed so far; nothing if Ray does not know it.
@@ -103,13 +103,13 @@ pub async fn logs(client: &Client, endpoint: &DashboardEndpoint, id: &str) -> Re
         #[serde(default)]
         logs: String,
     }
-    let answered = client.send(endpoint, Method::GET, &path(id, "/logs"), None).await?;
-    if is_unknown_job(&answered) {
+    let response = client.send(endpoint, Method::GET, &path(id, "/logs"), None).await?;
+    if is_unknown_job(&response) {
         return Ok(String::new());
     }
-    let logs: Option<Logs> = serde_json::from_str(&answered.body).ok().filter(|_| is_success(answered.status));
+    let logs: Option<Logs> = serde_json::from_str(&response.body).ok().filter(|_| is_success(response.status));
     logs.map(|logs| logs.logs)
-        .ok_or_else(|| JobError::Refused(format!("cannot read the log of job {id}: {}", with_status(&answered))))
+        .ok_or_else(|| JobError::Refused(format!("cannot read the log of job {id}: {}", with_status(&response))))
 }
 
 impl Poll for JobPoll {
@@ -165,14 +165,14 @@ fn path(id: &str, rest: &str) -> String {
     path + rest
 }
 
-/// A 404 of Ray, not one of an API server that has no such Service.
-fn is_unknown_job(answered: &Answered) -> bool {
+/// Returns whether this is Ray's own 404, not that of an API server without the Service.
+fn is_unknown_job(response: &Response) -> bool {
     #[derive(Deserialize)]
     struct Status {
         kind: String,
     }
-    answered.status == 404
-        && serde_json::from_str::<Status>(&answered.body).map_or(true, |status| status.kind != "Status")
+    response.status == 404
+        && serde_json::from_str::<Status>(&response.body).map_or(true, |status| status.kind != "Status")
 }
 
 pub(super) fn is_success(status: u16) -> bool {
@@ -183,10 +183,10 @@ fn is_over(status: &str) -> bool {
     matches!(status, "STOPPED" | "SUCCEEDED" | "FAILED")
 }
 
-pub(super) fn with_status(answered: &Answered) -> String {
-    let code = http::StatusCode::from_u16(answered.status).ok();
+pub(super) fn with_status(response: &Response) -> String {
+    let code = http::StatusCode::from_u16(response.status).ok();
     let reason = code.and_then(|code| code.canonical_reason()).unwrap_or_default();
-    format!("{} {reason} {}", answered.status, answered.body)
+    format!("{} {reason} {}", response.status, response.body)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Ray Serve: applications and configuration at the dashboard, and the health of the proxies that take requests.
+//! Ray Serve: its applications and configuration, from the dashboard, and the health of its proxies.
 //!
-//! One task polls all clusters of a RayService, side by side.
+//! One task polls all clusters of a RayService concurrently.
 
-use super::client::{Client, NoAnswer};
+use super::client::{Client, RequestError};
 use super::jobs::{is_success, with_status};
 use super::poller::{Poll, Round};
 use futures::future::join_all;
@@ -20,13 +20,13 @@ const APPLICATIONS: &str = "/api/serve/applications/";
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error("failed to get serve details: {0}")]
-    Unread(#[source] NoAnswer),
+    DetailsRequest(#[source] RequestError),
     #[error(transparent)]
-    NoAnswer(#[from] NoAnswer),
+    Request(#[from] RequestError),
     #[error("failed to get serve details: GetServeDetails fail: {0}")]
     Details(String),
     #[error("failed to get serve details: GetServeDetails failed. Failed to unmarshal bytes: {0}")]
-    NoDetails(String),
+    InvalidDetails(String),
     #[error("UpdateDeployments fail: {0}")]
     Refused(String),
 }
@@ -34,24 +34,24 @@ pub enum ServeError {
 /// Returns the applications and their states.
 pub async fn details(client: &Client, endpoint: &DashboardEndpoint) -> Result<Details, ServeError> {
     let path = format!("{APPLICATIONS}?api_type=declarative");
-    let answered = client.send(endpoint, Method::GET, &path, None).await.map_err(ServeError::Unread)?;
-    if !is_success(answered.status) {
-        return Err(ServeError::Details(with_status(&answered)));
+    let response = client.send(endpoint, Method::GET, &path, None).await.map_err(ServeError::DetailsRequest)?;
+    if !is_success(response.status) {
+        return Err(ServeError::Details(with_status(&response)));
     }
-    serde_json::from_str(&answered.body).map_err(|_| ServeError::NoDetails(answered.body))
+    serde_json::from_str(&response.body).map_err(|_| ServeError::InvalidDetails(response.body))
 }
 
-/// Gives Serve a configuration.
+/// Submits a configuration to Serve.
 pub async fn submit(client: &Client, endpoint: &DashboardEndpoint, body: &Value) -> Result<(), ServeError> {
-    let answered = client.send(endpoint, Method::PUT, APPLICATIONS, Some(body)).await?;
-    if is_success(answered.status) { Ok(()) } else { Err(ServeError::Refused(with_status(&answered))) }
+    let response = client.send(endpoint, Method::PUT, APPLICATIONS, Some(body)).await?;
+    if is_success(response.status) { Ok(()) } else { Err(ServeError::Refused(with_status(&response))) }
 }
 
 impl Poll for ServePoll {
     type State = ServeState;
     type Reply = Vec<ClusterReply>;
 
-    /// The state is by cluster, so that none of it is ever wrong.
+    /// The state is per cluster, so it stays valid when the set of clusters changes.
     fn is_about_the_same(&self, _: &Self) -> bool {
         true
     }

@@ -152,7 +152,7 @@ fn with_token(body: &Body) -> String {
     let mut body = body.value();
     if let Some(data) = body.get_mut("stringData").and_then(Value::as_object_mut) {
         for value in data.values_mut().filter(|value| *value == DRAWN_WHEN_WRITTEN) {
-            *value = Value::String(crate::token::draw());
+            *value = Value::String(crate::token::generate());
         }
     }
     body.to_string()

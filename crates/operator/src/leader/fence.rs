@@ -1,4 +1,4 @@
-//! The fence around a term of leadership: a client that sends nothing, and awaits nothing, once the term is over.
+//! Fencing: a client layer that sends no request, and drops pending ones, once leadership is lost.
 
 use futures::future::BoxFuture;
 use http::{Request, Response};
@@ -7,12 +7,12 @@ use std::task::{Context, Poll};
 use tokio_util::sync::CancellationToken;
 use tower::{BoxError, Layer, Service};
 
-/// The term is over.
+/// Leadership is lost.
 #[derive(Debug, thiserror::Error)]
-#[error("lost the lease: no request is sent any more")]
+#[error("lost the lease: no more requests are sent")]
 struct Fenced;
 
-/// Refuses requests after a term.
+/// Fails requests after the end of a term.
 #[derive(Clone)]
 pub(crate) struct Fence(pub(crate) CancellationToken);
 

@@ -1,9 +1,8 @@
-//! Leadership: only the holder of KubeRay's own Lease acts, so that no two operators ever do, be they
-//! Manta or KubeRay.
+//! Leader election on KubeRay's own Lease: of all operators, Manta or KubeRay, only the holder acts.
 //!
-//! The Lease is changed only onto the version that was seen. A holder renews each 2 s and stops by
-//! itself 10 s after the start of its last renewal; others may take over 15 s after they saw that
-//! renewal, by their own clocks. On exit the Lease is given back, so that a successor need not wait.
+//! Every write carries the resource version that was read. A holder renews every 2 s and gives up 10 s after the start
+//! of its last successful renewal. Others may take over 15 s after they observed that renewal, by their own clocks. On
+//! exit the lease is released, so that a successor need not wait.
 
 pub(crate) mod fence;
 
@@ -16,17 +15,17 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{info, warn};
 
-/// The name of the Lease, which is KubeRay's.
+/// The name of the Lease, the same as KubeRay's.
 pub const LEASE: &str = "ray-operator-leader";
-const LEASE_SECONDS: i32 = 15;
+const LEASE_DURATION_SECONDS: i32 = 15;
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-const RETRY: Duration = Duration::from_secs(2);
+const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
-/// One candidate.
+/// A candidate in the leader election.
 pub struct Candidate {
     leases: Api<Lease>,
     identity: String,
-    /// The Lease as last seen, and when it was first seen so.
+    /// The Lease as last observed, and when its spec was first observed.
     seen: Option<(Lease, Instant)>,
 }
 
@@ -39,61 +38,79 @@ pub enum Lost {
     NotRenewed,
 }
 
-/// Whose the Lease is.
+/// The holder of the Lease.
 #[derive(Debug, PartialEq, Eq)]
 enum Holder {
     Us,
-    Another(String),
+    Other(String),
 }
 
-/// What a look at the Lease asks for.
+/// What to do about an observed Lease.
 #[derive(Debug, PartialEq)]
 enum Step {
     Write(Box<Lease>),
     Wait(String),
 }
 
+/// Why the Lease is not acquired yet.
+#[derive(PartialEq, Eq)]
+enum Blocked {
+    HeldBy(String),
+    Failed(String),
+    TimedOut,
+}
+
+impl Blocked {
+    fn log(&self) {
+        match self {
+            Self::HeldBy(holder) => info!(lease = LEASE, holder, "waiting for the lease held by another operator"),
+            Self::Failed(error) => info!(lease = LEASE, error, "cannot acquire the lease; retrying"),
+            Self::TimedOut => info!(lease = LEASE, "timed out acquiring the lease; retrying"),
+        }
+    }
+}
+
 impl Candidate {
-    /// A candidate that can be told from all others.
+    /// Returns a candidate with a unique identity.
     pub fn new(client: Client, namespace: &str, host: &str) -> Self {
         let identity = format!("{host}_{}", random_uuid());
         Self { leases: Api::namespaced(client, namespace), identity, seen: None }
     }
 
-    /// Waits until the Lease is ours, and tells since when it is at the latest.
-    pub async fn win(&mut self) -> Instant {
-        let mut said = String::new();
+    /// Waits until the Lease is acquired. Returns when the successful attempt started.
+    pub async fn acquire(&mut self) -> Instant {
+        let mut logged = None;
         loop {
             let start = Instant::now();
-            // A request without an answer is given up, or a dead connection would keep us out for ever.
-            let now = match timeout_at(start + RENEW_DEADLINE, self.try_hold()).await {
+            // Without a timeout, a dead connection would block the election for ever.
+            let blocked = match timeout_at(start + RENEW_DEADLINE, self.try_acquire_or_renew()).await {
                 Ok(Ok(Holder::Us)) => {
-                    info!(identity = self.identity, "this operator leads");
+                    info!(lease = LEASE, identity = self.identity, "acquired the lease");
                     return start;
                 }
-                Ok(Ok(Holder::Another(holder))) => format!("{holder} leads; waiting until it stops"),
-                Ok(Err(error)) => format!("the Lease {LEASE} cannot be had and is tried again: {error}"),
-                Err(_) => format!("no answer about the Lease {LEASE}; it is tried again"),
+                Ok(Ok(Holder::Other(holder))) => Blocked::HeldBy(holder),
+                Ok(Err(error)) => Blocked::Failed(error.to_string()),
+                Err(_) => Blocked::TimedOut,
             };
-            if now != said {
-                info!("{now}");
-                said = now;
+            if logged.as_ref() != Some(&blocked) {
+                blocked.log();
+                logged = Some(blocked);
             }
-            sleep_until(start + RETRY).await;
+            sleep_until(start + RETRY_PERIOD).await;
         }
     }
 
-    /// Renews the Lease, which is ours since then, for as long as that works.
-    pub async fn hold(&mut self, since: Instant) -> Lost {
+    /// Renews the Lease, acquired at `since`, until it is lost.
+    pub async fn renew_until_lost(&mut self, since: Instant) -> Lost {
         let mut renewed = since;
         loop {
             let end = renewed + RENEW_DEADLINE;
-            sleep_until(end.min(Instant::now() + RETRY)).await;
+            sleep_until(end.min(Instant::now() + RETRY_PERIOD)).await;
             let start = Instant::now();
-            match timeout_at(end, self.try_hold()).await {
+            match timeout_at(end, self.try_acquire_or_renew()).await {
                 Ok(Ok(Holder::Us)) => renewed = start,
-                Ok(Ok(Holder::Another(holder))) => return Lost::To(holder),
-                Ok(Err(error)) => warn!(%error, "the Lease {LEASE} could not be renewed; it is tried again"),
+                Ok(Ok(Holder::Other(holder))) => return Lost::To(holder),
+                Ok(Err(error)) => warn!(lease = LEASE, %error, "cannot renew the lease; retrying"),
                 Err(_) => return Lost::NotRenewed,
             }
             if Instant::now() >= renewed + RENEW_DEADLINE {
@@ -102,28 +119,32 @@ impl Candidate {
         }
     }
 
-    /// Gives the Lease back, if it is ours.
+    /// Releases the Lease, if this candidate holds it.
     pub async fn release(mut self) {
-        let Some((mut lease, _)) = self.seen.take().filter(|(lease, _)| holder(lease) == self.identity) else { return };
+        let Some((mut lease, _)) = self.seen.take().filter(|(lease, _)| holder(lease) == self.identity) else {
+            return;
+        };
         let spec = lease.spec.get_or_insert_default();
         spec.holder_identity = Some(String::new());
         spec.lease_duration_seconds = Some(1);
         spec.renew_time = Some(MicroTime(Timestamp::now()));
-        match timeout_at(Instant::now() + RETRY, self.write(&lease)).await {
-            Ok(Ok(_)) => info!("the Lease is given back"),
-            Ok(Err(error)) => warn!(%error, "the Lease could not be given back; a successor waits until it runs out"),
-            Err(_) => warn!("the Lease could not be given back in time; a successor waits until it runs out"),
+        match timeout_at(Instant::now() + RETRY_PERIOD, self.write(&lease)).await {
+            Ok(Ok(_)) => info!(lease = LEASE, "released the lease"),
+            Ok(Err(error)) => {
+                warn!(lease = LEASE, %error, "cannot release the lease; a successor waits until it expires")
+            }
+            Err(_) => warn!(lease = LEASE, "timed out releasing the lease; a successor waits until it expires"),
         }
     }
 
-    /// One try to get or to renew the Lease.
-    async fn try_hold(&mut self) -> Result<Holder, kube::Error> {
-        // A renewal needs no look first: the version that we wrote says whether somebody came between.
+    /// Tries once to acquire or renew the Lease.
+    async fn try_acquire_or_renew(&mut self) -> Result<Holder, kube::Error> {
+        // A renewal needs no read first: a conflict shows that somebody else wrote the Lease in between.
         if let Some((ours, since)) = self.seen.clone().filter(|(lease, _)| holder(lease) == self.identity)
             && let Step::Write(lease) = step(&ours, since, Instant::now(), Timestamp::now(), &self.identity)
         {
             match self.write(&lease).await {
-                Ok(written) => return Ok(self.take(written)),
+                Ok(written) => return Ok(self.record_held(written)),
                 Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => {}
                 Err(error) => return Err(error),
             }
@@ -137,22 +158,22 @@ impl Candidate {
                 self.seen = Some((found.clone(), since));
                 match step(&found, since, Instant::now(), Timestamp::now(), &self.identity) {
                     Step::Write(lease) => *lease,
-                    Step::Wait(holder) => return Ok(Holder::Another(holder)),
+                    Step::Wait(holder) => return Ok(Holder::Other(holder)),
                 }
             }
             None => {
                 self.seen = None;
-                first(Timestamp::now(), &self.identity)
+                new_lease(Timestamp::now(), &self.identity)
             }
         };
         match self.write(&lease).await {
-            Ok(written) => Ok(self.take(written)),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Holder::Another("another operator".to_owned())),
+            Ok(written) => Ok(self.record_held(written)),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Holder::Other("another operator".to_owned())),
             Err(error) => Err(error),
         }
     }
 
-    fn take(&mut self, written: Lease) -> Holder {
+    fn record_held(&mut self, written: Lease) -> Holder {
         self.seen = Some((written, Instant::now()));
         Holder::Us
     }
@@ -165,11 +186,11 @@ impl Candidate {
     }
 }
 
-/// The Lease where there was none.
-fn first(now: Timestamp, identity: &str) -> Lease {
+/// Returns the Lease to create where there is none.
+fn new_lease(now: Timestamp, identity: &str) -> Lease {
     let spec = LeaseSpec {
         holder_identity: Some(identity.to_owned()),
-        lease_duration_seconds: Some(LEASE_SECONDS),
+        lease_duration_seconds: Some(LEASE_DURATION_SECONDS),
         acquire_time: Some(MicroTime(now)),
         renew_time: Some(MicroTime(now)),
         lease_transitions: Some(0),
@@ -178,7 +199,7 @@ fn first(now: Timestamp, identity: &str) -> Lease {
     Lease { metadata: ObjectMeta { name: Some(LEASE.to_owned()), ..ObjectMeta::default() }, spec: Some(spec) }
 }
 
-/// Renews our Lease, takes one that is free or has run out, and leaves that of another.
+/// Decides to renew our own Lease, to take one that is free or expired, or to wait for its holder.
 fn step(lease: &Lease, since: Instant, now: Instant, wall: Timestamp, identity: &str) -> Step {
     let held_by = holder(lease);
     let spec = lease.spec.clone().unwrap_or_default();
@@ -189,7 +210,7 @@ fn step(lease: &Lease, since: Instant, now: Instant, wall: Timestamp, identity: 
     let renewal = held_by == identity;
     let spec = LeaseSpec {
         holder_identity: Some(identity.to_owned()),
-        lease_duration_seconds: Some(LEASE_SECONDS),
+        lease_duration_seconds: Some(LEASE_DURATION_SECONDS),
         acquire_time: if renewal { spec.acquire_time.clone() } else { Some(MicroTime(wall)) },
         renew_time: Some(MicroTime(wall)),
         lease_transitions: Some(spec.lease_transitions.unwrap_or_default().saturating_add(i32::from(!renewal))),
@@ -202,10 +223,10 @@ fn holder(lease: &Lease) -> &str {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
 
-/// A random (version 4) UUID.
+/// Returns a random (version 4) UUID.
 fn random_uuid() -> String {
     let mut bytes = [0; 16];
-    // Without randomness the time still tells two processes apart.
+    // Without randomness, the time still distinguishes two processes.
     if getrandom::fill(&mut bytes).is_err() {
         bytes = Timestamp::now().as_nanosecond().to_be_bytes();
     }
@@ -220,11 +241,11 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_lease_that_is_free_ours_or_stale_is_taken() {
+    async fn only_a_free_expired_or_own_lease_is_written() {
         let seen = Instant::now();
         let wall = Timestamp::UNIX_EPOCH;
         let held = |by: &str, seconds| {
-            let mut lease = first(wall, by);
+            let mut lease = new_lease(wall, by);
             if let Some(spec) = &mut lease.spec {
                 spec.lease_duration_seconds = Some(seconds);
             }
@@ -233,7 +254,7 @@ mod tests {
         for (lease, after, expect) in [
             (held("b", 15), 14, None),
             (held("b", 15), 15, Some(1)),
-            // A KubeRay that released, and one with another duration.
+            // Released by KubeRay, and held with another duration.
             (held("", 1), 0, Some(1)),
             (held("b", 60), 59, None),
             (held("a", 15), 3, Some(0)),
@@ -255,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn identities_differ() {
+    fn identities_are_unique() {
         let (a, b) = (random_uuid(), random_uuid());
         assert_ne!(a, b);
         assert_eq!((a.len(), &a[14..15]), (36, "4"));

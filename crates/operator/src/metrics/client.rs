@@ -1,4 +1,4 @@
-//! Counts the requests of a client.
+//! A client layer that measures requests to the API server.
 
 use super::Metrics;
 use axum::body::HttpBody;
@@ -10,28 +10,28 @@ use std::task::{Context, Poll};
 use tokio::time::Instant;
 use tower::{BoxError, Layer, Service};
 
-/// Counts and times requests to a host.
+/// Counts requests to one host, and measures their latency and size.
 #[derive(Clone)]
-pub(crate) struct Counting {
+pub(crate) struct MetricsLayer {
     pub(crate) host: Arc<str>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
-impl<S> Layer<S> for Counting {
-    type Service = CountedService<S>;
+impl<S> Layer<S> for MetricsLayer {
+    type Service = MetricsService<S>;
 
-    fn layer(&self, inner: S) -> CountedService<S> {
-        CountedService { inner, counting: self.clone() }
+    fn layer(&self, inner: S) -> MetricsService<S> {
+        MetricsService { inner, layer: self.clone() }
     }
 }
 
-/// A service whose requests are counted.
-pub(crate) struct CountedService<S> {
+/// A service whose requests are measured.
+pub(crate) struct MetricsService<S> {
     inner: S,
-    counting: Counting,
+    layer: MetricsLayer,
 }
 
-impl<S, B> Service<Request<Body>> for CountedService<S>
+impl<S, B> Service<Request<Body>> for MetricsService<S>
 where
     S: Service<Request<Body>, Response = Response<B>, Error = BoxError>,
     S::Future: Send + 'static,
@@ -46,7 +46,7 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let Counting { host, metrics } = self.counting.clone();
+        let MetricsLayer { host, metrics } = self.layer.clone();
         let method = request.method().clone();
         let sent = request.body().size_hint().exact();
         let start = Instant::now();
@@ -55,9 +55,9 @@ where
             let reply = reply.await;
             let status = reply.as_ref().ok().map(Response::status);
             let code = status.as_ref().map_or("<error>", http::StatusCode::as_str);
-            metrics.request(&method, &host, code, start.elapsed());
+            metrics.observe_request(&method, &host, code, start.elapsed());
             let received = reply.as_ref().ok().and_then(|reply| reply.body().size_hint().exact());
-            metrics.sizes(&method, &host, sent, received);
+            metrics.observe_sizes(&method, &host, sent, received);
             reply
         })
     }

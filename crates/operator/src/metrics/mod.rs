@@ -1,7 +1,7 @@
-//! What the operator measures, under the names that KubeRay's dashboards ask for.
+//! The operator's metrics, under the names that KubeRay's dashboards query.
 //!
-//! Counts are kept here as they happen; everything about objects is read from the caches on each
-//! scrape ([`kuberay`]), so that it vanishes with them.
+//! Counters are updated here as things happen. Metrics about objects are read from the caches on each scrape
+//! ([`kuberay`]), so that they disappear together with the objects.
 
 pub mod client;
 mod kuberay;
@@ -26,7 +26,7 @@ use tokio::time::Instant;
 /// The media type of [`Telemetry::scrape`].
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The caches, the queue and the counts: what telling about the operator takes.
+/// The caches, the queue and the counters that a scrape reads.
 #[derive(Clone, Default)]
 pub struct Telemetry {
     pub stores: Arc<Stores>,
@@ -34,64 +34,64 @@ pub struct Telemetry {
     pub metrics: Arc<Metrics>,
 }
 
-/// The counts.
+/// The counters, gauges and histograms.
 pub struct Metrics {
-    requests: Family<Request, Counter>,
-    request_seconds: Family<Verb, Histogram, fn() -> Histogram>,
-    passes: Family<PassEnd, Counter>,
-    pass_errors: Family<Controller, Counter>,
-    pass_panics: Family<Controller, Counter>,
-    pass_seconds: Family<Controller, Histogram, fn() -> Histogram>,
-    passes_under_way: Family<Controller, Gauge>,
-    given_out: Family<QueueOf, Counter>,
-    retries: Family<QueueOf, Counter>,
-    waited_seconds: Family<QueueOf, Histogram, fn() -> Histogram>,
-    worked_seconds: Family<QueueOf, Histogram, fn() -> Histogram>,
-    /// Since when each pass has been under way.
-    under_way: Mutex<HashMap<ObjectKey, Instant>>,
-    request_bytes: Family<Verb, Histogram, fn() -> Histogram>,
-    response_bytes: Family<Verb, Histogram, fn() -> Histogram>,
-    webhook: webhook::Webhook,
-    dashboard_requests: Family<Answer, Counter>,
+    requests: Family<RequestLabels, Counter>,
+    request_seconds: Family<VerbLabels, Histogram, fn() -> Histogram>,
+    passes: Family<PassLabels, Counter>,
+    pass_errors: Family<ControllerLabels, Counter>,
+    pass_panics: Family<ControllerLabels, Counter>,
+    pass_seconds: Family<ControllerLabels, Histogram, fn() -> Histogram>,
+    active_passes: Family<ControllerLabels, Gauge>,
+    adds: Family<QueueLabels, Counter>,
+    retries: Family<QueueLabels, Counter>,
+    queue_seconds: Family<QueueLabels, Histogram, fn() -> Histogram>,
+    work_seconds: Family<QueueLabels, Histogram, fn() -> Histogram>,
+    /// When each running pass started.
+    running_since: Mutex<HashMap<ObjectKey, Instant>>,
+    request_bytes: Family<VerbLabels, Histogram, fn() -> Histogram>,
+    response_bytes: Family<VerbLabels, Histogram, fn() -> Histogram>,
+    webhook: webhook::WebhookMetrics,
+    dashboard_requests: Family<DashboardLabels, Counter>,
     leader: Gauge,
     /// How long each object waited for its last pass.
     lags: Mutex<HashMap<ObjectKey, Duration>>,
-    /// How long RayJobs ran, by the attempt and how it ended.
+    /// How long the attempts of RayJobs took.
     job_seconds: Mutex<BTreeMap<kuberay::Attempt, f64>>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Request {
+struct RequestLabels {
     code: String,
     method: String,
     host: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Verb {
+struct VerbLabels {
     verb: String,
     host: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Controller {
+struct ControllerLabels {
     controller: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct PassEnd {
+struct PassLabels {
     controller: &'static str,
     result: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct QueueOf {
+struct QueueLabels {
     name: &'static str,
     controller: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Answer {
+struct DashboardLabels {
     result: String,
 }
 
@@ -99,78 +99,78 @@ impl Default for Metrics {
     fn default() -> Self {
         let metrics = Self {
             requests: Family::default(),
-            request_seconds: Family::new_with_constructor(of_requests),
+            request_seconds: Family::new_with_constructor(latency_histogram),
             passes: Family::default(),
             pass_errors: Family::default(),
             pass_panics: Family::default(),
-            pass_seconds: Family::new_with_constructor(of_passes),
-            passes_under_way: Family::default(),
-            given_out: Family::default(),
+            pass_seconds: Family::new_with_constructor(pass_histogram),
+            active_passes: Family::default(),
+            adds: Family::default(),
             retries: Family::default(),
-            waited_seconds: Family::new_with_constructor(of_waits),
-            worked_seconds: Family::new_with_constructor(of_waits),
-            under_way: Mutex::default(),
-            request_bytes: Family::new_with_constructor(of_bytes),
-            response_bytes: Family::new_with_constructor(of_bytes),
-            webhook: webhook::Webhook::default(),
+            queue_seconds: Family::new_with_constructor(queue_histogram),
+            work_seconds: Family::new_with_constructor(queue_histogram),
+            running_since: Mutex::default(),
+            request_bytes: Family::new_with_constructor(size_histogram),
+            response_bytes: Family::new_with_constructor(size_histogram),
+            webhook: webhook::WebhookMetrics::default(),
             dashboard_requests: Family::default(),
             leader: Gauge::default(),
             lags: Mutex::default(),
             job_seconds: Mutex::default(),
         };
-        metrics.begin_at_zero();
+        metrics.start_at_zero();
         metrics
     }
 }
 
-fn of_requests() -> Histogram {
+fn latency_histogram() -> Histogram {
     Histogram::new([0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0])
 }
 
-fn of_passes() -> Histogram {
+fn pass_histogram() -> Histogram {
     Histogram::new([
         0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5,
         1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0,
     ])
 }
 
-fn of_bytes() -> Histogram {
+fn size_histogram() -> Histogram {
     Histogram::new([64, 256, 512, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304, 16_777_216].map(f64::from))
 }
 
-fn of_waits() -> Histogram {
+fn queue_histogram() -> Histogram {
     Histogram::new((-8..4).map(|exponent| 10f64.powi(exponent)))
 }
 
 impl Metrics {
-    /// Counts that nothing has happened to yet are told, too: a rate needs a beginning.
-    fn begin_at_zero(&self) {
+    /// Creates every series at zero, because a rate needs a first value.
+    fn start_at_zero(&self) {
         for controller in CONTROLLERS {
             for result in ["success", "error", "requeue", "requeue_after"] {
-                drop(self.passes.get_or_create(&PassEnd { controller, result }));
+                drop(self.passes.get_or_create(&PassLabels { controller, result }));
             }
             for family in [&self.pass_errors, &self.pass_panics] {
-                drop(family.get_or_create(&Controller { controller }));
+                drop(family.get_or_create(&ControllerLabels { controller }));
             }
-            drop(self.passes_under_way.get_or_create(&Controller { controller }));
-            for family in [&self.given_out, &self.retries] {
-                drop(family.get_or_create(&QueueOf { name: controller, controller }));
+            drop(self.active_passes.get_or_create(&ControllerLabels { controller }));
+            for family in [&self.adds, &self.retries] {
+                drop(family.get_or_create(&QueueLabels { name: controller, controller }));
             }
         }
     }
 
-    /// A request to the API server was answered, or failed.
-    pub(crate) fn request(&self, method: &http::Method, host: &str, code: &str, took: Duration) {
+    /// Records a request to the API server that got a response or failed.
+    pub(crate) fn observe_request(&self, method: &http::Method, host: &str, code: &str, took: Duration) {
         let (method, host) = (method.as_str().to_owned(), host.to_owned());
         self.request_seconds
-            .get_or_create(&Verb { verb: method.clone(), host: host.clone() })
+            .get_or_create(&VerbLabels { verb: method.clone(), host: host.clone() })
             .observe(took.as_secs_f64());
-        self.requests.get_or_create(&Request { code: code.to_owned(), method, host }).inc();
+        self.requests.get_or_create(&RequestLabels { code: code.to_owned(), method, host }).inc();
     }
 
-    /// How much was sent, and received where the server said how much that is.
-    pub(crate) fn sizes(&self, method: &http::Method, host: &str, sent: Option<u64>, received: Option<u64>) {
-        let verb = Verb { verb: method.as_str().to_owned(), host: host.to_owned() };
+    /// Records the sizes of a request and its response, where they are known.
+    pub(crate) fn observe_sizes(&self, method: &http::Method, host: &str, sent: Option<u64>, received: Option<u64>) {
+        let verb = VerbLabels { verb: method.as_str().to_owned(), host: host.to_owned() };
         for (bytes, family) in [(sent, &self.request_bytes), (received, &self.response_bytes)] {
             if let Some(bytes) = bytes {
                 family.get_or_create(&verb).observe(u32::try_from(bytes).unwrap_or(u32::MAX).into());
@@ -178,49 +178,49 @@ impl Metrics {
         }
     }
 
-    /// An object is given out for a pass after having waited.
-    pub(crate) fn pass_begins(&self, key: &ObjectKey, waited: Duration) {
+    /// Records that a pass started after its object waited in the queue.
+    pub(crate) fn pass_started(&self, key: &ObjectKey, waited: Duration) {
         let controller = controller(key.kind);
-        let queue = QueueOf { name: controller, controller };
-        self.waited_seconds.get_or_create(&queue).observe(waited.as_secs_f64());
-        self.given_out.get_or_create(&queue).inc();
-        lock(&self.under_way).insert(key.clone(), Instant::now());
-        self.passes_under_way.get_or_create(&Controller { controller }).inc();
+        let queue = QueueLabels { name: controller, controller };
+        self.queue_seconds.get_or_create(&queue).observe(waited.as_secs_f64());
+        self.adds.get_or_create(&queue).inc();
+        lock(&self.running_since).insert(key.clone(), Instant::now());
+        self.active_passes.get_or_create(&ControllerLabels { controller }).inc();
         lock(&self.lags).insert(key.clone(), waited);
     }
 
-    pub(crate) fn pass_ends(&self, key: &ObjectKey, requeue: &Requeue, took: Duration) {
+    pub(crate) fn pass_ended(&self, key: &ObjectKey, requeue: &Requeue, took: Duration) {
         let controller = controller(key.kind);
         let result = match requeue {
             Requeue::OnChange => "success",
             Requeue::After(..) => "requeue_after",
             Requeue::BackOff => "error",
         };
-        self.passes.get_or_create(&PassEnd { controller, result }).inc();
-        let queue = QueueOf { name: controller, controller };
+        self.passes.get_or_create(&PassLabels { controller, result }).inc();
+        let queue = QueueLabels { name: controller, controller };
         if *requeue == Requeue::BackOff {
-            self.pass_errors.get_or_create(&Controller { controller }).inc();
+            self.pass_errors.get_or_create(&ControllerLabels { controller }).inc();
             self.retries.get_or_create(&queue).inc();
         }
-        lock(&self.under_way).remove(key);
-        self.worked_seconds.get_or_create(&queue).observe(took.as_secs_f64());
-        self.pass_seconds.get_or_create(&Controller { controller }).observe(took.as_secs_f64());
-        self.passes_under_way.get_or_create(&Controller { controller }).dec();
+        lock(&self.running_since).remove(key);
+        self.work_seconds.get_or_create(&queue).observe(took.as_secs_f64());
+        self.pass_seconds.get_or_create(&ControllerLabels { controller }).observe(took.as_secs_f64());
+        self.active_passes.get_or_create(&ControllerLabels { controller }).dec();
     }
 
-    /// A pass panicked, which ends that pass alone.
+    /// Records a pass that panicked.
     pub(crate) fn pass_panicked(&self, key: &ObjectKey) {
-        self.pass_panics.get_or_create(&Controller { controller: controller(key.kind) }).inc();
+        self.pass_panics.get_or_create(&ControllerLabels { controller: controller(key.kind) }).inc();
     }
 
-    /// A dashboard was asked: the status of its answer, or that there was none.
-    pub(crate) fn dashboard(&self, status: Option<u16>) {
+    /// Records a request to a dashboard by the status of its response, if there was one.
+    pub(crate) fn observe_dashboard_request(&self, status: Option<u16>) {
         let result = status.map_or_else(|| "none".to_owned(), |status| status.to_string());
-        self.dashboard_requests.get_or_create(&Answer { result }).inc();
+        self.dashboard_requests.get_or_create(&DashboardLabels { result }).inc();
     }
 
-    pub(crate) fn leads(&self, leads: bool) {
-        self.leader.set(leads.into());
+    pub(crate) fn set_leader(&self, is_leader: bool) {
+        self.leader.set(is_leader.into());
     }
 
     fn register(self: &Arc<Self>, registry: &mut Registry) {
@@ -256,8 +256,8 @@ impl Metrics {
         );
         registry.register(
             "controller_runtime_active_workers",
-            "Number of passes under way per controller",
-            self.passes_under_way.clone(),
+            "Number of running passes per controller",
+            self.active_passes.clone(),
         );
         registry.register(
             "rest_client_request_size_bytes",
@@ -269,45 +269,45 @@ impl Metrics {
             "Response size in bytes. Broken down by verb and host",
             self.response_bytes.clone(),
         );
-        registry.register("workqueue_adds", "Objects that became due and were given out", self.given_out.clone());
+        registry.register("workqueue_adds", "Objects taken from the queue for a pass", self.adds.clone());
         registry.register("workqueue_retries", "Objects that are due again after an error", self.retries.clone());
         registry.register(
             "workqueue_work_duration_seconds",
             "How long in seconds the pass of an object takes",
-            self.worked_seconds.clone(),
+            self.work_seconds.clone(),
         );
         self.webhook.register(registry);
         registry.register(
             "workqueue_queue_duration_seconds",
             "How long in seconds an object waits for its pass",
-            self.waited_seconds.clone(),
+            self.queue_seconds.clone(),
         );
         registry.register(
             "manta_dashboard_requests",
-            "Requests to Ray dashboards, by the status of the answer or none",
+            "Requests to Ray dashboards by response status, or none",
             self.dashboard_requests.clone(),
         );
-        let leader: Family<LeaseName, Gauge> = Family::default();
-        leader.get_or_create(&LeaseName { name: crate::leader::LEASE }).set(self.leader.get());
+        let leader: Family<LeaseLabels, Gauge> = Family::default();
+        leader.get_or_create(&LeaseLabels { name: crate::leader::LEASE }).set(self.leader.get());
         registry.register(
             "leader_election_master_status",
-            "Whether this operator leads: 0 it waits, 1 it leads",
+            "Whether this operator is the leader: 0 standby, 1 leader",
             leader,
         );
     }
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct LeaseName {
+struct LeaseLabels {
     name: &'static str,
 }
 
 impl Telemetry {
-    /// All metrics as text; those of KubeRay only where asked for.
+    /// Returns all metrics as text, those of KubeRay only on request.
     pub fn scrape(&self, with_kuberay: bool) -> Result<String, std::fmt::Error> {
         let mut registry = Registry::default();
         self.metrics.register(&mut registry);
-        registry.register_collector(Box::new(kuberay::Objects { telemetry: self.clone(), with_kuberay }));
+        registry.register_collector(Box::new(kuberay::ObjectMetrics { telemetry: self.clone(), with_kuberay }));
         process::register(&mut registry);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry)?;
@@ -315,10 +315,10 @@ impl Telemetry {
     }
 }
 
-/// The controllers that there are.
+/// The names of all controllers.
 const CONTROLLERS: [&str; 4] = ["raycluster", "rayjob", "rayservice", "raycronjob"];
 
-/// What a kind's controller is called in labels.
+/// Returns the name of a kind's controller, as in labels.
 fn controller(kind: Kind) -> &'static str {
     match kind {
         Kind::RayCluster => "raycluster",

@@ -1,13 +1,13 @@
-//! What Linux says about this process: memory, processor time, open files.
+//! Metrics of this process from `/proc`: memory, CPU time, open files.
 
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-/// Linux tells processor time in hundredths of a second to every program.
+/// Linux reports CPU time to user space in hundredths of a second.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Adds what can be found out; elsewhere than on Linux, nothing.
+/// Registers the process metrics; on systems without `/proc`, none.
 pub(super) fn register(registry: &mut Registry) {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return };
     for (field, name, help) in [
@@ -40,13 +40,13 @@ fn field_of(status: &str, field: &str) -> Option<f64> {
     status.lines().find_map(|line| line.strip_prefix(field))?.split_whitespace().next()?.parse().ok()
 }
 
-/// User and system time: the 14th and 15th field; the second is a name in brackets that may hold anything.
+/// Returns user plus system time: fields 14 and 15. The second field is a name in parentheses that may hold anything.
 fn processor_ticks(stat: &str) -> Option<f64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     Some(fields.next()?.parse::<f64>().ok()? + fields.next()?.parse::<f64>().ok()?)
 }
 
-/// When the process began: the 22nd field counts from the start of the machine, which another file knows.
+/// Returns when the process started: field 22 counts from boot, whose time is in `/proc/stat`.
 fn start_time() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     let ticks: f64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_files_of_linux_are_read() {
+    fn proc_files_are_parsed() {
         assert_eq!(field_of("Name:\tx\nVmRSS:\t  12 kB\n", "VmRSS:"), Some(12.0));
         assert_eq!(field_of("Name:\tx\n", "VmRSS:"), None);
         assert_eq!(processor_ticks("7 (a) b) S 1 2 3 4 5 6 7 8 9 10 30 12 0"), Some(42.0));

@@ -8,9 +8,9 @@ use manta_api::{RayCluster, RayJob, RayService};
 use serde_json::json;
 
 fn put<K: serde::Serialize + 'static>(table: &Table<RawObject<K>>, kind: Kind, object: &K) {
-    let kept: RawObject<K> = serde_json::from_str(&serde_json::to_string(object).unwrap()).unwrap();
-    let owners = kept.owners(kind);
-    table.put(0, Arc::new(kept), owners);
+    let raw: RawObject<K> = serde_json::from_str(&serde_json::to_string(object).unwrap()).unwrap();
+    let owners = raw.owners(kind);
+    table.put(0, Arc::new(raw), owners);
 }
 
 fn telemetry() -> Telemetry {
@@ -40,9 +40,9 @@ fn telemetry() -> Telemetry {
     let mut ended = job.status.clone().unwrap();
     ended.job_deployment_status = Some("Complete".to_owned());
     let now: Timestamp = "2026-01-01T00:00:25Z".parse().unwrap();
-    telemetry.metrics.job_status(&job, &ended, now);
+    telemetry.metrics.job_status_written(&job, &ended, now);
     job.status = Some(ended.clone());
-    telemetry.metrics.job_status(&job, &ended, now + Duration::from_secs(60));
+    telemetry.metrics.job_status_written(&job, &ended, now + Duration::from_secs(60));
 
     let stores = &telemetry.stores;
     put(&stores.clusters, Kind::RayCluster, &cluster);
@@ -51,16 +51,16 @@ fn telemetry() -> Telemetry {
     let key = ObjectKey::new(Kind::RayCluster, "ns", "c");
     let gone = ObjectKey::new(Kind::RayCluster, "ns", "gone");
     for key in [&key, &gone] {
-        telemetry.metrics.pass_begins(key, Duration::from_millis(20));
-        telemetry.metrics.pass_ends(key, &crate::queue::Requeue::BackOff, Duration::from_millis(30));
+        telemetry.metrics.pass_started(key, Duration::from_millis(20));
+        telemetry.metrics.pass_ended(key, &crate::queue::Requeue::BackOff, Duration::from_millis(30));
     }
-    telemetry.metrics.request(&http::Method::GET, "host:6443", "200", Duration::from_millis(2));
-    telemetry.metrics.dashboard(Some(200));
+    telemetry.metrics.observe_request(&http::Method::GET, "host:6443", "200", Duration::from_millis(2));
+    telemetry.metrics.observe_dashboard_request(Some(200));
     telemetry
 }
 
 #[test]
-fn kuberays_metrics_have_their_names_labels_and_texts() {
+fn kuberay_metrics_have_the_documented_names_labels_and_help() {
     let text = telemetry().scrape(true).unwrap();
     let id = |name: &str| format!("name=\"{name}\",namespace=\"ns\",uid=\"uid-{name}\"");
     let (c, j, s) = (id("c"), id("j"), id("s"));
@@ -119,14 +119,14 @@ fn kuberays_metrics_have_their_names_labels_and_texts() {
     }
 }
 
-/// The series of one RayJob.
+/// Returns the names of one RayJob's series.
 fn series_of(text: &str, name: &str) -> Vec<String> {
     let label = format!("{{name=\"{name}\",");
     let of_job = |line: &&str| line.starts_with("kuberay_job_") && line.contains(&label);
     text.lines().filter(of_job).map(|line| line.split('{').next().unwrap_or_default().to_owned()).collect()
 }
 
-/// A second RayJob, which has ended too.
+/// Returns telemetry with a second RayJob, which has ended too.
 fn with_another_job() -> Telemetry {
     let telemetry = telemetry();
     let job = |status: &str| -> RayJob {
@@ -138,7 +138,7 @@ fn with_another_job() -> Telemetry {
     };
     let (running, ended) = (job("Running"), job("Failed"));
     let now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
-    telemetry.metrics.job_status(&running, ended.status.as_ref().unwrap(), now);
+    telemetry.metrics.job_status_written(&running, ended.status.as_ref().unwrap(), now);
     put(&telemetry.stores.jobs, Kind::RayJob, &ended);
     telemetry
 }
@@ -147,7 +147,7 @@ const SERIES: [&str; 3] =
     ["kuberay_job_execution_duration_seconds", "kuberay_job_info", "kuberay_job_deployment_status"];
 
 #[test]
-fn edge_69_the_series_of_a_deleted_rayjob_vanish() {
+fn deleting_a_rayjob_removes_its_series() {
     let telemetry = with_another_job();
     let text = telemetry.scrape(true).unwrap();
     assert_eq!(series_of(&text, "j"), SERIES);
@@ -159,7 +159,7 @@ fn edge_69_the_series_of_a_deleted_rayjob_vanish() {
 }
 
 #[test]
-fn edge_70_nothing_is_removed_for_another_name() {
+fn deleting_another_name_removes_no_series() {
     let telemetry = with_another_job();
     for (namespace, name) in [("", ""), ("ns", ""), ("", "other"), ("other", "ns")] {
         telemetry.stores.jobs.remove(namespace, name);
@@ -171,10 +171,10 @@ fn edge_70_nothing_is_removed_for_another_name() {
 }
 
 #[test]
-fn edge_68_services_are_told_while_they_are_there() {
+fn rayservice_series_follow_conditions_and_deletion() {
     let telemetry = Telemetry::default();
     let stores = &telemetry.stores;
-    let tell = |name: &str, ready: &str, upgrading: &str| {
+    let put_service = |name: &str, ready: &str, upgrading: &str| {
         let condition = |type_: &str, status: &str| {
             json!({"type": type_, "status": status, "reason": "r", "message": "",
                    "lastTransitionTime": "2026-01-01T00:00:42Z"})
@@ -203,22 +203,22 @@ fn edge_68_services_are_told_while_they_are_there() {
     };
     let check = |expect: Vec<[String; 3]>| {
         let mut expect: Vec<String> = expect.into_iter().flatten().collect();
-        let mut told = series();
+        let mut found = series();
         expect.sort();
-        told.sort();
-        assert_eq!(told, expect);
+        found.sort();
+        assert_eq!(found, expect);
     };
-    tell("a", "True", "False");
-    tell("b", "False", "True");
+    put_service("a", "True", "False");
+    put_service("b", "False", "True");
     check(vec![of("a", "true", "false"), of("b", "false", "true")]);
-    tell("a", "False", "Unknown");
+    put_service("a", "False", "Unknown");
     check(vec![of("a", "false", "false"), of("b", "false", "true")]);
     stores.services.remove("ns", "b");
     check(vec![of("a", "false", "false")]);
 }
 
 #[test]
-fn without_the_switch_only_the_operator_itself_is_told() {
+fn without_enable_metrics_only_the_operators_own_metrics_are_served() {
     let text = telemetry().scrape(false).unwrap();
     assert!(!text.contains("kuberay_"), "{text}");
     for line in [
@@ -237,20 +237,20 @@ fn without_the_switch_only_the_operator_itself_is_told() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\nis missing in\n{text}");
     }
-    assert!(!text.contains("name=\"gone\""), "an object that is gone is not told of: {text}");
+    assert!(!text.contains("name=\"gone\""), "a deleted object has no series: {text}");
 }
 
-/// The families of client and framework that published dashboards ask for, with their labels.
+/// The client-go and controller-runtime families that published dashboards query, with their labels.
 #[test]
-fn the_frameworks_families_have_their_names_and_labels() {
+fn controller_runtime_families_have_their_names_and_labels() {
     let telemetry = telemetry();
     let metrics = &telemetry.metrics;
-    metrics.sizes(&http::Method::GET, "host:6443", Some(0), Some(70));
-    metrics.webhook_begins("/validate-ray-io-v1-rayjob");
-    metrics.webhook_ends("/validate-ray-io-v1-rayjob", 200, Duration::from_millis(1));
+    metrics.observe_sizes(&http::Method::GET, "host:6443", Some(0), Some(70));
+    metrics.webhook_started("/validate-ray-io-v1-rayjob");
+    metrics.webhook_ended("/validate-ray-io-v1-rayjob", 200, Duration::from_millis(1));
     metrics.certificate_read(false);
     metrics.pass_panicked(&ObjectKey::new(Kind::RayJob, "ns", "j"));
-    metrics.pass_begins(&ObjectKey::new(Kind::RayJob, "ns", "j"), Duration::ZERO);
+    metrics.pass_started(&ObjectKey::new(Kind::RayJob, "ns", "j"), Duration::ZERO);
     let text = telemetry.scrape(false).unwrap();
     let queue = "{name=\"rayjob\",controller=\"rayjob\"";
     let controller = "{controller=\"rayjob\"";
@@ -301,9 +301,9 @@ fn the_frameworks_families_have_their_names_and_labels() {
 }
 
 #[test]
-fn what_dashboard_and_alerts_ask_for_exists() {
+fn every_metric_of_the_dashboard_and_the_alerts_exists() {
     let text = telemetry().scrape(true).unwrap();
-    let told: std::collections::BTreeSet<&str> =
+    let exported: std::collections::BTreeSet<&str> =
         text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split(['{', ' ']).next()).collect();
     let board: serde_json::Value =
         serde_json::from_str(include_str!("../../../../deploy/grafana/manta-operator.json")).unwrap();
@@ -311,7 +311,7 @@ fn what_dashboard_and_alerts_ask_for_exists() {
         serde_saphyr::from_str(include_str!("../../../../deploy/prometheus/alerts.yaml")).unwrap();
     let panels = board["panels"].as_array().unwrap().iter().map(|panel| &panel["targets"][0]["expr"]);
     let rules = alerts["groups"][0]["rules"].as_array().unwrap().iter().map(|rule| &rule["expr"]);
-    let mut asked = 0;
+    let mut queried = 0;
     for expression in panels.chain(rules).map(|expression| expression.as_str().unwrap()) {
         let words = expression.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
         let is_metric = |word: &&str| {
@@ -320,9 +320,9 @@ fn what_dashboard_and_alerts_ask_for_exists() {
                 .any(|prefix| word.starts_with(prefix))
         };
         for name in words.filter(is_metric) {
-            asked += 1;
-            assert!(told.contains(name), "{expression}: {name} does not exist");
+            queried += 1;
+            assert!(exported.contains(name), "{expression}: {name} does not exist");
         }
     }
-    assert!(asked > 20, "only {asked} names were found");
+    assert!(queried > 20, "only {queried} names were found");
 }

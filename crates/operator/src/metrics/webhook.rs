@@ -1,4 +1,4 @@
-//! Counts of the admission webhook and of its certificate.
+//! Metrics of the admission webhook and its certificate.
 
 use super::Metrics;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -9,38 +9,38 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use std::time::Duration;
 
-pub(super) struct Webhook {
-    seconds: Family<Path, Histogram, fn() -> Histogram>,
-    requests: Family<Answered, Counter>,
-    in_flight: Family<Path, Gauge>,
-    certificates: Counter,
-    bad_certificates: Counter,
+pub(super) struct WebhookMetrics {
+    seconds: Family<PathLabels, Histogram, fn() -> Histogram>,
+    requests: Family<ResponseLabels, Counter>,
+    in_flight: Family<PathLabels, Gauge>,
+    certificate_reads: Counter,
+    certificate_errors: Counter,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Path {
+struct PathLabels {
     webhook: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Answered {
+struct ResponseLabels {
     webhook: &'static str,
     code: u16,
 }
 
-impl Default for Webhook {
+impl Default for WebhookMetrics {
     fn default() -> Self {
         Self {
-            seconds: Family::new_with_constructor(super::of_passes),
+            seconds: Family::new_with_constructor(super::pass_histogram),
             requests: Family::default(),
             in_flight: Family::default(),
-            certificates: Counter::default(),
-            bad_certificates: Counter::default(),
+            certificate_reads: Counter::default(),
+            certificate_errors: Counter::default(),
         }
     }
 }
 
-impl Webhook {
+impl WebhookMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "controller_runtime_webhook_latency_seconds",
@@ -60,33 +60,33 @@ impl Webhook {
         registry.register(
             "certwatcher_read_certificate",
             "Total number of certificate reads",
-            self.certificates.clone(),
+            self.certificate_reads.clone(),
         );
         registry.register(
             "certwatcher_read_certificate_errors",
             "Total number of certificate read errors",
-            self.bad_certificates.clone(),
+            self.certificate_errors.clone(),
         );
     }
 }
 
 impl Metrics {
-    /// The API server asks about an object.
-    pub(crate) fn webhook_begins(&self, webhook: &'static str) {
-        self.webhook.in_flight.get_or_create(&Path { webhook }).inc();
+    /// Records an admission request that is being served.
+    pub(crate) fn webhook_started(&self, webhook: &'static str) {
+        self.webhook.in_flight.get_or_create(&PathLabels { webhook }).inc();
     }
 
-    pub(crate) fn webhook_ends(&self, webhook: &'static str, code: u16, took: Duration) {
-        self.webhook.in_flight.get_or_create(&Path { webhook }).dec();
-        self.webhook.seconds.get_or_create(&Path { webhook }).observe(took.as_secs_f64());
-        self.webhook.requests.get_or_create(&Answered { webhook, code }).inc();
+    pub(crate) fn webhook_ended(&self, webhook: &'static str, code: u16, took: Duration) {
+        self.webhook.in_flight.get_or_create(&PathLabels { webhook }).dec();
+        self.webhook.seconds.get_or_create(&PathLabels { webhook }).observe(took.as_secs_f64());
+        self.webhook.requests.get_or_create(&ResponseLabels { webhook, code }).inc();
     }
 
-    /// The webhook's certificate was read, for good or ill.
-    pub(crate) fn certificate_read(&self, good: bool) {
-        self.webhook.certificates.inc();
-        if !good {
-            self.webhook.bad_certificates.inc();
+    /// Records an attempt to read the webhook's certificate.
+    pub(crate) fn certificate_read(&self, succeeded: bool) {
+        self.webhook.certificate_reads.inc();
+        if !succeeded {
+            self.webhook.certificate_errors.inc();
         }
     }
 }

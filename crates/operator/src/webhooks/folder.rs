@@ -1,7 +1,7 @@
-//! A certificate from a folder that somebody else fills, read again when it changes.
+//! A certificate that something else writes to a folder, reloaded when it changes.
 
 use super::WebhookError;
-use super::tls::Served;
+use super::tls::ServedCertificate;
 use crate::metrics::Metrics;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,57 +9,61 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// How often the files are looked at. Mounted Secrets change by exchanging a link, which notifies nobody of the file.
-const LOOK: Duration = Duration::from_secs(10);
+/// How often the files are checked. Mounted Secrets change by swapping a symlink, which notifies no watch on the file.
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The folder with `tls.crt` and `tls.key`.
+/// A folder with `tls.crt` and `tls.key`.
 pub(super) struct Folder {
     folder: PathBuf,
-    served: Arc<Served>,
+    served: Arc<ServedCertificate>,
     metrics: Arc<Metrics>,
     /// The certificate and the key that are served.
-    read: (Vec<u8>, Vec<u8>),
+    current: (Vec<u8>, Vec<u8>),
 }
 
 impl Folder {
-    /// Serves what is there.
-    pub(super) fn open(folder: PathBuf, served: Arc<Served>, metrics: Arc<Metrics>) -> Result<Self, WebhookError> {
-        let mut folder = Self { folder, served, metrics, read: (Vec::new(), Vec::new()) };
-        folder.look()?;
+    /// Loads the certificate in the folder and serves it.
+    pub(super) fn open(
+        folder: PathBuf,
+        served: Arc<ServedCertificate>,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, WebhookError> {
+        let mut folder = Self { folder, served, metrics, current: (Vec::new(), Vec::new()) };
+        folder.reload()?;
         Ok(folder)
     }
 
-    /// Serves what comes later, until told to stop.
-    pub(super) async fn keep_up(mut self, stop: CancellationToken) {
-        while stop.run_until_cancelled(tokio::time::sleep(LOOK)).await.is_some() {
-            match self.look() {
-                Ok(true) => info!("the webhook has a new certificate"),
+    /// Reloads the certificate whenever it changes, until stopped.
+    pub(super) async fn watch(mut self, stop: CancellationToken) {
+        while stop.run_until_cancelled(tokio::time::sleep(POLL_INTERVAL)).await.is_some() {
+            match self.reload() {
+                Ok(true) => info!("reloaded the webhook certificate"),
                 Ok(false) => {}
-                Err(error) => warn!(%error, "the webhook goes on with the certificate that it has"),
+                Err(error) => warn!(%error, "cannot reload the webhook certificate; serving the previous one"),
             }
         }
     }
 
-    /// Whether there was something new.
-    fn look(&mut self) -> Result<bool, WebhookError> {
-        let outcome = self.read_anew();
+    /// Reloads the certificate and counts the attempt. Returns whether it has changed.
+    fn reload(&mut self) -> Result<bool, WebhookError> {
+        let outcome = self.reload_if_changed();
         if !matches!(outcome, Ok(false)) {
             self.metrics.certificate_read(outcome.is_ok());
         }
         outcome
     }
 
-    fn read_anew(&mut self) -> Result<bool, WebhookError> {
+    fn reload_if_changed(&mut self) -> Result<bool, WebhookError> {
         let read = |name: &str| {
             let file = self.folder.join(name);
             std::fs::read(&file).map_err(|error| WebhookError::Unreadable { file, why: error.to_string() })
         };
         let found = (read("tls.crt")?, read("tls.key")?);
-        if found == self.read {
+        if found == self.current {
             return Ok(false);
         }
         self.served.set(&found.0, &found.1)?;
-        self.read = found;
+        self.current = found;
         Ok(true)
     }
 }
@@ -70,7 +74,7 @@ mod tests {
     use rcgen::{CertificateParams, KeyPair};
 
     #[test]
-    fn a_changed_file_is_read_and_a_broken_one_left() {
+    fn a_changed_certificate_is_reloaded_and_a_broken_one_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let open = || Folder::open(folder.path().to_owned(), Arc::default(), Arc::default());
         let error = open().err().unwrap().to_string();
@@ -83,13 +87,13 @@ mod tests {
         };
         renew();
         let mut opened = open().unwrap();
-        assert!(!opened.look().unwrap());
+        assert!(!opened.reload().unwrap());
         renew();
-        assert!(opened.look().unwrap());
-        // Half of a change, as seen between two writes.
+        assert!(opened.reload().unwrap());
+        // A half-finished update, as between two writes.
         write("tls.key", &KeyPair::generate().unwrap().serialize_pem());
-        assert!(opened.look().is_err());
+        assert!(opened.reload().is_err());
         renew();
-        assert!(opened.look().unwrap());
+        assert!(opened.reload().unwrap());
     }
 }

@@ -1,4 +1,4 @@
-//! `AdmissionReview` v1: the question, and the answer.
+//! `AdmissionReview` v1: requests and responses.
 
 use crate::metrics::Metrics;
 use axum::Router;
@@ -14,31 +14,31 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// The kinds that are asked about. KubeRay has no webhook for RayCronJobs.
+/// The validated kinds and their paths. KubeRay has no webhook for RayCronJobs.
 pub(super) const PATHS: [(Kind, &str); 4] = [
     (Kind::RayCluster, "/validate-ray-io-v1-raycluster"),
     (Kind::RayJob, "/validate-ray-io-v1-rayjob"),
     (Kind::RayService, "/validate-ray-io-v1-rayservice"),
     (Kind::RayCronJob, "/validate-ray-io-v1-raycronjob"),
 ];
-/// The API server stores nothing larger.
-const LARGEST: usize = 8 << 20;
+/// The API server stores no larger object.
+const MAX_BODY_BYTES: usize = 8 << 20;
 
-/// Answers on the path of every kind.
+/// Returns the handlers for all kinds.
 pub(super) fn router(config: Arc<Config>, metrics: Arc<Metrics>) -> Router {
     let mut router = Router::new();
     for (kind, path) in PATHS {
         let (config, metrics) = (Arc::clone(&config), Arc::clone(&metrics));
-        let answer = move |body: Bytes| async move {
-            metrics.webhook_begins(path);
+        let handler = move |body: Bytes| async move {
+            metrics.webhook_started(path);
             let start = Instant::now();
-            let answer = respond(kind, &body, &config);
-            metrics.webhook_ends(path, answer.status().as_u16(), start.elapsed());
-            answer
+            let response = respond(kind, &body, &config);
+            metrics.webhook_ended(path, response.status().as_u16(), start.elapsed());
+            response
         };
-        router = router.route(path, post(answer));
+        router = router.route(path, post(handler));
     }
-    router.layer(axum::extract::DefaultBodyLimit::max(LARGEST))
+    router.layer(axum::extract::DefaultBodyLimit::max(MAX_BODY_BYTES))
 }
 
 #[derive(Deserialize)]
@@ -64,18 +64,18 @@ struct Request {
 fn respond(kind: Kind, body: &[u8], config: &Config) -> Response {
     match serde_json::from_slice::<Review>(body) {
         Ok(review) if review.api_version == "admission.k8s.io/v1" => {
-            let answer = judge(kind, &review.request, config).to_string();
-            ([(header::CONTENT_TYPE, "application/json")], answer).into_response()
+            let body = review_request(kind, &review.request, config).to_string();
+            ([(header::CONTENT_TYPE, "application/json")], body).into_response()
         }
         Ok(review) => {
-            let text = format!("AdmissionReview of {} is not known here; use admission.k8s.io/v1", review.api_version);
+            let text = format!("unsupported AdmissionReview version {}; use admission.k8s.io/v1", review.api_version);
             (StatusCode::BAD_REQUEST, text).into_response()
         }
-        Err(error) => (StatusCode::BAD_REQUEST, format!("this is no AdmissionReview: {error}")).into_response(),
+        Err(error) => (StatusCode::BAD_REQUEST, format!("not an AdmissionReview: {error}")).into_response(),
     }
 }
 
-fn judge(kind: Kind, request: &Request, config: &Config) -> Value {
+fn review_request(kind: Kind, request: &Request, config: &Config) -> Value {
     let is_change = matches!(request.operation.as_str(), "CREATE" | "UPDATE");
     let old = Some(&request.old_object).filter(|old| !old.is_null());
     let candidate = Candidate { kind, object: &request.object, old };
@@ -87,18 +87,18 @@ fn judge(kind: Kind, request: &Request, config: &Config) -> Value {
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
 }
 
-/// What the API server itself answers to an object that breaks its own rules.
+/// Returns the status that the API server itself gives for an invalid object.
 fn status(kind: Kind, request: &Request, refusals: &[Refusal]) -> Value {
-    // A name that the server has yet to draw is not in the request.
+    // With `generateName`, the request has no name yet.
     let name = request.object["metadata"]["name"].as_str().unwrap_or(&request.name);
-    let word = kind.resource().kind;
+    let kind_name = kind.resource().kind;
     let causes: Vec<_> = refusals
         .iter()
         .map(|refusal| json!({"reason": "FieldValueInvalid", "message": refusal.to_string(), "field": refusal.field}))
         .collect();
     json!({
-        "status": "Failure", "reason": "Invalid", "code": 422, "message": answer(word, name, refusals),
-        "details": {"name": name, "group": "ray.io", "kind": word, "causes": causes},
+        "status": "Failure", "reason": "Invalid", "code": 422, "message": answer(kind_name, name, refusals),
+        "details": {"name": name, "group": "ray.io", "kind": kind_name, "causes": causes},
     })
 }
 
@@ -106,23 +106,23 @@ fn status(kind: Kind, request: &Request, refusals: &[Refusal]) -> Value {
 mod tests {
     use super::*;
 
-    fn ask(operation: &str, name: &str) -> Value {
+    fn review_cluster(operation: &str, name: &str) -> Value {
         let spec = json!({"headGroupSpec": {"template": {"spec": {"containers": [{"name": "head"}]}}}});
         let object = json!({"metadata": {"name": name}, "spec": spec});
         let request = json!({"uid": "u-1", "operation": operation, "name": name, "object": object, "oldObject": null});
         let request = serde_json::from_value(request).unwrap();
-        judge(Kind::RayCluster, &request, &Config::default())
+        review_request(Kind::RayCluster, &request, &Config::default())
     }
 
     #[test]
-    fn the_answer_is_that_of_the_api_server() {
+    fn a_rejection_reads_like_one_of_the_api_server() {
         let allowed = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
                              "response": {"uid": "u-1", "allowed": true}});
-        assert_eq!(ask("CREATE", "good"), allowed);
+        assert_eq!(review_cluster("CREATE", "good"), allowed);
         let long = "a".repeat(54);
-        // A name too long to have been stored is deleted all the same.
-        assert_eq!(ask("DELETE", &long), allowed);
-        let response = &ask("UPDATE", &long)["response"];
+        // Deletions are always allowed.
+        assert_eq!(review_cluster("DELETE", &long), allowed);
+        let response = &review_cluster("UPDATE", &long)["response"];
         assert_eq!((&response["allowed"], &response["uid"]), (&json!(false), &json!("u-1")));
         let status = &response["status"];
         assert_eq!((&status["code"], &status["reason"]), (&json!(422), &json!("Invalid")));
@@ -132,20 +132,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_review_is_told_so() {
+    fn a_malformed_review_is_a_bad_request() {
         for (body, expect) in [
-            ("", "this is no AdmissionReview"),
-            ("{}", "this is no AdmissionReview"),
+            ("", "not an AdmissionReview"),
+            ("{}", "not an AdmissionReview"),
             (
                 r#"{"apiVersion": "admission.k8s.io/v1beta1", "request": {"uid": "u", "operation": "CREATE"}}"#,
-                "AdmissionReview of admission.k8s.io/v1beta1 is not known here",
+                "unsupported AdmissionReview version admission.k8s.io/v1beta1",
             ),
         ] {
-            let answer = respond(Kind::RayJob, body.as_bytes(), &Config::default());
-            assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{body}");
+            let response = respond(Kind::RayJob, body.as_bytes(), &Config::default());
+            assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{body}");
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            let told = runtime.block_on(axum::body::to_bytes(answer.into_body(), 1000)).unwrap();
-            assert!(String::from_utf8_lossy(&told).starts_with(expect), "{told:?}");
+            let text = runtime.block_on(axum::body::to_bytes(response.into_body(), 1000)).unwrap();
+            assert!(String::from_utf8_lossy(&text).starts_with(expect), "{text:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A listener that speaks TLS with whatever certificate is current.
+//! A TLS listener that serves the current certificate.
 
 use super::WebhookError;
 use crate::lock::lock;
@@ -20,16 +20,16 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
-/// How long a connection may take to agree on TLS.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Connections that have agreed and wait for their first request to be read.
-const READY: usize = 16;
+/// How long a TLS handshake may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections that may wait to be accepted after their handshake.
+const MAX_READY_CONNECTIONS: usize = 16;
 
-/// The certificate that is served now, if there is one yet.
+/// The certificate being served, if there is one yet.
 #[derive(Debug, Default)]
-pub(super) struct Served(Mutex<Option<Arc<CertifiedKey>>>);
+pub(super) struct ServedCertificate(Mutex<Option<Arc<CertifiedKey>>>);
 
-impl Served {
+impl ServedCertificate {
     /// Serves this certificate from now on.
     pub(super) fn set(&self, certificate_pem: &[u8], key_pem: &[u8]) -> Result<(), WebhookError> {
         let unusable = |error: &dyn std::fmt::Display| WebhookError::Unusable(error.to_string());
@@ -42,34 +42,34 @@ impl Served {
         let key = PrivateKeyDer::from_pem_slice(key_pem).map_err(|error| unusable(&error))?;
         let key = sign::any_supported_type(&key).map_err(|error| unusable(&error))?;
         let certified = CertifiedKey::new(chain, key);
-        // A key of another certificate would fail every handshake, without a word here.
+        // With another certificate's key every handshake would fail, and nothing would be logged here.
         certified.keys_match().map_err(|error| unusable(&error))?;
         *lock(&self.0) = Some(Arc::new(certified));
         Ok(())
     }
 }
 
-impl ResolvesServerCert for Served {
+impl ResolvesServerCert for ServedCertificate {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         lock(&self.0).clone()
     }
 }
 
-/// Connections that have agreed on TLS.
+/// Yields connections that have completed their handshake.
 pub(super) struct TlsListener {
     ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
     address: io::Result<SocketAddr>,
 }
 
 impl TlsListener {
-    /// Accepts connections until told to stop; a slow one holds nobody up.
+    /// Accepts connections until stopped; a slow handshake blocks no other.
     pub(super) fn start(
         listener: TcpListener,
-        served: &Arc<Served>,
+        served: &Arc<ServedCertificate>,
         tasks: &TaskTracker,
         stop: CancellationToken,
     ) -> Result<Self, WebhookError> {
-        let resolver: Arc<dyn ResolvesServerCert> = Arc::<Served>::clone(served);
+        let resolver: Arc<dyn ResolvesServerCert> = Arc::<ServedCertificate>::clone(served);
         let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|error| WebhookError::Unusable(error.to_string()))?
@@ -78,20 +78,20 @@ impl TlsListener {
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let address = listener.local_addr();
-        let (agreed, ready) = mpsc::channel(READY);
+        let (sender, ready) = mpsc::channel(MAX_READY_CONNECTIONS);
         tasks.spawn({
             let tasks = tasks.clone();
             async move {
                 while let Some(accepted) = stop.run_until_cancelled(listener.accept()).await {
                     match accepted {
                         Ok((stream, peer)) => {
-                            let shake = shake_hands(acceptor.clone(), stream, peer, agreed.clone());
+                            let handshake = handshake(acceptor.clone(), stream, peer, sender.clone());
                             let stop = stop.clone();
-                            tasks.spawn(async move { stop.run_until_cancelled(shake).await });
+                            tasks.spawn(async move { stop.run_until_cancelled(handshake).await });
                         }
                         Err(error) => {
                             // Usually too many open files: wait for some to close rather than spin.
-                            warn!(%error, "cannot accept a connection of the webhook");
+                            warn!(%error, "cannot accept a webhook connection");
                             tokio::time::sleep(Duration::from_millis(50)).await;
                         }
                     }
@@ -102,17 +102,17 @@ impl TlsListener {
     }
 }
 
-async fn shake_hands(
+async fn handshake(
     acceptor: TlsAcceptor,
     stream: TcpStream,
     peer: SocketAddr,
-    agreed: mpsc::Sender<(TlsStream<TcpStream>, SocketAddr)>,
+    sender: mpsc::Sender<(TlsStream<TcpStream>, SocketAddr)>,
 ) {
-    match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
-        // Nobody listens any more when the server stops.
-        Ok(Ok(stream)) => drop(agreed.send((stream, peer)).await),
+    match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+        // The receiver is gone once the server has stopped.
+        Ok(Ok(stream)) => drop(sender.send((stream, peer)).await),
         Ok(Err(error)) => debug!(%error, "TLS handshake failed"),
-        Err(_) => debug!("TLS handshake took too long"),
+        Err(_) => debug!("TLS handshake timed out"),
     }
 }
 
@@ -144,17 +144,17 @@ mod tests {
     fn only_a_certificate_with_its_own_key_is_served() {
         let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
         let certificate = CertificateParams::new(["a.svc".to_owned()]).unwrap().self_signed(&key).unwrap().pem();
-        let served = Served::default();
+        let served = ServedCertificate::default();
         for (certificate, key, expect) in [
             (certificate.as_str(), key.serialize_pem(), ""),
             (certificate.as_str(), other.serialize_pem(), "the webhook's certificate cannot be used: "),
             ("", key.serialize_pem(), "the webhook's certificate cannot be used: it holds no certificate"),
             (certificate.as_str(), String::new(), "the webhook's certificate cannot be used: "),
         ] {
-            let told = served.set(certificate.as_bytes(), key.as_bytes()).err().map(|error| error.to_string());
-            assert!(told.as_deref().unwrap_or_default().starts_with(expect), "{told:?}");
-            assert_eq!(told.is_none(), expect.is_empty(), "{told:?}");
+            let error = served.set(certificate.as_bytes(), key.as_bytes()).err().map(|error| error.to_string());
+            assert!(error.as_deref().unwrap_or_default().starts_with(expect), "{error:?}");
+            assert_eq!(error.is_none(), expect.is_empty(), "{error:?}");
         }
-        assert!(lock(&served.0).is_some(), "a bad one leaves the good one in place");
+        assert!(lock(&served.0).is_some(), "an unusable certificate does not replace a usable one");
     }
 }

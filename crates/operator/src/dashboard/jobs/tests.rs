@@ -1,4 +1,4 @@
-//! The job API against a dashboard that can be wrong in every way.
+//! The job API against a dashboard with injected faults.
 
 use super::*;
 use crate::dashboard::client::Route;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// A Kubernetes API that knows one Secret, and a Service `head` whose dashboard knows one job.
 fn kube(token: &'static str) -> kube::Client {
-    let answer = move |uri: axum::http::Uri| async move {
+    let handler = move |uri: axum::http::Uri| async move {
         match uri.path() {
             "/api/v1/namespaces/ns/secrets/token" => {
                 use base64::Engine;
@@ -31,7 +31,7 @@ fn kube(token: &'static str) -> kube::Client {
             }
         }
     };
-    kube::Client::new(Router::new().fallback(answer), "ns")
+    kube::Client::new(Router::new().fallback(handler), "ns")
 }
 
 pub(crate) fn client(route: Route) -> Client {
@@ -74,7 +74,7 @@ async fn a_job_from_submission_to_deletion() {
 }
 
 #[tokio::test]
-async fn replies_that_are_no_job_info_are_errors() {
+async fn replies_without_job_info_are_errors() {
     let (dashboard, client, endpoint) = dashboard().await;
     dashboard.set_job("train", &json!({"status": "RUNNING"}));
     let wrong = [
@@ -91,13 +91,13 @@ async fn replies_that_are_no_job_info_are_errors() {
         assert_eq!(info(&client, &endpoint, "train").await.unwrap_err().to_string(), expect);
     }
     dashboard.set_mode(Mode::Broken);
-    assert!(matches!(info(&client, &endpoint, "train").await, Err(JobError::NoAnswer(_))));
+    assert!(matches!(info(&client, &endpoint, "train").await, Err(JobError::Request(_))));
     dashboard.set_mode(Mode::Up);
     assert_eq!(info(&client, &endpoint, "train").await.unwrap().status, "RUNNING");
 }
 
 #[tokio::test]
-async fn submissions_that_are_refused_say_why() {
+async fn rejected_submissions_return_the_cause() {
     let (dashboard, client, endpoint) = dashboard().await;
     dashboard.set_mode(Mode::Answers(400, "bad runtime_env".to_owned()));
     let error = submit(&client, &endpoint, &json!({})).await.unwrap_err().to_string();
@@ -144,19 +144,19 @@ async fn tokens_come_from_the_secret_and_are_looked_up_again_when_refused() {
 }
 
 #[tokio::test]
-async fn through_the_api_servers_proxy() {
+async fn requests_can_go_through_the_api_server_proxy() {
     let dashboard = FakeDashboard::start().await.unwrap();
     let (client, mut endpoint) = (client(Route::ApiServerProxy), endpoint(&dashboard));
     assert_eq!(info(&client, &endpoint, "known").await.unwrap().status, "RUNNING");
     assert!(matches!(info(&client, &endpoint, "unknown").await, Err(JobError::NotFound(_))));
-    // A Service that is not there says nothing about the job.
+    // A missing Service does not mean that the job is unknown.
     endpoint.service = "gone".into();
     assert!(matches!(info(&client, &endpoint, "known").await, Err(JobError::Info(_))));
     assert!(dashboard.asked().is_empty());
 }
 
 #[tokio::test]
-async fn a_dashboard_has_two_seconds() {
+async fn a_request_times_out_after_two_seconds() {
     let (dashboard, client, endpoint) = dashboard().await;
     dashboard.set_mode(Mode::Slow(Duration::from_secs(30)));
     let error = info(&client, &endpoint, "train").await.unwrap_err().to_string();
@@ -164,7 +164,7 @@ async fn a_dashboard_has_two_seconds() {
 }
 
 #[test]
-fn ids_of_users_stay_one_part_of_the_path() {
+fn job_ids_are_escaped_in_the_path() {
     assert_eq!(path("train-bcdfg", "/stop"), "/api/jobs/train-bcdfg/stop");
     assert_eq!(path("a/../b?c d", ""), "/api/jobs/a%2F..%2Fb%3Fc%20d");
 }

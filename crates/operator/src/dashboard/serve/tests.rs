@@ -1,4 +1,4 @@
-//! Serve's API and proxies, against a dashboard that can be wrong in every way.
+//! Serve's API and proxies against a dashboard with injected faults.
 
 use super::*;
 use crate::dashboard::client::Route;
@@ -28,15 +28,15 @@ async fn round(poll: &ServePoll, state: &mut ServeState) -> (bool, bool) {
 }
 
 #[tokio::test]
-async fn replies_that_cannot_be_read_say_why() {
+async fn unreadable_replies_are_errors_with_their_cause() {
     let dashboard = FakeDashboard::start().await.unwrap();
     let (client, endpoint) = (client(Route::Direct), endpoint(&dashboard));
     let check = async |status: u16, body: &str, expect: &str| {
         dashboard.set_mode(Mode::Answers(status, body.to_owned()));
-        let said = details(&client, &endpoint).await;
-        let said =
-            said.map_or_else(|error| error.to_string(), |details| format!("{} apps", details.applications.len()));
-        assert_eq!(said, expect);
+        let result = details(&client, &endpoint).await;
+        let text =
+            result.map_or_else(|error| error.to_string(), |details| format!("{} apps", details.applications.len()));
+        assert_eq!(text, expect);
     };
     check(400, "bad", "failed to get serve details: GetServeDetails fail: 400 Bad Request bad").await;
     check(500, "oh", "failed to get serve details: GetServeDetails fail: 500 Internal Server Error oh").await;
@@ -53,7 +53,7 @@ async fn replies_that_cannot_be_read_say_why() {
     dashboard.set_mode(Mode::Slow(std::time::Duration::from_secs(60)));
     let patient = crate::dashboard::Client::direct(None, std::time::Duration::from_millis(50));
     let error = details(&patient, &endpoint).await.unwrap_err();
-    assert!(matches!(error, ServeError::Unread(NoAnswer::TimeOut(_))), "the cause is kept: {error:?}");
+    assert!(matches!(error, ServeError::DetailsRequest(RequestError::Timeout(_))), "the cause is preserved: {error:?}");
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn requests_carry_the_token() {
 }
 
 #[tokio::test]
-async fn applications_proxies_and_silence_are_observed() {
+async fn applications_proxy_health_and_timeouts_are_observed() {
     let mut dashboard = FakeDashboard::start().await.unwrap();
     let (poll, mut state) = (poll(&dashboard), ServeState::new());
     let config = json!({"applications": [{"name": "a"}], "target_capacity": 50});
@@ -99,7 +99,7 @@ async fn applications_proxies_and_silence_are_observed() {
 }
 
 #[tokio::test]
-async fn clusters_that_are_not_polled_any_more_are_forgotten() {
+async fn state_of_clusters_no_longer_polled_is_dropped() {
     let dashboard = FakeDashboard::start().await.unwrap();
     let mut state = ServeState::new();
     round(&poll(&dashboard), &mut state).await;

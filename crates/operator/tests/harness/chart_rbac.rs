@@ -1,7 +1,7 @@
-//! The chart's permissions, in front of every operator that a test starts.
+//! Enforces the chart's permissions on every operator that a test starts.
 //!
-//! The API server of the tests allows everything, and no case plays every branch; so a right that is missing would show
-//! first in somebody's cluster. Here a request that the chart does not permit is refused as the server would.
+//! The API server of the tests authorizes everything, so a permission missing from the chart would only be noticed in
+//! production. Here a request that the chart does not permit is denied as the API server would deny it.
 
 use anyhow::{Context, Result};
 use futures::FutureExt;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock, Mutex};
 
-/// Everything that can be switched on.
+/// Enables every optional permission.
 const SETTINGS: [&str; 2] = ["batchScheduler.enabled=true", "useKubernetesProxy=true"];
 
 static PERMITTED: LazyLock<Result<BTreeSet<String>>> = LazyLock::new(|| {
@@ -27,7 +27,7 @@ static PERMITTED: LazyLock<Result<BTreeSet<String>>> = LazyLock::new(|| {
     Ok(permissions(role))
 });
 
-/// The permission that a request takes; none for those about no resource.
+/// Returns the permission that a request needs; none for requests without a resource.
 fn needed(method: &Method, path: &str, query: &str) -> Option<String> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let (group, rest) = match parts.as_slice() {
@@ -57,30 +57,30 @@ fn needed(method: &Method, path: &str, query: &str) -> Option<String> {
     Some(permission(verb, group, &resource))
 }
 
-/// What was refused so far.
+/// The permissions of the requests denied so far.
 #[derive(Clone, Default)]
-pub(crate) struct Refused(Arc<Mutex<BTreeSet<String>>>);
+pub(crate) struct DeniedRequests(Arc<Mutex<BTreeSet<String>>>);
 
-impl Refused {
+impl DeniedRequests {
     pub(crate) fn check(&self) -> Result<()> {
-        let refused = self.0.lock().unwrap();
-        anyhow::ensure!(refused.is_empty(), "the chart does not permit what the operator did: {refused:?}");
+        let denied = self.0.lock().unwrap();
+        anyhow::ensure!(denied.is_empty(), "the chart does not permit what the operator did: {denied:?}");
         Ok(())
     }
 }
 
-/// A client that may do what the chart permits, and nothing else.
-pub(crate) fn limit(client: Client, refused: &Refused) -> Client {
-    let refused = refused.clone();
+/// Returns a client that may do only what the chart permits.
+pub(crate) fn enforce(client: Client, denied: &DeniedRequests) -> Client {
+    let denied = denied.clone();
     let service = tower::service_fn(move |request: Request<Body>| {
-        let (client, refused) = (client.clone(), refused.clone());
+        let (client, denied) = (client.clone(), denied.clone());
         async move {
             let permitted = PERMITTED.as_ref().unwrap();
             let uri = request.uri();
             match needed(request.method(), uri.path(), uri.query().unwrap_or_default()) {
                 Some(needed) if !permitted.contains(&needed) => {
                     let refusal = refusal(&needed);
-                    refused.0.lock().unwrap().insert(needed);
+                    denied.0.lock().unwrap().insert(needed);
                     Ok(refusal)
                 }
                 _ => client.send(request).await,

@@ -1,8 +1,9 @@
-//! A namespace on a real control plane with an operator and a kubelet of its own.
+//! The test harness: a namespace on a real control plane, with its own kubelet and operator.
 
-mod rights;
+mod chart_rbac;
 
 use anyhow::{Context, Result, ensure};
+use chart_rbac::DeniedRequests;
 use futures::FutureExt;
 use http::Method;
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -13,7 +14,6 @@ use kube::{Api, Client};
 use manta_api::RayCluster;
 use manta_operator::Settings;
 use manta_testkit::{ControlPlane, Kubelet, eventually, within};
-use rights::Refused;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,14 +22,14 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) struct Scene {
+pub(crate) struct Harness {
     pub(crate) client: Client,
     pub(crate) namespace: String,
     pub(crate) kubelet: Kubelet,
 }
 
-impl Scene {
-    /// A namespace of its own, with a kubelet that makes every Pod ready.
+impl Harness {
+    /// Creates a namespace and starts a kubelet that makes every Pod ready.
     pub(crate) async fn new(name: &str) -> Result<Self> {
         let plane = ControlPlane::shared();
         plane.install_ray_crds().await?;
@@ -44,13 +44,13 @@ impl Scene {
         self.start_operator_with(client, Settings::default())
     }
 
-    /// The same with other settings.
+    /// Like [`Self::start_operator`], with other settings.
     pub(crate) fn start_operator_with(&self, client: Client, settings: Settings) -> RunningOperator {
         let stop = CancellationToken::new();
         let settings = Settings { watch_namespaces: vec![self.namespace.clone()], ..settings };
-        let refused = Refused::default();
-        let task = tokio::spawn(manta_operator::run(rights::limit(client, &refused), settings, stop.clone()));
-        RunningOperator { stop, task, refused }
+        let denied = DeniedRequests::default();
+        let task = tokio::spawn(manta_operator::run(chart_rbac::enforce(client, &denied), settings, stop.clone()));
+        RunningOperator { stop, task, denied }
     }
 
     pub(crate) fn clusters(&self) -> Api<RayCluster> {
@@ -77,9 +77,9 @@ impl Scene {
         Ok(matching.filter_map(|event| event.note).collect())
     }
 
-    /// Waits until a cluster is as wanted.
+    /// Waits until a cluster meets a condition.
     pub(crate) async fn until(&self, name: &str, wanted: impl Fn(&RayCluster) -> bool) -> Result<RayCluster> {
-        eventually(&format!("{name} as wanted"), async || {
+        eventually(&format!("{name} to meet the condition"), async || {
             let cluster = self.clusters().get(name).await?;
             ensure!(wanted(&cluster), "{:?}", cluster.status);
             Ok(cluster)
@@ -87,9 +87,9 @@ impl Scene {
         .await
     }
 
-    /// Waits for an event with this reason; gives its note.
-    pub(crate) async fn until_told(&self, reason: &str) -> Result<String> {
-        eventually(reason, async || self.notes(reason).await?.pop().context("nobody told")).await
+    /// Waits for an event with this reason. Returns its note.
+    pub(crate) async fn until_event(&self, reason: &str) -> Result<String> {
+        eventually(reason, async || self.notes(reason).await?.pop().context("no such event")).await
     }
 
     pub(crate) async fn until_ready(&self, name: &str) -> Result<RayCluster> {
@@ -97,7 +97,7 @@ impl Scene {
     }
 }
 
-/// One head and two workers.
+/// Returns the spec of a cluster with one head and two workers.
 pub(crate) fn small_cluster() -> Value {
     let container = |name: &str| json!({"name": name, "image": "rayproject/ray:2.53.0"});
     json!({
@@ -117,48 +117,48 @@ pub(crate) fn state(cluster: &RayCluster) -> &str {
 pub(crate) struct RunningOperator {
     stop: CancellationToken,
     task: JoinHandle<()>,
-    refused: Refused,
+    denied: DeniedRequests,
 }
 
 impl RunningOperator {
-    /// Lets it finish what it has in hand. It must not have been refused anything.
+    /// Stops the operator gracefully. Fails if any of its requests was denied.
     pub(crate) async fn stop(self) -> Result<()> {
         self.stop.cancel();
         within("the operator's end", self.task).await??;
-        self.refused.check()
+        self.denied.check()
     }
 
-    /// Ends it on the spot, as a crash would.
+    /// Aborts the operator, as a crash would.
     pub(crate) async fn kill(self) {
         self.task.abort();
-        // The answer is that it was aborted.
+        // The result is a cancellation.
         let _ = self.task.await;
         self.stop.cancel();
     }
 }
 
-/// When a client stops answering, as if its process died around a write.
+/// Whether the operator crashes before or after a write.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Crash {
     Before,
     After,
 }
 
-/// Counts requests, and can stop answering at one of the writes.
+/// Counts of an operator's requests.
 #[derive(Default)]
-pub(crate) struct Counted {
+pub(crate) struct RequestCounts {
     pub(crate) writes: AtomicUsize,
     pub(crate) lists: AtomicUsize,
     pub(crate) crashed: Notify,
 }
 
-impl Counted {
-    /// Waits until the operator asks nothing any more.
-    pub(crate) async fn until_at_rest(&self) -> Result<()> {
+impl RequestCounts {
+    /// Waits until the operator sends no more requests.
+    pub(crate) async fn until_idle(&self) -> Result<()> {
         let requests = || self.writes.load(Ordering::SeqCst) + self.lists.load(Ordering::SeqCst);
-        eventually("rest", async || {
+        eventually("an idle operator", async || {
             let before = requests();
-            // Longer than anything that the operator waits for by itself with nothing to wait for.
+            // Longer than any timer of an idle operator.
             tokio::time::sleep(Duration::from_secs(2)).await;
             ensure!(requests() == before, "{} requests in 2 s", requests() - before);
             Ok(())
@@ -167,30 +167,30 @@ impl Counted {
     }
 }
 
-/// A client that counts, and crashes at the n-th write if told to. Events are not counted.
-pub(crate) fn counting(client: Client, counted: &Arc<Counted>, crash: Option<(usize, Crash)>) -> Client {
-    let counted = Arc::clone(counted);
+/// Returns a client that counts requests other than events, and optionally hangs around the n-th write.
+pub(crate) fn counting_client(client: Client, counts: &Arc<RequestCounts>, crash: Option<(usize, Crash)>) -> Client {
+    let counts = Arc::clone(counts);
     let service = tower::service_fn(move |request: http::Request<Body>| {
         let path = request.uri().path().to_owned();
         let is_write = request.method() != Method::GET && !path.contains("/events");
         let is_list = request.method() == Method::GET && !request.uri().query().unwrap_or_default().contains("watch");
-        let number = is_write.then(|| counted.writes.fetch_add(1, Ordering::SeqCst));
+        let number = is_write.then(|| counts.writes.fetch_add(1, Ordering::SeqCst));
         if is_list {
-            counted.lists.fetch_add(1, Ordering::SeqCst);
+            counts.lists.fetch_add(1, Ordering::SeqCst);
         }
         let crash = crash.filter(|(at, _)| number.is_some_and(|number| number >= *at)).map(|(_, crash)| crash);
-        let (client, counted) = (client.clone(), Arc::clone(&counted));
+        let (client, counts) = (client.clone(), Arc::clone(&counts));
         async move {
             if crash == Some(Crash::Before) {
-                counted.crashed.notify_one();
+                counts.crashed.notify_one();
                 return std::future::pending().await;
             }
-            let answer = client.send(request).await;
+            let response = client.send(request).await;
             if crash == Some(Crash::After) {
-                counted.crashed.notify_one();
+                counts.crashed.notify_one();
                 return std::future::pending().await;
             }
-            answer
+            response
         }
         .boxed()
     });

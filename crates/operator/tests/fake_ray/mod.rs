@@ -1,5 +1,5 @@
-//! The Ray clusters of a scene: what an operator asks through the API server's proxy is answered by one fake dashboard
-//! per cluster.
+//! Fake Ray clusters: requests that an operator sends through the API server's proxy go to one fake dashboard per
+//! cluster.
 
 use anyhow::Result;
 use futures::{FutureExt, StreamExt};
@@ -20,29 +20,29 @@ use tokio::task::JoinHandle;
 
 type Dashboard = Arc<OnceCell<FakeDashboard>>;
 
-/// All Ray clusters that an operator can reach.
-pub(crate) struct Rays {
+/// The Ray clusters that an operator can reach.
+pub(crate) struct FakeRayClusters {
     dashboards: Mutex<BTreeMap<String, Dashboard>>,
-    /// The status of applications that are submitted to clusters still to come.
+    /// The status of applications on clusters that start from now on.
     outcome: Mutex<String>,
     /// Whether the API server serves the Gateway API.
     gateway_api: bool,
     posted: AtomicBool,
 }
 
-impl Rays {
+impl FakeRayClusters {
     pub(crate) fn new(gateway_api: bool) -> Arc<Self> {
         let outcome = Mutex::new("RUNNING".to_owned());
         Arc::new(Self { dashboards: Mutex::default(), outcome, gateway_api, posted: AtomicBool::new(false) })
     }
 
-    /// How applications fare on clusters from now on.
+    /// Sets the status of applications on clusters that start from now on.
     pub(crate) fn set_outcome(&self, status: &str) {
         status.clone_into(&mut self.outcome.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// What one cluster's dashboard is asked to do.
-    pub(crate) async fn with<T>(&self, cluster: &str, ask: impl FnOnce(&FakeDashboard) -> T) -> Result<T> {
+    /// Runs a function on one cluster's dashboard, started if needed.
+    pub(crate) async fn with<T>(&self, cluster: &str, run: impl FnOnce(&FakeDashboard) -> T) -> Result<T> {
         let dashboard = self
             .dashboards
             .lock()
@@ -58,21 +58,21 @@ impl Rays {
                 Ok::<_, std::io::Error>(started)
             })
             .await?;
-        Ok(ask(started))
+        Ok(run(started))
     }
 
-    /// Whether something was submitted by POST, as jobs are.
+    /// Returns whether any cluster received a POST, as for a job submission.
     pub(crate) fn was_posted_to(&self) -> bool {
         self.posted.load(Ordering::SeqCst)
     }
 
-    /// The configurations that a cluster was sent, in order.
+    /// Returns the configurations that a cluster was sent, in order.
     pub(crate) async fn configs(&self, cluster: &str) -> Result<Vec<Value>> {
         self.with(cluster, |ray| ray.writes().into_iter().map(|write| write.body).collect()).await
     }
 
-    /// Whether a Pod would answer a request: its cluster's applications run and its proxy is healthy.
-    pub(crate) async fn answers(&self, pod: &str) -> bool {
+    /// Returns whether a Pod can serve requests: its cluster's applications run and its proxy is healthy.
+    pub(crate) async fn can_serve(&self, pod: &str) -> bool {
         let cluster = pod.rsplit_once("-head-").or_else(|| pod.rsplit_once("-small-worker-"));
         let Some((cluster, _)) = cluster else { return false };
         let Ok(address) = self.with(cluster, FakeDashboard::address).await else { return false };
@@ -84,22 +84,22 @@ impl Rays {
         !apps.is_empty() && apps.values().all(|app| app["status"] == "RUNNING")
     }
 
-    /// A client whose requests to dashboards and proxies end here.
+    /// Returns a client whose requests to dashboards and Serve proxies go to the fakes.
     pub(crate) fn client(self: &Arc<Self>, client: Client) -> Client {
-        let rays = Arc::clone(self);
+        let ray_clusters = Arc::clone(self);
         let service = tower::service_fn(move |request: Request<Body>| {
-            let (rays, client) = (Arc::clone(&rays), client.clone());
+            let (ray_clusters, client) = (Arc::clone(&ray_clusters), client.clone());
             async move {
                 let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
                 match destination(&path) {
-                    Some((cluster, rest)) => rays.forward(&cluster, rest, request).await,
-                    None if !rays.gateway_api && path.starts_with("/apis/gateway.networking.k8s.io/") => {
+                    Some((cluster, rest)) => ray_clusters.forward(&cluster, rest, request).await,
+                    None if !ray_clusters.gateway_api && path.starts_with("/apis/gateway.networking.k8s.io/") => {
                         Ok(Response::builder().status(404).body(Body::from(b"404 page not found\n".to_vec()))?)
                     }
                     None => Ok(client.send(request).await?),
                 }
             }
-            .map(|answer: Result<Response<Body>>| answer.map_err(Into::<tower::BoxError>::into))
+            .map(|response: Result<Response<Body>>| response.map_err(Into::<tower::BoxError>::into))
             .boxed()
         });
         Client::new(service, "default")
@@ -116,7 +116,7 @@ impl Rays {
     }
 }
 
-/// The cluster that a request through the API server's proxy is for, and the path there.
+/// Returns the target cluster and path of a request through the API server's proxy.
 fn destination(path: &str) -> Option<(String, &str)> {
     let (to, rest) = path.strip_prefix("/api/v1/namespaces/")?.split_once("/proxy/")?;
     let mut parts = to.split('/').skip(1);
@@ -129,7 +129,7 @@ fn destination(path: &str) -> Option<(String, &str)> {
     Some((cluster.to_owned(), &path[path.len() - rest.len() - 1..]))
 }
 
-/// Plays a Gateway controller, until dropped: everything is accepted and programmed.
+/// A fake Gateway controller that marks everything as accepted and programmed, until dropped.
 pub(crate) struct GatewayController([JoinHandle<()>; 2]);
 
 impl GatewayController {
