@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn edge_case_10_and_93_replicas_stay_within_bounds() {
+    fn replicas_stay_within_bounds() {
         let check = |fields: serde_json::Value, expect: i32| {
             assert_eq!(desired_pods(&group(fields.clone())), expect, "{fields}");
         };
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn edge_case_93_and_94_sums_over_groups() {
+    fn counts_are_summed_over_groups() {
         let check = |groups: Vec<serde_json::Value>, expect: (i32, i32, i32)| {
             let counts = worker_counts(&spec(groups.iter().cloned().map(group).collect()));
             assert_eq!((counts.desired, counts.min, counts.max), expect, "{groups:?}");
@@ -146,14 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn edge_case_46_the_maximum_saturates() {
+    fn the_maximum_saturates() {
         let open = || group(json!({"replicas": 1, "numOfHosts": 4, "maxReplicas": i32::MAX}));
         assert_eq!(worker_counts(&spec(vec![open()])).max, i32::MAX);
         assert_eq!(worker_counts(&spec(vec![open(), open(), group(json!({}))])).max, i32::MAX);
     }
 
     #[test]
-    fn edge_cases_45_47_and_95_resources_sum_requests_else_limits() {
+    fn resources_are_requests_or_else_limits() {
         let template =
             |resources: serde_json::Value| json!({"spec": {"containers": [{"name": "ray", "resources": resources}]}});
         let mut with = spec(vec![group(json!({

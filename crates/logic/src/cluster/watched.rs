@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_cluster_needs_nothing_more() {
+    fn a_plain_cluster_needs_no_other_kinds() {
         check(|_| {}, |_| {}, &[]);
     }
 
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_is_being_deleted_asks_no_scheduler() {
+    fn a_cluster_that_is_being_deleted_needs_no_scheduler_kinds() {
         let volcano = |world: &mut World| world.config.batch_scheduler = Some(crate::config::BatchScheduler::Volcano);
         let pod_groups = Kind::PodGroup(crate::action::PodGroupApi::Volcano);
         check(|_| {}, volcano, &[(pod_groups, true)]);

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn of_missed_runs_the_latest_is_started() {
+    fn the_latest_missed_run_is_started() {
         let (base, now) = ("2024-01-01T00:00:00Z", "2024-01-01T01:02:30Z");
         check("*/5 * * * *", base, "2024-01-01T00:04:59Z", Missed::Latest, (None, 0));
         check("*/5 * * * *", base, "2024-01-01T00:05:00Z", Missed::Latest, (Some("2024-01-01T00:05:00Z"), 0));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn years_of_missed_minutes_cost_little() {
+    fn years_of_missed_runs_are_found_quickly() {
         let schedule = Schedule::parse("* * * * *").unwrap();
         let (base, now) = (time("2016-01-01T00:00:00Z"), time("2026-01-01T00:00:30Z"));
         let latest = due(&schedule, base, now, &TimeZone::UTC, Missed::Latest);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_that_nobody_knows_mean_the_default() {
+    fn unknown_annotation_values_mean_the_default() {
         assert_eq!(Missed::read(Some("all")), Missed::All);
         assert_eq!(Missed::read(Some("none")), Missed::None);
         assert_eq!(Missed::read(Some("ALL")), Missed::Latest);

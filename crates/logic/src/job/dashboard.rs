@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn job_info_reads_nulls_and_what_is_missing() {
+    fn job_info_reads_nulls_and_missing_fields() {
         let info: JobInfo =
             serde_json::from_str(r#"{"status":"RUNNING","message":null,"start_time":1700000000123,"job_id":null}"#)
                 .unwrap();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_that_no_clock_can_show_are_none() {
+    fn out_of_range_timestamps_are_none() {
         assert_eq!(moment(0), None);
         assert_eq!(moment(u64::MAX), None);
         assert_eq!(moment(i64::MAX as u64 * 2), None);

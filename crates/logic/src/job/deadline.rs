@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn deadlines_beyond_all_clocks_never_come() {
+    fn out_of_range_deadlines_are_never_reached() {
         assert_eq!(after(Timestamp::MAX, 1), None);
     }
 }

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_before_a_failed_validation_is_found_again() {
+    fn the_phase_before_a_failed_validation_is_restored() {
         for unknown in ["ValidationFailed", "Bogus", "running"] {
             check(|s| s.job_deployment_status = Some(unknown.into()), Mode::K8sJob, "New");
             check(|s| named(s, unknown), Mode::K8sJob, "Initializing");

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_text_is_an_error_and_no_panic() {
+    fn malformed_text_is_an_error() {
         for bad in ["a: [", "\t- x: :", "*unknown"] {
             assert!(parse(bad).is_err(), "{bad:?}");
         }

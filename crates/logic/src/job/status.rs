@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_alone_is_written_and_nothing_is_not() {
+    fn only_a_changed_status_is_written() {
         let before = in_go_form(RayJobStatus { message: text("old"), ..RayJobStatus::default() });
         let mut draft = StatusDraft::of(Some(&before));
         assert_eq!(draft.changed(), None);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn only_clocks_of_the_cluster_are_no_change() {
+    fn timestamps_of_the_cluster_status_are_no_change() {
         let cluster = RayClusterStatus { state: text("ready"), ..RayClusterStatus::default() };
         let mut draft = StatusDraft::of(Some(&RayJobStatus {
             ray_cluster_status: Some(cluster.clone()),

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn edge_56_and_57_the_steps() {
+    fn capacity_moves_in_steps() {
         let share = |(capacity, traffic)| Share { capacity, traffic };
         let check = |active, pending, surge, direction, expect: (Option<i32>, Option<i32>)| {
             let next = |side| step(side, share(active), share(pending), surge, direction);

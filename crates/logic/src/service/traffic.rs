@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn edge_54_weights() {
+    fn traffic_moves_in_steps_up_to_the_capacity() {
         let check = |given: Traffic, expect: (i32, i32)| {
             let (weights, _) = weights(given, now());
             assert_eq!((weights.active, weights.pending), expect, "{given:?}");
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_waits_for_time_says_until_when() {
+    fn a_step_before_its_interval_wakes_at_its_end() {
         let waiting = Traffic { last: Some(now()), ..traffic((100, 100), (60, 0)) };
         let (_, wake) = weights(waiting, now());
         assert_eq!(wake, Some(now() + SignedDuration::from_secs(30)));

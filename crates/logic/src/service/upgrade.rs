@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn edge_14_and_52_the_type_beats_the_environment() {
+    fn the_strategy_type_overrides_the_environment() {
         let check = |type_: Option<&str>, zero_downtime: bool, gate: bool, expect: bool| {
             let strategy = type_.map(|type_| manta_api::RayServiceUpgradeStrategy {
                 type_: Some(type_.to_owned()),

@@ -50,7 +50,7 @@ fn volcano_keeps_the_size_of_the_gang_up_to_date() {
 }
 
 #[test]
-fn volcano_drops_resources_that_nobody_asks_for_any_more() {
+fn volcano_drops_resources_that_are_no_longer_requested() {
     let mut world = with(BatchScheduler::Volcano, 1);
     world.edit(|spec| {
         spec["workerGroupSpecs"][0]["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] =
@@ -87,7 +87,7 @@ fn a_suspended_cluster_keeps_its_gang() {
 }
 
 #[test]
-fn volcano_leaves_the_cluster_of_a_rayjob_and_other_peoples_groups_alone() {
+fn volcano_skips_clusters_of_rayjobs_and_foreign_pod_groups() {
     let mut world = with(BatchScheduler::Volcano, 1);
     world.label(labels::ORIGINATED_FROM_CRD, "RayJob");
     world.label(labels::ORIGINATED_FROM_CR_NAME, "train");
@@ -113,7 +113,7 @@ fn volcano_leaves_the_cluster_of_a_rayjob_and_other_peoples_groups_alone() {
 }
 
 #[test]
-fn a_gang_that_cannot_be_told_has_no_pods() {
+fn an_invalid_pod_group_creates_no_pods() {
     let mut world = with(BatchScheduler::Volcano, 1);
     world.label("volcano.sh/network-topology-mode", "hard");
     world.label("volcano.sh/network-topology-highest-tier-allowed", "two");
@@ -236,7 +236,7 @@ fn kubernetes_replaces_a_stale_group_alone() {
 }
 
 #[test]
-fn kubernetes_waits_for_what_is_going() {
+fn kubernetes_waits_for_objects_being_deleted() {
     let mut world = gang_of_kubernetes(1);
     world.settle();
     let going = |world: &mut World, kind: Kind, name: &str| {
@@ -277,7 +277,7 @@ fn kubernetes_removes_a_gang_that_is_no_longer_wanted() {
 }
 
 #[test]
-fn kubernetes_takes_nothing_that_belongs_to_others() {
+fn kubernetes_never_takes_over_foreign_objects() {
     let workload = (Kind::Workload, "demo", "FailedToCreateWorkload", "Workload");
     let pod_group = (POD_GROUP, "demo-cluster", "FailedToCreatePodGroup", "PodGroup");
     for (kind, name, reason, word) in [workload, pod_group] {

@@ -1,6 +1,4 @@
 //! Tests of the plan, behaviour by behaviour, in a [`world::World`] without a server.
-//!
-//! Numbers name the edge cases of the specification's list.
 
 pub(crate) mod world;
 

@@ -34,7 +34,7 @@ fn workers_suspended(world: &World) -> bool {
 }
 
 #[test]
-fn edge_30_shutdown_deletes_the_cluster_after_its_time_to_live() {
+fn shutdown_deletes_the_cluster_after_the_ttl() {
     let mut world = World::new(Mode::K8sJob)
         .spec(|spec| {
             spec.shutdown_after_job_finishes = Some(true);
@@ -58,7 +58,7 @@ fn edge_30_shutdown_deletes_the_cluster_after_its_time_to_live() {
 }
 
 #[test]
-fn edge_60_every_policy_takes_only_its_own() {
+fn each_deletion_policy_deletes_only_its_objects() {
     let outcomes = [("SUCCEEDED", "Complete"), ("FAILED", "Failed")];
     for (says, phase) in outcomes {
         for policy in ["DeleteCluster", "DeleteWorkers", "DeleteSelf", "DeleteNone"] {
@@ -89,7 +89,7 @@ fn edge_60_every_policy_takes_only_its_own() {
 }
 
 #[test]
-fn edge_61_of_several_rules_the_strongest_is_carried_out() {
+fn the_strongest_of_several_due_rules_applies() {
     for outcome in ["SUCCEEDED", "FAILED"] {
         let all = |ttls: [i32; 3]| {
             rules(&[
@@ -110,7 +110,7 @@ fn edge_61_of_several_rules_the_strongest_is_carried_out() {
 }
 
 #[test]
-fn edge_62_a_rule_waits_for_its_time_and_none_keeps_everything() {
+fn a_rule_waits_for_its_ttl_and_delete_none_deletes_nothing() {
     let mut world = finished(Some(rules(&[("DeleteCluster", "jobStatus", "SUCCEEDED", 10)])), "SUCCEEDED");
     world.wait(8);
     assert!(world.api.deleted.is_empty());
@@ -123,7 +123,7 @@ fn edge_62_a_rule_waits_for_its_time_and_none_keeps_everything() {
 }
 
 #[test]
-fn edge_63_the_legacy_form_counts_the_jobs_time_to_live() {
+fn the_legacy_strategy_uses_the_jobs_ttl() {
     let legacy = json!({"onSuccess": {"policy": "DeleteCluster"}, "onFailure": {"policy": "DeleteCluster"}});
     let mut world = World::new(Mode::Http)
         .spec(|spec| {
@@ -144,7 +144,7 @@ fn edge_63_the_legacy_form_counts_the_jobs_time_to_live() {
 }
 
 #[test]
-fn edge_64_rules_on_the_deployment_status_cover_deadlines() {
+fn deployment_status_rules_apply_after_a_deadline() {
     for (policy, expect) in
         [("DeleteCluster", &["RayCluster"][..]), ("DeleteSelf", &["RayJob"]), ("DeleteWorkers", &[])]
     {
@@ -167,7 +167,7 @@ fn edge_64_rules_on_the_deployment_status_cover_deadlines() {
 }
 
 #[test]
-fn the_gate_turns_strategies_off() {
+fn the_feature_gate_disables_deletion_strategies() {
     let mut world = World::new(Mode::Http)
         .spec(|spec| spec.deletion_strategy = Some(rules(&[("DeleteSelf", "jobStatus", "SUCCEEDED", 0)])))
         .run();
@@ -196,7 +196,7 @@ fn deleted(mut world: World) -> World {
 }
 
 #[test]
-fn edge_36_deletion_stops_the_ray_job_first() {
+fn deletion_stops_the_ray_job_first() {
     let mut world = World::running(Mode::K8sJob);
     world.says("RUNNING");
     let id = world.status().job_id.unwrap();
@@ -206,7 +206,7 @@ fn edge_36_deletion_stops_the_ray_job_first() {
 }
 
 #[test]
-fn deletion_asks_nobody_if_there_is_nothing_to_stop() {
+fn deletion_polls_no_dashboard_if_there_is_nothing_to_stop() {
     let mut world = World::new(Mode::K8sJob);
     world.settle();
     assert!(deleted(world).job_is_gone, "no dashboard yet");

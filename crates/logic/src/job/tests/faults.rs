@@ -5,7 +5,7 @@ use crate::job::Mode;
 use crate::job::dashboard::{JobAnswer, JobInfo, JobReply};
 
 #[test]
-fn edge_54_a_silent_dashboard_fails_the_job_after_the_timeout() {
+fn an_unreachable_dashboard_fails_the_job_after_the_timeout() {
     for mode in [Mode::K8sJob, Mode::Http] {
         let mut world = World::running(mode);
         world.says("RUNNING");
@@ -28,7 +28,7 @@ fn edge_54_a_silent_dashboard_fails_the_job_after_the_timeout() {
 }
 
 #[test]
-fn edge_55_the_timeout_is_told() {
+fn the_status_check_timeout_is_in_the_message() {
     let mut world = World::running(Mode::Http);
     world.config.rayjob_status_check_timeout = std::time::Duration::from_secs(1);
     world.is_silent();
@@ -38,7 +38,7 @@ fn edge_55_the_timeout_is_told() {
 }
 
 #[test]
-fn edge_56_a_dashboard_that_is_back_clears_the_timer() {
+fn a_reachable_dashboard_clears_the_timer() {
     let mut world = World::running(Mode::Http);
     world.is_silent();
     assert!(world.status().job_status_check_failure_start_time.is_some());
@@ -49,7 +49,7 @@ fn edge_56_a_dashboard_that_is_back_clears_the_timer() {
 }
 
 #[test]
-fn a_job_lost_with_its_dashboard_is_tried_again() {
+fn a_job_lost_with_its_dashboard_is_retried() {
     let mut world = World::new(Mode::Http).spec(|spec| spec.backoff_limit = Some(1)).run();
     world.says("RUNNING");
     world.is_silent();
@@ -61,7 +61,7 @@ fn a_job_lost_with_its_dashboard_is_tried_again() {
 }
 
 #[test]
-fn an_answer_without_a_status_never_changes_the_job_status() {
+fn a_reply_without_a_status_never_changes_the_job_status() {
     let mut world = World::running(Mode::Http);
     world.says("RUNNING");
     world.poll(Ok(Some(JobInfo { message: "out of order".into(), ..JobInfo::default() })));
@@ -70,7 +70,7 @@ fn an_answer_without_a_status_never_changes_the_job_status() {
 }
 
 #[test]
-fn an_operator_that_was_away_records_the_end_it_missed() {
+fn a_job_that_ended_while_the_operator_was_down_is_recorded() {
     // The submitter finished long ago, and the deadline has passed too: the job is what Ray says it is.
     for (says, expect) in [("SUCCEEDED", "Complete/SUCCEEDED/"), ("FAILED", "Failed/FAILED/AppFailed")] {
         let mut world = World::new(Mode::K8sJob).spec(|spec| spec.active_deadline_seconds = Some(600)).run();
@@ -94,7 +94,7 @@ fn an_operator_that_was_away_records_the_end_it_missed() {
 }
 
 #[test]
-fn a_deadline_does_not_wait_for_ever_for_a_last_look() {
+fn a_deadline_does_not_wait_forever_for_the_last_poll() {
     let mut world = World::new(Mode::Http).spec(|spec| spec.active_deadline_seconds = Some(60)).run();
     world.wait(50);
     assert_eq!(world.phase(), "Running");
@@ -124,7 +124,7 @@ fn an_operator_that_stopped_between_submission_and_status_submits_once() {
 }
 
 #[test]
-fn http_mode_asks_before_it_submits() {
+fn http_mode_checks_for_the_job_before_it_submits() {
     // Posted, but the operator stopped before it could note anything: Ray knows the job.
     let mut world = World::running(Mode::Http);
     world.says("RUNNING");
@@ -134,7 +134,7 @@ fn http_mode_asks_before_it_submits() {
 }
 
 #[test]
-fn edge_40_a_deleted_submitter_is_made_again() {
+fn a_deleted_submitter_is_recreated() {
     let mut world = World::running(Mode::K8sJob);
     world.says("RUNNING");
     world.seen.submitter = None;
@@ -152,7 +152,7 @@ fn edge_40_a_deleted_submitter_is_made_again() {
 }
 
 #[test]
-fn a_cluster_deleted_by_hand_is_made_again_with_its_name() {
+fn a_cluster_deleted_by_hand_is_recreated_with_its_name() {
     let mut world = World::running(Mode::Http);
     world.says("RUNNING");
     let name = world.status().ray_cluster_name.unwrap();
@@ -164,7 +164,7 @@ fn a_cluster_deleted_by_hand_is_made_again_with_its_name() {
 }
 
 #[test]
-fn a_head_that_was_lost_while_running_and_came_back_without_the_job() {
+fn a_head_that_was_lost_while_running_returns_without_the_job() {
     // HTTPMode: it is submitted again, under the same id. K8sJobMode: its submitter does that, or has given up.
     let mut world = World::running(Mode::Http);
     world.says("RUNNING");
@@ -222,7 +222,7 @@ fn a_sidecar_job_that_ends_before_the_cluster_was_ready_completes() {
 }
 
 #[test]
-fn a_silent_dashboard_after_the_submitter_is_no_proof_of_failure() {
+fn an_unreachable_dashboard_after_the_submitter_does_not_fail_the_job() {
     let mut world = World::running(Mode::K8sJob);
     world.says("RUNNING");
     world.submitter_is("Complete");
@@ -235,7 +235,7 @@ fn a_silent_dashboard_after_the_submitter_is_no_proof_of_failure() {
 }
 
 #[test]
-fn answers_about_another_job_are_ignored() {
+fn replies_about_another_job_are_ignored() {
     let mut world = World::running(Mode::Http);
     let other = JobReply {
         job_id: "another".into(),
@@ -248,7 +248,7 @@ fn answers_about_another_job_are_ignored() {
 }
 
 #[test]
-fn a_foreign_job_with_the_rayjobs_name_is_told_and_left_alone() {
+fn a_foreign_job_with_the_rayjobs_name_is_reported_and_not_modified() {
     let mut world = World::new(Mode::K8sJob);
     world.settle();
     world.make_ready();
@@ -264,7 +264,7 @@ fn a_foreign_job_with_the_rayjobs_name_is_told_and_left_alone() {
 }
 
 #[test]
-fn a_template_that_cannot_submit_is_told_instead_of_a_panic() {
+fn a_template_that_cannot_submit_is_reported() {
     let mut world = World::new(Mode::K8sJob).spec(|spec| spec.submitter_pod_template = Some(Default::default()));
     world.settle();
     world.make_ready();

@@ -61,7 +61,7 @@ fn hears(world: &mut World, status: &str) {
 }
 
 #[test]
-fn no_scheduler_keeps_a_job_from_starting() {
+fn jobs_run_with_every_scheduler() {
     for scheduler in SCHEDULERS {
         for mode in MODES {
             let mut world = with(scheduler, mode);
@@ -114,7 +114,7 @@ fn volcano_counts_the_submitter_as_resources_only() {
 }
 
 #[test]
-fn edge_53_volcano_is_told_when_a_job_is_suspended() {
+fn suspending_a_job_shrinks_its_volcano_pod_group() {
     let mut world = with(BatchScheduler::Volcano, Mode::K8sJob).run();
     world.seen.job.spec.shutdown_after_job_finishes = Some(true);
     world.seen.job.spec.suspend = Some(true);
@@ -141,7 +141,7 @@ fn edge_53_volcano_is_told_when_a_job_is_suspended() {
 }
 
 #[test]
-fn edge_53_volcano_is_told_when_a_job_is_tried_again() {
+fn retrying_a_job_shrinks_its_volcano_pod_group() {
     let mut world = with(BatchScheduler::Volcano, Mode::Http).spec(|spec| spec.backoff_limit = Some(1)).run();
     world.refuse(&[POD_GROUP]);
     hears(&mut world, "FAILED");
@@ -154,7 +154,7 @@ fn edge_53_volcano_is_told_when_a_job_is_tried_again() {
 }
 
 #[test]
-fn edge_53_a_finished_job_gives_back_what_it_does_not_use() {
+fn a_finished_job_shrinks_its_pod_group() {
     let mut world = with(BatchScheduler::Volcano, Mode::K8sJob)
         .spec(|spec| {
             spec.shutdown_after_job_finishes = Some(true);
@@ -178,7 +178,7 @@ fn edge_53_a_finished_job_gives_back_what_it_does_not_use() {
 }
 
 #[test]
-fn a_scheduler_that_cannot_be_told_keeps_nothing_from_being_deleted() {
+fn an_invalid_pod_group_does_not_block_deletion() {
     let mut world =
         with(BatchScheduler::Volcano, Mode::Http).spec(|spec| spec.shutdown_after_job_finishes = Some(true)).run();
     world.refuse(&[POD_GROUP]);
@@ -187,7 +187,7 @@ fn a_scheduler_that_cannot_be_told_keeps_nothing_from_being_deleted() {
 }
 
 #[test]
-fn a_gang_that_cannot_be_told_waits_for_the_user_and_the_deadline() {
+fn an_invalid_pod_group_waits_for_a_correction_or_the_deadline() {
     let mut world =
         with(BatchScheduler::Volcano, Mode::K8sJob).spec(|spec| spec.pre_running_deadline_seconds = Some(60));
     let labels = world.seen.job.metadata.labels.as_mut().unwrap();

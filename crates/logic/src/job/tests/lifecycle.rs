@@ -1,4 +1,4 @@
-//! From New to the end, mode by mode. Numbers are those of the specification's list of edge cases.
+//! A RayJob from New to its end, mode by mode.
 
 use super::fixture::{World, at, info, moment};
 use crate::action::Kind;
@@ -8,7 +8,7 @@ use manta_api::RayClusterStatus;
 use serde_json::json;
 
 #[test]
-fn edge_28_k8s_job_mode_waits_for_the_submitter() {
+fn k8s_job_mode_waits_for_the_submitter() {
     let mut world = World::new(Mode::K8sJob);
     world.pass();
     assert_eq!(world.seen.job.metadata.finalizers, Some(vec!["ray.io/rayjob-finalizer".to_owned()]));
@@ -59,7 +59,7 @@ fn edge_28_k8s_job_mode_waits_for_the_submitter() {
 }
 
 #[test]
-fn edge_29_the_cluster_carries_the_jobs_labels_and_annotations() {
+fn the_cluster_inherits_the_jobs_labels_and_annotations() {
     let mut world = World::new(Mode::K8sJob);
     world.seen.job.metadata.labels = Some([("team".to_owned(), "x".to_owned())].into());
     world.seen.job.metadata.annotations = Some([("note".to_owned(), "y".to_owned())].into());
@@ -82,7 +82,7 @@ fn edge_29_the_cluster_carries_the_jobs_labels_and_annotations() {
 }
 
 #[test]
-fn edge_31_the_active_deadline_is_final() {
+fn the_active_deadline_is_not_retried() {
     for mode in [Mode::K8sJob, Mode::Http] {
         let mut world = World::new(mode).spec(|spec| {
             spec.active_deadline_seconds = Some(120);
@@ -113,7 +113,7 @@ fn edge_31_the_active_deadline_is_final() {
 }
 
 #[test]
-fn edge_32_the_pre_running_deadline_counts_until_running() {
+fn the_pre_running_deadline_ends_at_running() {
     let mut world = World::new(Mode::Http).spec(|spec| spec.pre_running_deadline_seconds = Some(5));
     world.settle();
     world.wait(5);
@@ -133,7 +133,7 @@ fn edge_32_the_pre_running_deadline_counts_until_running() {
 }
 
 #[test]
-fn edge_33_a_retry_starts_from_scratch() {
+fn a_retry_starts_with_a_new_cluster() {
     let mut world = World::new(Mode::K8sJob).spec(|spec| spec.backoff_limit = Some(1)).run();
     let first = world.status();
     world.says("FAILED");
@@ -168,7 +168,7 @@ fn edge_33_a_retry_starts_from_scratch() {
 }
 
 #[test]
-fn edge_34_an_app_that_always_fails_uses_up_its_tries() {
+fn an_application_that_always_fails_exhausts_its_retries() {
     for mode in [Mode::K8sJob, Mode::Http, Mode::Sidecar] {
         let mut world = World::new(mode).spec(|spec| spec.backoff_limit = Some(2));
         for tried in 0..3 {
@@ -188,7 +188,7 @@ fn edge_34_an_app_that_always_fails_uses_up_its_tries() {
 }
 
 #[test]
-fn edge_35_a_submitter_that_gives_up_fails_the_submission() {
+fn a_submitter_out_of_retries_fails_the_submission() {
     for (limit, failures) in [(0, 1), (2, 3)] {
         let mut world = World::new(Mode::K8sJob).spec(|spec| spec.backoff_limit = Some(limit));
         for _ in 0..failures {
@@ -209,7 +209,7 @@ fn edge_35_a_submitter_that_gives_up_fails_the_submission() {
 }
 
 #[test]
-fn edge_37_a_stopped_job_is_complete() {
+fn a_stopped_job_is_complete() {
     for mode in [Mode::K8sJob, Mode::Http, Mode::Sidecar] {
         let mut world = World::running(mode);
         world.says("STOPPED");
@@ -224,7 +224,7 @@ fn edge_37_a_stopped_job_is_complete() {
 }
 
 #[test]
-fn edge_39_a_submitter_that_finishes_before_the_job_fails_it_after_a_grace() {
+fn a_submitter_that_finishes_before_the_job_fails_it_after_the_grace_period() {
     let mut world = World::running(Mode::K8sJob);
     world.says("RUNNING");
     world.submitter_is("Complete");
@@ -242,7 +242,7 @@ fn edge_39_a_submitter_that_finishes_before_the_job_fails_it_after_a_grace() {
 }
 
 #[test]
-fn a_submitter_that_ends_for_a_job_that_ray_does_not_know() {
+fn a_submitter_that_ends_for_a_job_unknown_to_ray_fails_it() {
     let mut world = World::running(Mode::K8sJob);
     world.says_unknown();
     world.submitter_is("Complete");
@@ -271,7 +271,7 @@ fn a_submitter_that_outlives_its_job_ends_with_the_transition_grace() {
 }
 
 #[test]
-fn edge_41_sidecar_mode_fails_with_its_head_pod() {
+fn sidecar_mode_fails_with_its_head_pod() {
     let mut world = World::running(Mode::Sidecar);
     let cluster = world.seen.cluster.as_ref().unwrap();
     assert_eq!(cluster.metadata.annotations.as_ref().unwrap()["ray.io/disable-provisioned-head-restart"], "true");
@@ -286,7 +286,7 @@ fn edge_41_sidecar_mode_fails_with_its_head_pod() {
 }
 
 #[test]
-fn edge_41_elsewhere_the_head_pod_comes_back_without_its_job() {
+fn other_modes_lose_the_job_with_the_head_pod() {
     let mut world = World::running(Mode::K8sJob);
     let cluster = world.seen.cluster.as_ref().unwrap();
     assert_eq!(cluster.metadata.annotations, None, "nothing keeps the head from being made again");
@@ -303,7 +303,7 @@ fn edge_41_elsewhere_the_head_pod_comes_back_without_its_job() {
 }
 
 #[test]
-fn edge_26_and_42_a_sidecar_may_restart_twice() {
+fn a_sidecar_submitter_may_restart_twice() {
     let with_gate = || {
         let mut world = World::new(Mode::Sidecar);
         world.config.gates.sidecar_submitter_restart = true;
@@ -356,7 +356,7 @@ fn a_sidecar_that_exits_with_an_error_fails_the_submission() {
 }
 
 #[test]
-fn edge_43_http_mode_posts_once_and_makes_no_job() {
+fn http_mode_submits_once_and_creates_no_submitter() {
     let mut world = World::new(Mode::Http)
         .spec(|spec| {
             spec.entrypoint_num_cpus = Some(2.0);
@@ -376,7 +376,7 @@ fn edge_43_http_mode_posts_once_and_makes_no_job() {
 }
 
 #[test]
-fn http_mode_with_resources_that_nobody_can_read_fails_at_once() {
+fn http_mode_with_malformed_resources_fails_at_once() {
     let mut world = World::new(Mode::Http).spec(|spec| spec.entrypoint_resources = Some("{\"r\": \"x\"}".into())).run();
     world.says_unknown();
     assert_eq!(world.summary(), "Failed//SubmissionFailed");
@@ -384,7 +384,7 @@ fn http_mode_with_resources_that_nobody_can_read_fails_at_once() {
 }
 
 #[test]
-fn edge_44_interactive_mode_waits_for_the_users_job() {
+fn interactive_mode_waits_for_the_users_job() {
     let mut world = World::new(Mode::Interactive);
     world.settle();
     world.make_ready();
@@ -403,7 +403,7 @@ fn edge_44_interactive_mode_waits_for_the_users_job() {
 }
 
 #[test]
-fn edge_45_a_job_of_another_manager_is_left_alone() {
+fn a_job_managed_by_another_controller_is_ignored() {
     let mut world = World::new(Mode::K8sJob).spec(|spec| spec.managed_by = Some("kueue.x-k8s.io/multikueue".into()));
     world.settle();
     assert_eq!(world.seen.job.status, None);
@@ -416,7 +416,7 @@ fn edge_45_a_job_of_another_manager_is_left_alone() {
 }
 
 #[test]
-fn edge_46_a_selected_cluster_is_used_and_never_touched() {
+fn a_selected_cluster_is_used_and_never_modified() {
     let mut world = World::new(Mode::K8sJob);
     world.seen.job.spec.cluster_selector = Some([("ray.io/cluster".to_owned(), "shared".to_owned())].into());
     world.settle();
@@ -438,7 +438,7 @@ fn edge_46_a_selected_cluster_is_used_and_never_touched() {
 }
 
 #[test]
-fn edge_47_the_clusters_status_is_mirrored_while_running() {
+fn the_cluster_status_is_mirrored_while_running() {
     let mut world = World::running(Mode::Http);
     world.says("RUNNING");
     let mut status = world.seen.cluster.as_ref().unwrap().status.clone().unwrap();
@@ -457,7 +457,7 @@ fn edge_47_the_clusters_status_is_mirrored_while_running() {
 }
 
 #[test]
-fn edge_48_a_message_alone_is_not_lost() {
+fn a_changed_message_alone_is_written() {
     let mut world = World::running(Mode::Http);
     let mut running = info("RUNNING", world.now);
     world.poll(Ok(Some(running.clone())));
@@ -467,7 +467,7 @@ fn edge_48_a_message_alone_is_not_lost() {
 }
 
 #[test]
-fn edge_27_failed_writes_are_told_and_change_no_state() {
+fn failed_writes_are_reported_and_change_no_state() {
     let mut world = World::new(Mode::K8sJob);
     world.pass();
     world.pass();
@@ -487,14 +487,14 @@ fn edge_27_failed_writes_are_told_and_change_no_state() {
     let expect =
         "Warning FailedToCreateRayJobSubmitter: Failed to create new Kubernetes Job default/train: out of order";
     assert_eq!(world.events.last().unwrap(), expect);
-    assert_eq!(world.phase(), "Initializing", "edge 23");
+    assert_eq!(world.phase(), "Initializing", "a refused submitter does not start the job");
     world.refuse(&[]);
     world.settle();
     assert_eq!(world.phase(), "Running");
 }
 
 #[test]
-fn a_mode_that_nobody_knows_is_refused_and_can_be_corrected() {
+fn an_unknown_mode_is_rejected_and_can_be_corrected() {
     let mut world = World::new(Mode::K8sJob).spec(|spec| spec.submission_mode = Some("CarrierPigeon".into()));
     world.settle();
     assert_eq!(world.summary(), "ValidationFailed//ValidationFailed");
@@ -514,7 +514,7 @@ fn editing_the_cluster_spec_waits_for_the_next_attempt() {
 }
 
 #[test]
-fn edge_3_an_invalid_spec_is_told_and_can_be_corrected_in_every_phase() {
+fn an_invalid_spec_is_reported_and_can_be_corrected_in_every_phase() {
     let invalid = |world: &mut World| world.seen.job.spec.runtime_env_yaml = Some("invalid_yaml_string".into());
     let valid = |world: &mut World| world.seen.job.spec.runtime_env_yaml = None;
     let mut finished = World::running(Mode::Http);
@@ -544,7 +544,7 @@ fn edge_3_an_invalid_spec_is_told_and_can_be_corrected_in_every_phase() {
 }
 
 #[test]
-fn edge_8_a_status_that_does_not_fit_the_mode_is_told_and_left() {
+fn a_status_that_contradicts_the_mode_is_reported_and_left_unchanged() {
     let mut world = World::running(Mode::Http);
     world.seen.job.status.as_mut().unwrap().job_deployment_status = Some("Waiting".into());
     world.pass();
@@ -555,7 +555,7 @@ fn edge_8_a_status_that_does_not_fit_the_mode_is_told_and_left() {
 }
 
 #[test]
-fn edge_9_long_names_get_clusters() {
+fn the_longest_valid_name_gets_a_cluster() {
     let mut job = super::fixture::job(&"j".repeat(47));
     job.spec.submission_mode = Some("HTTPMode".into());
     let mut world = World::of(job);

@@ -15,7 +15,7 @@ const CLOCKS: [&str; 6] =
     ["startTime", "endTime", "jobStatusCheckFailureStartTime", "jobId", "rayClusterName", "dashboardURL"];
 
 #[test]
-fn recorded_lives_come_out_the_same() {
+fn recorded_runs_replay_identically() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/parity/life");
     let Ok(entries) = std::fs::read_dir(&folder) else {
         println!("skipped: {} is not there", folder.display());

@@ -137,7 +137,7 @@ fn owner() -> Value {
 }
 
 #[test]
-fn example_8_1_first_start() {
+fn a_first_start_pass_by_pass() {
     let mut world = sample();
     world.outcome = "DEPLOYING".to_owned();
     // Pass 1: the finalizer, by which the generation goes from 1 to 2.
@@ -322,7 +322,7 @@ fn check_services(world: &mut World, c1: &str) {
 }
 
 #[test]
-fn example_8_2_upgrade() {
+fn an_upgrade_pass_by_pass() {
     let mut world = sample();
     world.until_ready();
     let c1 = world.active();
@@ -381,7 +381,7 @@ fn example_8_2_upgrade() {
 }
 
 #[test]
-fn example_8_3_start() {
+fn an_incremental_upgrade_starts_pass_by_pass() {
     let mut world = incremental();
     // Pass 2: Gateway and name, with all of the capacity.
     world.steps(2);
@@ -423,7 +423,7 @@ fn example_8_3_start() {
     assert_eq!((world.status_writes, world.api.writes), writes, "at rest, unlike KubeRay");
 }
 
-/// The service of 8.3 at step 0 of its table.
+/// Returns the service of the incremental example before its first step.
 fn steady() -> World {
     let mut world = incremental();
     world.until("route", |world| world.weights() == [100] && world.condition("Ready").0 == "True");
@@ -432,7 +432,7 @@ fn steady() -> World {
 }
 
 #[test]
-fn example_8_3_migration() {
+fn an_incremental_upgrade_migrates_traffic_step_by_step() {
     let mut world = steady();
     let c1 = world.active();
     let sent = world.puts.len();
@@ -494,7 +494,7 @@ fn example_8_3_migration() {
 }
 
 #[test]
-fn example_8_3_first_steps() {
+fn the_first_incremental_steps() {
     let mut world = steady();
     world.set_version("2.52.0");
     let lines = migration(&mut world);
@@ -509,7 +509,7 @@ fn example_8_3_first_steps() {
 }
 
 #[test]
-fn example_8_3_rollback() {
+fn an_incremental_rollback_step_by_step() {
     let mut world = steady();
     let c1 = world.active();
     world.set_version("2.52.0");

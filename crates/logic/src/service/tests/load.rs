@@ -1,4 +1,4 @@
-//! Edge 28: requests under load. Whatever is upgraded, grown or restarted, each one finds somebody who answers.
+//! Requests under load: upgrades, scaling and restarts must fail none of them.
 
 use super::world::{World, group, incremental, service};
 use crate::action::Kind;
@@ -15,7 +15,7 @@ fn under_load(world: &mut World, steps: usize) {
 }
 
 #[test]
-fn edge_28_an_upgrade_fails_no_request() {
+fn an_upgrade_fails_no_request() {
     for mut world in [service(), incremental(50, 4, 50)] {
         world.until_ready();
         world.until("served", |world| world.requests().0 > 0);
@@ -38,7 +38,7 @@ fn edge_28_an_upgrade_fails_no_request() {
 }
 
 #[test]
-fn edge_28_a_burst_grows_the_workers_and_they_go_again() {
+fn workers_scale_up_and_down_with_load() {
     let mut world = service();
     world.edit(|spec| spec["rayClusterConfig"]["enableInTreeAutoscaling"] = json!(true));
     world.until_ready();
@@ -58,7 +58,7 @@ fn edge_28_a_burst_grows_the_workers_and_they_go_again() {
 }
 
 #[test]
-fn edge_28_workers_go_on_while_a_fault_tolerant_head_starts_again() {
+fn workers_serve_while_a_fault_tolerant_head_restarts() {
     let mut world = service();
     world.edit(|spec| {
         spec["excludeHeadPodFromServeSvc"] = json!(true);

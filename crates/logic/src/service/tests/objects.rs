@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 #[test]
-fn edge_32_services_of_the_same_cluster_are_left_alone() {
+fn services_are_rewritten_only_for_another_cluster() {
     let mut world = service();
     world.until_ready();
     let ports = json!([{"name": "mine", "port": 1}]);
@@ -32,7 +32,7 @@ fn edge_32_services_of_the_same_cluster_are_left_alone() {
 }
 
 #[test]
-fn edge_34_a_head_without_a_port_for_serve_is_told() {
+fn a_head_without_a_serve_port_is_reported() {
     let mut world = service();
     world.edit(|spec| {
         spec["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"][0]["ports"] =
@@ -46,7 +46,7 @@ fn edge_34_a_head_without_a_port_for_serve_is_told() {
 }
 
 #[test]
-fn edge_35_endpoints_are_counted_by_the_users_name() {
+fn endpoints_are_counted_for_a_custom_service_name() {
     let mut world = service();
     world.edit(|spec| {
         spec["serveService"] = json!({"metadata": {"name": "mine", "namespace": "elsewhere"}, "spec": {"ports": []}});
@@ -57,7 +57,7 @@ fn edge_35_endpoints_are_counted_by_the_users_name() {
 }
 
 #[test]
-fn edge_37_pods_are_counted_once_and_only_when_ready() {
+fn endpoints_count_each_ready_pod_once() {
     let mut world = service();
     world.until_ready();
     let check = |slices: Value, expect: Option<i32>| {
@@ -82,7 +82,7 @@ fn edge_37_pods_are_counted_once_and_only_when_ready() {
 }
 
 #[test]
-fn edge_38_ready_follows_the_endpoints() {
+fn ready_follows_the_endpoints() {
     let mut world = service();
     world.until_ready();
     let set = |world: &mut super::world::World, status: &str, reason: &str| {
@@ -103,7 +103,7 @@ fn edge_38_ready_follows_the_endpoints() {
 }
 
 #[test]
-fn edge_40_only_news_is_written() {
+fn an_unchanged_status_is_not_written() {
     let mut world = service();
     world.until_ready();
     let writes = world.status_writes;
@@ -139,7 +139,7 @@ fn writes_that_fail_leave_the_status_as_it_is() {
 }
 
 #[test]
-fn services_that_cannot_be_read_keep_leading_to_the_cluster_that_serves() {
+fn unreadable_services_keep_selecting_the_serving_cluster() {
     let mut world = service();
     world.until_ready();
     let c1 = world.active();
@@ -161,7 +161,7 @@ fn services_that_cannot_be_read_keep_leading_to_the_cluster_that_serves() {
 }
 
 #[test]
-fn a_cluster_that_a_service_leads_to_stays() {
+fn a_cluster_selected_by_a_service_is_not_deleted() {
     let mut world = service();
     world.until_ready();
     let c1 = world.active();
@@ -177,7 +177,7 @@ fn a_cluster_that_a_service_leads_to_stays() {
 }
 
 #[test]
-fn workers_that_are_lost_and_come_back() {
+fn endpoints_follow_lost_and_recovered_workers() {
     let mut world = service();
     world.edit(|spec| {
         spec["excludeHeadPodFromServeSvc"] = json!(true);
@@ -194,7 +194,7 @@ fn workers_that_are_lost_and_come_back() {
 }
 
 #[test]
-fn edge_39_upgrades_in_progress_by_the_names_in_the_slots() {
+fn upgrade_in_progress_follows_the_cluster_names_in_the_status() {
     let check = |active: &str, pending: &str, reason: &str, expect: (&str, &str)| {
         let mut world = service();
         world.until_ready();

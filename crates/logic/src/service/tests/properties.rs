@@ -125,7 +125,7 @@ proptest! {
     #![proptest_config(tries(24))]
 
     #[test]
-    fn every_world_comes_to_serve_from_one_cluster(
+    fn every_history_ends_serving_from_one_cluster(
         happenings in prop::collection::vec(happening(), 1..14), in_steps: bool,
     ) {
         let mut world = if in_steps { incremental(50, 4, 50) } else { service() };
@@ -185,7 +185,7 @@ proptest! {
     }
 
     #[test]
-    fn an_upgrade_never_serves_with_fewer_than_before(
+    fn an_upgrade_never_reduces_serving_capacity(
         workers in 1i32..5, deaf: bool, late in 0usize..12, in_steps: bool, restart: Option<u8>, turn: Option<u8>,
         third: bool,
     ) {

@@ -18,7 +18,7 @@ fn on_the_way(pending_traffic: i64) -> (World, String, String) {
 }
 
 #[test]
-fn edge_65_back_from_everywhere() {
+fn a_rollback_works_from_every_step() {
     for traffic in [0, 10, 30, 70, 90] {
         let (mut world, a, b) = on_the_way(traffic);
         world.set_version("2.53.0");
@@ -45,7 +45,7 @@ fn edge_65_back_from_everywhere() {
 }
 
 #[test]
-fn edge_65_back_although_the_new_head_is_lost() {
+fn a_rollback_works_without_the_new_head() {
     let (mut world, a, b) = on_the_way(0);
     world.stuck.insert(b);
     world.steps(2);
@@ -55,7 +55,7 @@ fn edge_65_back_although_the_new_head_is_lost() {
 }
 
 #[test]
-fn edge_61_and_65_forwards_again() {
+fn a_rollback_can_be_reverted() {
     let (mut world, a, b) = on_the_way(50);
     world.set_version("2.53.0");
     world.steps(6);
@@ -68,7 +68,7 @@ fn edge_61_and_65_forwards_again() {
 }
 
 #[test]
-fn edge_61_and_65_a_third_spec_goes_back_first() {
+fn a_third_spec_waits_for_the_rollback() {
     let (mut world, a, b) = on_the_way(50);
     let sent = world.puts.len();
     world.edit(|spec| {
@@ -91,7 +91,7 @@ fn edge_61_and_65_a_third_spec_goes_back_first() {
 }
 
 #[test]
-fn edge_63_who_is_given_the_config_of_the_spec() {
+fn the_config_goes_to_the_cluster_that_receives_traffic() {
     let (mut world, a, b) = on_the_way(50);
     let sent = world.puts.len();
     world.edit(|spec| spec["serveConfigV2"] = json!("applications: [{name: next}]"));
@@ -114,7 +114,7 @@ fn edge_63_who_is_given_the_config_of_the_spec() {
 }
 
 #[test]
-fn an_upgrade_that_runs_out_of_time_goes_back_step_by_step() {
+fn a_stalled_upgrade_rolls_back_step_by_step() {
     let (mut world, a, b) = on_the_way(30);
     world.set_apps(&b, "UNHEALTHY");
     world.steps(2);
@@ -135,7 +135,7 @@ fn an_upgrade_that_runs_out_of_time_goes_back_step_by_step() {
 }
 
 #[test]
-fn edge_62_when_a_rollback_is_over() {
+fn a_rollback_ends_once_the_pending_cluster_is_drained_or_lost() {
     let check = |pending: (i32, i32), healthy: bool, exists: bool, over: bool| {
         let (mut world, a, b) = on_the_way(50);
         world.set_version("2.53.0");
@@ -164,7 +164,7 @@ fn edge_62_when_a_rollback_is_over() {
 }
 
 #[test]
-fn edge_59_shares_are_those_of_the_route() {
+fn traffic_percentages_come_from_the_route() {
     let (mut world, ..) = on_the_way(20);
     assert_eq!(world.weights(), [80, 20]);
     assert_eq!(world.shares().map(|(_, traffic)| traffic), [Some(80), Some(20)]);
