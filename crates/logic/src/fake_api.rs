@@ -67,7 +67,7 @@ impl FakeApi {
         let mut pass = Pass::<K>::begin(seen, LookUps::new(), now, config);
         let mut written = None;
         let wake = loop {
-            match pass.next() {
+            match pass.advance() {
                 Need::LookUp(keys) => {
                     let found = keys.iter().map(|key| self.look_up(key)).collect();
                     pass.looked_up(found);

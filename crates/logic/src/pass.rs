@@ -109,8 +109,8 @@ impl<'a, K: Reconciled> Pass<'a, K> {
         &self.plan
     }
 
-    /// Returns what is needed next.
-    pub fn next(&mut self) -> Need<'_, K> {
+    /// Advances to the next need and returns it.
+    pub fn advance(&mut self) -> Need<'_, K> {
         loop {
             match self.state {
                 State::LookingUp if self.plan.lookups.is_empty() => self.state = State::Planned,

@@ -67,7 +67,7 @@ fn drive_with(decide: Decide, status_write: StatusWrite) -> Vec<String> {
     let mut pass = Pass::<Toy>::begin(&decide, LookUps::new(), now(), &config);
     let mut needs = Vec::new();
     loop {
-        match pass.next() {
+        match pass.advance() {
             Need::LookUp(keys) => {
                 needs.push(format!(
                     "look up {}",
