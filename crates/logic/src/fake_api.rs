@@ -132,7 +132,7 @@ impl FakeApi {
             Action::Replace { body, .. } => {
                 assert!(self.objects.contains_key(key), "{key:?} is absent");
                 self.check_version(key, &body.value());
-                self.store(key, body.value());
+                self.update(key, body.value());
             }
             Action::Merge { patch, .. } => {
                 let Some(mut object) = self.objects.get(key).cloned() else {
@@ -140,13 +140,8 @@ impl FakeApi {
                     return StepResult::Unchanged;
                 };
                 self.check_version(key, patch);
-                let spec = object["spec"].clone();
                 merge(&mut object, patch);
-                if object["spec"] != spec && object["metadata"]["generation"].is_i64() {
-                    let generation = object["metadata"]["generation"].as_i64().unwrap_or_default();
-                    object["metadata"]["generation"] = json!(generation + 1);
-                }
-                self.store(key, object);
+                self.update(key, object);
             }
             Action::Delete { uid, force, .. } => {
                 let Some(mut object) = self.objects.get(key).cloned() else {
@@ -174,6 +169,16 @@ impl FakeApi {
         object["metadata"]["creationTimestamp"] = json!(now.to_string());
         if key.kind == Kind::Service && object["spec"]["clusterIP"].is_null() {
             object["spec"]["clusterIP"] = json!(format!("10.0.0.{}", self.version));
+        }
+        self.store(key, object);
+    }
+
+    /// Stores a written object; a changed spec of an object with a generation increments it.
+    fn update(&mut self, key: &ObjectKey, mut object: Value) {
+        let stored = &self.objects[key];
+        if let Some(generation) = stored["metadata"]["generation"].as_i64().filter(|_| object["spec"] != stored["spec"])
+        {
+            object["metadata"]["generation"] = json!(generation + 1);
         }
         self.store(key, object);
     }

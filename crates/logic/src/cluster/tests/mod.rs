@@ -5,6 +5,8 @@ pub(crate) mod world;
 mod deletion;
 mod gang;
 mod head;
+mod mtls;
+mod network_policy;
 mod objects;
 mod properties;
 mod status;
