@@ -23,7 +23,7 @@ pub struct MetaView {
     pub creation_timestamp: Option<Timestamp>,
     pub deletion_timestamp: Option<Timestamp>,
     pub deletion_grace_period_seconds: Option<i64>,
-    #[serde(deserialize_with = "snug")]
+    #[serde(deserialize_with = "compact_vec")]
     pub owner_references: Vec<OwnerView>,
 }
 
@@ -69,7 +69,7 @@ pub struct PodView {
 pub struct PodSpecView {
     pub restart_policy: String,
     pub node_name: String,
-    #[serde(deserialize_with = "snug")]
+    #[serde(deserialize_with = "compact_vec")]
     pub containers: Vec<NameView>,
 }
 
@@ -92,9 +92,9 @@ pub struct PodStatusView {
     /// `Ready` and `PodScheduled`; no plan reads others.
     #[serde(deserialize_with = "conditions_to_read")]
     pub conditions: Vec<PodConditionView>,
-    #[serde(rename = "initContainerStatuses", deserialize_with = "snug")]
+    #[serde(rename = "initContainerStatuses", deserialize_with = "compact_vec")]
     pub init_container_statuses: Vec<ContainerStatusView>,
-    #[serde(rename = "containerStatuses", deserialize_with = "snug")]
+    #[serde(rename = "containerStatuses", deserialize_with = "compact_vec")]
     pub container_statuses: Vec<ContainerStatusView>,
 }
 
@@ -188,7 +188,7 @@ pub struct ServiceSpecView {
     #[serde(rename = "clusterIP")]
     pub cluster_ip: String,
     pub selector: TextMap,
-    #[serde(deserialize_with = "snug")]
+    #[serde(deserialize_with = "compact_vec")]
     pub ports: Vec<ServicePortView>,
 }
 
@@ -222,7 +222,7 @@ pub struct JobView {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct JobStatusView {
-    #[serde(deserialize_with = "snug")]
+    #[serde(deserialize_with = "compact_vec")]
     pub conditions: Vec<JobConditionView>,
 }
 
@@ -243,7 +243,7 @@ pub struct JobConditionView {
 #[serde(default)]
 pub struct EndpointSliceView {
     pub metadata: MetaView,
-    #[serde(deserialize_with = "snug")]
+    #[serde(deserialize_with = "compact_vec")]
     pub endpoints: Vec<EndpointView>,
 }
 
@@ -303,7 +303,7 @@ impl<'de> Deserialize<'de> for WholeView {
 }
 
 /// A list without room to grow; nothing is an empty one.
-fn snug<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(inner: D) -> Result<Vec<T>, D::Error> {
+fn compact_vec<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(inner: D) -> Result<Vec<T>, D::Error> {
     let mut list: Vec<T> = null_as_default(inner)?;
     list.shrink_to_fit();
     Ok(list)

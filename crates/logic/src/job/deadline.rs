@@ -35,7 +35,7 @@ pub(super) fn pre_running(spec: &RayJobSpec, attempt: &Attempt) -> Option<Timest
 
 /// The end of a job that passed `activeDeadlineSeconds`.
 pub(super) fn active_exceeded(spec: &RayJobSpec, attempt: &Attempt) -> End {
-    End::failed(reason::DEADLINE_EXCEEDED).saying(format!(
+    End::failed(reason::DEADLINE_EXCEEDED).with_message(format!(
         "The RayJob has passed the activeDeadlineSeconds. StartTime: {}. ActiveDeadlineSeconds: {}",
         go_time(attempt.since),
         spec.active_deadline_seconds.unwrap_or_default()
@@ -44,7 +44,7 @@ pub(super) fn active_exceeded(spec: &RayJobSpec, attempt: &Attempt) -> End {
 
 /// The end of a job that passed `preRunningDeadlineSeconds`.
 pub(super) fn pre_running_exceeded(spec: &RayJobSpec, attempt: &Attempt) -> End {
-    End::failed(reason::PRE_RUNNING_DEADLINE_EXCEEDED).saying(format!(
+    End::failed(reason::PRE_RUNNING_DEADLINE_EXCEEDED).with_message(format!(
         "The RayJob has passed the preRunningDeadlineSeconds. StartTime: {}. PreRunningDeadlineSeconds: {}",
         go_time(attempt.since),
         spec.pre_running_deadline_seconds.unwrap_or_default()

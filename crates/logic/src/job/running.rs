@@ -36,7 +36,7 @@ pub(super) fn plan(planner: &mut Planner<'_>, mode: Mode, attempt: &Attempt, add
     let end = match &submission {
         Some(Err(error)) => {
             let message = format!("Job submission has failed. Reason: InvalidRequest. Message: {error}");
-            Some(End::failed(reason::SUBMISSION_FAILED).saying(message))
+            Some(End::failed(reason::SUBMISSION_FAILED).with_message(message))
         }
         _ => decide_end(planner, mode, attempt, &submitter, &mut freshness),
     };
@@ -162,7 +162,7 @@ fn ray_job_ended(planner: &mut Planner<'_>, mode: Mode, ended: Ended, submitter:
     if planner.reached_or_wake_at(ended_at.and_then(|at| after(at, planner.config.rayjob_transition_grace_seconds))) {
         let message = "JobDeploymentStatus does not transition to Complete or Failed within the grace period after \
                        JobStatus reaches a terminal state.";
-        return Some(end(reason::TRANSITION_GRACE_EXCEEDED).saying(message));
+        return Some(end(reason::TRANSITION_GRACE_EXCEEDED).with_message(message));
     }
     planner.wait_for("the submitter to finish");
     None
@@ -191,14 +191,14 @@ fn submitter_ended(
     }
     if matches!(freshness.reply, Some(JobReply { answer: JobAnswer::NotFound, .. })) {
         return Some(
-            End::failed(reason::APP_FAILED).saying("Submitter completed but Ray job not found in RayCluster."),
+            End::failed(reason::APP_FAILED).with_message("Submitter completed but Ray job not found in RayCluster."),
         );
     }
     let limit = finished.checked_add(SUBMITTER_GRACE).ok()?;
     // A silent dashboard is no proof that the job failed; the status check time-out ends it.
     let running = matches!(freshness.reply, Some(JobReply { answer: JobAnswer::Info(_), .. }));
     (planner.reached_or_wake_at(Some(limit)) && freshness.replied_since_or_poll(limit) && running).then(|| {
-        End::failed(reason::TRANSITION_GRACE_EXCEEDED).with_job_status("FAILED").saying(format!(
+        End::failed(reason::TRANSITION_GRACE_EXCEEDED).with_job_status("FAILED").with_message(format!(
             "The RayJob submitter finished at {} but the ray job did not reach terminal state within {}s",
             date_time(finished),
             SUBMITTER_GRACE.as_secs()
@@ -211,7 +211,7 @@ fn status_checks_failed(planner: &mut Planner<'_>, freshness: &mut Freshness<'_>
     let timeout = planner.config.rayjob_status_check_timeout.as_secs();
     let limit = after(since, i64::try_from(timeout).unwrap_or(i64::MAX))?;
     (planner.reached_or_wake_at(Some(limit)) && freshness.confirmed_or_poll(planner, limit)).then(|| {
-        End::failed(reason::STATUS_CHECK_TIMEOUT).saying(format!(
+        End::failed(reason::STATUS_CHECK_TIMEOUT).with_message(format!(
             "Job status checks have been failing since {}; exceeded timeout of {timeout}s",
             date_time(since)
         ))

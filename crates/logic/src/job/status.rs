@@ -34,7 +34,7 @@ impl End {
     }
 
     /// With a message.
-    pub(super) fn saying(mut self, message: impl Into<String>) -> Self {
+    pub(super) fn with_message(mut self, message: impl Into<String>) -> Self {
         self.message = Some(message.into());
         self
     }
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn a_retry_keeps_reason_and_message_but_sets_no_end() {
         let spec = RayJobSpec { backoff_limit: Some(1), ..RayJobSpec::default() };
-        let status = ended("FAILED", End::failed(reason::APP_FAILED).saying("boom"), &spec);
+        let status = ended("FAILED", End::failed(reason::APP_FAILED).with_message("boom"), &spec);
         assert_eq!(status.job_deployment_status.as_deref(), Some("Retrying"));
         assert_eq!((status.reason.as_deref(), status.message.as_deref()), (Some("AppFailed"), Some("boom")));
         assert_eq!((status.end_time, status.failed), (None, Some(1)));
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn deployment_status_never_contradicts_the_job_status() {
         let spec = RayJobSpec::default();
-        let status = ended("SUCCEEDED", End::failed(reason::SUBMISSION_FAILED).saying("submitter died"), &spec);
+        let status = ended("SUCCEEDED", End::failed(reason::SUBMISSION_FAILED).with_message("submitter died"), &spec);
         assert_eq!(status.job_deployment_status.as_deref(), Some("Complete"));
         assert_eq!((status.reason, status.message), (None, None));
         let status = ended("FAILED", End::complete(""), &spec);

@@ -74,9 +74,9 @@ pub(crate) struct World {
     /// The jobs that Ray was asked to stop.
     pub(crate) stopped: Vec<String>,
     /// Whether the dashboard does not answer.
-    pub(crate) silent: bool,
+    pub(crate) dashboard_down: bool,
     pub(crate) last: Option<Ran<RayJob>>,
-    pub(crate) job_is_gone: bool,
+    pub(crate) job_deleted: bool,
 }
 
 impl World {
@@ -95,9 +95,9 @@ impl World {
             events: Vec::new(),
             submissions: Vec::new(),
             stopped: Vec::new(),
-            silent: false,
+            dashboard_down: false,
             last: None,
-            job_is_gone: false,
+            job_deleted: false,
         }
     }
 
@@ -164,7 +164,7 @@ impl World {
         self.publish_objects();
         let before = self.api.objects.clone();
         let mut requests = Vec::new();
-        let result = if self.silent { Err("connection refused".to_owned()) } else { Ok(()) };
+        let result = if self.dashboard_down { Err("connection refused".to_owned()) } else { Ok(()) };
         let ran = self.api.run::<RayJob>(&self.seen, self.now, &self.config, |_, request| {
             requests.push(request.clone());
             result.clone()
@@ -232,7 +232,7 @@ impl World {
         };
         match changed(&self.api, self.key(Kind::RayJob)) {
             Some(Some(job)) => self.seen.job = view(job),
-            Some(None) => self.job_is_gone = true,
+            Some(None) => self.job_deleted = true,
             None => {}
         }
         let created =
@@ -267,7 +267,7 @@ impl World {
     /// Plans until nothing is written any more.
     pub(crate) fn settle(&mut self) {
         for _ in 0..12 {
-            if !self.pass() || self.job_is_gone {
+            if !self.pass() || self.job_deleted {
                 return;
             }
         }
@@ -293,7 +293,7 @@ impl World {
 
     /// What the poller would do now, if Ray knew `known` about the job.
     pub(crate) fn poll(&mut self, known: Result<Option<JobInfo>, &str>) {
-        self.silent = known.is_err();
+        self.dashboard_down = known.is_err();
         let answer = match known {
             Ok(Some(info)) => JobAnswer::Info(info),
             Ok(None) => JobAnswer::NotFound,
@@ -313,17 +313,17 @@ impl World {
     }
 
     /// Ray answers that the job has a status.
-    pub(crate) fn says(&mut self, status: &str) {
+    pub(crate) fn report_status(&mut self, status: &str) {
         self.poll(Ok(Some(info(status, self.now))));
     }
 
     /// Ray answers that it does not know the job.
-    pub(crate) fn says_unknown(&mut self) {
+    pub(crate) fn report_unknown(&mut self) {
         self.poll(Ok(None));
     }
 
     /// Ray does not answer.
-    pub(crate) fn is_silent(&mut self) {
+    pub(crate) fn fail_poll(&mut self) {
         self.poll(Err("connection refused"));
     }
 

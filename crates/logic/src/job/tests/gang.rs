@@ -39,7 +39,7 @@ fn ask_for_resources(spec: &mut RayJobSpec) {
     }
 }
 
-/// Size and CPUs that Volcano was told.
+/// Returns the size and resources of the PodGroup.
 fn asked(world: &World) -> (Value, Value) {
     let spec = &world.seen.pod_group.as_ref().expect("a PodGroup").object["spec"];
     (spec["minMember"].clone(), spec["minResources"].clone())
@@ -47,11 +47,11 @@ fn asked(world: &World) -> (Value, Value) {
 
 fn cleaned_up(world: &World) -> usize {
     let event = "Normal BatchSchedulerCleanedUp: Cleaned up batch scheduler resources for RayJob default/train";
-    world.events.iter().filter(|told| *told == event).count()
+    world.events.iter().filter(|published| *published == event).count()
 }
 
 /// Ray answers, and some passes follow: with something broken there is no rest.
-fn hears(world: &mut World, status: &str) {
+fn observe_status(world: &mut World, status: &str) {
     let job_id = world.status().job_id.unwrap();
     let answer = JobAnswer::Info(info(status, world.now));
     world.seen.dashboard.last_reply = Some(JobReply { job_id, at: world.now, answer });
@@ -84,7 +84,7 @@ fn jobs_run_with_every_scheduler() {
         assert_eq!(world.phase(), "Running", "{scheduler:?}");
         assert_eq!(world.api.created, ["Job train"], "{scheduler:?}");
         world.submitter_is("Complete");
-        world.says("SUCCEEDED");
+        world.report_status("SUCCEEDED");
         assert_eq!(world.phase(), "Complete", "{scheduler:?}");
     }
 }
@@ -126,7 +126,7 @@ fn suspending_a_job_shrinks_its_volcano_pod_group() {
     assert!(world.seen.cluster.is_none() && world.seen.submitter.is_none());
     let event = "Warning FailedToCleanupBatchScheduler: Failed to cleanup batch scheduler resources for RayJob \
                  default/train: out of order";
-    assert!(world.events.iter().any(|told| told == event), "{:?}", world.events);
+    assert!(world.events.iter().any(|published| published == event), "{:?}", world.events);
     assert_eq!(cleaned_up(&world), 0);
 
     world.refuse(&[]);
@@ -144,7 +144,7 @@ fn suspending_a_job_shrinks_its_volcano_pod_group() {
 fn retrying_a_job_shrinks_its_volcano_pod_group() {
     let mut world = with(BatchScheduler::Volcano, Mode::Http).spec(|spec| spec.backoff_limit = Some(1)).run();
     world.refuse(&[POD_GROUP]);
-    hears(&mut world, "FAILED");
+    observe_status(&mut world, "FAILED");
     assert_eq!(world.phase(), "Retrying", "an error keeps the state");
     world.refuse(&[]);
     world.seen.seed = 8;
@@ -163,7 +163,7 @@ fn a_finished_job_shrinks_its_pod_group() {
         .run();
     world.submitter_is("Complete");
     world.refuse(&[POD_GROUP]);
-    hears(&mut world, "SUCCEEDED");
+    observe_status(&mut world, "SUCCEEDED");
     assert_eq!(world.phase(), "Complete", "the error is only told");
     world.refuse(&[]);
     world.settle();
@@ -182,7 +182,7 @@ fn an_invalid_pod_group_does_not_block_deletion() {
     let mut world =
         with(BatchScheduler::Volcano, Mode::Http).spec(|spec| spec.shutdown_after_job_finishes = Some(true)).run();
     world.refuse(&[POD_GROUP]);
-    hears(&mut world, "SUCCEEDED");
+    observe_status(&mut world, "SUCCEEDED");
     assert!(world.seen.cluster.is_none());
 }
 
@@ -195,8 +195,8 @@ fn an_invalid_pod_group_waits_for_a_correction_or_the_deadline() {
     labels.insert("volcano.sh/network-topology-highest-tier-allowed".into(), "9999999999999999999".into());
     world.settle();
     assert_eq!((world.phase().as_str(), world.api.created.len()), ("Initializing", 0));
-    let told = world.events.last().unwrap();
-    assert!(told.ends_with("value out of range for podgroup ray-train-pg in namespace default"), "{told}");
+    let published = world.events.last().unwrap();
+    assert!(published.ends_with("value out of range for podgroup ray-train-pg in namespace default"), "{published}");
     world.wait(61);
     assert_eq!(world.summary(), "Failed//PreRunningDeadlineExceeded");
 }

@@ -31,12 +31,12 @@ fn k8s_job_mode_waits_for_the_submitter() {
     assert!(world.seen.submitter.is_some());
     assert_eq!(world.seen.head_service.as_ref().unwrap().metadata.name, "train-head-svc");
 
-    world.says_unknown();
+    world.report_unknown();
     assert_eq!(world.summary(), "Running//");
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     assert_eq!(world.summary(), "Running/RUNNING/");
     world.wait(30);
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     assert_eq!(world.summary(), "Running/SUCCEEDED/", "the submitter still follows the log");
     let info = world.status().ray_job_info.unwrap();
     assert_eq!((info.start_time, info.end_time), (Some(at(30)), Some(at(30))));
@@ -73,7 +73,7 @@ fn the_cluster_inherits_the_jobs_labels_and_annotations() {
     assert_eq!(cluster.metadata.annotations.unwrap()["note"], "y");
     assert_eq!(cluster.spec.ray_version.as_deref(), Some("2.53.0"));
     assert_eq!(cluster.metadata.owner_references.unwrap()[0].uid, "uid-of-train");
-    // Initializing mirrors what the cluster says of itself.
+    // Initializing mirrors the status of the cluster.
     world.seen.cluster.as_mut().unwrap().status =
         Some(RayClusterStatus { desired_worker_replicas: Some(1), ..RayClusterStatus::default() });
     world.settle();
@@ -96,12 +96,12 @@ fn the_active_deadline_is_not_retried() {
         assert_eq!(starting.status().failed, Some(1));
 
         let mut world = world.run();
-        world.says("RUNNING");
+        world.report_status("RUNNING");
         world.now = moment(120);
         world.pass();
         assert_eq!(world.phase(), "Running", "a last look at the dashboard first");
         assert_eq!(world.last.as_ref().unwrap().plan.poll.as_ref().unwrap().fresher_than, Some(moment(120)));
-        world.says("RUNNING");
+        world.report_status("RUNNING");
         assert_eq!(world.summary(), "Failed/RUNNING/DeadlineExceeded");
         assert_eq!(
             world.message(),
@@ -136,7 +136,7 @@ fn the_pre_running_deadline_ends_at_running() {
 fn a_retry_starts_with_a_new_cluster() {
     let mut world = World::new(Mode::K8sJob).spec(|spec| spec.backoff_limit = Some(1)).run();
     let first = world.status();
-    world.says("FAILED");
+    world.report_status("FAILED");
     world.now = moment(20);
     let submitter = world.seen.submitter.as_mut().unwrap();
     submitter.status.conditions.push(crate::view::JobConditionView {
@@ -161,7 +161,7 @@ fn a_retry_starts_with_a_new_cluster() {
     assert!(
         world.events.iter().any(|event| event == "Normal UpdatedService: Updated the service default/train-head-svc")
     );
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     world.submitter_is("Complete");
     let status = world.status();
     assert_eq!((world.phase().as_str(), status.failed, status.succeeded), ("Complete", Some(1), Some(1)));
@@ -175,7 +175,7 @@ fn an_application_that_always_fails_exhausts_its_retries() {
             world.seen.seed += 1;
             world = world.run();
             assert_eq!(world.status().failed, Some(tried));
-            world.says("FAILED");
+            world.report_status("FAILED");
             match mode {
                 Mode::K8sJob => world.submitter_is("Complete"),
                 Mode::Sidecar => world.sidecar_exits(0),
@@ -194,11 +194,11 @@ fn a_submitter_out_of_retries_fails_the_submission() {
         for _ in 0..failures {
             world.seen.seed += 1;
             world = world.run();
-            world.is_silent();
+            world.fail_poll();
             world.submitter_is("Failed");
             assert_eq!(world.phase(), "Running", "Ray is asked first");
             world.now += jiff::SignedDuration::from_secs(1);
-            world.is_silent();
+            world.fail_poll();
         }
         assert_eq!(world.summary(), "Failed//SubmissionFailed");
         let message = "Job submission has failed. Reason: BackoffLimitExceeded. \
@@ -212,7 +212,7 @@ fn a_submitter_out_of_retries_fails_the_submission() {
 fn a_stopped_job_is_complete() {
     for mode in [Mode::K8sJob, Mode::Http, Mode::Sidecar] {
         let mut world = World::running(mode);
-        world.says("STOPPED");
+        world.report_status("STOPPED");
         match mode {
             Mode::K8sJob => world.submitter_is("Complete"),
             Mode::Sidecar => world.sidecar_exits(0),
@@ -226,15 +226,15 @@ fn a_stopped_job_is_complete() {
 #[test]
 fn a_submitter_that_finishes_before_the_job_fails_it_after_the_grace_period() {
     let mut world = World::running(Mode::K8sJob);
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     world.submitter_is("Complete");
     world.wait(3);
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     assert_eq!(world.phase(), "Running");
     assert_eq!(world.last.as_ref().unwrap().plan.wake, Wake::At(moment(40)));
     world.wait(27);
     assert_eq!(world.phase(), "Running", "a last look first");
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     assert_eq!(world.summary(), "Failed/FAILED/JobDeploymentStatusTransitionGracePeriodExceeded");
     let message = "The RayJob submitter finished at 2026-01-01 00:00:10 but the ray job did not reach terminal state \
                    within 30s";
@@ -244,10 +244,10 @@ fn a_submitter_that_finishes_before_the_job_fails_it_after_the_grace_period() {
 #[test]
 fn a_submitter_that_ends_for_a_job_unknown_to_ray_fails_it() {
     let mut world = World::running(Mode::K8sJob);
-    world.says_unknown();
+    world.report_unknown();
     world.submitter_is("Complete");
     world.wait(2);
-    world.says_unknown();
+    world.report_unknown();
     assert_eq!(world.summary(), "Failed//AppFailed");
     assert_eq!(world.message(), "Submitter completed but Ray job not found in RayCluster.");
 }
@@ -256,17 +256,17 @@ fn a_submitter_that_ends_for_a_job_unknown_to_ray_fails_it() {
 fn a_submitter_that_outlives_its_job_ends_with_the_transition_grace() {
     let message = "JobDeploymentStatus does not transition to Complete or Failed within the grace period after JobStatus \
                    reaches a terminal state.";
-    for (says, expect) in [("FAILED", "Failed"), ("SUCCEEDED", "Complete"), ("STOPPED", "Complete")] {
+    for (reported, expect) in [("FAILED", "Failed"), ("SUCCEEDED", "Complete"), ("STOPPED", "Complete")] {
         let mut world = World::running(Mode::K8sJob);
-        world.says(says);
+        world.report_status(reported);
         assert_eq!(world.last.as_ref().unwrap().plan.wake, Wake::At(moment(310)));
         world.wait(300);
-        assert_eq!(world.summary(), format!("{expect}/{says}/JobDeploymentStatusTransitionGracePeriodExceeded"));
+        assert_eq!(world.summary(), format!("{expect}/{reported}/JobDeploymentStatusTransitionGracePeriodExceeded"));
         assert_eq!(world.message(), message);
     }
     let mut world = World::running(Mode::K8sJob);
     world.config.rayjob_transition_grace_seconds = -1;
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     assert_eq!(world.phase(), "Complete", "a negative grace is honoured");
 }
 
@@ -278,7 +278,7 @@ fn sidecar_mode_fails_with_its_head_pod() {
     let pod = cluster.spec.head_group_spec.template.spec.as_ref().unwrap();
     assert_eq!(pod.restart_policy.as_deref(), Some("Never"));
     assert_eq!(pod.containers[1].name, "ray-job-submitter");
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     world.seen.head_pods.clear();
     world.settle();
     assert_eq!(world.summary(), "Failed/RUNNING/AppFailed");
@@ -290,15 +290,15 @@ fn other_modes_lose_the_job_with_the_head_pod() {
     let mut world = World::running(Mode::K8sJob);
     let cluster = world.seen.cluster.as_ref().unwrap();
     assert_eq!(cluster.metadata.annotations, None, "nothing keeps the head from being made again");
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     world.seen.head_pods.clear();
     world.settle();
     assert_eq!(world.phase(), "Running");
     // The new head knows nothing of the job, and the submitter gives up.
-    world.says_unknown();
+    world.report_unknown();
     world.submitter_is("Failed");
     world.wait(2);
-    world.says_unknown();
+    world.report_unknown();
     assert_eq!((world.phase().as_str(), world.reason().as_str()), ("Failed", "SubmissionFailed"));
 }
 
@@ -320,7 +320,7 @@ fn a_sidecar_submitter_may_restart_twice() {
             status.state.terminated = exit_code.map(|exit_code| ended(exit_code, Some(now)));
         });
         world.wait(2);
-        world.says("RUNNING");
+        world.report_status("RUNNING");
     };
     let mut world = with_gate();
     restarted(&mut world, 1, None);
@@ -334,22 +334,22 @@ fn a_sidecar_submitter_may_restart_twice() {
     let mut world = with_gate();
     restarted(&mut world, 3, Some(0));
     assert_eq!(world.phase(), "Running");
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     assert_eq!(world.summary(), "Complete/SUCCEEDED/");
 }
 
 #[test]
 fn a_sidecar_that_exits_with_an_error_fails_the_submission() {
     let mut world = World::running(Mode::Sidecar);
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     world.sidecar_exits(7);
     world.wait(1);
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     assert_eq!(world.summary(), "Failed/RUNNING/SubmissionFailed");
     assert_eq!(world.message(), "Ray head pod container ray-job-submitter terminated with exit code 7: Error");
 
     let mut world = World::running(Mode::Sidecar);
-    world.says("FAILED");
+    world.report_status("FAILED");
     world.sidecar_exits(1);
     assert_eq!(world.summary(), "Failed/FAILED/AppFailed");
     assert_eq!(world.message(), "it failed");
@@ -363,13 +363,13 @@ fn http_mode_submits_once_and_creates_no_submitter() {
             spec.entrypoint_resources = Some("{\"r\": 1}".into());
         })
         .run();
-    world.says_unknown();
+    world.report_unknown();
     assert_eq!(world.summary(), "Running/PENDING/");
     let id = world.status().job_id.unwrap();
     let expect = json!({"entrypoint": "python train.py", "submission_id": id, "entrypoint_num_cpus": 2, "entrypoint_resources": {"r": 1}});
     assert_eq!(world.submissions, [expect]);
-    world.says("RUNNING");
-    world.says("SUCCEEDED");
+    world.report_status("RUNNING");
+    world.report_status("SUCCEEDED");
     assert_eq!(world.summary(), "Complete/SUCCEEDED/");
     assert!(world.api.created.iter().all(|path| !path.starts_with("Job ")), "{:?}", world.api.created);
     assert_eq!(world.last.as_ref().unwrap().plan.poll, None, "nobody is asked any more");
@@ -378,7 +378,7 @@ fn http_mode_submits_once_and_creates_no_submitter() {
 #[test]
 fn http_mode_with_malformed_resources_fails_at_once() {
     let mut world = World::new(Mode::Http).spec(|spec| spec.entrypoint_resources = Some("{\"r\": \"x\"}".into())).run();
-    world.says_unknown();
+    world.report_unknown();
     assert_eq!(world.summary(), "Failed//SubmissionFailed");
     assert!(world.message().contains("json: cannot unmarshal string"), "{}", world.message());
 }
@@ -395,10 +395,10 @@ fn interactive_mode_waits_for_the_users_job() {
     world.settle();
     assert_eq!((world.phase().as_str(), world.status().job_id.as_deref()), ("Running", Some("my-job")));
     world.seen.job.spec.job_id = Some("another".into());
-    world.says_unknown();
+    world.report_unknown();
     assert_eq!(world.status().job_id.as_deref(), Some("my-job"), "later changes are ignored");
     assert!(world.submissions.is_empty());
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     assert_eq!(world.summary(), "Complete/SUCCEEDED/");
 }
 
@@ -429,7 +429,7 @@ fn a_selected_cluster_is_used_and_never_modified() {
     let mut world = world.run();
     assert_eq!(world.status().dashboard_url.as_deref(), Some("shared-head-svc.default.svc.cluster.local:8265"));
     assert_eq!(world.api.created, ["Job train"], "no head Service of its own");
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     world.submitter_is("Complete");
     world.seen.job.spec.shutdown_after_job_finishes = Some(true);
     world.wait(1000);
@@ -440,7 +440,7 @@ fn a_selected_cluster_is_used_and_never_modified() {
 #[test]
 fn the_cluster_status_is_mirrored_while_running() {
     let mut world = World::running(Mode::Http);
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     let mut status = world.seen.cluster.as_ref().unwrap().status.clone().unwrap();
     status.max_worker_replicas = Some(7);
     status.last_update_time = Some(at(12));
@@ -452,7 +452,7 @@ fn the_cluster_status_is_mirrored_while_running() {
     let watch = world.last.as_ref().unwrap().plan.poll.clone().unwrap();
     assert_eq!(watch.fresher_than, Some(moment(13)));
     world.now = moment(13);
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     assert_eq!(copied(&world), Some(7));
 }
 
@@ -518,7 +518,7 @@ fn an_invalid_spec_is_reported_and_can_be_corrected_in_every_phase() {
     let invalid = |world: &mut World| world.seen.job.spec.runtime_env_yaml = Some("invalid_yaml_string".into());
     let valid = |world: &mut World| world.seen.job.spec.runtime_env_yaml = None;
     let mut finished = World::running(Mode::Http);
-    finished.says("SUCCEEDED");
+    finished.report_status("SUCCEEDED");
     let mut starting = World::new(Mode::Http);
     starting.settle();
     for (mut world, phase) in [

@@ -26,7 +26,7 @@ fn a_job_created_suspended_creates_nothing_until_resumed() {
 #[test]
 fn a_running_job_is_suspended_and_resumed() {
     let mut world = suspendable(Mode::K8sJob).run();
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     let first = world.status();
     world.seen.job.spec.suspend = Some(true);
     world.seen.seed = 8;
@@ -82,7 +82,7 @@ fn a_suspended_job_does_nothing_until_resumed() {
 #[test]
 fn a_finished_job_ignores_suspend() {
     let mut world = suspendable(Mode::Http).run();
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     world.seen.job.spec.suspend = Some(true);
     world.settle();
     assert_eq!(world.phase(), "Complete");

@@ -158,8 +158,8 @@ fn a_first_start_pass_by_pass() {
     assert_eq!((world.clusters(), world.status_writes), (0, 1));
 
     // Pass 3: the cluster. Pass 4: its head is there, but not ready.
-    world.headless.insert(c1.clone());
-    world.deaf.insert(c1.clone());
+    world.head_not_ready.insert(c1.clone());
+    world.proxy_down.insert(c1.clone());
     world.step();
     check_cluster(&mut world, &c1);
     world.step();
@@ -168,7 +168,7 @@ fn a_first_start_pass_by_pass() {
     assert!(world.puts.is_empty());
 
     // Pass 5: the head is ready, its dashboard replies, and the configuration is sent.
-    world.headless.clear();
+    world.head_not_ready.clear();
     world.steps(2);
     assert_eq!((status(&world), world.status_writes), (waiting, 1));
     check_config(&world, &c1);
@@ -206,7 +206,7 @@ fn a_first_start_pass_by_pass() {
     );
 
     // Pass 8: the proxy answers. Pass 9: head and worker are endpoints.
-    world.deaf.clear();
+    world.proxy_down.clear();
     world.until("endpoints", |world| world.endpoints() == 2);
     assert_eq!(head_label(&mut world, &c1), "true");
     let note = format!("Updated the serve label to \"true\" for the Head Pod ns/{c1}-head-0");
@@ -341,13 +341,13 @@ fn an_upgrade_pass_by_pass() {
     assert_eq!(status(&world), during(json!({"rayClusterName": c2})));
     // U2: the cluster. Both heads are looked after while the new one starts.
     world.outcomes.insert(c2.clone(), "DEPLOYING".to_owned());
-    world.headless.insert(c2.clone());
+    world.head_not_ready.insert(c2.clone());
     world.steps(3);
     assert_eq!(world.api.names(Kind::RayCluster).len(), 2);
     assert_eq!(status(&world), during(json!({"rayClusterName": c2})));
     assert_eq!(world.puts.len(), sent);
     // U3: its head is ready, and it alone gets the configuration.
-    world.headless.clear();
+    world.head_not_ready.clear();
     world.steps(3);
     assert_eq!(world.puts[sent..].iter().map(|(to, _)| to).collect::<Vec<_>>(), [&c2]);
     let deploying = json!({"rayClusterName": c2, "applicationStatuses": apps("DEPLOYING")});

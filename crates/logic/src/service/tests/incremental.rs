@@ -128,10 +128,10 @@ fn traffic_waits_for_applications_and_ready_pods() {
     assert_eq!(world.shares()[1], (Some(50), Some(0)), "capacity, but no traffic");
     let c2 = world.pending();
     world.set_apps(&c2, "RUNNING");
-    world.stuck.insert(c2.clone());
+    world.pods_not_ready.insert(c2.clone());
     world.steps(10);
     assert_eq!(world.weights(), [100, 0], "no Pod of it is ready");
-    world.stuck.remove(&c2);
+    world.pods_not_ready.remove(&c2);
     world.until("traffic", |world| world.weights() == [50, 50]);
 }
 

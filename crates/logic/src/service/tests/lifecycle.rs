@@ -135,7 +135,7 @@ fn the_initializing_timeout_ignores_services_that_became_ready() {
     world.steps(2);
     assert_eq!(world.condition("Ready").0, "True");
     // Endpoints that are lost later are no start.
-    world.deaf.insert(world.active());
+    world.proxy_down.insert(world.active());
     let worker = format!("{}-worker-1", world.active());
     world.object(Kind::Pod, &worker)["metadata"]["labels"]["ray.io/serve"] = json!("false");
     world.until("no endpoints", |world| world.condition("Ready") == ("False", "ZeroServeEndpoints"));

@@ -25,11 +25,11 @@ fn an_upgrade_fails_no_request() {
         world.set_version("2.54.0");
         under_load(&mut world, 5);
         let c2 = world.pending();
-        world.deaf.insert(c2.clone());
+        world.proxy_down.insert(c2.clone());
         world.set_apps(&c2, "RUNNING");
         world.outcome = "RUNNING".to_owned();
         under_load(&mut world, 5);
-        world.deaf.clear();
+        world.proxy_down.clear();
         under_load(&mut world, 60);
         assert_eq!(world.active(), c2);
         world.until("clean", |world| !world.api.names(Kind::RayCluster).contains(&c1));
@@ -68,12 +68,12 @@ fn workers_serve_while_a_fault_tolerant_head_restarts() {
     let (c1, sent) = (world.active(), world.puts.len());
     assert_eq!(world.endpoints(), 1, "the worker alone");
     under_load(&mut world, 3);
-    world.headless.insert(c1.clone());
-    world.silent.insert(c1.clone());
+    world.head_not_ready.insert(c1.clone());
+    world.dashboard_down.insert(c1.clone());
     under_load(&mut world, 10);
     assert_eq!(world.condition("Ready").0, "True");
-    world.headless.clear();
-    world.silent.clear();
+    world.head_not_ready.clear();
+    world.dashboard_down.clear();
     under_load(&mut world, 10);
     assert_eq!((world.endpoints(), world.active(), world.puts.len()), (1, c1, sent), "it has forgotten nothing");
 }

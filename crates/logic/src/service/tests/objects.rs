@@ -94,7 +94,7 @@ fn ready_follows_the_endpoints() {
     world.step();
     assert_eq!(world.condition("Ready"), ("True", "NonZeroServeEndpoints"));
     let active = world.active();
-    world.stuck.insert(active);
+    world.pods_not_ready.insert(active);
     world.steps(2);
     assert_eq!(world.condition("Ready"), ("False", "ZeroServeEndpoints"));
     set(&mut world, "False", "Anything");
@@ -186,9 +186,9 @@ fn endpoints_follow_lost_and_recovered_workers() {
     world.until_ready();
     assert_eq!(world.endpoints(), 2);
     let active = world.active();
-    world.stuck.insert(active.clone());
+    world.pods_not_ready.insert(active.clone());
     world.until("lost", |world| world.condition("Ready") == ("False", "ZeroServeEndpoints"));
-    world.stuck.remove(&active);
+    world.pods_not_ready.remove(&active);
     world.until_ready();
     assert!(world.api.objects.contains_key(&key(Kind::Service, "web-serve-svc")));
 }

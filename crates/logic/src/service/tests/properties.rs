@@ -20,7 +20,7 @@ enum Happening {
     Apps(u8),
     Proxies(u8),
     Heads(u8),
-    Silence(bool),
+    DashboardDown(bool),
     Unreadable(bool),
     Restart,
     Time(u16),
@@ -40,7 +40,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         (0u8..3).prop_map(Happening::Apps),
         (0u8..3).prop_map(Happening::Proxies),
         (0u8..3).prop_map(Happening::Heads),
-        any::<bool>().prop_map(Happening::Silence),
+        any::<bool>().prop_map(Happening::DashboardDown),
         any::<bool>().prop_map(Happening::Unreadable),
         Just(Happening::Restart),
         (0u16..5000).prop_map(Happening::Time),
@@ -82,18 +82,18 @@ fn happen(world: &mut World, happening: Happening) {
         }
         Happening::Proxies(which) => {
             let name = some(which).unwrap_or_default();
-            if !world.deaf.remove(&name) {
-                world.deaf.insert(name);
+            if !world.proxy_down.remove(&name) {
+                world.proxy_down.insert(name);
             }
         }
         Happening::Heads(which) => {
             let name = some(which).unwrap_or_default();
-            if !world.stuck.remove(&name) {
-                world.stuck.insert(name);
+            if !world.pods_not_ready.remove(&name) {
+                world.pods_not_ready.insert(name);
             }
         }
-        Happening::Silence(silent) => {
-            world.silent = if silent { clusters.into_iter().collect() } else { Default::default() };
+        Happening::DashboardDown(dashboard_down) => {
+            world.dashboard_down = if dashboard_down { clusters.into_iter().collect() } else { Default::default() };
         }
         Happening::Unreadable(unreadable) => world.api.unreadable = unreadable,
         Happening::Restart => world.restart_operator(),
@@ -104,10 +104,10 @@ fn happen(world: &mut World, happening: Happening) {
 
 /// All is well from now on.
 fn heal(world: &mut World) {
-    world.silent.clear();
+    world.dashboard_down.clear();
     world.api.unreadable = false;
-    world.deaf.clear();
-    world.stuck.clear();
+    world.proxy_down.clear();
+    world.pods_not_ready.clear();
     world.outcomes.clear();
     world.outcome = "RUNNING".to_owned();
     world.edit(|spec| {
@@ -186,7 +186,7 @@ proptest! {
 
     #[test]
     fn an_upgrade_never_reduces_serving_capacity(
-        workers in 1i32..5, deaf: bool, late in 0usize..12, in_steps: bool, restart: Option<u8>, turn: Option<u8>,
+        workers in 1i32..5, proxy_down: bool, late in 0usize..12, in_steps: bool, restart: Option<u8>, turn: Option<u8>,
         third: bool,
     ) {
         let mut world = if in_steps { incremental(50, 4, 50) } else { service() };
@@ -201,8 +201,8 @@ proptest! {
         world.set_version("2.54.0");
         world.until("made", |world| world.clusters() == 2);
         let c2 = world.pending();
-        if deaf {
-            world.deaf.insert(c2.clone());
+        if proxy_down {
+            world.proxy_down.insert(c2.clone());
         }
         let (restart, turn) = (restart.map(|at| at % 60), turn.map(|at| at % 60));
         for step in 0..120 {
@@ -213,7 +213,7 @@ proptest! {
                 }
             }
             if step == late + 10 {
-                world.deaf.clear();
+                world.proxy_down.clear();
             }
             if restart.is_some_and(|at| step == usize::from(at)) {
                 world.restart_operator();

@@ -47,7 +47,7 @@ fn a_rollback_works_from_every_step() {
 #[test]
 fn a_rollback_works_without_the_new_head() {
     let (mut world, a, b) = on_the_way(0);
-    world.stuck.insert(b);
+    world.pods_not_ready.insert(b);
     world.steps(2);
     world.set_version("2.53.0");
     world.until("back", |world| world.pending().is_empty());
@@ -147,7 +147,7 @@ fn a_rollback_ends_once_the_pending_cluster_is_drained_or_lost() {
         let slot = status.pending_service_status.as_mut().unwrap();
         (slot.target_capacity, slot.traffic_routed_percent) = (Some(pending.0), Some(pending.1));
         if !healthy {
-            world.stuck.insert(b.clone());
+            world.pods_not_ready.insert(b.clone());
         }
         if !exists {
             world.remove(&super::world::key(Kind::RayCluster, &b));

@@ -115,7 +115,7 @@ fn an_unreachable_dashboard_changes_nothing() {
     let mut world = service();
     world.until_ready();
     let before = world.status();
-    world.silent.insert(world.active());
+    world.dashboard_down.insert(world.active());
     world.steps(10);
     assert_eq!(world.status(), before, "what was known stays");
 }
@@ -140,7 +140,7 @@ fn the_head_takes_requests_unless_excluded_or_unhealthy() {
         world.until("serving", |world| !world.active().is_empty());
         let active = world.active();
         if !healthy {
-            world.deaf.insert(active.clone());
+            world.proxy_down.insert(active.clone());
         }
         world.steps(3);
         let head = format!("{active}-head-0");
@@ -159,10 +159,10 @@ fn without_conditions_the_head_is_ready_by_its_pod() {
     world.config.gates.ray_cluster_status_conditions = false;
     world.steps(3);
     let c1 = world.pending();
-    world.stuck.insert(c1.clone());
+    world.pods_not_ready.insert(c1.clone());
     world.steps(3);
     assert!(world.puts.is_empty(), "a head that is not ready is not asked");
-    world.stuck.remove(&c1);
+    world.pods_not_ready.remove(&c1);
     world.until_ready();
 }
 
@@ -174,8 +174,8 @@ fn an_upgrade_replaces_a_cluster_without_endpoints() {
     world.outcome = "DEPLOYING".to_owned();
     world.set_version("2.54.0");
     world.steps(3);
-    world.stuck.insert(c1.clone());
-    world.deaf.insert(c1.clone());
+    world.pods_not_ready.insert(c1.clone());
+    world.proxy_down.insert(c1.clone());
     world.until("nobody answers", |world| world.condition("Ready") == ("False", "ZeroServeEndpoints"));
     assert_eq!(world.condition("UpgradeInProgress").0, "True");
     let c2 = world.pending();
@@ -192,10 +192,10 @@ fn traffic_moves_only_when_the_new_proxies_are_healthy() {
     world.set_version("2.54.0");
     world.step();
     let c2 = world.pending();
-    world.deaf.insert(c2.clone());
+    world.proxy_down.insert(c2.clone());
     world.steps(8);
     assert_eq!((world.leads_to("web-serve-svc"), world.endpoints()), (c1.clone(), 2), "one of two answers");
-    world.deaf.remove(&c2);
+    world.proxy_down.remove(&c2);
     world.until("promoted", |world| world.active() == c2);
     assert_eq!(world.endpoints(), 2);
 
@@ -203,7 +203,7 @@ fn traffic_moves_only_when_the_new_proxies_are_healthy() {
     world.set_version("2.55.0");
     world.step();
     let c3 = world.pending();
-    world.deaf.insert(c3.clone());
+    world.proxy_down.insert(c3.clone());
     world.until("promoted", |world| world.active() == c3);
 }
 

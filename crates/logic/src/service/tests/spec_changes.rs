@@ -292,7 +292,7 @@ fn slow_upgrades_are_reported_and_waited_for() {
     world.set_version("2.54.0");
     world.step();
     let pending = world.pending();
-    world.stuck.insert(pending.clone());
+    world.pods_not_ready.insert(pending.clone());
     world.steps(3);
     world.advance(24 * 3600);
     world.steps(3);
@@ -300,7 +300,7 @@ fn slow_upgrades_are_reported_and_waited_for() {
     let message = world.full_condition("UpgradeStalled").unwrap().message;
     assert!(message.ends_with(&format!(": the head of RayCluster {pending} is not ready.")), "{message}");
     assert_eq!((world.active(), world.pending()), (active, pending.clone()), "nodes may take a day");
-    world.stuck.clear();
+    world.pods_not_ready.clear();
     world.until("promoted", |world| world.active() == pending);
     assert_eq!(world.full_condition("UpgradeStalled"), None);
 }
@@ -360,7 +360,7 @@ fn pods_that_can_never_start_fail_an_upgrade() {
         world.set_version("2.54.0");
         world.step();
         let pending = world.pending();
-        world.stuck.insert(pending.clone());
+        world.pods_not_ready.insert(pending.clone());
         world.steps(3);
         world.advance(600);
         world.object(Kind::Pod, &format!("{pending}-head-0"))["status"]["containerStatuses"] = json!([status]);
@@ -380,7 +380,7 @@ fn a_failed_upgrade_does_not_return_to_a_dead_cluster() {
     world.outcome = "DEPLOYING".to_owned();
     world.set_version("2.54.0");
     world.steps(5);
-    world.stuck.insert(active.clone());
+    world.pods_not_ready.insert(active.clone());
     world.steps(2);
     world.advance(7200);
     world.steps(3);

@@ -37,15 +37,15 @@ pub(crate) struct World {
     /// What Ray was sent: cluster and body.
     pub(crate) puts: Vec<(String, Value)>,
     /// Clusters whose dashboards do not answer.
-    pub(crate) silent: BTreeSet<String>,
+    pub(crate) dashboard_down: BTreeSet<String>,
     /// What Ray says to submissions, if that is no.
     pub(crate) refused: Option<String>,
     /// Clusters whose proxies do not answer.
-    pub(crate) deaf: BTreeSet<String>,
+    pub(crate) proxy_down: BTreeSet<String>,
     /// Clusters whose Pods never become ready.
-    pub(crate) stuck: BTreeSet<String>,
+    pub(crate) pods_not_ready: BTreeSet<String>,
     /// Clusters whose heads alone are not ready.
-    pub(crate) headless: BTreeSet<String>,
+    pub(crate) head_not_ready: BTreeSet<String>,
     /// For how many steps a cluster has been in no slot without a time at which it goes.
     left: BTreeMap<String, usize>,
     pub(crate) status_writes: usize,
@@ -106,11 +106,11 @@ impl World {
             outcome: "RUNNING".to_owned(),
             outcomes: BTreeMap::new(),
             puts: Vec::new(),
-            silent: BTreeSet::new(),
+            dashboard_down: BTreeSet::new(),
             refused: None,
-            deaf: BTreeSet::new(),
-            stuck: BTreeSet::new(),
-            headless: BTreeSet::new(),
+            proxy_down: BTreeSet::new(),
+            pods_not_ready: BTreeSet::new(),
+            head_not_ready: BTreeSet::new(),
             left: BTreeMap::new(),
             status_writes: 0,
             counter: 0,
@@ -196,9 +196,10 @@ impl World {
             .collect();
         let mut requests = Vec::new();
         let refused = self.refused.clone();
-        let silent = self.silent.clone();
+        let dashboard_down = self.dashboard_down.clone();
         let ran = self.api.run::<RayService>(&seen, self.now, &self.config, |key, request| {
-            let refusal = refused.clone().or_else(|| silent.contains(&key.name).then(|| "connection refused".into()));
+            let refusal =
+                refused.clone().or_else(|| dashboard_down.contains(&key.name).then(|| "connection refused".into()));
             let result = refusal.map_or(Ok(()), Err);
             requests.push((key.name.clone(), request.clone(), result.clone()));
             result
@@ -308,7 +309,7 @@ impl World {
         }
         let groups = cluster.spec.worker_group_specs.clone().unwrap_or_default();
         let workers: i32 = groups.iter().map(|group| group.replicas.or(group.min_replicas).unwrap_or(0)).sum();
-        let (ready, headless) = (!self.stuck.contains(name), self.headless.contains(name));
+        let (ready, head_not_ready) = (!self.pods_not_ready.contains(name), self.head_not_ready.contains(name));
         for number in 0..=workers {
             let (node_type, serve) = if number == 0 { (HEAD, "false") } else { (WORKER, "true") };
             let pod = key(Kind::Pod, &format!("{name}-{node_type}-{number}"));
@@ -326,13 +327,13 @@ impl World {
             let object = self.object(Kind::Pod, &pod);
             if object["metadata"]["labels"][CLUSTER] == json!(name) {
                 let is_head = object["metadata"]["labels"][NODE_TYPE] == json!(HEAD);
-                let value = if ready && !(is_head && headless) { "True" } else { "False" };
+                let value = if ready && !(is_head && head_not_ready) { "True" } else { "False" };
                 let conditions = json!([{"type": "Ready", "status": value}]);
                 object["status"] = json!({"phase": "Running", "podIP": "10.244.0.1", "conditions": conditions});
             }
         }
         let (status, reason) =
-            if ready && !headless { ("True", "HeadPodRunningAndReady") } else { ("False", "ContainersNotReady") };
+            if ready && !head_not_ready { ("True", "HeadPodRunningAndReady") } else { ("False", "ContainersNotReady") };
         self.object(Kind::RayCluster, name)["status"] = json!({
             "desiredWorkerReplicas": workers, "desiredCPU": "0", "desiredMemory": "0", "desiredGPU": "0",
             "desiredTPU": "0",
@@ -349,7 +350,8 @@ impl World {
         for cluster in poll.map(|poll| poll.clusters.as_slice()).unwrap_or_default() {
             let name = &cluster.cluster;
             let proxy = cluster.proxy.as_ref().map(|proxy| {
-                let healthy = self.apps.get(name).is_some_and(|apps| !apps.is_empty()) && !self.deaf.contains(name);
+                let healthy =
+                    self.apps.get(name).is_some_and(|apps| !apps.is_empty()) && !self.proxy_down.contains(name);
                 (proxy.uid.clone(), healthy)
             });
             let serve = cluster.dashboard.as_ref().map(|_| ServeReply { at: self.now, answer: self.details(name) });
@@ -360,7 +362,7 @@ impl World {
 
     fn details(&self, name: &str) -> Result<Details, String> {
         let apps = self.apps.get(name).cloned().unwrap_or_default();
-        match self.silent.contains(name) {
+        match self.dashboard_down.contains(name) {
             true => Err("connection refused".to_owned()),
             false => Ok(view(json!({"applications": apps}))),
         }
@@ -447,10 +449,10 @@ impl World {
     fn answers(&self, pod: &Value) -> bool {
         let labels = &pod["metadata"]["labels"];
         let cluster = labels[CLUSTER].as_str().unwrap_or_default();
-        let deaf = labels[NODE_TYPE] == HEAD && self.deaf.contains(cluster);
+        let proxy_down = labels[NODE_TYPE] == HEAD && self.proxy_down.contains(cluster);
         let apps = self.apps.get(cluster).filter(|apps| !apps.is_empty());
         let running = apps.is_some_and(|apps| apps.values().all(|app| app["status"] == "RUNNING"));
-        running && !deaf && self.capacities(cluster).last() != Some(&0)
+        running && !proxy_down && self.capacities(cluster).last() != Some(&0)
     }
 
     pub(crate) fn name(&self) -> &str {
