@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Returns what the API server says to a write, if it refuses it.
+/// Returns the error with which the API server rejects a write, if it does.
 type Refusal = Box<dyn Fn(&Step) -> Option<String>>;
 
 pub(crate) struct FakeApi {
@@ -47,7 +47,7 @@ impl Default for FakeApi {
     }
 }
 
-/// What a pass came to.
+/// The results of a pass.
 pub(crate) struct Ran<K: Reconciled> {
     pub(crate) plan: PlanOf<K>,
     /// The status that was written.
@@ -183,7 +183,7 @@ impl FakeApi {
         self.store(key, object);
     }
 
-    /// Stores an object in a new version; one that is terminating and held by no finalizer is gone.
+    /// Stores an object in a new version; removes one that is terminating without finalizers.
     pub(crate) fn store(&mut self, key: &ObjectKey, mut object: Value) {
         self.version += 1;
         let metadata = &mut object["metadata"];
@@ -196,12 +196,12 @@ impl FakeApi {
         }
     }
 
-    /// A number that no object has had.
+    /// Returns the latest resource version.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
-    /// A write onto a version must meet that version.
+    /// Asserts that a write with a resource version matches the stored one.
     fn check_version(&self, key: &ObjectKey, written: &Value) {
         let seen = &written["metadata"]["resourceVersion"];
         let stored = &self.objects[key]["metadata"]["resourceVersion"];

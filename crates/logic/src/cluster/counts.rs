@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 use manta_api::{RayClusterSpec, WorkerGroupSpec};
 use manta_quantity::Quantity;
 
-/// Pods that a group should have: replicas within their bounds, times hosts; none while suspended.
+/// Returns how many Pods a group should have: replicas within their bounds, times hosts; none while suspended.
 pub fn desired_pods(group: &WorkerGroupSpec) -> i32 {
     if is_suspended(group) {
         return 0;
@@ -14,7 +14,7 @@ pub fn desired_pods(group: &WorkerGroupSpec) -> i32 {
     desired_replicas(group).saturating_mul(hosts(group))
 }
 
-/// Replicas that a group should have, whether suspended or not.
+/// Returns how many replicas a group should have, whether suspended or not.
 pub fn desired_replicas(group: &WorkerGroupSpec) -> i32 {
     let min = group.min_replicas.unwrap_or(0);
     let max = group.max_replicas.unwrap_or(i32::MAX);
@@ -30,7 +30,7 @@ pub struct WorkerCounts {
     pub max: i32,
 }
 
-/// The worker counts of all groups; suspended groups count as none.
+/// Returns the worker counts of all groups; suspended groups count as none.
 pub fn worker_counts(spec: &RayClusterSpec) -> WorkerCounts {
     let sum = |count: &dyn Fn(&WorkerGroupSpec) -> i64| -> i32 {
         let total: i64 = worker_groups(spec).iter().filter(|group| !is_suspended(group)).map(count).sum();
@@ -84,7 +84,7 @@ impl DesiredResources {
     }
 }
 
-/// What each container of a Pod asks for: its request, or its limit where there is no request.
+/// Returns what each container of a Pod asks for: its request, or its limit where there is no request.
 pub fn requests(pod: Option<&PodSpec>) -> impl Iterator<Item = (&str, Quantity)> {
     let containers = pod.map(|pod| pod.containers.as_slice()).unwrap_or_default();
     containers.iter().filter_map(|container| container.resources.as_ref()).flat_map(|resources| {

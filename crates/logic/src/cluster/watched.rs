@@ -31,7 +31,7 @@ pub fn watched_kinds(cluster: &RayCluster, config: &Config) -> Vec<(Kind, bool)>
     }
     let mut kinds: Vec<_> = kinds.into_iter().map(|kind| (kind, true)).collect();
     if config.gates.ray_cluster_network_policy {
-        // Policies of a field that was removed are worth looking for, but not worth waiting for.
+        // Policies of a removed field are deleted once they are seen, but no pass waits for them.
         kinds.push((Kind::NetworkPolicy, spec.network_policy.is_some()));
     }
     kinds

@@ -5,7 +5,7 @@ use crate::job::runtime_env;
 use manta_api::RayJobSpec;
 use serde_json::{Map, Value};
 
-/// The body of `POST /api/jobs/`; fields without content are left out, save for the entrypoint.
+/// Returns the body of `POST /api/jobs/`; fields without content are left out, save for the entrypoint.
 pub fn request(spec: &RayJobSpec, job_id: &str) -> Result<Value, String> {
     let mut body = Map::new();
     let mut add = |key: &str, value: Value| {

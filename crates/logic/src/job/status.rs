@@ -16,30 +16,30 @@ use manta_api::{RayClusterStatus, RayJobInfo, RayJobSpec, RayJobStatus};
 pub(super) struct End {
     pub(super) failed: bool,
     pub(super) reason: &'static str,
-    /// Replaces the message; none keeps what Ray said.
+    /// Replaces the message; without it the message of Ray stays.
     pub(super) message: Option<String>,
     /// Replaces the job's status.
     pub(super) job_status: Option<&'static str>,
 }
 
 impl End {
-    /// The attempt failed.
+    /// Returns the end of an attempt that failed.
     pub(super) fn failed(reason: &'static str) -> Self {
         Self { failed: true, reason, message: None, job_status: None }
     }
 
-    /// The Ray job reached its end, good or bad.
+    /// Returns the end of an attempt whose Ray job ended.
     pub(super) fn complete(reason: &'static str) -> Self {
         Self { failed: false, reason, message: None, job_status: None }
     }
 
-    /// With a message.
+    /// Sets the message.
     pub(super) fn with_message(mut self, message: impl Into<String>) -> Self {
         self.message = Some(message.into());
         self
     }
 
-    /// With the status that the job is said to have.
+    /// Sets the status of the job.
     pub(super) fn with_job_status(mut self, job_status: &'static str) -> Self {
         self.job_status = Some(job_status);
         self
@@ -80,7 +80,7 @@ impl StatusDraft {
 
     /// Ends the attempt: counts it, and tries again if there are tries left.
     pub(super) fn end(&mut self, end: End, spec: &RayJobSpec, now: Timestamp) {
-        // What Ray itself says about a job outweighs what went wrong around it.
+        // The status from Ray takes precedence over failures around the job.
         let failed = match Ended::read(end.job_status.unwrap_or(self.job_status())) {
             Some(Ended::Succeeded | Ended::Stopped) => false,
             Some(Ended::Failed) => true,

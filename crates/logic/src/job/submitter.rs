@@ -19,7 +19,7 @@ pub(super) struct SubmitterState {
     pub(super) failure: Option<End>,
     /// When it stopped following the job.
     pub(super) finished: Option<Timestamp>,
-    /// Nobody follows the job, and nobody says since when.
+    /// There is no submitter, and it is unknown since when.
     pub(super) missing: bool,
 }
 

@@ -13,7 +13,7 @@ pub(super) fn desired(text: &str, capacity: Option<i32>) -> DesiredConfig {
         set_capacity(&mut config, capacity);
         config
     });
-    // Without applications there is nothing to lose, and sending it again would go on for ever.
+    // Without applications there is nothing to lose, and sending it again would repeat forever.
     let has_applications = |config: &Map<String, Value>| {
         config.get("applications").and_then(Value::as_array).is_some_and(|apps| !apps.is_empty())
     };

@@ -1,4 +1,4 @@
-//! How the traffic is shared during a incremental upgrade. The two weights always sum to 100.
+//! How the traffic is shared during an incremental upgrade. The two weights always sum to 100.
 
 use super::capacity::{Direction, Share};
 use jiff::{SignedDuration, Timestamp};
@@ -24,7 +24,7 @@ pub(super) struct Traffic {
     pub(super) pending_serves: bool,
 }
 
-/// The weights from now on, and the moment of the next change, if only time is missing.
+/// Returns the weights from now on, and the moment of the next change, if only time is missing.
 pub(super) fn weights(traffic: Traffic, now: Timestamp) -> (Weights, Option<Timestamp>) {
     let Traffic { active, pending, direction, .. } = traffic;
     let keep = shared(active.traffic);

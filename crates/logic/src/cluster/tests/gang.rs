@@ -1,4 +1,4 @@
-//! The objects of batch schedulers, played through.
+//! The objects of batch schedulers.
 
 use super::world::{World, cluster, group};
 use crate::action::{Kind, ObjectKey, PodGroupApi};
@@ -16,7 +16,7 @@ fn with(scheduler: BatchScheduler, replicas: i32) -> World {
     world
 }
 
-/// Size and CPUs of a PodGroup.
+/// Returns size and CPUs of a PodGroup.
 fn size(world: &World, kind: Kind, name: &str) -> (Value, Value) {
     let spec = &world.object(kind, name).expect("a PodGroup")["spec"];
     (spec["minMember"].clone(), spec["minResources"]["cpu"].clone())
@@ -143,7 +143,7 @@ fn an_invalid_pod_group_creates_no_pods() {
 fn scheduler_plugins_makes_a_group_once_and_only_shrinks_it() {
     let mut world = with(BatchScheduler::SchedulerPlugins, 2);
     world.settle();
-    assert!(world.api.names(COSCHEDULING).is_empty(), "nobody asked for a gang");
+    assert!(world.api.names(COSCHEDULING).is_empty(), "no gang is requested");
 
     let mut world = with(BatchScheduler::SchedulerPlugins, 2);
     world.label(labels::GANG_SCHEDULING, "");
@@ -174,7 +174,7 @@ fn gang_of_kubernetes(replicas: i32) -> World {
     world
 }
 
-/// How many Pods the Workload and the PodGroup ask for.
+/// Returns how many Pods the Workload and the PodGroup ask for.
 fn counts(world: &World) -> (Option<i64>, Option<i64>) {
     let count = |holder: &Value| holder["schedulingPolicy"]["gang"]["minCount"].as_i64();
     (
@@ -183,7 +183,7 @@ fn counts(world: &World) -> (Option<i64>, Option<i64>) {
     )
 }
 
-/// What holds a PodGroup while it has Pods.
+/// Adds the finalizer that Kubernetes puts on a PodGroup with Pods.
 fn protect(world: &mut World) {
     let group = world.api.objects.get_mut(&ObjectKey::new(POD_GROUP, "ns", "demo-cluster")).unwrap();
     group["metadata"]["finalizers"] = json!(["scheduling.k8s.io/podgroup-protection"]);
@@ -239,18 +239,18 @@ fn kubernetes_replaces_a_stale_group_alone() {
 fn kubernetes_waits_for_objects_being_deleted() {
     let mut world = gang_of_kubernetes(1);
     world.settle();
-    let going = |world: &mut World, kind: Kind, name: &str| {
+    let terminate = |world: &mut World, kind: Kind, name: &str| {
         world.api.objects.get_mut(&ObjectKey::new(kind, "ns", name)).unwrap()["metadata"]["deletionTimestamp"] =
             json!("2026-01-01T00:00:00Z");
     };
     protect(&mut world);
-    going(&mut world, POD_GROUP, "demo-cluster");
+    terminate(&mut world, POD_GROUP, "demo-cluster");
     let plan = world.pass();
     assert_eq!(plan.halts[0].error, "PodGroup ns/demo-cluster is being deleted, will retry");
     assert_eq!(world.object(POD_GROUP, "demo-cluster"), None, "the finalizer was taken off");
     world.settle();
 
-    going(&mut world, Kind::Workload, "demo");
+    terminate(&mut world, Kind::Workload, "demo");
     let plan = world.pass();
     assert_eq!(plan.halts[0].error, "Workload ns/demo is being deleted, will retry");
     assert!(plan.stages.is_empty());

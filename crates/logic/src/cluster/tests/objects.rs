@@ -58,7 +58,7 @@ fn the_ingress_follows_the_spec() {
 
     world.api.objects.get_mut(&key).unwrap()["spec"]["ingressClassName"] = json!("defaulted");
     world.settle();
-    assert!(world.api.notes("UpdatedIngress").is_empty(), "a class that admission filled in is kept");
+    assert!(world.api.notes("UpdatedIngress").is_empty(), "a class set by admission is not removed");
 
     world.api.objects.get_mut(&key).unwrap()["spec"]["rules"][0]["http"]["paths"][0]["path"] = json!("/other");
     world.settle();

@@ -117,7 +117,7 @@ fn an_unchanged_status_is_not_written() {
     let writes = world.status_writes;
     world.advance(1000);
     world.settle();
-    assert_eq!(world.status_writes, writes, "time alone is no news");
+    assert_eq!(world.status_writes, writes, "time alone changes nothing");
 }
 
 #[test]

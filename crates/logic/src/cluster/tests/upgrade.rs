@@ -10,7 +10,7 @@ fn recreating(strategy: Value) -> World {
     world
 }
 
-/// The head Pod's name after the spec was changed.
+/// Returns the head Pod's name after the spec was changed.
 fn head_after(world: &mut World, change: impl FnOnce(&mut Value)) -> String {
     world.edit(change);
     world.settle_ready();

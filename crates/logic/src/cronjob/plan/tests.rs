@@ -34,7 +34,7 @@ fn decide(seen: &Observed, now: &str) -> Plan {
     plan::<RayCronJob>(seen, &LookUps::new(), time(now), &Config::default())
 }
 
-/// The run up to which a plan settles everything.
+/// Returns the run up to which a plan settles everything.
 fn settled(plan: &Plan) -> Option<Timestamp> {
     match &plan.status {
         StatusPlan::Write(status) => status.last_schedule_time.as_ref().map(|time| time.0),
@@ -42,7 +42,7 @@ fn settled(plan: &Plan) -> Option<Timestamp> {
     }
 }
 
-/// The RayJob that a plan starts.
+/// Returns the RayJob that a plan starts.
 fn started(plan: &Plan) -> Option<&str> {
     plan.stages.first().map(|stage| stage.steps[0].action.key().name.as_str())
 }

@@ -48,7 +48,7 @@ fn shutdown_deletes_the_cluster_after_the_ttl() {
     assert!(world.api.deleted.is_empty());
     world.wait(1);
     assert_eq!(deleted_kinds(&world), ["RayCluster"]);
-    assert!(world.seen.submitter.is_some(), "kept for its log");
+    assert!(world.seen.submitter.is_some(), "not deleted, for its log");
     assert_eq!(world.phase(), "Complete");
 
     let mut world = World::new(Mode::Http).spec(|spec| spec.shutdown_after_job_finishes = Some(true)).run();
@@ -213,7 +213,7 @@ fn deletion_polls_no_dashboard_if_there_is_nothing_to_stop() {
     let mut world = World::running(Mode::Http);
     world.report_status("SUCCEEDED");
     assert!(deleted(world).job_deleted, "already over");
-    // A mode that nobody knows does not keep the object.
+    // An unknown mode does not block deletion.
     let mut world = World::running(Mode::Http);
     world.report_status("SUCCEEDED");
     world.seen.job.spec.submission_mode = Some("Bogus".into());

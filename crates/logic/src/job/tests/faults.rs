@@ -83,7 +83,7 @@ fn a_job_that_ended_while_the_operator_was_down_is_recorded() {
             last_transition_time: Some(moment(100)),
             ..Default::default()
         });
-        // A new process has heard nothing yet.
+        // A new process has no replies yet.
         world.seen.dashboard = Default::default();
         world.now = moment(5000);
         world.pass();
@@ -143,7 +143,7 @@ fn a_deleted_submitter_is_recreated() {
     world.report_status("SUCCEEDED");
     world.submitter_is("Complete");
     assert_eq!(world.summary(), "Complete/SUCCEEDED/");
-    // And if the job is over nobody has to follow it any more.
+    // A job that has ended needs no submitter.
     let mut world = World::running(Mode::K8sJob);
     world.report_status("SUCCEEDED");
     world.seen.submitter = None;
@@ -170,7 +170,7 @@ fn a_head_that_was_lost_while_running_returns_without_the_job() {
     world.report_status("RUNNING");
     world.seen.head_pods.clear();
     world.fail_poll();
-    assert_eq!(world.summary(), "Running/RUNNING/", "silence proves nothing");
+    assert_eq!(world.summary(), "Running/RUNNING/", "an unreachable dashboard proves nothing");
     world.make_ready();
     world.report_unknown();
     assert_eq!((world.summary().as_str(), world.submissions.len()), ("Running/PENDING/", 1));
@@ -196,7 +196,7 @@ fn a_submitter_that_failed_after_its_job_succeeded_does_not_fail_it() {
     world.report_status("SUCCEEDED");
     world.submitter_is("Failed");
     assert_eq!(world.summary(), "Complete/SUCCEEDED/");
-    // Ray is asked before a failed submitter is believed.
+    // The dashboard is polled before a failed submitter fails the job.
     let mut world = World::running(Mode::K8sJob);
     world.report_status("RUNNING");
     world.submitter_is("Failed");

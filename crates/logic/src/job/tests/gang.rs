@@ -1,4 +1,4 @@
-//! RayJobs with a batch scheduler: none is ever stuck, and Volcano is told how much they need.
+//! RayJobs with a batch scheduler, which never blocks them.
 
 use super::fixture::{World, cluster, info};
 use crate::action::{Kind, PodGroupApi};
@@ -50,7 +50,7 @@ fn cleaned_up(world: &World) -> usize {
     world.events.iter().filter(|published| *published == event).count()
 }
 
-/// Ray answers, and some passes follow: with something broken there is no rest.
+/// Reports a status and runs some passes; with failing writes the world does not come to rest.
 fn observe_status(world: &mut World, status: &str) {
     let job_id = world.status().job_id.unwrap();
     let answer = JobAnswer::Info(info(status, world.now));
@@ -73,7 +73,7 @@ fn jobs_run_with_every_scheduler() {
             let made = world.api.created.iter().filter(|made| made.starts_with("PodGroup")).count();
             assert_eq!(made, usize::from(scheduler == BatchScheduler::Volcano), "{:?}", world.api.created);
         }
-        // On a cluster of somebody else, which KubeRay refuses with Volcano and breaks on with YuniKorn.
+        // On a selected cluster, which KubeRay refuses with Volcano and breaks on with YuniKorn.
         let mut world = with(scheduler, Mode::K8sJob).spec(|spec| {
             spec.ray_cluster_spec = None;
             spec.cluster_selector = Some([("ray.io/cluster".to_owned(), "shared".to_owned())].into());
@@ -164,13 +164,13 @@ fn a_finished_job_shrinks_its_pod_group() {
     world.submitter_is("Complete");
     world.refuse(&[POD_GROUP]);
     observe_status(&mut world, "SUCCEEDED");
-    assert_eq!(world.phase(), "Complete", "the error is only told");
+    assert_eq!(world.phase(), "Complete", "the error is only reported");
     world.refuse(&[]);
     world.settle();
     assert_eq!(asked(&world), (json!(2), json!({"cpu": "3"})), "the submitter has ended");
     assert_eq!(cleaned_up(&world), 1);
     world.settle();
-    assert_eq!(cleaned_up(&world), 1, "nothing to do, nothing to tell");
+    assert_eq!(cleaned_up(&world), 1, "nothing to do, nothing to report");
     world.wait(40);
     assert!(world.seen.cluster.is_none());
     assert_eq!(asked(&world), (json!(0), json!({})));

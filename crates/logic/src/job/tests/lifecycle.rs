@@ -372,7 +372,7 @@ fn http_mode_submits_once_and_creates_no_submitter() {
     world.report_status("SUCCEEDED");
     assert_eq!(world.summary(), "Complete/SUCCEEDED/");
     assert!(world.api.created.iter().all(|path| !path.starts_with("Job ")), "{:?}", world.api.created);
-    assert_eq!(world.last.as_ref().unwrap().plan.poll, None, "nobody is asked any more");
+    assert_eq!(world.last.as_ref().unwrap().plan.poll, None, "nothing is polled any more");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What holds for every RayJob, whatever happens to it.
+//! Invariants of every RayJob under arbitrary events.
 
 use super::fixture::{World, at, info};
 use crate::job::phase::{Ended, Phase};
@@ -83,7 +83,7 @@ fn check_invariants(world: &World) {
     assert_eq!(world.status().end_time.is_some(), matches!(phase.as_str(), "Complete" | "Failed"));
 }
 
-/// Whether something other than a change by the user will end the phase.
+/// Returns whether something other than a change by the user will end the phase.
 fn is_driven(world: &World) -> bool {
     let plan = &world.last.as_ref().expect("a plan").plan;
     plan.poll.is_some() || matches!(plan.wake, Wake::At(_) | Wake::BackOff) || plan.waiting_for.is_some()
@@ -115,7 +115,7 @@ proptest! {
         }
     }
 
-    /// With a deadline, every job ends although nobody ever answers.
+    /// With a deadline, every job ends although the dashboard never replies.
     #[test]
     fn deadlines_end_every_phase(mode in any_mode(), steps in prop::collection::vec(any_happening(), 0..12)) {
         let mut world = World::new(mode).spec(|spec| {

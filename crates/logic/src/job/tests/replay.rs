@@ -1,7 +1,7 @@
-//! The recorded lives of RayJobs under KubeRay, replayed without a cluster.
+//! Recorded runs of RayJobs under KubeRay, replayed without a cluster.
 //!
-//! The steps that concern the RayJob are played in the world of plain values; what each `record` step
-//! saw of the RayJob's status, and of the requests to Ray, must come out the same.
+//! The steps that concern the RayJob run in the world of plain values; the RayJob's status and the
+//! requests to Ray must equal those of each `record` step.
 
 use super::fixture::{World, info};
 use jiff::SignedDuration;
@@ -32,7 +32,7 @@ fn recorded_runs_replay_identically() {
             played += 1;
         }
     }
-    assert!(played > 30, "only {played} lives were found");
+    assert!(played > 30, "only {played} recordings were found");
 }
 
 fn replay(name: &str, case: &Value) {

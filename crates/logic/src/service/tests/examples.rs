@@ -1,4 +1,4 @@
-//! The worked examples of the specification, stage by stage: objects, requests to Ray, and the whole status.
+//! Worked examples, pass by pass: objects, requests to Ray, and the whole status.
 
 use super::incremental::{migration, migration_from};
 use super::world::{World, key};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 const SAMPLE: &str = "rayservice-sample";
 const INCREMENTAL: &str = "rayservice-incremental-upgrade";
 
-/// A service with two applications, as its manifest says it.
+/// Returns a service with two applications, as in its manifest.
 fn sample() -> World {
     let container = |name: &str, limits: Value, requests: Value| {
         let resources = json!({"limits": limits, "requests": requests});
@@ -49,7 +49,7 @@ applications:
         num_replicas: 1
 "#;
 
-/// A service that is upgraded in steps of 10 %, every 30 s.
+/// Returns a service that is upgraded in steps of 10 %, every 30 s.
 fn incremental() -> World {
     let port = |name: &str, number: i32| json!({"name": name, "containerPort": number, "protocol": "TCP"});
     let ports = json!([port("gcs-server", 6379), port("dashboard", 8265), port("client", 10001), port("serve", 8000)]);
@@ -87,7 +87,7 @@ fn incremental() -> World {
     )
 }
 
-/// The status without times and without what clusters say about themselves.
+/// Returns the status without times and without the copies of cluster statuses.
 fn status(world: &World) -> Value {
     let mut status = serde_json::to_value(world.status()).unwrap();
     status.as_object_mut().unwrap().remove("lastUpdateTime");
@@ -164,7 +164,11 @@ fn a_first_start_pass_by_pass() {
     check_cluster(&mut world, &c1);
     world.step();
     assert_eq!(head_label(&mut world, &c1), "false");
-    assert_eq!((status(&world), world.status_writes), (waiting.clone(), 1), "a cluster's own status is no news");
+    assert_eq!(
+        (status(&world), world.status_writes),
+        (waiting.clone(), 1),
+        "a cluster's own status alone is not written"
+    );
     assert!(world.puts.is_empty());
 
     // Pass 5: the head is ready, its dashboard replies, and the configuration is sent.

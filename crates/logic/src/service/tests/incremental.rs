@@ -4,7 +4,7 @@ use super::world::{World, incremental, key, service};
 use crate::action::Kind;
 use serde_json::{Value, json};
 
-/// A incremental service that serves, with its route.
+/// Returns an incremental service that serves, with its route.
 fn steady(step: i32, interval: i32, surge: i32) -> World {
     let mut world = incremental(step, interval, surge);
     world.until("route", |world| world.weights() == [100] && world.condition("Ready").0 == "True");
@@ -12,12 +12,12 @@ fn steady(step: i32, interval: i32, surge: i32) -> World {
     world
 }
 
-/// Weights and shares whenever they change, until there is one cluster in the route again.
+/// Returns weights and shares whenever they change, until there is one cluster in the route again.
 pub(super) fn migration(world: &mut World) -> Vec<String> {
     migration_after(world, Vec::new())
 }
 
-/// The same in the middle of things, with the line that holds now.
+/// Returns the same from the middle of an upgrade, beginning with the current line.
 pub(super) fn migration_from(world: &mut World, now: &str) -> Vec<String> {
     migration_after(world, vec![now.to_owned()])
 }

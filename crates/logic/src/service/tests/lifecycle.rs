@@ -1,4 +1,4 @@
-//! Whole lives: start, upgrade, deletion, the time that a start may take.
+//! The lifecycle of a RayService: start, upgrade, deletion, initializing timeout.
 
 use super::world::{World, key, service};
 use crate::action::Kind;
@@ -154,7 +154,7 @@ fn an_invalid_spec_is_reported_and_can_be_corrected() {
     assert_eq!(world.condition("Ready"), ("False", "ValidationFailed"));
     assert_eq!(world.full_condition("Ready").unwrap().message, text);
     assert_eq!(world.notes("InvalidRayServiceSpec"), [format!("ns/web: {text}")]);
-    assert_eq!(world.status_writes, 1, "said once");
+    assert_eq!(world.status_writes, 1, "written once");
     assert_eq!(world.clusters(), 0);
     world.edit(|spec| spec["upgradeStrategy"] = json!({"type": "NewCluster"}));
     world.step();

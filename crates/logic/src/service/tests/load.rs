@@ -75,5 +75,5 @@ fn workers_serve_while_a_fault_tolerant_head_restarts() {
     world.head_not_ready.clear();
     world.dashboard_down.clear();
     under_load(&mut world, 10);
-    assert_eq!((world.endpoints(), world.active(), world.puts.len()), (1, c1, sent), "it has forgotten nothing");
+    assert_eq!((world.endpoints(), world.active(), world.puts.len()), (1, c1, sent), "no configuration was lost");
 }

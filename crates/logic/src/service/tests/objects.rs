@@ -114,7 +114,7 @@ fn an_unchanged_status_is_not_written() {
     assert_eq!(world.status_writes, writes + 1);
     world.edit(|spec| spec["rayClusterConfig"]["workerGroupSpecs"][0]["replicas"] = json!(2));
     world.steps(2);
-    assert_eq!(world.status_writes, writes + 2, "the conditions say for which generation they hold");
+    assert_eq!(world.status_writes, writes + 2, "the conditions carry the observed generation");
     assert_eq!(world.full_condition("Ready").unwrap().observed_generation, world.status().observed_generation);
 }
 
@@ -145,11 +145,11 @@ fn unreadable_services_keep_selecting_the_serving_cluster() {
     let c1 = world.active();
     world.api.unreadable = true;
     world.set_version("2.54.0");
-    world.until("told", |world| !world.notes("FailedToUpdateService").is_empty());
+    world.until("reported", |world| !world.notes("FailedToUpdateService").is_empty());
     let plan = world.pass();
     assert!(matches!(plan.wake, Wake::At(_)), "it is tried again: {:?}", plan.wake);
     world.steps(300);
-    assert_eq!((world.active(), world.clusters()), (c1.clone(), 2), "nobody has taken its place");
+    assert_eq!((world.active(), world.clusters()), (c1.clone(), 2), "it has not been replaced");
     assert_eq!(world.condition("Ready").0, "True");
     assert_eq!(
         world.notes("FailedToUpdateService")[0],
@@ -167,7 +167,7 @@ fn a_cluster_selected_by_a_service_is_not_deleted() {
     let c1 = world.active();
     world.set_version("2.54.0");
     world.until("promoted", |world| world.active() != c1);
-    // Somebody turns it back, and the operator cannot turn it again.
+    // A user changes the selector back, and the operator cannot write it.
     world.object(Kind::Service, "web-serve-svc")["spec"]["selector"]["ray.io/cluster"] = json!(c1);
     world.api.unreadable = true;
     world.steps(200);

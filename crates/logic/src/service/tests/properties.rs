@@ -1,4 +1,4 @@
-//! What holds in every world.
+//! Invariants of every RayService under arbitrary events.
 
 use super::world::{World, group, incremental, service};
 use crate::action::Kind;
@@ -102,7 +102,7 @@ fn happen(world: &mut World, happening: Happening) {
     }
 }
 
-/// All is well from now on.
+/// Repairs everything.
 fn heal(world: &mut World) {
     world.dashboard_down.clear();
     world.api.unreadable = false;
@@ -113,7 +113,7 @@ fn heal(world: &mut World) {
     world.edit(|spec| {
         spec["suspend"] = json!(false);
         spec["serveConfigV2"] = json!(super::world::CONFIG);
-        // What was given up before is not tried again; something new is.
+        // An abandoned spec is not tried again; a new one is.
         spec["rayClusterConfig"]["rayVersion"] = json!("2.59.0");
     });
     for name in world.api.names(Kind::RayCluster) {
@@ -186,7 +186,7 @@ proptest! {
 
     #[test]
     fn an_upgrade_never_reduces_serving_capacity(
-        workers in 1i32..5, proxy_down: bool, late in 0usize..12, in_steps: bool, restart: Option<u8>, turn: Option<u8>,
+        workers in 1i32..5, proxy_down: bool, late in 0usize..12, in_steps: bool, restart: Option<u8>, revert: Option<u8>,
         third: bool,
     ) {
         let mut world = if in_steps { incremental(50, 4, 50) } else { service() };
@@ -204,7 +204,7 @@ proptest! {
         if proxy_down {
             world.proxy_down.insert(c2.clone());
         }
-        let (restart, turn) = (restart.map(|at| at % 60), turn.map(|at| at % 60));
+        let (restart, revert) = (restart.map(|at| at % 60), revert.map(|at| at % 60));
         for step in 0..120 {
             if step == late {
                 world.outcome = "RUNNING".to_owned();
@@ -218,18 +218,18 @@ proptest! {
             if restart.is_some_and(|at| step == usize::from(at)) {
                 world.restart_operator();
             }
-            if turn.is_some_and(|at| step == usize::from(at)) {
+            if revert.is_some_and(|at| step == usize::from(at)) {
                 world.set_version(if third { "2.55.0" } else { "2.53.0" });
             }
             world.step();
             prop_assert!(world.endpoints() >= before, "{} of {before} at step {step}", world.endpoints());
             let (answered, failed) = world.requests();
             prop_assert!(answered > 0 && failed.is_empty(), "{failed:?} at step {step}");
-            prop_assert!(turn.is_some() || world.clusters() <= 2);
+            prop_assert!(revert.is_some() || world.clusters() <= 2);
         }
         let wanted = world.service.spec.ray_cluster_config.ray_version.clone();
         let active = world.active();
         prop_assert_eq!(&world.object(Kind::RayCluster, &active)["spec"]["rayVersion"], &json!(wanted));
-        prop_assert!(turn.is_some() || active != c1);
+        prop_assert!(revert.is_some() || active != c1);
     }
 }

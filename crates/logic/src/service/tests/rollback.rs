@@ -1,10 +1,10 @@
-//! Incremental upgrades that turn around.
+//! Rollbacks of incremental upgrades.
 
 use super::world::{World, incremental};
 use crate::action::Kind;
 use serde_json::json;
 
-/// An upgrade from A to B that has come this far.
+/// Returns an upgrade from A to B that has come this far.
 fn on_the_way(pending_traffic: i64) -> (World, String, String) {
     let mut world = incremental(10, 5, 10);
     world.until("route", |world| world.weights() == [100] && world.condition("Ready").0 == "True");
@@ -81,12 +81,12 @@ fn a_third_spec_waits_for_the_rollback() {
     world.until("back", |world| world.pending() != b);
     assert_eq!(world.active(), a);
     let c = world.pending();
-    assert!(!c.is_empty(), "the same pass begins anew");
+    assert!(!c.is_empty(), "the same pass starts the next upgrade");
     let third = |to: &str| {
         let sent = world.puts[sent..].iter().filter(|(other, _)| other == to);
         sent.filter(|(_, body)| body["applications"][0]["name"] == "third").count()
     };
-    assert_eq!((third(&a), third(&b)), (0, 0), "nobody gets what is not theirs");
+    assert_eq!((third(&a), third(&b)), (0, 0), "neither gets the configuration of the third");
     world.until("promoted", |world| world.active() == c && world.pending().is_empty());
 }
 
@@ -171,6 +171,6 @@ fn traffic_percentages_come_from_the_route() {
     let b = world.pending();
     world.remove(&super::world::key(Kind::RayCluster, &b));
     world.pass();
-    assert_eq!(world.weights(), [100], "one backend says all of it");
-    assert_eq!(world.shares()[1], (Some(0), None), "it is made again, and begins anew");
+    assert_eq!(world.weights(), [100], "one backend has all traffic");
+    assert_eq!(world.shares()[1], (Some(0), None), "it is recreated and starts over");
 }

@@ -1,4 +1,4 @@
-//! Serve: what is sent and when, what is told, and who may take requests.
+//! Serve: submitted configurations, reported errors, and the Pods that receive requests.
 
 use super::world::{key, service};
 use crate::action::Kind;
@@ -176,7 +176,7 @@ fn an_upgrade_replaces_a_cluster_without_endpoints() {
     world.steps(3);
     world.pods_not_ready.insert(c1.clone());
     world.proxy_down.insert(c1.clone());
-    world.until("nobody answers", |world| world.condition("Ready") == ("False", "ZeroServeEndpoints"));
+    world.until("no endpoints", |world| world.condition("Ready") == ("False", "ZeroServeEndpoints"));
     assert_eq!(world.condition("UpgradeInProgress").0, "True");
     let c2 = world.pending();
     world.set_apps(&c2, "RUNNING");
@@ -199,7 +199,7 @@ fn traffic_moves_only_when_the_new_proxies_are_healthy() {
     world.until("promoted", |world| world.active() == c2);
     assert_eq!(world.endpoints(), 2);
 
-    // A proxy that never comes does not hold an upgrade for ever, if another one answers.
+    // A proxy that never becomes healthy does not block an upgrade forever, if another one is.
     world.set_version("2.55.0");
     world.step();
     let c3 = world.pending();

@@ -11,7 +11,7 @@ fn ready() -> World {
     world
 }
 
-/// What a change did: whether there is a pending cluster, and the worker groups of the active one.
+/// Returns what a change did: whether there is a pending cluster, and the worker groups of the active one.
 fn change(world: &mut World, change: impl FnOnce(&mut Value)) -> (bool, usize) {
     let active = world.active();
     world.edit(change);
@@ -105,7 +105,7 @@ fn clusters_of_other_versions_and_added_groups_are_updated_in_place() {
     world.step();
     let cluster = world.object(Kind::RayCluster, &active).clone();
     assert_eq!(cluster["metadata"]["annotations"][KUBERAY_VERSION], "v1.7.0");
-    assert_eq!(cluster["spec"]["suspend"], true, "suspension is somebody else's");
+    assert_eq!(cluster["spec"]["suspend"], true, "suspend is not overwritten");
     assert_eq!(world.notes("UpdatedRayCluster"), [format!("Updated the active RayCluster ns/{active}")]);
 
     world.edit(|spec| spec["rayClusterConfig"]["workerGroupSpecs"].as_array_mut().unwrap().push(group("more", 2)));
@@ -273,7 +273,7 @@ fn upgrades_that_cannot_finish_are_reported_and_ended() {
     world.until("clean", |world| world.api.names(Kind::RayCluster) == [active.clone()]);
     let sent = world.puts.len();
     world.steps(100);
-    assert_eq!((world.clusters(), world.puts.len()), (1, sent), "it is not tried again, and the active one is kept");
+    assert_eq!((world.clusters(), world.puts.len()), (1, sent), "it is not tried again, and the active one stays");
     assert_eq!(world.condition("Ready").0, "True");
     world.outcome = "RUNNING".to_owned();
     world.edit(|spec| spec["serveConfigV2"] = json!("applications: [{name: mended}]"));
@@ -313,10 +313,10 @@ fn the_annotation_sets_the_upgrade_timeout() {
         world.outcome = outcome.to_owned();
         world.set_version("2.54.0");
         world.steps(3);
-        let told = seconds.min(600);
-        world.advance(told);
+        let reported = seconds.min(600);
+        world.advance(reported);
         world.step();
-        world.advance(seconds - told);
+        world.advance(seconds - reported);
         world.steps(2);
         assert_eq!(world.pending().is_empty(), given_up, "{limit} {outcome} {seconds}");
     };
@@ -325,7 +325,7 @@ fn the_annotation_sets_the_upgrade_timeout() {
     check("2h", "DEPLOY_FAILED", 7100, false);
     check("60", "DEPLOYING", 70, true);
     check("0", "DEPLOY_FAILED", 100_000, false);
-    // What a first start may take says nothing about upgrades, as in KubeRay.
+    // The initializing timeout does not apply to upgrades, as in KubeRay.
     let mut world = ready();
     world.annotate("ray.io/initializing-timeout", "10s");
     world.outcome = "DEPLOYING".to_owned();

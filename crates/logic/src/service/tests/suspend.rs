@@ -48,7 +48,7 @@ fn a_service_is_suspended_and_resumed() {
         (after.reason.as_str(), after.message.as_str()),
         ("Initializing", "RayService is initializing after resuming from suspend.")
     );
-    assert_ne!(after.last_transition_time, before.last_transition_time, "the time to become ready begins anew");
+    assert_ne!(after.last_transition_time, before.last_transition_time, "the initializing timeout starts over");
     assert!(!world.pending().is_empty(), "in the same pass");
     world.until_ready();
     assert_ne!(world.active(), c1);

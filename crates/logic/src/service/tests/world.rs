@@ -29,35 +29,35 @@ pub(crate) struct World {
     pub(crate) gateway_api: bool,
     /// What the poller knows; lost when the operator restarts.
     pub(crate) known: ServeState,
-    /// The applications of each cluster, as Ray tells them.
+    /// The applications of each cluster, as Ray reports them.
     pub(crate) apps: BTreeMap<String, BTreeMap<String, Value>>,
     /// The status of applications that are submitted to these clusters, or to any other.
     pub(crate) outcome: String,
     pub(crate) outcomes: BTreeMap<String, String>,
     /// What Ray was sent: cluster and body.
     pub(crate) puts: Vec<(String, Value)>,
-    /// Clusters whose dashboards do not answer.
+    /// Clusters whose dashboards are unreachable.
     pub(crate) dashboard_down: BTreeSet<String>,
-    /// What Ray says to submissions, if that is no.
+    /// The error with which Ray rejects submissions, if it does.
     pub(crate) refused: Option<String>,
-    /// Clusters whose proxies do not answer.
+    /// Clusters whose proxies are unhealthy.
     pub(crate) proxy_down: BTreeSet<String>,
     /// Clusters whose Pods never become ready.
     pub(crate) pods_not_ready: BTreeSet<String>,
-    /// Clusters whose heads alone are not ready.
+    /// Clusters where only the head is not ready.
     pub(crate) head_not_ready: BTreeSet<String>,
-    /// For how many steps a cluster has been in no slot without a time at which it goes.
+    /// For how many steps a cluster has been in no slot without a deletion time.
     left: BTreeMap<String, usize>,
     pub(crate) status_writes: usize,
     counter: u64,
 }
 
-/// A RayService with one worker, as the API server stores it.
+/// Returns a RayService with one worker, as the API server stores it.
 pub(crate) fn service() -> World {
     World::new(json!({"rayClusterConfig": cluster_config(), "serveConfigV2": CONFIG}))
 }
 
-/// The same with incremental upgrades.
+/// Returns the same with incremental upgrades.
 pub(crate) fn incremental(step: i32, interval: i32, surge: i32) -> World {
     let mut config = cluster_config();
     config["enableInTreeAutoscaling"] = json!(true);
@@ -134,7 +134,7 @@ impl World {
         self.service.metadata.annotations.get_or_insert_default().insert(key.into(), value.into());
     }
 
-    /// The operator forgets what is not in the API.
+    /// Drops all state that is not in the API.
     pub(crate) fn restart_operator(&mut self) {
         self.known.clear();
     }
@@ -143,7 +143,7 @@ impl World {
         self.now += SignedDuration::from_secs(seconds);
     }
 
-    /// Two seconds, with one pass and one round of the poller.
+    /// Advances two seconds, with one pass and one polling round.
     pub(crate) fn step(&mut self) -> Plan {
         self.advance(2);
         self.play();
@@ -183,7 +183,7 @@ impl World {
         key(Kind::RayService, self.name())
     }
 
-    /// One pass, as the operator makes it.
+    /// Runs one pass, as the operator does.
     pub(crate) fn pass(&mut self) -> Plan {
         let key = self.key();
         self.api.objects.insert(key.clone(), json!(self.service));
@@ -227,7 +227,7 @@ impl World {
         ran.plan
     }
 
-    /// As the pollers do: what is not polled is not known.
+    /// Drops replies that are not polled any more, as the pollers do.
     fn follow(&mut self, poll: Option<&ServePoll>) {
         let wanted = poll.map(|poll| poll.clusters.as_slice()).unwrap_or_default();
         self.known.retain(|name, _| wanted.iter().any(|cluster| cluster.cluster == *name));
@@ -270,7 +270,7 @@ impl World {
         }
     }
 
-    /// What everybody else does: Pods, their readiness, cluster statuses, endpoints, Gateways.
+    /// Simulates the other controllers: Pods, their readiness, cluster statuses, endpoints, Gateways.
     pub(crate) fn play(&mut self) {
         for name in self.api.names(Kind::RayCluster) {
             self.play_cluster(&name);
@@ -344,7 +344,7 @@ impl World {
         });
     }
 
-    /// One round of the poller. Returns whether anything changed.
+    /// Runs one polling round. Returns whether anything changed.
     pub(crate) fn poll(&mut self, poll: Option<&ServePoll>) -> bool {
         let mut changed = false;
         for cluster in poll.map(|poll| poll.clusters.as_slice()).unwrap_or_default() {
@@ -368,7 +368,7 @@ impl World {
         }
     }
 
-    /// Ray takes a configuration: applications that it does not know begin to deploy.
+    /// Accepts a configuration as Ray does: new applications begin to deploy.
     fn accept(&mut self, name: &str, body: Value) {
         let outcome = self.outcomes.get(name).unwrap_or(&self.outcome);
         let apps = body["applications"].as_array().cloned().unwrap_or_default();
@@ -404,7 +404,7 @@ impl World {
         }
     }
 
-    /// At most two clusters are in use; all others have a time at which they go.
+    /// Asserts that at most two clusters are in use and all others have a deletion time.
     fn check_clusters(&mut self, slots: &[Option<String>; 2]) {
         let left: Vec<String> = self
             .api
@@ -419,11 +419,11 @@ impl World {
         for name in left {
             let steps = self.left.entry(name.clone()).or_default();
             *steps += 1;
-            assert!(*steps <= 2, "nobody cares for {name}");
+            assert!(*steps <= 2, "{name} has no deletion time");
         }
     }
 
-    /// Sends a request to everybody who may get one: how many answer, and who does not.
+    /// Sends a request to every endpoint. Returns how many reply, and which do not.
     pub(crate) fn requests(&self) -> (usize, Vec<String>) {
         let mut services = vec![format!("{}-serve-svc", self.name())];
         if let Some(route) = self.api.objects.get(&key(Kind::HttpRoute, &format!("{}-httproute", self.name()))) {
@@ -481,7 +481,7 @@ impl World {
         slot.ray_cluster_name.unwrap_or_default()
     }
 
-    /// Capacity and traffic of the active and of the pending cluster.
+    /// Returns capacity and traffic of the active and of the pending cluster.
     pub(crate) fn shares(&self) -> [(Option<i32>, Option<i32>); 2] {
         let status = self.status();
         [status.active_service_status, status.pending_service_status].map(|slot| {
@@ -490,7 +490,7 @@ impl World {
         })
     }
 
-    /// The weights in the route.
+    /// Returns the weights in the route.
     pub(crate) fn weights(&self) -> Vec<i64> {
         let Some(route) = self.api.objects.get(&key(Kind::HttpRoute, &format!("{}-httproute", self.name()))) else {
             return Vec::new();
@@ -507,14 +507,14 @@ impl World {
         self.status().conditions.unwrap_or_default().into_iter().find(|condition| condition.type_ == type_)
     }
 
-    /// Status and reason of a condition.
+    /// Returns status and reason of a condition.
     pub(crate) fn condition(&self, type_: &str) -> (&str, &str) {
         let list = self.service.status.as_ref().and_then(|status| status.conditions.as_ref());
         let condition = list.into_iter().flatten().find(|condition| condition.type_ == type_);
         condition.map_or(("", ""), |condition| (condition.status.as_str(), condition.reason.as_str()))
     }
 
-    /// Notes of the events with this reason, without repetitions.
+    /// Returns the notes of the events with this reason, without repetitions.
     pub(crate) fn notes(&self, reason: &str) -> Vec<String> {
         let mut notes: Vec<String> =
             self.api.events.iter().filter(|event| event.reason == reason).map(|event| event.note.clone()).collect();
@@ -522,13 +522,13 @@ impl World {
         notes
     }
 
-    /// The cluster that a Service leads to.
+    /// Returns the cluster that a Service leads to.
     pub(crate) fn leads_to(&self, service: &str) -> String {
         let found = self.api.objects.get(&key(Kind::Service, service));
         found.and_then(|service| service["spec"]["selector"][CLUSTER].as_str()).unwrap_or_default().to_owned()
     }
 
-    /// The capacities that a cluster was sent, in order.
+    /// Returns the capacities that a cluster was sent, in order.
     pub(crate) fn capacities(&self, cluster: &str) -> Vec<i64> {
         let sent = self.puts.iter().filter(|(to, _)| to == cluster);
         sent.filter_map(|(_, body)| body["target_capacity"].as_i64()).collect()
