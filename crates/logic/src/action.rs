@@ -2,7 +2,7 @@
 //!
 //! A [`Plan`](crate::plan::Plan) holds [`Stage`]s. Stages run in order; the steps of one stage are
 //! independent and may run side by side; a stage with a failure is the last one of its controller.
-//! Names, times and suffixes are already chosen: nothing is left to whoever carries a plan out.
+//! Names, times and suffixes are already chosen: the executor decides nothing.
 
 use crate::dashboard::{DashboardEndpoint, RayRequest};
 use serde::Serialize;
@@ -27,7 +27,7 @@ pub enum Kind {
     Certificate,
     Gateway,
     HttpRoute,
-    /// Volcano's, scheduler-plugins' or another scheduler's group; the version says which.
+    /// Volcano's, scheduler-plugins' or another scheduler's group; the API group distinguishes them.
     PodGroup(PodGroupApi),
     Workload,
     RayCluster,
@@ -44,7 +44,7 @@ pub enum PodGroupApi {
     KubernetesWorkloads,
 }
 
-/// Where the API server keeps a kind.
+/// The API resource of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resource {
     pub group: &'static str,
@@ -54,7 +54,7 @@ pub struct Resource {
 }
 
 impl Kind {
-    /// Group, version, kind and plural.
+    /// Returns group, version, kind and plural.
     pub fn resource(self) -> Resource {
         let (group, version, kind, plural) = match self {
             Kind::Pod => ("", "v1", "Pod", "pods"),
@@ -91,7 +91,7 @@ impl Kind {
 }
 
 impl Kind {
-    /// Returns the kind of ours with this name.
+    /// Returns the Ray kind with this name.
     pub fn of_ray(name: &str) -> Option<Self> {
         let kinds = [Kind::RayCluster, Kind::RayJob, Kind::RayService, Kind::RayCronJob];
         kinds.into_iter().find(|kind| kind.resource().kind == name)
@@ -99,7 +99,7 @@ impl Kind {
 }
 
 impl Resource {
-    /// `apiVersion` as it stands in a manifest.
+    /// Returns `apiVersion` as in a manifest.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
     }
@@ -114,7 +114,7 @@ pub struct ObjectKey {
 }
 
 impl ObjectKey {
-    /// The object of a kind with this name.
+    /// Returns the key of the object with this kind, namespace and name.
     pub fn new(kind: Kind, namespace: &str, name: &str) -> Self {
         Self { kind, namespace: namespace.to_owned(), name: name.to_owned() }
     }
@@ -122,8 +122,7 @@ impl ObjectKey {
 
 /// Stands for a fresh token of 32 random bytes in a Secret to be created.
 ///
-/// Whoever carries the plan out puts the token in: a secret has no place in a value that may be
-/// printed, and randomness none in a decision.
+/// The executor fills in the token, because a plan may be printed and must be deterministic.
 pub const DRAWN_WHEN_WRITTEN: &str = "<drawn when written>";
 
 /// One write, to the API server or to Ray.
@@ -170,29 +169,29 @@ impl Action {
 
 /// A whole object as JSON text.
 ///
-/// Plans wait for the API server with the objects that they want made. A Pod is 5 KB of text, and ten times as much as a
-/// tree of values.
+/// Plans hold the objects to create until they are written. A Pod takes 5 KB as text, and ten times as much as a tree
+/// of values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Body(Box<str>);
 
 impl Body {
-    /// An object of our types or of Kubernetes', which always become JSON.
+    /// Returns the body of a typed object.
     pub fn of<T: Serialize>(object: &T) -> Self {
         Self(serde_json::to_string(object).unwrap_or_default().into())
     }
 
-    /// As it is sent.
+    /// Returns the JSON text.
     pub fn text(&self) -> &str {
         &self.0
     }
 
-    /// As it is looked into.
+    /// Returns the parsed JSON.
     pub fn value(&self) -> Value {
         serde_json::from_str(&self.0).unwrap_or_default()
     }
 }
 
-/// The merge patch that makes one JSON value of another: what is the same in both is left out.
+/// Returns the merge patch from one JSON value to another, without the fields that are equal.
 pub fn merge_difference(from: &Value, to: &Value) -> Value {
     let (Value::Object(from), Value::Object(to)) = (from, to) else { return to.clone() };
     let removed = from.keys().filter(|key| !to.contains_key(*key)).map(|key| (key.clone(), Value::Null));
@@ -203,7 +202,7 @@ pub fn merge_difference(from: &Value, to: &Value) -> Value {
     Value::Object(removed.chain(changed).collect())
 }
 
-/// Applies a merge patch, as the API server does: the other way of [`merge_difference`], for worlds without a server.
+/// Applies a merge patch, as the API server does; the inverse of [`merge_difference`], for tests.
 #[cfg(test)]
 pub(crate) fn merge(object: &mut Value, patch: &Value) {
     let Value::Object(fields) = patch else {
@@ -226,7 +225,7 @@ pub(crate) fn merge(object: &mut Value, patch: &Value) {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     pub action: Action,
-    /// Why, in words that a log, an event or `explain` can show.
+    /// Why, for logs, events and `explain`.
     pub why: String,
     /// The event when it succeeds.
     pub done: Option<Event>,
@@ -276,7 +275,7 @@ impl Step {
         Self::new(Action::Merge { key, patch: Box::new(patch) }, why)
     }
 
-    /// Deletes the object with this UID; one that is gone counts as deleted.
+    /// Deletes the object with this UID; an absent object counts as deleted.
     pub fn delete(key: ObjectKey, uid: &str, why: impl Into<String>) -> Self {
         Self::new(Action::Delete { key, uid: uid.to_owned(), force: false }, why).accept(Accept::NotFound)
     }
@@ -310,7 +309,7 @@ impl Step {
         self.failed(Event::warning(reason, action, note))
     }
 
-    /// Takes an error for success.
+    /// Treats an error as success.
     pub fn accept(mut self, accept: Accept) -> Self {
         self.accept = accept;
         self
@@ -329,7 +328,7 @@ impl Step {
     }
 }
 
-/// An error answer that means that there is nothing left to do.
+/// An error that means that there is nothing left to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accept {
     Nothing,
@@ -374,7 +373,7 @@ pub struct Event {
     pub note: String,
 }
 
-/// Whether an event is good or bad news.
+/// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     Normal,
@@ -382,12 +381,12 @@ pub enum EventKind {
 }
 
 impl Event {
-    /// Good news.
+    /// Returns a normal event.
     pub fn normal(reason: &'static str, action: &'static str, note: impl Into<String>) -> Self {
         Self { controller: "", kind: EventKind::Normal, reason, action, note: note.into() }
     }
 
-    /// Bad news.
+    /// Returns a warning.
     pub fn warning(reason: &'static str, action: &'static str, note: impl Into<String>) -> Self {
         Self { controller: "", kind: EventKind::Warning, reason, action, note: note.into() }
     }

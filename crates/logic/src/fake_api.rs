@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Returns what the API server says to a write, if it refuses it.
+/// Returns the error with which the API server rejects a write, if it does.
 type Refusal = Box<dyn Fn(&Step) -> Option<String>>;
 
 pub(crate) struct FakeApi {
@@ -47,7 +47,7 @@ impl Default for FakeApi {
     }
 }
 
-/// What a pass came to.
+/// The results of a pass.
 pub(crate) struct Ran<K: Reconciled> {
     pub(crate) plan: PlanOf<K>,
     /// The status that was written.
@@ -67,7 +67,7 @@ impl FakeApi {
         let mut pass = Pass::<K>::begin(seen, LookUps::new(), now, config);
         let mut written = None;
         let wake = loop {
-            match pass.needs() {
+            match pass.advance() {
                 Need::LookUp(keys) => {
                     let found = keys.iter().map(|key| self.look_up(key)).collect();
                     pass.looked_up(found);
@@ -132,7 +132,7 @@ impl FakeApi {
             Action::Replace { body, .. } => {
                 assert!(self.objects.contains_key(key), "{key:?} is absent");
                 self.check_version(key, &body.value());
-                self.store(key, body.value());
+                self.update(key, body.value());
             }
             Action::Merge { patch, .. } => {
                 let Some(mut object) = self.objects.get(key).cloned() else {
@@ -140,13 +140,8 @@ impl FakeApi {
                     return StepResult::Unchanged;
                 };
                 self.check_version(key, patch);
-                let spec = object["spec"].clone();
                 merge(&mut object, patch);
-                if object["spec"] != spec && object["metadata"]["generation"].is_i64() {
-                    let generation = object["metadata"]["generation"].as_i64().unwrap_or_default();
-                    object["metadata"]["generation"] = json!(generation + 1);
-                }
-                self.store(key, object);
+                self.update(key, object);
             }
             Action::Delete { uid, force, .. } => {
                 let Some(mut object) = self.objects.get(key).cloned() else {
@@ -178,7 +173,17 @@ impl FakeApi {
         self.store(key, object);
     }
 
-    /// Stores an object in a new version; one that is terminating and held by no finalizer is gone.
+    /// Stores a written object; a changed spec of an object with a generation increments it.
+    fn update(&mut self, key: &ObjectKey, mut object: Value) {
+        let stored = &self.objects[key];
+        if let Some(generation) = stored["metadata"]["generation"].as_i64().filter(|_| object["spec"] != stored["spec"])
+        {
+            object["metadata"]["generation"] = json!(generation + 1);
+        }
+        self.store(key, object);
+    }
+
+    /// Stores an object in a new version; removes one that is terminating without finalizers.
     pub(crate) fn store(&mut self, key: &ObjectKey, mut object: Value) {
         self.version += 1;
         let metadata = &mut object["metadata"];
@@ -191,12 +196,12 @@ impl FakeApi {
         }
     }
 
-    /// A number that no object has had.
+    /// Returns the latest resource version.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
-    /// A write onto a version must meet that version.
+    /// Asserts that a write with a resource version matches the stored one.
     fn check_version(&self, key: &ObjectKey, written: &Value) {
         let seen = &written["metadata"]["resourceVersion"];
         let stored = &self.objects[key]["metadata"]["resourceVersion"];

@@ -5,8 +5,8 @@
 //!               ▲──────────────┘
 //! ```
 //!
-//! A [`Pass`] is a pure state machine. It says what it needs next; whoever drives it does that and
-//! reports what came of it. The operator drives it against an API server, tests against a map.
+//! A [`Pass`] is a pure state machine. It returns what it needs next; its driver does that and
+//! reports the result. The operator drives it against an API server, tests against a map.
 
 use crate::action::{Event, ObjectKey, Stage};
 use crate::config::Config;
@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 
 /// How often a plan may ask for more objects. More than that is a bug of the planner.
 const LOOK_UP_ROUNDS: usize = 4;
-/// When to look again after writes, for those that no watch shows.
+/// The delay before the next pass after writes that no watch shows.
 const AFTER_WRITES: SignedDuration = SignedDuration::from_secs(2);
 
 /// What a pass needs next.
@@ -35,7 +35,7 @@ pub enum Need<'p, K: Reconciled> {
     Done(Wake),
 }
 
-/// What became of one step.
+/// The result of one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepResult {
     Done,
@@ -47,11 +47,11 @@ pub enum StepResult {
     Skipped,
 }
 
-/// What became of a status write.
+/// The result of a status write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusWrite {
     Done,
-    /// Somebody else changed or removed the object; the watch brings the next pass.
+    /// Another client changed or removed the object; the watch triggers the next pass.
     Conflict,
     Failed,
 }
@@ -109,8 +109,8 @@ impl<'a, K: Reconciled> Pass<'a, K> {
         &self.plan
     }
 
-    /// Returns what is needed next.
-    pub fn needs(&mut self) -> Need<'_, K> {
+    /// Advances to the next need and returns it.
+    pub fn advance(&mut self) -> Need<'_, K> {
         loop {
             match self.state {
                 State::LookingUp if self.plan.lookups.is_empty() => self.state = State::Planned,
@@ -148,14 +148,14 @@ impl<'a, K: Reconciled> Pass<'a, K> {
         }
     }
 
-    /// Takes what the look-ups found, in the order in which they were asked for, and plans again.
+    /// Records the results of the look-ups, in the order of their keys, and plans again.
     pub fn looked_up(&mut self, found: Vec<LookedUp>) {
         self.found.extend(std::mem::take(&mut self.plan.lookups).into_iter().zip(found));
         self.rounds += 1;
         self.plan = plan::<K>(self.seen, &self.found, self.now, self.config);
     }
 
-    /// Takes what became of the steps of the stage, in their order.
+    /// Records the results of the steps of the stage, in their order.
     pub fn executed(&mut self, results: Vec<StepResult>) {
         let stage = &self.plan.stages[self.stage];
         for (step, result) in stage.into_iter().zip(results) {
@@ -167,7 +167,7 @@ impl<'a, K: Reconciled> Pass<'a, K> {
                         event.note.push_str(&error);
                         self.events.push(event);
                     }
-                    // What Ray refuses is part of the next observation, and the pass goes on.
+                    // A request that Ray rejects is part of the next observation and does not end the pass.
                     if !step.action.is_ray() && self.outcome.failure_of(stage.controller).is_none() {
                         let (controller, reason) = (stage.controller, step.failure_reason);
                         self.outcome.failures.push(Failure { controller, reason, error });
@@ -178,7 +178,7 @@ impl<'a, K: Reconciled> Pass<'a, K> {
         self.stage += 1;
     }
 
-    /// Takes what became of the status write.
+    /// Records the result of the status write.
     pub fn wrote_status(&mut self, result: StatusWrite) {
         self.status_failed = result == StatusWrite::Failed;
     }

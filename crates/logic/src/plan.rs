@@ -12,7 +12,7 @@ use std::convert::Infallible;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// How long after a failure that no write shows the pass is repeated.
+/// The delay before a pass is repeated after a failure outside of its writes.
 const TRY_AGAIN: SignedDuration = SignedDuration::from_secs(5);
 
 /// A custom resource that the operator reconciles.
@@ -24,7 +24,7 @@ pub trait Reconciled: Sized {
     type Status: Clone + Debug + PartialEq;
     /// What to poll at Ray's dashboards.
     type Poll: Clone + Debug + PartialEq;
-    /// What a plan works out on the way to its status.
+    /// Intermediate results of a plan, from which its status is computed.
     type Draft<'a>;
 
     /// Returns the draft that a plan starts from.
@@ -36,7 +36,7 @@ pub trait Reconciled: Sized {
     /// Returns what the plan does about the status, once everything is decided.
     fn propose(planner: &mut Planner<'_, Self>) -> StatusPlan<Self::Status>;
 
-    /// Works out the status after the writes, for plans that ask to [compute](StatusPlan::Compute) it.
+    /// Returns the status after the writes, for plans that ask to [compute](StatusPlan::Compute) it.
     fn compute_status(
         _seen: &Self::Observed,
         _plan: &PlanOf<Self>,
@@ -77,7 +77,7 @@ pub enum StatusPlan<S> {
     Keep,
     /// Writes this one, if all stages succeed.
     Write(S),
-    /// Works it out after the stages, also from what failed.
+    /// Computes it after the stages, from their failures too.
     Compute,
 }
 
@@ -111,7 +111,7 @@ impl Wake {
     }
 }
 
-/// What became of a plan's stages.
+/// The outcome of a plan's stages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// The first failure of each controller; its later stages were skipped.
@@ -138,7 +138,7 @@ pub struct Failure {
 /// Objects that were looked up, by key.
 pub type LookUps = BTreeMap<ObjectKey, LookedUp>;
 
-/// What a look at one object found.
+/// The result of looking up one object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LookedUp {
     Absent,
@@ -192,7 +192,7 @@ pub fn plan<K: Reconciled>(seen: &K::Observed, found: &LookUps, now: Timestamp, 
 }
 
 impl<'a, K: Reconciled> Planner<'a, K> {
-    /// Lets another controller decide: its failures and halts do not stop this one.
+    /// Plans as another controller, whose failures and halts do not stop this one.
     pub fn act_as(&mut self, controller: &'static str, decide: impl FnOnce(&mut Self)) {
         self.end_stage();
         let before = std::mem::replace(&mut self.controller, controller);
@@ -206,7 +206,7 @@ impl<'a, K: Reconciled> Planner<'a, K> {
         self.open.push(step);
     }
 
-    /// Closes the open stage: what follows waits for it.
+    /// Closes the open stage; later writes wait for it.
     pub fn end_stage(&mut self) {
         let steps = std::mem::take(&mut self.open);
         if !steps.is_empty() {
@@ -231,13 +231,13 @@ impl<'a, K: Reconciled> Planner<'a, K> {
         self.last.push(step);
     }
 
-    /// Publishes an event whatever becomes of the writes.
+    /// Publishes an event regardless of the writes.
     pub fn event(&mut self, mut event: Event) {
         event.controller = self.controller;
         self.events.push(event);
     }
 
-    /// Ends the pass of this controller: it is repeated after a back-off.
+    /// Ends the pass of this controller early; it is repeated after a back-off.
     pub fn halt(&mut self, error: impl Into<String>) {
         self.halts.push(Halt { controller: self.controller, error: error.into() });
     }
@@ -247,27 +247,27 @@ impl<'a, K: Reconciled> Planner<'a, K> {
         self.halts.iter().any(|halt| halt.controller == self.controller)
     }
 
-    /// Asks for an object that is not watched.
+    /// Requests the look-up of an object that is not watched.
     pub fn look_up(&mut self, key: ObjectKey) {
         self.lookups.push(key);
     }
 
-    /// Returns what a look at this object found, if it was asked for.
+    /// Returns the result of looking up this object, if there is one.
     pub fn found(&self, key: &ObjectKey) -> Option<&'a LookedUp> {
         self.found.get(key)
     }
 
-    /// Says what the object is waiting for.
+    /// Records what the object is waiting for.
     pub fn wait_for(&mut self, what: impl Into<String>) {
         self.waiting_for = Some(what.into());
     }
 
-    /// Asks for a pass at this time at the latest; a time that no clock can show never comes.
+    /// Requests a pass at this time at the latest; an unrepresentable time is ignored.
     pub fn wake_at(&mut self, moment: impl Into<Option<Timestamp>>) {
         self.wake = [self.wake, moment.into()].into_iter().flatten().min();
     }
 
-    /// Returns whether a moment has come; if not, asks for a pass then.
+    /// Returns whether a time is reached; if not, requests a pass at that time.
     pub fn reached_or_wake_at(&mut self, moment: impl Into<Option<Timestamp>>) -> bool {
         let moment = moment.into();
         let reached = moment.is_some_and(|moment| moment <= self.now);
@@ -277,17 +277,17 @@ impl<'a, K: Reconciled> Planner<'a, K> {
         reached
     }
 
-    /// Asks for a pass some seconds from now at the latest.
+    /// Requests a pass some seconds from now at the latest.
     pub fn wake_after(&mut self, seconds: i64) {
         self.wake_at(self.now.checked_add(SignedDuration::from_secs(seconds)).ok());
     }
 
-    /// Asks for a pass after a failure that no write shows.
+    /// Requests a pass after a failure outside of the writes.
     pub fn try_again(&mut self) {
         self.wake_after(TRY_AGAIN.as_secs());
     }
 
-    /// Asks for a pass after the back-off for failed passes.
+    /// Requests a pass after the back-off for failed passes.
     pub fn back_off(&mut self) {
         self.back_off = true;
     }

@@ -16,12 +16,12 @@ pub struct TextMap {
 }
 
 impl TextMap {
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.iter().find(|(known, _)| *known == key).map(|(_, value)| value)
     }
 
-    /// All entries.
+    /// Returns all entries.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let mut start = 0;
         self.ends.chunks_exact(2).map(move |ends| {
@@ -32,7 +32,7 @@ impl TextMap {
         })
     }
 
-    /// Reads the entries of a JSON map whose keys are wanted; the others leave nothing behind.
+    /// Reads the entries of a JSON map whose keys are wanted, and skips the others.
     pub fn read<'de, D: Deserializer<'de>>(input: D, wanted: fn(&str) -> bool) -> Result<Self, D::Error> {
         input.deserialize_option(Entries(wanted))
     }
@@ -50,7 +50,7 @@ impl<'de> Deserialize<'de> for TextMap {
     }
 }
 
-/// Reads a map, or nothing, which is an empty one.
+/// Reads a map; null is an empty one.
 struct Entries(fn(&str) -> bool);
 
 impl<'de> Visitor<'de> for Entries {
@@ -89,7 +89,7 @@ impl<'de> Visitor<'de> for Entries {
     }
 }
 
-/// Appends a string and answers where it begins; nothing counts as an empty one.
+/// Appends a string and returns where it begins; null counts as empty.
 struct Append<'a>(&'a mut String);
 
 impl<'de> DeserializeSeed<'de> for Append<'_> {

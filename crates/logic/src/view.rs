@@ -1,7 +1,7 @@
 //! The parts of watched objects that plans read, and nothing else.
 //!
-//! Watches decode straight into these types, and thousands of them are kept: what is rare is boxed, and lists
-//! have no room to grow. A cache entry of a Pod is about a kilobyte.
+//! Watches decode straight into these types, and the caches hold thousands of them: rare fields are boxed, and lists
+//! have no spare capacity. A cache entry of a Pod is about a kilobyte.
 
 use crate::text_map::TextMap;
 use jiff::Timestamp;
@@ -23,22 +23,22 @@ pub struct MetaView {
     pub creation_timestamp: Option<Timestamp>,
     pub deletion_timestamp: Option<Timestamp>,
     pub deletion_grace_period_seconds: Option<i64>,
-    #[serde(deserialize_with = "snug")]
+    #[serde(deserialize_with = "compact_vec")]
     pub owner_references: Vec<OwnerView>,
 }
 
 impl MetaView {
-    /// The value of a label, or nothing.
+    /// Returns the value of a label, or nothing.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels.get(key)
     }
 
-    /// The owner that controls this object.
+    /// Returns the owner that controls this object.
     pub fn controller(&self) -> Option<&OwnerView> {
         self.owner_references.iter().find(|owner| owner.controller)
     }
 
-    /// Whether the object with this UID controls this one.
+    /// Returns whether the object with this UID controls this one.
     pub fn is_controlled_by(&self, uid: &str) -> bool {
         self.controller().is_some_and(|owner| owner.uid == uid)
     }
@@ -69,7 +69,7 @@ pub struct PodView {
 pub struct PodSpecView {
     pub restart_policy: String,
     pub node_name: String,
-    #[serde(deserialize_with = "snug")]
+    #[serde(deserialize_with = "compact_vec")]
     pub containers: Vec<NameView>,
 }
 
@@ -92,9 +92,9 @@ pub struct PodStatusView {
     /// `Ready` and `PodScheduled`; no plan reads others.
     #[serde(deserialize_with = "conditions_to_read")]
     pub conditions: Vec<PodConditionView>,
-    #[serde(rename = "initContainerStatuses", deserialize_with = "snug")]
+    #[serde(rename = "initContainerStatuses", deserialize_with = "compact_vec")]
     pub init_container_statuses: Vec<ContainerStatusView>,
-    #[serde(rename = "containerStatuses", deserialize_with = "snug")]
+    #[serde(rename = "containerStatuses", deserialize_with = "compact_vec")]
     pub container_statuses: Vec<ContainerStatusView>,
 }
 
@@ -150,22 +150,22 @@ pub struct TerminatedView {
 }
 
 impl PodView {
-    /// Whether the Pod is on its way out.
+    /// Returns whether the Pod is being deleted.
     pub fn is_terminating(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    /// The condition of a type.
+    /// Returns the condition of a type.
     pub fn condition(&self, type_: &str) -> Option<&PodConditionView> {
         self.status.conditions.iter().find(|condition| condition.type_ == type_)
     }
 
-    /// Whether the Pod runs and its Ready condition is True.
+    /// Returns whether the Pod runs and its Ready condition is True.
     pub fn is_running_and_ready(&self) -> bool {
         self.status.phase == "Running" && self.condition("Ready").is_some_and(|ready| ready.status == "True")
     }
 
-    /// How the Ray container (the first one) ended, if it did.
+    /// Returns how the Ray container (the first one) ended, if it did.
     pub fn ray_container_terminated(&self) -> Option<&TerminatedView> {
         let ray = &self.spec.containers.first()?.name;
         let status = self.status.container_statuses.iter().find(|status| &status.name == ray)?;
@@ -188,7 +188,7 @@ pub struct ServiceSpecView {
     #[serde(rename = "clusterIP")]
     pub cluster_ip: String,
     pub selector: TextMap,
-    #[serde(deserialize_with = "snug")]
+    #[serde(deserialize_with = "compact_vec")]
     pub ports: Vec<ServicePortView>,
 }
 
@@ -222,7 +222,7 @@ pub struct JobView {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct JobStatusView {
-    #[serde(deserialize_with = "snug")]
+    #[serde(deserialize_with = "compact_vec")]
     pub conditions: Vec<JobConditionView>,
 }
 
@@ -243,7 +243,7 @@ pub struct JobConditionView {
 #[serde(default)]
 pub struct EndpointSliceView {
     pub metadata: MetaView,
-    #[serde(deserialize_with = "snug")]
+    #[serde(deserialize_with = "compact_vec")]
     pub endpoints: Vec<EndpointView>,
 }
 
@@ -271,20 +271,20 @@ pub struct TargetRefView {
 }
 
 impl EndpointSliceView {
-    /// The Service that the endpoints belong to.
+    /// Returns the Service that the endpoints belong to.
     pub fn service(&self) -> Option<&str> {
         self.metadata.label("kubernetes.io/service-name")
     }
 }
 
 impl EndpointView {
-    /// The UID of the Pod, if there is one.
+    /// Returns the UID of the Pod, if there is one.
     pub fn uid(&self) -> Option<&str> {
         self.target_ref.as_ref().map(|target| target.uid.as_str()).filter(|uid| !uid.is_empty())
     }
 }
 
-/// An object of a kind of which there are few: it is kept whole, save for `managedFields`.
+/// An object of a kind of which there are few, complete except for `managedFields`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WholeView {
     pub metadata: MetaView,
@@ -302,8 +302,8 @@ impl<'de> Deserialize<'de> for WholeView {
     }
 }
 
-/// A list without room to grow; nothing is an empty one.
-fn snug<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(inner: D) -> Result<Vec<T>, D::Error> {
+/// Reads a list without spare capacity; null is an empty one.
+fn compact_vec<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(inner: D) -> Result<Vec<T>, D::Error> {
     let mut list: Vec<T> = null_as_default(inner)?;
     list.shrink_to_fit();
     Ok(list)

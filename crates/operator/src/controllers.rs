@@ -104,7 +104,7 @@ async fn drive<K: Controller>(
     let woken_by = reason.to_string();
     let mut pass = Pass::<K>::begin(seen, context.existence.of(key), now, &context.config);
     loop {
-        match pass.needs() {
+        match pass.advance() {
             Need::LookUp(keys) => {
                 let found = join_all(keys.iter().map(|key| look_up(&context.client, key))).await;
                 for (looked_up, _) in keys.iter().zip(&found).filter(|(_, found)| matches!(found, LookedUp::Found(_))) {

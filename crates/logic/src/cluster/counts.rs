@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 use manta_api::{RayClusterSpec, WorkerGroupSpec};
 use manta_quantity::Quantity;
 
-/// Pods that a group should have: replicas within their bounds, times hosts; none while suspended.
+/// Returns how many Pods a group should have: replicas within their bounds, times hosts; none while suspended.
 pub fn desired_pods(group: &WorkerGroupSpec) -> i32 {
     if is_suspended(group) {
         return 0;
@@ -14,7 +14,7 @@ pub fn desired_pods(group: &WorkerGroupSpec) -> i32 {
     desired_replicas(group).saturating_mul(hosts(group))
 }
 
-/// Replicas that a group should have, whether suspended or not.
+/// Returns how many replicas a group should have, whether suspended or not.
 pub fn desired_replicas(group: &WorkerGroupSpec) -> i32 {
     let min = group.min_replicas.unwrap_or(0);
     let max = group.max_replicas.unwrap_or(i32::MAX);
@@ -30,7 +30,7 @@ pub struct WorkerCounts {
     pub max: i32,
 }
 
-/// The worker counts of all groups; suspended groups count as none.
+/// Returns the worker counts of all groups; suspended groups count as none.
 pub fn worker_counts(spec: &RayClusterSpec) -> WorkerCounts {
     let sum = |count: &dyn Fn(&WorkerGroupSpec) -> i64| -> i32 {
         let total: i64 = worker_groups(spec).iter().filter(|group| !is_suspended(group)).map(count).sum();
@@ -84,7 +84,7 @@ impl DesiredResources {
     }
 }
 
-/// What each container of a Pod asks for: its request, or its limit where there is no request.
+/// Returns what each container of a Pod asks for: its request, or its limit where there is no request.
 pub fn requests(pod: Option<&PodSpec>) -> impl Iterator<Item = (&str, Quantity)> {
     let containers = pod.map(|pod| pod.containers.as_slice()).unwrap_or_default();
     containers.iter().filter_map(|container| container.resources.as_ref()).flat_map(|resources| {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn edge_case_10_and_93_replicas_stay_within_bounds() {
+    fn replicas_stay_within_bounds() {
         let check = |fields: serde_json::Value, expect: i32| {
             assert_eq!(desired_pods(&group(fields.clone())), expect, "{fields}");
         };
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn edge_case_93_and_94_sums_over_groups() {
+    fn counts_are_summed_over_groups() {
         let check = |groups: Vec<serde_json::Value>, expect: (i32, i32, i32)| {
             let counts = worker_counts(&spec(groups.iter().cloned().map(group).collect()));
             assert_eq!((counts.desired, counts.min, counts.max), expect, "{groups:?}");
@@ -146,14 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn edge_case_46_the_maximum_saturates() {
+    fn the_maximum_saturates() {
         let open = || group(json!({"replicas": 1, "numOfHosts": 4, "maxReplicas": i32::MAX}));
         assert_eq!(worker_counts(&spec(vec![open()])).max, i32::MAX);
         assert_eq!(worker_counts(&spec(vec![open(), open(), group(json!({}))])).max, i32::MAX);
     }
 
     #[test]
-    fn edge_cases_45_47_and_95_resources_sum_requests_else_limits() {
+    fn resources_are_requests_or_else_limits() {
         let template =
             |resources: serde_json::Value| json!({"spec": {"containers": [{"name": "ray", "resources": resources}]}});
         let mut with = spec(vec![group(json!({

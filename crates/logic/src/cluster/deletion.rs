@@ -107,7 +107,7 @@ fn plan_cleanup_job(planner: &mut Planner<'_>) {
     );
 }
 
-/// Why Redis cannot be cleaned or need not be, if so.
+/// Returns why Redis cannot be cleaned or need not be, if so.
 fn why_no_cleanup(seen: &Observed, cfg: &Config) -> Option<&'static str> {
     if !cfg.redis_cleanup {
         return Some("ENABLE_GCS_FT_REDIS_CLEANUP is false");
@@ -126,7 +126,7 @@ fn remove_finalizer(seen: &Observed, why: &str) -> Step {
     finalizer::remove(seen.key(Kind::RayCluster, seen.name()), &seen.cluster.metadata, REDIS_CLEANUP, why)
 }
 
-/// Complete or failed; `FailureTarget` is the latter, a moment early.
+/// Returns whether a Job is complete or failed; `FailureTarget` precedes the latter.
 fn is_finished(job: &JobView) -> bool {
     job.status.conditions.iter().any(|condition| {
         condition.status == "True" && matches!(condition.type_.as_str(), "Complete" | "Failed" | "FailureTarget")

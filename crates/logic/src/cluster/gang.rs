@@ -1,4 +1,4 @@
-//! The batch scheduler's objects: they stand before the Pods that they are for.
+//! The batch scheduler's objects, which are created before the Pods.
 
 use super::Planner;
 use crate::scheduler;

@@ -51,7 +51,7 @@ fn plan_ingress(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
     if seen.in_flight.is_creating(Kind::Ingress, &name) {
         return;
     }
-    // Not among the labelled ones: it may still be there, as somebody else's or with its labels lost.
+    // It may exist without the label, as a foreign object or with its labels removed.
     let key = seen.key(Kind::Ingress, &name);
     match planner.found(&key) {
         None => planner.look_up(key),

@@ -1,7 +1,7 @@
 //! What to do next for a RayCluster.
 //!
 //! [`plan`] has the order of decisions, every other file one behaviour. [`status`] works the status out after
-//! the writes. [`watched`] says which kinds must be watched for a cluster.
+//! the writes. [`watched`] lists the kinds that must be watched for a cluster.
 
 mod auth;
 mod conditions;
@@ -38,5 +38,5 @@ pub use watched::watched_kinds;
 
 /// A plan for a RayCluster.
 pub type Plan = crate::plan::PlanOf<RayCluster>;
-/// What puts one together.
+/// The planner for a RayCluster.
 pub(crate) type Planner<'a> = crate::plan::Planner<'a, RayCluster>;

@@ -20,7 +20,7 @@ pub struct Observed {
     pub cleanup_jobs: Vec<Arc<JobView>>,
     /// ServiceAccounts, Roles, Ingresses, claims, policies … labelled with the cluster's name.
     pub related: Vec<(Kind, Arc<WholeView>)>,
-    /// Writes of ours that the watches do not show yet.
+    /// Our writes that the watches do not show yet.
     pub in_flight: InFlight,
     /// Where random names come from.
     pub seed: u64,

@@ -6,10 +6,10 @@ use crate::validate::ValidCluster;
 use crate::view::PodView;
 use jiff::SignedDuration;
 
-/// How long after its grace period a Pod that will not go is still waited for.
+/// How long a Pod may stay terminating after its grace period.
 ///
-/// A kubelet that lives ends a Pod within its grace period. One that is dead never will, and
-/// KubeRay would wait for it for ever (#4078).
+/// A working kubelet stops a Pod within its grace period. A dead one never does, and KubeRay waits
+/// forever (#4078).
 const LOST_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
 pub(super) fn plan(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
@@ -22,8 +22,8 @@ pub(super) fn plan(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
     }
 }
 
-/// Returns whether a Pod should have been gone long ago, because its node is dead or cut off; if not, asks for a
-/// pass when that time comes.
+/// Returns whether a Pod is overdue because its node is dead or unreachable; if not, requests a pass for when it
+/// would be.
 pub(super) fn lost_or_wake(planner: &mut Planner<'_>, pod: &PodView) -> bool {
     pod.metadata.deletion_timestamp.is_some_and(|deleted| planner.reached_or_wake_at(deleted + LOST_AFTER))
 }

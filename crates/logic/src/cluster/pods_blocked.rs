@@ -1,8 +1,8 @@
 //! The condition `RayClusterPodsBlocked`: which Pods cannot start, and why.
 //!
 //! KubeRay leaves users to search Pods and events (#4178, #4272). Here a condition names the Pods
-//! that cannot start and the reason that the scheduler or the kubelet gave. It is gone as soon as
-//! they can. Pods that the API server refuses show in `ReplicaFailure`.
+//! that cannot start and the reason that the scheduler or the kubelet gave. It is removed as soon
+//! as they can. Pods that the API server refuses show in `ReplicaFailure`.
 
 use super::observed::Observed;
 use crate::view::{ContainerStatusView, PodView};

@@ -1,13 +1,13 @@
-//! Which Pods have ended for good and must be replaced.
+//! Which Pods have ended and must be replaced.
 
 use crate::view::{PodView, TerminatedView};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// Rules in order; the first that applies says why.
+/// The rules in order; the first that applies is the reason.
 const RULES: &[fn(&PodView) -> bool] = &[pod_has_ended, ray_has_ended_for_good];
 
-/// Whether a Pod must be deleted so that another can take its place.
+/// Returns whether a Pod must be deleted so that another can take its place.
 pub(super) fn must_replace(pod: &PodView) -> bool {
     RULES.iter().any(|rule| rule(pod))
 }
@@ -20,7 +20,7 @@ fn ray_has_ended_for_good(pod: &PodView) -> bool {
     pod.status.phase == "Running" && pod.spec.restart_policy == "Never" && pod.ray_container_terminated().is_some()
 }
 
-/// Why a Pod must be replaced, in KubeRay's words.
+/// Returns why a Pod must be replaced, in KubeRay's words.
 pub(super) fn reason(pod: &PodView, node_type: &str) -> String {
     let name = &pod.metadata.name;
     if pod_has_ended(pod) {
@@ -47,7 +47,7 @@ pub(super) fn state(pod: &PodView) -> String {
     )
 }
 
-/// How a container ended, as Go prints the struct.
+/// Returns how a container ended, as Go prints the struct.
 fn terminated(state: Option<&TerminatedView>) -> String {
     let Some(ended) = state else { return "nil".to_owned() };
     format!(

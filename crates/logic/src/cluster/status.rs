@@ -33,7 +33,7 @@ pub(super) fn compute(
     let halted =
         halt.map(|halt| Failure { controller: RayCluster::CONTROLLER, reason: None, error: halt.error.clone() });
     let failure = outcome.failure_of(RayCluster::CONTROLLER).cloned().or(halted);
-    // What was just written is not in what was seen: the watch brings the pass that shows it all.
+    // The observation predates the writes of this pass; the watch triggers the pass that counts them.
     if failure.is_none() && plan.stages.iter().any(|stage| is_own(stage.controller)) {
         return None;
     }
@@ -112,7 +112,7 @@ pub(crate) fn fill_go_zeroes(status: &mut RayClusterStatus) {
     status.head.get_or_insert_with(HeadInfo::default);
 }
 
-/// Returns whether there are Pods, all of them run, and none says that it is not ready.
+/// Returns whether there are Pods, all of them run, and none has a false Ready condition.
 pub(super) fn all_running(pods: &[Arc<PodView>]) -> bool {
     let runs = |pod: &Arc<PodView>| {
         pod.status.phase == "Running" && pod.condition("Ready").is_none_or(|ready| ready.status == "True")

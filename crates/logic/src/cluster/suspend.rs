@@ -43,7 +43,7 @@ pub(super) fn plan(planner: &mut Planner<'_>) -> bool {
         delete_all_pods(planner, Because::Suspension);
         return false;
     }
-    // Not yet suspending: the status says so first, and the Pods go in the next pass.
+    // The condition is written first; the next pass deletes the Pods.
     !(by_conditions && (state == Suspension::Suspended || wanted))
 }
 

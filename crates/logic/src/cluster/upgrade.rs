@@ -1,7 +1,7 @@
 //! `upgradeStrategy: Recreate`: all Pods go when the spec has changed.
 //!
-//! What the Pods were made from is remembered as a hash on the head Pod. A hash that another
-//! version of the operator wrote says nothing about ours, so it is taken over, not acted upon.
+//! An annotation of the head Pod holds the hash of the spec that the Pods were created from. The hash of another
+//! version of the operator cannot be compared, so it is replaced without recreating Pods.
 
 use super::Planner;
 use super::suspend::{Because, delete_all_pods};

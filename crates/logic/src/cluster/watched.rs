@@ -31,7 +31,7 @@ pub fn watched_kinds(cluster: &RayCluster, config: &Config) -> Vec<(Kind, bool)>
     }
     let mut kinds: Vec<_> = kinds.into_iter().map(|kind| (kind, true)).collect();
     if config.gates.ray_cluster_network_policy {
-        // Policies of a field that was removed are worth looking for, but not worth waiting for.
+        // Policies of a removed field are deleted once they are seen, but no pass waits for them.
         kinds.push((Kind::NetworkPolicy, spec.network_policy.is_some()));
     }
     kinds
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_cluster_needs_nothing_more() {
+    fn a_plain_cluster_needs_no_other_kinds() {
         check(|_| {}, |_| {}, &[]);
     }
 
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_is_being_deleted_asks_no_scheduler() {
+    fn a_cluster_that_is_being_deleted_needs_no_scheduler_kinds() {
         let volcano = |world: &mut World| world.config.batch_scheduler = Some(crate::config::BatchScheduler::Volcano);
         let pod_groups = Kind::PodGroup(crate::action::PodGroupApi::Volcano);
         check(|_| {}, volcano, &[(pod_groups, true)]);

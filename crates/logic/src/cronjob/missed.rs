@@ -1,14 +1,14 @@
-//! Which runs are due, and what becomes of those that nobody started in time.
+//! Which runs are due, and how missed runs are handled.
 //!
 //! After an outage, or a suspension, KubeRay starts one RayJob for every run that was missed, all at
 //! once. Here at most one late run is started, the latest, unless the annotation
-//! `ray.io/cronjob-missed-runs` says otherwise.
+//! `ray.io/cronjob-missed-runs` sets another policy.
 
 use super::schedule::Schedule;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-/// The annotation that says what to do about missed runs.
+/// The annotation with the policy for missed runs.
 pub const ANNOTATION: &str = "ray.io/cronjob-missed-runs";
 
 /// With [`Missed::All`], at most this many runs are made up for.
@@ -18,7 +18,7 @@ const IN_TIME: SignedDuration = SignedDuration::from_secs(60);
 /// How many runs are walked through before the search starts from the other end.
 const STEPS: usize = 2000;
 
-/// What becomes of missed runs.
+/// The policy for missed runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Missed {
     /// The latest is started late.
@@ -31,7 +31,7 @@ pub enum Missed {
 }
 
 impl Missed {
-    /// Reads the annotation; what is not known means the default.
+    /// Reads the annotation; unknown values mean the default.
     pub fn read(annotation: Option<&str>) -> Self {
         match annotation {
             Some("all") => Self::All,
@@ -48,19 +48,19 @@ pub(super) struct Due {
     pub(super) run: Option<Timestamp>,
     /// The run up to which everything is settled, if that moves on.
     pub(super) settled: Option<Timestamp>,
-    /// How many runs were passed over.
+    /// How many runs were skipped.
     pub(super) skipped: usize,
 }
 
-/// The run that is due after `base`, if one is.
+/// Returns the run that is due after `base`, if one is.
 pub(super) fn due(schedule: &Schedule, base: Timestamp, now: Timestamp, zone: &TimeZone, missed: Missed) -> Due {
     let runs = recent_runs(schedule, base, now, zone);
     let Some(&latest) = runs.last() else { return Due { run: None, settled: None, skipped: 0 } };
     match missed {
         Missed::Latest => Due { run: Some(latest), settled: Some(latest), skipped: runs.len() - 1 },
         Missed::All => {
-            let kept = &runs[runs.len().saturating_sub(MOST)..];
-            Due { run: kept.first().copied(), settled: kept.first().copied(), skipped: runs.len() - kept.len() }
+            let recent = &runs[runs.len().saturating_sub(MOST)..];
+            Due { run: recent.first().copied(), settled: recent.first().copied(), skipped: runs.len() - recent.len() }
         }
         Missed::None => {
             let run = Some(latest).filter(|run| now.duration_since(*run) < IN_TIME);
@@ -69,7 +69,7 @@ pub(super) fn due(schedule: &Schedule, base: Timestamp, now: Timestamp, zone: &T
     }
 }
 
-/// The runs after `base` up to now, or the last of them if there are very many.
+/// Returns the runs after `base` up to now, or the last of them if there are very many.
 fn recent_runs(schedule: &Schedule, base: Timestamp, now: Timestamp, zone: &TimeZone) -> Vec<Timestamp> {
     let (runs, complete) = walk(schedule, base, now, zone);
     if complete {
@@ -87,7 +87,7 @@ fn recent_runs(schedule: &Schedule, base: Timestamp, now: Timestamp, zone: &Time
     }
 }
 
-/// The runs of a stretch of time, and whether these are all.
+/// Returns the runs in a time range, and whether these are all.
 fn walk(schedule: &Schedule, base: Timestamp, now: Timestamp, zone: &TimeZone) -> (Vec<Timestamp>, bool) {
     let mut runs = Vec::new();
     let mut last = base;
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn of_missed_runs_the_latest_is_started() {
+    fn the_latest_missed_run_is_started() {
         let (base, now) = ("2024-01-01T00:00:00Z", "2024-01-01T01:02:30Z");
         check("*/5 * * * *", base, "2024-01-01T00:04:59Z", Missed::Latest, (None, 0));
         check("*/5 * * * *", base, "2024-01-01T00:05:00Z", Missed::Latest, (Some("2024-01-01T00:05:00Z"), 0));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn years_of_missed_minutes_cost_little() {
+    fn years_of_missed_runs_are_found_quickly() {
         let schedule = Schedule::parse("* * * * *").unwrap();
         let (base, now) = (time("2016-01-01T00:00:00Z"), time("2026-01-01T00:00:30Z"));
         let latest = due(&schedule, base, now, &TimeZone::UTC, Missed::Latest);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_that_nobody_knows_mean_the_default() {
+    fn unknown_annotation_values_mean_the_default() {
         assert_eq!(Missed::read(Some("all")), Missed::All);
         assert_eq!(Missed::read(Some("none")), Missed::None);
         assert_eq!(Missed::read(Some("ALL")), Missed::Latest);

@@ -11,5 +11,5 @@ pub use observed::Observed;
 
 /// A plan for a RayCronJob.
 pub type Plan = crate::plan::PlanOf<manta_api::RayCronJob>;
-/// What puts one together.
+/// The planner for a RayCronJob.
 pub(crate) type Planner<'a> = crate::plan::Planner<'a, manta_api::RayCronJob>;

@@ -103,12 +103,12 @@ fn body(seen: &Observed, name: &str, run: Timestamp) -> Value {
     })
 }
 
-/// The name of the RayJob for a run: the minute since 1970 tells runs apart.
+/// Returns the name of the RayJob for a run: the minute since 1970 makes it unique.
 fn job_name(cron_job: &str, run: Timestamp) -> String {
     format!("{cron_job}-{}", run.as_second() / 60)
 }
 
-/// A time to the second, in UTC.
+/// Returns a time to the second, in UTC.
 fn scheduled(run: Timestamp) -> String {
     run.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

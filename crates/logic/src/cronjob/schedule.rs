@@ -47,7 +47,7 @@ const WEEKDAY: Bounds = Bounds { min: 0, max: 6, names: &["sun", "mon", "tue", "
 const YEARS_TO_SEARCH: i16 = 5;
 
 impl Schedule {
-    /// Reads a schedule; the error says what is wrong with which part.
+    /// Parses a schedule; the error names the invalid part.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             return Err("empty spec string".to_owned());
@@ -68,7 +68,7 @@ impl Schedule {
         }))
     }
 
-    /// The first time after `base`, or none if there is none in sight.
+    /// Returns the first time after `base`, or none if there is none within the limit.
     pub fn next_after(&self, base: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let second = Timestamp::from_second(base.as_nanosecond().div_euclid(1_000_000_000).try_into().ok()?).ok()?;
         match &self.0 {
@@ -77,7 +77,7 @@ impl Schedule {
         }
     }
 
-    /// Leaps over months, days and hours that do not match, then over minutes.
+    /// Skips months, days and hours that do not match, then minutes.
     fn next_match(&self, base: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let Rule::Fields { minute, hour, day, month, weekday } = &self.0 else { return None };
         let mut now = base.checked_add(SignedDuration::from_secs(1)).ok()?.to_zoned(zone.clone());
@@ -105,7 +105,7 @@ fn start_of_month_after(now: &Zoned) -> Option<Zoned> {
     next.to_datetime(Time::midnight()).to_zoned(now.time_zone().clone()).ok()
 }
 
-/// Forward in real time, so that hours that exist twice are met twice.
+/// Advances in absolute time, so that hours that exist twice are visited twice.
 fn forward(now: &Zoned, seconds: i64) -> Option<Zoned> {
     now.checked_add(SignedDuration::from_secs(seconds)).ok()
 }
@@ -137,7 +137,7 @@ fn parse_every(text: &str) -> Result<Rule, String> {
 }
 
 impl Field {
-    /// A list of stars, numbers and ranges, each with an optional step.
+    /// Parses a list of stars, numbers and ranges, each with an optional step.
     fn parse(text: &str, bounds: &Bounds) -> Result<Self, String> {
         let mut field = Self { bits: 0, star: false };
         for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -205,7 +205,7 @@ impl Bounds {
     }
 }
 
-/// A number as Go reads it, with Go's errors.
+/// Parses a number as Go does, with Go's errors.
 fn parse_number(text: &str) -> Result<u32, String> {
     let fail = |why: &str| format!("failed to parse int from {text}: strconv.Atoi: parsing {}: {why}", quote(text));
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -220,7 +220,7 @@ fn parse_number(text: &str) -> Result<u32, String> {
     Ok(u32::try_from(number).unwrap_or(u32::MAX))
 }
 
-/// The bits from `start` to `end`, both below 64.
+/// Returns the bits from `start` to `end`, both below 64.
 fn range(start: u32, end: u32, step: u32) -> u64 {
     (start..=end).step_by(step as usize).fold(0, |bits, value| bits | 1 << value)
 }

@@ -31,7 +31,7 @@ pub(super) fn create(planner: &mut Planner<'_>, mode: Mode, attempt: &Attempt) -
         Step::create(planner.seen.key(Kind::RayCluster, name), &body, "the job needs a cluster")
             .on_success(reasons::CREATED_RAY_CLUSTER, format!("Created RayCluster {path}"))
             .on_failure(reasons::FAILED_TO_CREATE_RAY_CLUSTER, failed(""))
-            // The name is this attempt's alone: it is the cluster of a pass whose watch is late.
+            // Only this attempt has the name, so the cluster is from an earlier pass that the watch does not show yet.
             .accept(Accept::AlreadyExists),
     );
     true

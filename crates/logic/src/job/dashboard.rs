@@ -1,6 +1,6 @@
 //! What is polled about a RayJob's Ray job, and what the dashboard last replied.
 //!
-//! Nothing here does I/O. A plan says which job to poll ([`JobPoll`]); a poller of the operator asks, outside of
+//! Nothing here does I/O. A plan names the job to poll ([`JobPoll`]); a poller of the operator asks, outside of
 //! every pass, and its replies are part of the next [`Observed`](super::Observed).
 
 use crate::dashboard::{DashboardEndpoint, RayRequest, null_as_default};
@@ -16,7 +16,7 @@ pub struct JobPoll {
     pub fresher_than: Option<Timestamp>,
 }
 
-/// What is known from the dashboard. A restart of the operator loses it, and asking again brings it back.
+/// The state from the dashboard. A restart of the operator drops it, and polling restores it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobDashboard {
     /// Since when this process polls the job.
@@ -37,7 +37,7 @@ pub struct JobReply {
     pub answer: JobAnswer,
 }
 
-/// What the dashboard says about a job.
+/// The reply of the dashboard about a job.
 #[derive(Clone, Debug, PartialEq)]
 pub enum JobAnswer {
     /// Its state.
@@ -64,7 +64,7 @@ pub struct JobInfo {
     pub end_time: u64,
 }
 
-/// What came of stopping a job.
+/// The result of stopping a job.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StopAttempt {
     /// It is not running any more.
@@ -79,17 +79,17 @@ impl JobDashboard {
         self.last_reply.as_ref().filter(|reply| reply.job_id == job_id)
     }
 
-    /// Takes a reply. Returns whether it says something else than the one before.
+    /// Records a reply. Returns whether it differs from the one before.
     pub fn observe(&mut self, reply: JobReply) -> bool {
         let changed = self.last_reply.as_ref().is_none_or(|last| last.answer != reply.answer);
         self.last_reply = Some(reply);
         changed
     }
 
-    /// Takes what became of a request.
+    /// Records the result of a request.
     pub fn record(&mut self, request: &RayRequest, result: &Result<(), String>, now: Timestamp) {
         match (request, result) {
-            // What was known before the submission is known no more.
+            // Replies from before the submission are out of date.
             (RayRequest::SubmitJob { .. }, Ok(())) => self.last_reply = None,
             (RayRequest::SubmitJob { job_id, .. }, Err(error)) => {
                 let answer = JobAnswer::Failed(error.clone());
@@ -102,7 +102,7 @@ impl JobDashboard {
     }
 }
 
-/// Returns a time that Ray gives in milliseconds, to the second as Kubernetes keeps it; zero is none.
+/// Returns a time that Ray gives in milliseconds, to the second as in Kubernetes; zero is none.
 pub fn moment(milliseconds: u64) -> Option<Timestamp> {
     let seconds = i64::try_from(milliseconds / 1000).ok().filter(|_| milliseconds != 0)?;
     Timestamp::from_second(seconds).ok()
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn job_info_reads_nulls_and_what_is_missing() {
+    fn job_info_reads_nulls_and_missing_fields() {
         let info: JobInfo =
             serde_json::from_str(r#"{"status":"RUNNING","message":null,"start_time":1700000000123,"job_id":null}"#)
                 .unwrap();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_that_no_clock_can_show_are_none() {
+    fn out_of_range_timestamps_are_none() {
         assert_eq!(moment(0), None);
         assert_eq!(moment(u64::MAX), None);
         assert_eq!(moment(i64::MAX as u64 * 2), None);

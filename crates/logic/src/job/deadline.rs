@@ -1,4 +1,4 @@
-//! The moments at which a RayJob must have got somewhere.
+//! The deadlines of a RayJob.
 //!
 //! | what | from | ends in |
 //! |---|---|---|
@@ -8,8 +8,8 @@
 //! | submitter grace, 30 s | end of the submitter | Failed |
 //! | status check time-out | first failed check | Failed, JobStatusCheckTimeoutExceeded |
 //!
-//! Deadlines of a running job are only believed after a look at the dashboard that is younger than
-//! the deadline: an operator that was away must not fail a job that has long finished.
+//! A deadline of a running job takes effect only after a poll of the dashboard that is newer than the deadline, so that
+//! an operator that was down does not fail a job that has finished.
 
 use super::phase::{Attempt, reason};
 use super::status::End;
@@ -18,50 +18,50 @@ use manta_api::RayJobSpec;
 
 /// How long the Ray job may take to show its end after its submitter has finished.
 pub(super) const SUBMITTER_GRACE: SignedDuration = SignedDuration::from_secs(30);
-/// How often to look where no watch tells.
+/// The polling interval where no watch reports changes.
 pub(super) const LOOK_AGAIN_SECONDS: i64 = 3;
-/// How long a passed deadline waits for the last look at the dashboard.
+/// How long a passed deadline waits for the last poll of the dashboard.
 pub(super) const LAST_LOOK: SignedDuration = SignedDuration::from_secs(30);
 
-/// When `activeDeadlineSeconds` is over.
+/// Returns when `activeDeadlineSeconds` is over.
 pub(super) fn active(spec: &RayJobSpec, attempt: &Attempt) -> Option<Timestamp> {
     after(attempt.since, spec.active_deadline_seconds?)
 }
 
-/// When `preRunningDeadlineSeconds` is over.
+/// Returns when `preRunningDeadlineSeconds` is over.
 pub(super) fn pre_running(spec: &RayJobSpec, attempt: &Attempt) -> Option<Timestamp> {
     after(attempt.since, spec.pre_running_deadline_seconds?)
 }
 
-/// The end of a job that passed `activeDeadlineSeconds`.
+/// Returns the end of a job that passed `activeDeadlineSeconds`.
 pub(super) fn active_exceeded(spec: &RayJobSpec, attempt: &Attempt) -> End {
-    End::failed(reason::DEADLINE_EXCEEDED).saying(format!(
+    End::failed(reason::DEADLINE_EXCEEDED).with_message(format!(
         "The RayJob has passed the activeDeadlineSeconds. StartTime: {}. ActiveDeadlineSeconds: {}",
         go_time(attempt.since),
         spec.active_deadline_seconds.unwrap_or_default()
     ))
 }
 
-/// The end of a job that passed `preRunningDeadlineSeconds`.
+/// Returns the end of a job that passed `preRunningDeadlineSeconds`.
 pub(super) fn pre_running_exceeded(spec: &RayJobSpec, attempt: &Attempt) -> End {
-    End::failed(reason::PRE_RUNNING_DEADLINE_EXCEEDED).saying(format!(
+    End::failed(reason::PRE_RUNNING_DEADLINE_EXCEEDED).with_message(format!(
         "The RayJob has passed the preRunningDeadlineSeconds. StartTime: {}. PreRunningDeadlineSeconds: {}",
         go_time(attempt.since),
         spec.pre_running_deadline_seconds.unwrap_or_default()
     ))
 }
 
-/// The moment some seconds after another; none if no clock can show it.
+/// Returns the moment some seconds after another; none if it is out of range.
 pub(super) fn after(moment: Timestamp, seconds: impl Into<i64>) -> Option<Timestamp> {
     moment.checked_add(SignedDuration::from_secs(seconds.into())).ok()
 }
 
-/// A time as Go prints it: `2024-01-01 00:00:00 +0000 UTC`.
+/// Returns a time as Go prints it: `2024-01-01 00:00:00 +0000 UTC`.
 pub(super) fn go_time(moment: Timestamp) -> String {
     moment.strftime("%Y-%m-%d %H:%M:%S +0000 UTC").to_string()
 }
 
-/// A time as `2024-01-01 00:00:00`.
+/// Returns a time as `2024-01-01 00:00:00`.
 pub(super) fn date_time(moment: Timestamp) -> String {
     moment.strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn deadlines_beyond_all_clocks_never_come() {
+    fn out_of_range_deadlines_are_never_reached() {
         assert_eq!(after(Timestamp::MAX, 1), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Deletion of a RayJob: its Ray job is stopped first.
 //!
-//! The cluster goes with the RayJob by garbage collection, but a cluster of `clusterSelector` stays
-//! and would go on running the job. There stopping is tried until half a minute after the deletion, at least
+//! The garbage collector deletes the cluster with the RayJob, but a cluster of `clusterSelector` stays
+//! and would continue to run the job. There stopping is tried until half a minute after the deletion, at least
 //! once; for a cluster of its own one attempt is enough. A missing token or a dead dashboard never blocks a
 //! deletion.
 
@@ -16,7 +16,7 @@ use crate::labels::finalizer::RAY_JOB;
 use crate::names;
 use jiff::{SignedDuration, Timestamp};
 
-/// How long after the deletion a job on a cluster that stays is tried to be stopped.
+/// How long after the deletion the operator tries to stop a job on a cluster that stays.
 const STOP_TIMEOUT: SignedDuration = SignedDuration::from_secs(30);
 /// How long after a failed attempt the next one is made.
 const STOP_AGAIN: SignedDuration = SignedDuration::from_secs(2);
@@ -49,7 +49,7 @@ fn running_job(planner: &Planner<'_>) -> Option<JobPoll> {
     Some(JobPoll { endpoint, job_id, fresher_than: None })
 }
 
-/// Stops the job. Returns whether it is stopped, or was tried to be for long enough.
+/// Stops the job. Returns whether it is stopped or the time for trying is over.
 fn stop(planner: &mut Planner<'_>, poll: &JobPoll) -> bool {
     let seen = planner.seen;
     match seen.dashboard.stop {

@@ -3,7 +3,7 @@
 //! In order of precedence: `deletionStrategy.deletionRules`, the legacy `onSuccess`/`onFailure`, and
 //! `shutdownAfterJobFinishes`. Every time-to-live counts from `status.endTime`. Of several rules that
 //! are due only the one with the most effect is carried out. A cluster of `clusterSelector` is never
-//! touched, but the RayJob itself may go.
+//! modified, but the RayJob itself may be deleted.
 
 use super::Planner;
 use super::deadline::after;
@@ -21,7 +21,7 @@ use serde_json::json;
 pub(super) fn plan(planner: &mut Planner<'_>, finish: Finish) {
     let spec = &planner.seen.job.spec;
     let Some(end) = finish.at else {
-        // Written by somebody else: without an end nothing would ever be due.
+        // Another client wrote the status; without an end time no rule would ever be due.
         planner.draft.now.end_time = Some(Time(planner.now));
         return;
     };
@@ -32,7 +32,7 @@ pub(super) fn plan(planner: &mut Planner<'_>, finish: Finish) {
         None if spec.shutdown_after_job_finishes.unwrap_or(false) => shutdown(planner, end),
         None => {}
     }
-    // Last, so that a scheduler that does not answer keeps nothing from being deleted.
+    // Last, so that a failing scheduler does not block deletion.
     if let Some(step) = scheduler::shrink_job_gang(planner.seen, planner.config) {
         planner.then(step);
     }
@@ -61,7 +61,7 @@ fn matches(rule: &DeletionRule, job_status: &str, failed: bool) -> bool {
     }
 }
 
-/// The legacy form. Statuses other than SUCCEEDED and FAILED match neither policy.
+/// Applies the legacy form. Statuses other than SUCCEEDED and FAILED match neither policy.
 fn by_outcome(planner: &mut Planner<'_>, end: Timestamp, strategy: &DeletionStrategy) {
     let policy = match planner.draft.job_status() {
         "SUCCEEDED" => &strategy.on_success,
@@ -90,7 +90,7 @@ fn shutdown(planner: &mut Planner<'_>, end: Timestamp) {
     }
 }
 
-/// How much a policy removes.
+/// Returns how much a policy removes.
 fn strength(policy: &DeletionPolicyType) -> u8 {
     match policy {
         DeletionPolicyType::DeleteSelf => 3,
@@ -100,7 +100,7 @@ fn strength(policy: &DeletionPolicyType) -> u8 {
     }
 }
 
-/// Whether nothing is left to do for a policy.
+/// Returns whether nothing is left to do for a policy.
 fn is_achieved(planner: &Planner<'_>, policy: &DeletionPolicyType) -> bool {
     let alive = planner.seen.own_cluster().filter(|cluster| cluster.metadata.deletion_timestamp.is_none());
     match policy {

@@ -1,4 +1,4 @@
-//! The RayJob's own head Service, which leads to whatever cluster the job runs on now.
+//! The RayJob's own head Service, which selects the cluster of the current attempt.
 
 use super::Planner;
 use crate::action::{Accept, Kind, Step};

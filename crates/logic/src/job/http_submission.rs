@@ -5,7 +5,7 @@ use crate::job::runtime_env;
 use manta_api::RayJobSpec;
 use serde_json::{Map, Value};
 
-/// The body of `POST /api/jobs/`; fields without content are left out, save for the entrypoint.
+/// Returns the body of `POST /api/jobs/`; fields without content are left out, save for the entrypoint.
 pub fn request(spec: &RayJobSpec, job_id: &str) -> Result<Value, String> {
     let mut body = Map::new();
     let mut add = |key: &str, value: Value| {
@@ -70,7 +70,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_what_is_set_is_sent() {
+    fn only_fields_that_are_set_are_sent() {
         let spec = RayJobSpec::default();
         assert_eq!(request(&spec, "id"), Ok(json!({"entrypoint": "", "submission_id": "id"})));
         let spec = RayJobSpec {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn edge_59_resources_are_an_object_of_numbers() {
+    fn resources_are_an_object_of_numbers() {
         assert_eq!(resources(r#"{"r1": 0.1}"#), Ok(json!({"r1": 0.1})));
         assert!(resources(r#"{"r1": "string"}"#).unwrap_err().starts_with("json: cannot unmarshal string"));
         assert!(resources("[1]").is_err() && resources("{").is_err());

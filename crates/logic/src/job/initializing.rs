@@ -1,7 +1,7 @@
 //! Initializing: from the names to a cluster that is ready, and the hand-over of the job.
 //!
 //! A cluster that cannot be made, or is never ready, does not fail the job by itself: the deadlines
-//! do. Waiting is the stop that InteractiveMode makes on the way.
+//! do. InteractiveMode passes through Waiting.
 
 use super::Planner;
 use super::mode::Mode;
@@ -18,8 +18,8 @@ pub(super) fn plan(planner: &mut Planner<'_>, mode: Mode, attempt: &Attempt) {
         planner.draft.enter(deployment::SUSPENDING);
         return;
     }
-    // A job that is already on its way, because the operator went away between the hand-over and the
-    // status write or because a sidecar is quick, may be over by now: Running finds that out.
+    // A job that was already submitted, because the operator stopped before the status write or because a
+    // sidecar is quick, may have ended by now: Running finds that out.
     let handed_over = match mode {
         Mode::K8sJob => seen.own_submitter().is_some(),
         Mode::Sidecar => submitter::sidecar_ended(seen),
@@ -29,7 +29,7 @@ pub(super) fn plan(planner: &mut Planner<'_>, mode: Mode, attempt: &Attempt) {
         return;
     }
     if seen.selected_cluster().is_some() || mode == Mode::Sidecar {
-        // Nothing tells a RayJob of a cluster that is not its own, nor of the head Pod's containers.
+        // No watch reports clusters of other owners, or the head Pod's containers.
         planner.wake_at(deadline::after(planner.now, deadline::LOOK_AGAIN_SECONDS));
     }
     if !handed_over && !ensure_gang(planner, mode) {

@@ -9,7 +9,7 @@
 //!
 //! [`plan`] reads the phase from the status ([`phase`]) and hands over to one file per phase or
 //! behaviour: [`start`], [`initializing`], [`running`], [`suspend`], [`deletion_rules`], [`deletion`].
-//! A poller of the operator polls the dashboard; a plan says what to poll ([`dashboard`]).
+//! A poller of the operator polls the dashboard; a plan names what to poll ([`dashboard`]).
 
 mod cluster;
 pub mod dashboard;
@@ -38,5 +38,5 @@ pub use observed::Observed;
 
 /// A plan for a RayJob.
 pub type Plan = crate::plan::PlanOf<manta_api::RayJob>;
-/// What puts one together.
+/// The planner for a RayJob.
 pub(crate) type Planner<'a> = crate::plan::Planner<'a, manta_api::RayJob>;

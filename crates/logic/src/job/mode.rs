@@ -16,7 +16,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The mode of a spec; the text itself if it names none.
+    /// Returns the mode of a spec; the text itself if it names none.
     pub fn of(spec: &RayJobSpec) -> Result<Self, &str> {
         match spec.submission_mode.as_deref().unwrap_or_default() {
             "" | "K8sJobMode" => Ok(Self::K8sJob),
@@ -27,7 +27,7 @@ impl Mode {
         }
     }
 
-    /// As it stands in the spec and in the label of the RayCluster.
+    /// Returns the text in the spec and in the label of the RayCluster.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::K8sJob => "K8sJobMode",
@@ -37,7 +37,7 @@ impl Mode {
         }
     }
 
-    /// Whether something follows the Ray job's log, whose end the RayJob waits for.
+    /// Returns whether something follows the Ray job's log, whose end the RayJob waits for.
     pub fn has_submitter(self) -> bool {
         matches!(self, Self::K8sJob | Self::Sidecar)
     }

@@ -1,9 +1,8 @@
-//! Where a RayJob stands: `status.jobDeploymentStatus` and `status.jobStatus`, read and printed at
-//! the edge.
+//! The phase of a RayJob, read from and written to `status.jobDeploymentStatus` and `status.jobStatus`.
 //!
 //! A phase carries what it needs, so `Running` without an address does not exist: a status that
-//! claims it (somebody edited it, or another operator wrote it) is read as the last phase for which
-//! everything is there. Texts that nobody knows, and `ValidationFailed` once the spec is valid again,
+//! claims it (it was edited, or another operator wrote it) is read as the last phase for which
+//! everything is there. Unknown texts, and `ValidationFailed` once the spec is valid again,
 //! are read the same way, so there is no phase that a RayJob cannot leave.
 
 use super::mode::Mode;
@@ -11,12 +10,12 @@ use super::status::time;
 use jiff::Timestamp;
 use manta_api::{RayJob, RayJobStatus};
 
-/// Where a RayJob stands.
+/// The phase of a RayJob.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Phase {
     /// Nothing has been chosen yet.
     New,
-    /// Names are chosen; the cluster is on its way.
+    /// Names are chosen; the cluster is being created.
     Initializing(Attempt),
     /// The cluster is ready; the user has not named a job yet.
     Waiting(Attempt),
@@ -80,7 +79,7 @@ pub mod reason {
     pub const VALIDATION_FAILED: &str = "ValidationFailed";
 }
 
-/// How a Ray job ended, as Ray says.
+/// How a Ray job ended, as Ray reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
     Succeeded,
@@ -89,7 +88,7 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// The end that a text of `status.jobStatus` stands for, if it stands for one.
+    /// Returns the end that a text of `status.jobStatus` means, if any.
     pub fn read(job_status: &str) -> Option<Self> {
         match job_status {
             "SUCCEEDED" => Some(Self::Succeeded),
@@ -116,7 +115,7 @@ impl Phase {
         }
     }
 
-    /// Reads where a RayJob stands. Total: every status stands for a phase.
+    /// Reads the phase from a status; every status has one.
     pub fn read(job: &RayJob, mode: Mode) -> Self {
         let empty = RayJobStatus::default();
         let status = job.status.as_ref().unwrap_or(&empty);
@@ -137,10 +136,10 @@ impl Phase {
         }
     }
 
-    /// The phase before validation failed, from what it left in the status.
+    /// Returns the phase before validation failed, from what it left in the status.
     fn recover(job: &RayJob, status: &RayJobStatus, mode: Mode) -> Self {
         let started = time(&status.start_time);
-        // A retry keeps no end, a resume starts later than the end that it leaves behind.
+        // A retry has no end time, and a resumed job starts after the end time of the run before.
         if let Some(end) = time(&status.end_time).filter(|end| started.is_none_or(|start| *end >= start)) {
             let ended = Ended::read(status.job_status.as_deref().unwrap_or_default());
             let failed = !matches!(ended, Some(Ended::Succeeded | Ended::Stopped));
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_before_a_failed_validation_is_found_again() {
+    fn the_phase_before_a_failed_validation_is_restored() {
         for unknown in ["ValidationFailed", "Bogus", "running"] {
             check(|s| s.job_deployment_status = Some(unknown.into()), Mode::K8sJob, "New");
             check(|s| named(s, unknown), Mode::K8sJob, "Initializing");
@@ -239,7 +238,7 @@ mod tests {
             };
             check(|s| ended(s, "SUCCEEDED"), Mode::K8sJob, "Finished(Finish { failed: false");
             check(|s| ended(s, "RUNNING"), Mode::K8sJob, "Finished(Finish { failed: true");
-            // Resumed after an end: the end belongs to the life before.
+            // Resumed after an end: the end belongs to the run before.
             let resumed = |s: &mut RayJobStatus| {
                 ended(s, "RUNNING");
                 s.start_time = Some(at(20));

@@ -1,12 +1,12 @@
 //! `spec.backoffLimit`: whether a failed RayJob gets another cluster and another try.
 //!
-//! KubeRay gives up when the dashboard has been silent for too long; here that is one more failure
+//! KubeRay gives up when the dashboard has been unreachable for too long; here that is one more failure
 //! like any other, because a job that is lost with its head is what retries are for. Only a passed
 //! `activeDeadlineSeconds` is final, as it would have passed again.
 
 use super::phase::reason;
 
-/// Whether to try again after this many failures.
+/// Returns whether to try again after this many failures.
 pub(super) fn tries_again(backoff_limit: Option<i32>, failures: i32, why: &str) -> bool {
     why != reason::DEADLINE_EXCEEDED && backoff_limit.is_some_and(|limit| failures <= limit)
 }

@@ -1,8 +1,8 @@
-//! Running: what the dashboard and the submitter say, and what ends the job.
+//! Running: the state of the dashboard and the submitter, and how the job ends.
 //!
-//! KubeRay lets deadlines and a finished submitter decide before it asks the dashboard, so a job that
-//! finished while the operator was away ends up as failed. Here every such verdict waits for an answer
-//! that is younger than its cause, for half a minute of asking at most.
+//! KubeRay applies deadlines and a finished submitter before it polls the dashboard, so a job that
+//! finished while the operator was down ends up as failed. Here every such decision waits for a reply
+//! that is newer than its cause, for half a minute of polling at most.
 
 use super::Planner;
 use super::dashboard::{JobAnswer, JobInfo, JobPoll, JobReply, moment};
@@ -36,7 +36,7 @@ pub(super) fn plan(planner: &mut Planner<'_>, mode: Mode, attempt: &Attempt, add
     let end = match &submission {
         Some(Err(error)) => {
             let message = format!("Job submission has failed. Reason: InvalidRequest. Message: {error}");
-            Some(End::failed(reason::SUBMISSION_FAILED).saying(message))
+            Some(End::failed(reason::SUBMISSION_FAILED).with_message(message))
         }
         _ => decide_end(planner, mode, attempt, &submitter, &mut freshness),
     };
@@ -116,13 +116,13 @@ fn record_info(planner: &mut Planner<'_>, info: &JobInfo, at: Timestamp) {
     if let Some(end) = moment(info.end_time) {
         times.end_time = Some(Time(end));
     } else if Ended::read(&info.status).is_some() {
-        // Without an end nothing could count from it, and a lost submitter would keep the job for ever.
+        // Without an end nothing could count from it, and a lost submitter would keep the job running forever.
         times.end_time.get_or_insert(Time(at));
     }
 }
 
 /// Copies the cluster's status, with a reply that is younger than it: as in KubeRay, a cluster whose dashboard
-/// is silent is not mirrored.
+/// is unreachable is not mirrored.
 fn mirror_cluster(planner: &mut Planner<'_>, freshness: &mut Freshness<'_>) {
     let Some(status) = planner.seen.cluster.as_ref().and_then(|cluster| cluster.status.as_ref()) else { return };
     if planner.draft.mirrors(status) {
@@ -162,7 +162,7 @@ fn ray_job_ended(planner: &mut Planner<'_>, mode: Mode, ended: Ended, submitter:
     if planner.reached_or_wake_at(ended_at.and_then(|at| after(at, planner.config.rayjob_transition_grace_seconds))) {
         let message = "JobDeploymentStatus does not transition to Complete or Failed within the grace period after \
                        JobStatus reaches a terminal state.";
-        return Some(end(reason::TRANSITION_GRACE_EXCEEDED).saying(message));
+        return Some(end(reason::TRANSITION_GRACE_EXCEEDED).with_message(message));
     }
     planner.wait_for("the submitter to finish");
     None
@@ -182,8 +182,8 @@ fn submitter_ended(
 ) -> Option<End> {
     let since = submitter.finished.and_then(|at| at.checked_add(SECOND).ok());
     if let Some(failure) = &submitter.failure {
-        let believed = since.is_none_or(|since| freshness.confirmed_or_poll(planner, since));
-        return believed.then(|| end_of(failure, planner.draft.ended()));
+        let confirmed = since.is_none_or(|since| freshness.confirmed_or_poll(planner, since));
+        return confirmed.then(|| end_of(failure, planner.draft.ended()));
     }
     let (finished, since) = (submitter.finished?, since?);
     if !freshness.replied_since_or_poll(since) {
@@ -191,14 +191,14 @@ fn submitter_ended(
     }
     if matches!(freshness.reply, Some(JobReply { answer: JobAnswer::NotFound, .. })) {
         return Some(
-            End::failed(reason::APP_FAILED).saying("Submitter completed but Ray job not found in RayCluster."),
+            End::failed(reason::APP_FAILED).with_message("Submitter completed but Ray job not found in RayCluster."),
         );
     }
     let limit = finished.checked_add(SUBMITTER_GRACE).ok()?;
-    // A silent dashboard is no proof that the job failed; the status check time-out ends it.
+    // An unreachable dashboard does not prove that the job failed; the status check time-out ends it.
     let running = matches!(freshness.reply, Some(JobReply { answer: JobAnswer::Info(_), .. }));
     (planner.reached_or_wake_at(Some(limit)) && freshness.replied_since_or_poll(limit) && running).then(|| {
-        End::failed(reason::TRANSITION_GRACE_EXCEEDED).with_job_status("FAILED").saying(format!(
+        End::failed(reason::TRANSITION_GRACE_EXCEEDED).with_job_status("FAILED").with_message(format!(
             "The RayJob submitter finished at {} but the ray job did not reach terminal state within {}s",
             date_time(finished),
             SUBMITTER_GRACE.as_secs()
@@ -211,7 +211,7 @@ fn status_checks_failed(planner: &mut Planner<'_>, freshness: &mut Freshness<'_>
     let timeout = planner.config.rayjob_status_check_timeout.as_secs();
     let limit = after(since, i64::try_from(timeout).unwrap_or(i64::MAX))?;
     (planner.reached_or_wake_at(Some(limit)) && freshness.confirmed_or_poll(planner, limit)).then(|| {
-        End::failed(reason::STATUS_CHECK_TIMEOUT).saying(format!(
+        End::failed(reason::STATUS_CHECK_TIMEOUT).with_message(format!(
             "Job status checks have been failing since {}; exceeded timeout of {timeout}s",
             date_time(since)
         ))
@@ -224,7 +224,7 @@ fn ensure_prerequisites(planner: &mut Planner<'_>, mode: Mode, attempt: &Attempt
     let Some(ray_cluster) = &planner.seen.cluster else {
         match selected {
             Some(name) => cluster::report_missing(planner, name),
-            // Deleted underneath: made again with the same name.
+            // Deleted by another client: recreated with the same name.
             None if !over => {
                 cluster::create(planner, mode, attempt);
             }
@@ -236,7 +236,7 @@ fn ensure_prerequisites(planner: &mut Planner<'_>, mode: Mode, attempt: &Attempt
         head_service::plan(planner, ray_cluster);
     }
     if mode == Mode::K8sJob && !over && planner.seen.submitter.is_none() {
-        // Deleted underneath, or not in the cache yet. The command asks Ray before it submits.
+        // Deleted by another client, or not in the cache yet. The command queries Ray before it submits.
         submitter::create(planner, ray_cluster, attempt, &address.0, Accept::AlreadyExists);
     }
 }

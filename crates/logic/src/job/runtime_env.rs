@@ -5,12 +5,12 @@
 use crate::go::yaml;
 use serde_json::Value;
 
-/// The environment as a value; a text without content is null.
+/// Returns the environment as a value; a text without content is null.
 pub fn parse(text: &str) -> Result<Value, String> {
     yaml::value(text)
 }
 
-/// The environment as compact JSON.
+/// Returns the environment as compact JSON.
 pub fn to_json(text: &str) -> Result<String, String> {
     let value = parse(text)?;
     // Keys are sorted, as serde_json keeps objects in a BTreeMap.
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_text_is_an_error_and_no_panic() {
+    fn malformed_text_is_an_error() {
         for bad in ["a: [", "\t- x: :", "*unknown"] {
             assert!(parse(bad).is_err(), "{bad:?}");
         }

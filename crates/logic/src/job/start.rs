@@ -37,7 +37,7 @@ pub(super) fn plan(planner: &mut Planner<'_>, mode: Mode) {
     planner.draft.enter(deployment::INITIALIZING);
 }
 
-/// Adds the finalizer. The watch brings the object back, and the next pass goes on.
+/// Adds the finalizer; the watch triggers the next pass.
 fn add_finalizer(planner: &mut Planner<'_>) {
     let job = &planner.seen.job;
     let (stored, written) = (json!(job.spec), go::job_spec(&job.spec));

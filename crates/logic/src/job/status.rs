@@ -16,30 +16,30 @@ use manta_api::{RayClusterStatus, RayJobInfo, RayJobSpec, RayJobStatus};
 pub(super) struct End {
     pub(super) failed: bool,
     pub(super) reason: &'static str,
-    /// Replaces the message; none keeps what Ray said.
+    /// Replaces the message; without it the message of Ray stays.
     pub(super) message: Option<String>,
     /// Replaces the job's status.
     pub(super) job_status: Option<&'static str>,
 }
 
 impl End {
-    /// The attempt failed.
+    /// Returns the end of an attempt that failed.
     pub(super) fn failed(reason: &'static str) -> Self {
         Self { failed: true, reason, message: None, job_status: None }
     }
 
-    /// The Ray job reached its end, good or bad.
+    /// Returns the end of an attempt whose Ray job ended.
     pub(super) fn complete(reason: &'static str) -> Self {
         Self { failed: false, reason, message: None, job_status: None }
     }
 
-    /// With a message.
-    pub(super) fn saying(mut self, message: impl Into<String>) -> Self {
+    /// Sets the message.
+    pub(super) fn with_message(mut self, message: impl Into<String>) -> Self {
         self.message = Some(message.into());
         self
     }
 
-    /// With the status that the job is said to have.
+    /// Sets the status of the job.
     pub(super) fn with_job_status(mut self, job_status: &'static str) -> Self {
         self.job_status = Some(job_status);
         self
@@ -80,7 +80,7 @@ impl StatusDraft {
 
     /// Ends the attempt: counts it, and tries again if there are tries left.
     pub(super) fn end(&mut self, end: End, spec: &RayJobSpec, now: Timestamp) {
-        // What Ray itself says about a job outweighs what went wrong around it.
+        // The status from Ray takes precedence over failures around the job.
         let failed = match Ended::read(end.job_status.unwrap_or(self.job_status())) {
             Some(Ended::Succeeded | Ended::Stopped) => false,
             Some(Ended::Failed) => true,
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn a_retry_keeps_reason_and_message_but_sets_no_end() {
         let spec = RayJobSpec { backoff_limit: Some(1), ..RayJobSpec::default() };
-        let status = ended("FAILED", End::failed(reason::APP_FAILED).saying("boom"), &spec);
+        let status = ended("FAILED", End::failed(reason::APP_FAILED).with_message("boom"), &spec);
         assert_eq!(status.job_deployment_status.as_deref(), Some("Retrying"));
         assert_eq!((status.reason.as_deref(), status.message.as_deref()), (Some("AppFailed"), Some("boom")));
         assert_eq!((status.end_time, status.failed), (None, Some(1)));
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn deployment_status_never_contradicts_the_job_status() {
         let spec = RayJobSpec::default();
-        let status = ended("SUCCEEDED", End::failed(reason::SUBMISSION_FAILED).saying("submitter died"), &spec);
+        let status = ended("SUCCEEDED", End::failed(reason::SUBMISSION_FAILED).with_message("submitter died"), &spec);
         assert_eq!(status.job_deployment_status.as_deref(), Some("Complete"));
         assert_eq!((status.reason, status.message), (None, None));
         let status = ended("FAILED", End::complete(""), &spec);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_alone_is_written_and_nothing_is_not() {
+    fn only_a_changed_status_is_written() {
         let before = in_go_form(RayJobStatus { message: text("old"), ..RayJobStatus::default() });
         let mut draft = StatusDraft::of(Some(&before));
         assert_eq!(draft.changed(), None);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn only_clocks_of_the_cluster_are_no_change() {
+    fn timestamps_of_the_cluster_status_are_no_change() {
         let cluster = RayClusterStatus { state: text("ready"), ..RayClusterStatus::default() };
         let mut draft = StatusDraft::of(Some(&RayJobStatus {
             ray_cluster_status: Some(cluster.clone()),

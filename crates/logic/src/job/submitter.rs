@@ -19,19 +19,19 @@ pub(super) struct SubmitterState {
     pub(super) failure: Option<End>,
     /// When it stopped following the job.
     pub(super) finished: Option<Timestamp>,
-    /// Nobody follows the job, and nobody says since when.
-    pub(super) gone: bool,
+    /// There is no submitter, and it is unknown since when.
+    pub(super) missing: bool,
 }
 
 impl SubmitterState {
     pub(super) fn of(seen: &Observed, mode: Mode, restarts: bool) -> Self {
         match mode {
-            Mode::K8sJob => seen.own_submitter().map_or(Self { gone: true, ..Self::default() }, of_job),
+            Mode::K8sJob => seen.own_submitter().map_or(Self { missing: true, ..Self::default() }, of_job),
             Mode::Sidecar => match head_pod(seen) {
                 Some(pod) => of_sidecar(pod, restarts),
                 None => Self {
-                    failure: Some(End::failed(reason::APP_FAILED).saying("Ray head pod not found.")),
-                    gone: true,
+                    failure: Some(End::failed(reason::APP_FAILED).with_message("Ray head pod not found.")),
+                    missing: true,
                     ..Self::default()
                 },
             },
@@ -41,7 +41,7 @@ impl SubmitterState {
 
     /// Returns whether a Ray job that has ended waits for no submitter.
     pub(super) fn is_over(&self, mode: Mode) -> bool {
-        !mode.has_submitter() || self.finished.is_some() || self.failure.is_some() || self.gone
+        !mode.has_submitter() || self.finished.is_some() || self.failure.is_some() || self.missing
     }
 }
 
@@ -69,9 +69,9 @@ fn of_job(job: &JobView) -> SubmitterState {
     let failure = failed.map(|condition| {
         let message =
             format!("Job submission has failed. Reason: {}. Message: {}", condition.reason, condition.message);
-        End::failed(reason::SUBMISSION_FAILED).saying(message)
+        End::failed(reason::SUBMISSION_FAILED).with_message(message)
     });
-    SubmitterState { failure, finished: first.last_transition_time, gone: false }
+    SubmitterState { failure, finished: first.last_transition_time, missing: false }
 }
 
 fn of_sidecar(pod: &PodView, restarts: bool) -> SubmitterState {
@@ -94,9 +94,9 @@ fn of_sidecar(pod: &PodView, restarts: bool) -> SubmitterState {
         })
     };
     SubmitterState {
-        failure: message.map(|message| End::failed(reason::SUBMISSION_FAILED).saying(message)),
+        failure: message.map(|message| End::failed(reason::SUBMISSION_FAILED).with_message(message)),
         finished,
-        gone: false,
+        missing: false,
     }
 }
 

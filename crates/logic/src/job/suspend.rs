@@ -1,6 +1,6 @@
-//! Suspending and retrying: everything that was made goes; then the job rests, or starts again.
+//! Suspending and retrying: every created object is deleted; then the job is suspended, or starts again.
 //!
-//! The batch scheduler is told last. Both finish whatever happens to `spec.suspend` meanwhile.
+//! The batch scheduler is updated last. Both finish whatever happens to `spec.suspend` meanwhile.
 
 use super::Planner;
 use super::mode::Mode;
@@ -10,7 +10,7 @@ use crate::action::{Kind, Step};
 use crate::reasons;
 use crate::scheduler;
 
-/// Removes cluster and submitter, forgets them, and enters the next phase.
+/// Deletes cluster and submitter, clears them from the status, and enters the next phase.
 pub(super) fn plan_teardown(planner: &mut Planner<'_>, mode: Mode, next: &'static str) {
     let cluster_gone = delete_cluster(planner);
     let submitter_gone = matches!(mode, Mode::Http | Mode::Sidecar) || submitter::delete(planner);
@@ -44,7 +44,7 @@ pub(super) fn plan_suspended(planner: &mut Planner<'_>) {
     planner.draft.enter(deployment::NEW);
 }
 
-/// Deletes the cluster that was made for the job. True if there is none any more.
+/// Deletes the cluster that was created for the job. Returns whether there is none any more.
 pub(super) fn delete_cluster(planner: &mut Planner<'_>) -> bool {
     if planner.seen.selected_cluster().is_some() {
         return true;

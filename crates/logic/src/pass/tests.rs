@@ -67,7 +67,7 @@ fn drive_with(decide: Decide, status_write: StatusWrite) -> Vec<String> {
     let mut pass = Pass::<Toy>::begin(&decide, LookUps::new(), now(), &config);
     let mut needs = Vec::new();
     loop {
-        match pass.needs() {
+        match pass.advance() {
             Need::LookUp(keys) => {
                 needs.push(format!(
                     "look up {}",
@@ -79,7 +79,7 @@ fn drive_with(decide: Decide, status_write: StatusWrite) -> Vec<String> {
             Need::Poll(poll) => needs.push(format!("poll {poll:?}")),
             Need::Publish(events) => {
                 for event in events {
-                    needs.push(format!("{} says {}: {}", event.controller, event.reason, event.note));
+                    needs.push(format!("{} publishes {}: {}", event.controller, event.reason, event.note));
                 }
             }
             Need::Execute(stage) => {
@@ -117,13 +117,13 @@ fn a_pass_polls_publishes_writes_and_settles_in_this_order() {
     });
     let expect = [
         "poll Some(\"jobs\")",
-        "toy-controller says Seen: hello",
+        "toy-controller publishes Seen: hello",
         "toy-controller writes a b",
         "toy-controller writes old",
         "toy-controller writes z",
-        "toy-controller says Created: created a",
-        "toy-controller says Created: created b",
-        "toy-controller says Created: created z",
+        "toy-controller publishes Created: created a",
+        "toy-controller publishes Created: created b",
+        "toy-controller publishes Created: created z",
         "status all is well",
         "At(2026-01-01T00:00:02Z)",
     ];
@@ -145,9 +145,9 @@ fn a_failure_ends_the_stages_of_its_controller_and_claims_nothing() {
         "poll None",
         "other-controller writes bad-other",
         "toy-controller writes a bad",
-        "other-controller says Failed: cannot create bad-other: no",
-        "toy-controller says Created: created a",
-        "toy-controller says Failed: cannot create bad: no",
+        "other-controller publishes Failed: cannot create bad-other: no",
+        "toy-controller publishes Created: created a",
+        "toy-controller publishes Failed: cannot create bad: no",
         "BackOff",
     ];
     assert_eq!(needs, expect);
@@ -191,7 +191,7 @@ fn a_refusal_of_ray_is_reported_and_does_not_fail_the_pass() {
     let expect = [
         "poll None",
         "toy-controller writes bad-ray",
-        "toy-controller says Failed: cannot stop: no",
+        "toy-controller publishes Failed: cannot stop: no",
         "status all is well",
         "At(2026-01-01T00:00:02Z)",
     ];

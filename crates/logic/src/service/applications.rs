@@ -1,10 +1,10 @@
-//! Applications in the status, as Ray tells them.
+//! Applications in the status, as Ray reports them.
 
 use super::dashboard::{Application, Details};
 use manta_api::{ApplicationStatus, DeploymentStatus};
 use std::collections::BTreeMap;
 
-/// The statuses of all applications; the one without a name is `default`.
+/// Returns the statuses of all applications; the one without a name is `default`.
 pub(super) fn statuses(details: &Details) -> Option<BTreeMap<String, ApplicationStatus>> {
     let named = |name: &String| if name.is_empty() { "default".to_owned() } else { name.clone() };
     let all = details.applications.iter().map(|(name, app)| (named(name), status(app)));

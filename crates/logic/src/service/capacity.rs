@@ -1,6 +1,6 @@
-//! How much of its capacity each cluster has during a incremental upgrade (`target_capacity`).
+//! How much of its capacity each cluster has during an incremental upgrade (`target_capacity`).
 //!
-//! Capacity and traffic take turns: nothing grows or shrinks before the traffic has followed the last step.
+//! Capacity and traffic alternate: capacity changes only after the traffic has followed the last step.
 
 use super::gateway;
 use super::{Planner, Side};
@@ -18,7 +18,7 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// What a slot says; what it does not say is `capacity`, and no traffic.
+    /// Returns the share in a slot; unset fields mean `capacity` and no traffic.
     pub(super) fn of(slot: &ClusterServeStatus, capacity: i32) -> Self {
         Self { capacity: slot.target_capacity.unwrap_or(capacity), traffic: slot.traffic_routed_percent.unwrap_or(0) }
     }
@@ -31,7 +31,7 @@ pub(super) enum Direction {
     Back,
 }
 
-/// The next capacity of a cluster, if it is its turn to change.
+/// Returns the next capacity of a cluster, if it is due to change.
 pub(super) fn goal(planner: &mut Planner<'_>, side: Side) -> Option<i32> {
     let is_between_two = planner.draft.active.is_some() && planner.draft.pending.is_some();
     if !planner.draft.is_incremental || !planner.draft.is_upgrading || !is_between_two || !gateway::is_open(planner) {
@@ -49,7 +49,7 @@ pub(super) fn goal(planner: &mut Planner<'_>, side: Side) -> Option<i32> {
     followed.is_none_or(|followed| planner.reached_or_wake_at(followed)).then_some(next)
 }
 
-/// The next capacity of one of the two clusters.
+/// Returns the next capacity of one of the two clusters.
 pub(super) fn step(side: Side, active: Share, pending: Share, surge: i32, direction: Direction) -> Option<i32> {
     let (growing, shrinking, grows) = match direction {
         Direction::Forwards => (pending, active, Side::Pending),
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn edge_56_and_57_the_steps() {
+    fn capacity_moves_in_steps() {
         let share = |(capacity, traffic)| Share { capacity, traffic };
         let check = |active, pending, surge, direction, expect: (Option<i32>, Option<i32>)| {
             let next = |side| step(side, share(active), share(pending), surge, direction);

@@ -81,7 +81,7 @@ fn schedule(planner: &mut Planner<'_>, name: &str) {
     planner.finally(step.accept(Accept::NotFound));
 }
 
-/// Returns whether a Service still leads to a cluster: then none has taken its place, whatever the status says.
+/// Returns whether a Service still selects a cluster, which is then in use regardless of the status.
 fn is_selected(planner: &Planner<'_>, name: &str) -> bool {
     let seen = planner.seen;
     let own = [crate::names::owner_head_service(seen.name()), services::serve_name(&seen.service)];

@@ -65,7 +65,7 @@ fn create(planner: &mut Planner<'_>, name: &str) {
         Step::create(planner.seen.key(Kind::RayCluster, name), &body, "the service needs a cluster")
             .on_success(reasons::CREATED_RAY_CLUSTER, format!("Created the RayCluster {path}"))
             .on_failure(reasons::FAILED_TO_CREATE_RAY_CLUSTER, format!("Failed to create the RayCluster {path}: "))
-            // The name is this slot's alone: it is the cluster of a pass whose watch is late.
+            // Only this slot has the name, so the cluster is from an earlier pass that the watch does not show yet.
             .accept(Accept::AlreadyExists),
     );
     planner.wait_for(format!("RayCluster {path} to be made"));

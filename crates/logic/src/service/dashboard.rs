@@ -1,6 +1,6 @@
 //! What is polled about Serve on the clusters of a RayService, and what was last replied.
 //!
-//! Nothing here does I/O. A plan says what to poll ([`ServePoll`]); a poller of the operator asks dashboards and
+//! Nothing here does I/O. A plan names what to poll ([`ServePoll`]); a poller of the operator asks dashboards and
 //! proxies, outside of every pass, and its replies are part of the next [`Observed`](super::Observed).
 
 use crate::dashboard::{DashboardEndpoint, RayRequest, null_as_default};
@@ -46,7 +46,7 @@ pub struct DesiredConfig {
     pub resend_when_lost: bool,
 }
 
-/// What tells configurations apart: the text that they come from, and the capacity.
+/// The identity of a configuration: its source text and the capacity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServeConfig {
     pub text: String,
@@ -79,7 +79,7 @@ pub struct ClusterState {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServeReply {
     pub at: Timestamp,
-    /// The error says what went wrong.
+    /// The error message.
     pub answer: Result<Details, String>,
 }
 
@@ -144,7 +144,7 @@ impl ClusterState {
         self.last_reply.as_ref().and_then(|reply| reply.answer.as_ref().ok())
     }
 
-    /// Takes what a round of polling brought. Returns whether it says something else than the one before.
+    /// Records the replies of a polling round. Returns whether they differ from the ones before.
     pub fn observe(&mut self, reply: ClusterReply) -> bool {
         let before = (self.last_reply.take().map(|reply| reply.answer), self.running_since, self.proxy.take());
         let running = reply.serve.as_ref().filter(|reply| reply.answer.as_ref().is_ok_and(Details::is_running));
@@ -155,13 +155,13 @@ impl ClusterState {
         (before.0.as_ref(), before.1, &before.2) != (answer, self.running_since, &self.proxy)
     }
 
-    /// Takes what became of a request.
+    /// Records the result of a request.
     pub fn record(&mut self, request: &RayRequest, result: &Result<(), String>, now: Timestamp) {
         let RayRequest::ConfigureServe { config, .. } = request else { return };
         self.attempt = Some(ConfigAttempt { at: now, result: result.clone() });
         if result.is_ok() {
             self.submitted = Some(config.clone());
-            // What was known before is known no more.
+            // Replies from before the submission are out of date.
             self.last_reply = None;
         }
     }

@@ -26,7 +26,7 @@ pub struct Draft<'a> {
     pub(super) goal: String,
     /// Whether upgrades move traffic step by step.
     pub(super) is_incremental: bool,
-    /// Whether the status said, before this pass, that an upgrade is in progress.
+    /// Whether an upgrade was in progress before this pass, by the status.
     pub(super) is_upgrading: bool,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Gives the pending cluster up; it is deleted after a delay.
+    /// Drops the pending cluster; it is deleted after a delay.
     pub(super) fn drop_pending(&mut self) {
         self.status.pending_service_status = None;
         self.pending = None;

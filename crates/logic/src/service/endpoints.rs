@@ -9,7 +9,7 @@ use crate::names;
 use manta_api::RayCluster;
 use std::collections::BTreeSet;
 
-/// The number for the status.
+/// Returns the number for the status.
 pub(super) fn count(planner: &Planner<'_>) -> i32 {
     let seen = planner.seen;
     let own = |cluster: &RayCluster| names::serve_service(cluster_spec::name(cluster));
@@ -22,20 +22,20 @@ pub(super) fn count(planner: &Planner<'_>) -> i32 {
     i32::try_from(of_service(seen, &main) + pending.unwrap_or(0)).unwrap_or(i32::MAX)
 }
 
-/// The number of Pods behind a Service that are ready.
+/// Returns the number of Pods behind a Service that are ready.
 pub(super) fn of_service(seen: &Observed, service: &str) -> usize {
     let slices = seen.slices.iter().filter(|slice| slice.service() == Some(service));
     let ready = slices.flat_map(|slice| &slice.endpoints).filter(|endpoint| endpoint.conditions.ready == Some(true));
     ready.filter_map(|endpoint| endpoint.uid()).collect::<BTreeSet<_>>().len()
 }
 
-/// How many Pods of a cluster would be endpoints of a serve Service.
+/// Returns how many Pods of a cluster would be endpoints of a serve Service.
 pub(super) fn of_cluster(seen: &Observed, cluster: &str) -> usize {
     let serves = |pod: &&crate::view::PodView| pod.metadata.label(SERVE) == Some("true") && pod.is_running_and_ready();
     seen.pods_of(cluster).filter(serves).count()
 }
 
-/// How many Pods of a cluster are meant to be endpoints.
+/// Returns how many Pods of a cluster are meant to be endpoints.
 pub(super) fn expected(seen: &Observed, cluster: &RayCluster) -> usize {
     let workers = cluster.status.as_ref().and_then(|status| status.desired_worker_replicas).unwrap_or(0);
     let head = seen.service.spec.exclude_head_pod_from_serve_svc != Some(true);

@@ -1,4 +1,4 @@
-//! The way of requests during incremental upgrades: a Service per cluster, one Gateway, one HTTPRoute with weights.
+//! The routing of requests during incremental upgrades: a Service per cluster, one Gateway, one HTTPRoute with weights.
 
 use super::capacity::{Direction, Share};
 use super::serve::Ready;
@@ -93,7 +93,7 @@ fn is_true(conditions: &Value, type_: &str) -> bool {
     conditions.any(|condition| condition["type"] == type_ && condition["status"] == "True")
 }
 
-/// The Service of one cluster, which goes with the cluster.
+/// Creates the Service of one cluster, which is deleted with the cluster.
 fn serve_service(planner: &mut Planner<'_>, cluster: &RayCluster) {
     let name = names::serve_service(cluster_spec::name(cluster));
     if planner.seen.service(&name).is_some() {

@@ -1,7 +1,7 @@
 //! The longest that a service may take until it serves, from the annotation `ray.io/initializing-timeout`.
 //!
-//! A service that took longer gives its clusters back and stays where it is until it is suspended and resumed, or
-//! made anew.
+//! A service that takes longer deletes its clusters and does nothing until it is suspended and resumed, or
+//! recreated.
 
 use super::conditions::{self, INITIALIZING, INITIALIZING_TIMEOUT};
 use super::{Planner, Side};
@@ -11,7 +11,7 @@ use crate::go::duration;
 use crate::reasons;
 use crate::validate::service::initializing_timeout;
 
-/// Whether the time has run out in an earlier pass: then only the clean-up goes on.
+/// Returns whether the time has run out in an earlier pass, after which only the clean-up continues.
 pub(super) fn is_over(planner: &Planner<'_>) -> bool {
     conditions::reason(&planner.draft.status, READY) == Some(INITIALIZING_TIMEOUT)
         && !conditions::is_true(&planner.draft.status, READY)
@@ -42,6 +42,6 @@ pub(super) fn check(planner: &mut Planner<'_>) {
         "Reconcile",
         format!("RayService initializing timeout exceeded after {spent} (configured timeout: {limit})"),
     ));
-    // Nothing of these clusters is of interest any more.
+    // These clusters are no longer polled.
     planner.poll = None;
 }

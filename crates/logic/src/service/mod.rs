@@ -43,7 +43,7 @@ pub use watched::watched_kinds;
 
 /// A plan for a RayService.
 pub type Plan = crate::plan::PlanOf<RayService>;
-/// What puts one together.
+/// The planner for a RayService.
 pub(crate) type Planner<'a> = crate::plan::Planner<'a, RayService>;
 
 #[cfg(test)]

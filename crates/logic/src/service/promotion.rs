@@ -7,7 +7,7 @@ use super::gateway::Routed;
 use super::{Planner, Side};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// Copies the weights of the route, and promotes the pending cluster if it is its turn. `serving` is the cluster
+/// Copies the weights of the route, and promotes the pending cluster if it is due. `serving` is the cluster
 /// that the Services lead to after this pass.
 pub(super) fn plan(planner: &mut Planner<'_>, serving: &str, routed: Option<Routed>) {
     if let Some(routed) = routed {
@@ -44,11 +44,11 @@ fn promote(planner: &mut Planner<'_>) {
     let lost = planner.draft.active_name().is_some() && planner.draft.active.is_none();
     planner.draft.status.active_service_status = planner.draft.status.pending_service_status.take();
     if planner.draft.is_incremental && lost {
-        // There is nobody to share with any more.
+        // No other cluster shares the traffic any more.
         let slot = planner.draft.slot(Side::Active);
         slot.target_capacity = Some(100);
         slot.traffic_routed_percent = None;
     }
-    // From here on both names are about other clusters than those at hand; only the counting still looks at them.
+    // From here on both slots name other clusters than the observed ones; only the endpoint count reads them.
     planner.draft.pending = planner.draft.pending.filter(|_| planner.draft.is_incremental);
 }

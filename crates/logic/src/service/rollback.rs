@@ -1,4 +1,4 @@
-//! Whether a incremental upgrade goes forwards or back, and when going back is done.
+//! The direction of an incremental upgrade, and the end of a rollback.
 
 use super::conditions;
 use super::serve;
@@ -56,7 +56,7 @@ pub(super) fn complete(planner: &mut Planner<'_>) {
         return;
     }
     let share = |slot: &manta_api::ClusterServeStatus| (slot.target_capacity, slot.traffic_routed_percent);
-    // What no route says has never been shared.
+    // Without a weight in the route the cluster has never received traffic.
     let (capacity, traffic) = share(planner.draft.slot(Side::Active));
     let is_whole = capacity.unwrap_or(100) == 100 && traffic.unwrap_or(100) == 100;
     let pending = share(planner.draft.slot(Side::Pending));

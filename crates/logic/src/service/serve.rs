@@ -26,7 +26,7 @@ pub(super) struct Ready {
     pub(super) pending: bool,
 }
 
-/// Says what to poll, submits configurations, and copies the replies into the status.
+/// Selects what to poll, submits configurations, and copies the replies into the status.
 pub(super) fn plan(planner: &mut Planner<'_>) -> Ready {
     let mut poll = ServePoll::default();
     let pending = plan_side(planner, Side::Pending, &mut poll);
@@ -53,7 +53,7 @@ fn plan_side(planner: &mut Planner<'_>, side: Side, poll: &mut ServePoll) -> boo
     if !is_head_ready(planner, cluster) {
         planner.draft.slot(side).application_statuses = None;
         planner.wait_for(format!("the head of RayCluster {}", planner.seen.path(name)));
-        // Also without a dashboard to ask: a head that restarts does not make us forget what Serve was given.
+        // Polled even without a dashboard address, so that a restarting head does not lose the submitted configuration.
         poll.clusters.push(ClusterPoll { cluster: name.to_owned(), dashboard: None, proxy });
         return false;
     }
@@ -72,7 +72,7 @@ fn plan_side(planner: &mut Planner<'_>, side: Side, poll: &mut ServePoll) -> boo
     is_submitted && known.details().is_some_and(|details| details.is_running())
 }
 
-/// Returns the configuration that a cluster should have; none if it is to be left alone.
+/// Returns the configuration that a cluster should have; none if it must not be changed.
 fn configuration(
     planner: &mut Planner<'_>,
     side: Side,

@@ -13,7 +13,7 @@ pub(super) fn desired(text: &str, capacity: Option<i32>) -> DesiredConfig {
         set_capacity(&mut config, capacity);
         config
     });
-    // Without applications there is nothing to lose, and sending it again would go on for ever.
+    // Without applications there is nothing to lose, and sending it again would repeat forever.
     let has_applications = |config: &Map<String, Value>| {
         config.get("applications").and_then(Value::as_array).is_some_and(|apps| !apps.is_empty())
     };
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_become_bodies() {
+    fn config_texts_become_request_bodies() {
         let check = |text: &str, capacity: Option<i32>, expect: Value| {
             assert_eq!(desired(text, capacity).body, Ok(expect), "{text:?}");
         };
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_keeps_its_own_applications_when_nobody_remembers_them() {
+    fn a_cluster_keeps_its_running_applications_after_an_operator_restart() {
         let details = |apps: Value| serde_json::from_value::<Details>(json!({"applications": apps})).unwrap();
         let reported = details(json!({"a": {"deployed_app_config": {"name": "a", "import_path": "a:app"}}}));
         let made = deployed(&reported, 40).unwrap();

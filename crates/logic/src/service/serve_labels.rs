@@ -1,4 +1,4 @@
-//! The label `ray.io/serve` of head Pods, which says whether requests may come to them.
+//! The label `ray.io/serve` of head Pods, which decides whether they receive requests.
 //!
 //! Workers join and leave by readiness; the head also runs things that are ready without Serve, so that the health of
 //! its proxy decides.
@@ -46,7 +46,7 @@ fn label(planner: &Planner<'_>, cluster: &str) -> Option<Step> {
     let serves = match healthy {
         _ if is_excluded(planner) => false,
         Some((uid, healthy)) if *uid == head.metadata.uid => *healthy,
-        // Nobody has asked this one yet.
+        // This proxy has not been polled yet.
         _ => return None,
     };
     let value = if serves { "true" } else { "false" };

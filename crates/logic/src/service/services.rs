@@ -64,9 +64,9 @@ pub(super) fn plan(planner: &mut Planner<'_>, ready: Ready) -> Option<String> {
 /// Whether a Service selects the Pods of a cluster.
 enum Selection {
     Current,
-    /// This step makes it.
+    /// After this step.
     Change(Box<Step>),
-    /// What it selects is not known, so nothing may rely on it.
+    /// Its selector is unknown, so nothing may rely on it.
     Unknown,
 }
 
@@ -98,7 +98,7 @@ pub(super) fn can_take_over(planner: &mut Planner<'_>, pending: &RayCluster, fro
         return true;
     }
     planner.wait_for(format!("{needed} Serve proxies of RayCluster {}: {there} answer", seen.path(name)));
-    // Not every node needs a proxy: after a while those that answer must do.
+    // Not every node needs a proxy: after a while the healthy ones suffice.
     let running = seen.serve_of(name).and_then(|known| known.running_since);
     let enough = running.and_then(|since| since.checked_add(LAST_PROXIES).ok());
     enough.is_some_and(|enough| planner.reached_or_wake_at(enough)) && there > 0

@@ -1,10 +1,10 @@
-//! Upgrades that make no progress: they say so, and those that cannot come through are rolled back.
+//! Upgrades that make no progress are reported, and those that cannot succeed are rolled back.
 //!
-//! KubeRay waits for ever, with two clusters, and says nothing. Here the condition `UpgradeStalled` says after ten
-//! minutes what the upgrade waits for. What is only slow (nodes, images, models that load) is waited for as long as it
-//! takes. What fails by itself is rolled back after an hour, if there is an active cluster that serves. The annotation
-//! `ray.io/upgrade-timeout` sets another limit, for both, or with `0` none. What was given up is not tried again until
-//! the spec changes.
+//! KubeRay waits forever, with two clusters and no message. Here the condition `UpgradeStalled` reports after ten
+//! minutes what the upgrade waits for. A slow upgrade (nodes, images, loading models) may take as long as it needs. A
+//! failing upgrade is rolled back after an hour, if there is an active cluster that serves. The annotation
+//! `ray.io/upgrade-timeout` sets another limit for both, or with `0` none. An abandoned upgrade is not tried again
+//! until the spec changes.
 
 use super::Planner;
 use super::conditions;
@@ -18,7 +18,7 @@ use crate::reasons;
 use crate::validate::service::{UpgradeTimeout, upgrade_timeout};
 use jiff::{SignedDuration, Timestamp};
 
-/// After this time without progress the upgrade says so.
+/// After this time without progress an upgrade is reported as stalled.
 const STALLED_AFTER: SignedDuration = SignedDuration::from_mins(10);
 /// How much longer an upgrade may fail by itself before it is given up.
 const FAILING: SignedDuration = SignedDuration::from_mins(50);
@@ -39,7 +39,7 @@ pub(super) fn plan(planner: &mut Planner<'_>) {
     }
     let deadline = match upgrade_timeout(planner.seen.service.metadata.annotations.as_ref()) {
         Ok(UpgradeTimeout::After(limit)) => {
-            // A change of the spec begins the time anew.
+            // A change of the spec restarts the timer.
             let tried = stalled.and_then(|stalled| stalled.checked_sub(STALLED_AFTER).ok());
             tried.map_or(since, |tried| tried.max(since)).checked_add(limit).ok()
         }
@@ -54,17 +54,17 @@ pub(super) fn plan(planner: &mut Planner<'_>) {
     }
 }
 
-/// Whether what is wanted now was given up before.
+/// Returns whether the upgrade to the current spec was abandoned before.
 pub(super) fn was_given_up(planner: &Planner<'_>) -> bool {
     given_up_by(planner, UPGRADE_IN_PROGRESS) || is_giving_up(planner)
 }
 
-/// Whether the rollback that runs is that of what is wanted now, which must not be resumed.
+/// Returns whether the running rollback is from the current spec, whose upgrade must not be resumed.
 pub(super) fn is_giving_up(planner: &Planner<'_>) -> bool {
     given_up_by(planner, ROLLBACK_IN_PROGRESS)
 }
 
-/// Carries the memory of a rollback that ends into the condition that stays.
+/// Copies the reason of a rollback that ends into the lasting condition.
 pub(super) fn remember(planner: &mut Planner<'_>) {
     if let Some(condition) = conditions::get(&planner.draft.status, ROLLBACK_IN_PROGRESS).cloned()
         && is_giving_up(planner)
@@ -78,7 +78,7 @@ fn given_up_by(planner: &Planner<'_>, type_: &str) -> bool {
     condition.is_some_and(|condition| condition.observed_generation == planner.seen.service.metadata.generation)
 }
 
-/// When the upgrade came further for the last time, if one runs.
+/// Returns when the running upgrade last made progress.
 fn last_progress(planner: &Planner<'_>) -> Option<Timestamp> {
     let (Some(_), Some(pending)) = (planner.draft.active, planner.draft.pending) else { return None };
     if !planner.draft.is_upgrading || planner.draft.is_rolling_back() {
@@ -94,7 +94,7 @@ fn last_progress(planner: &Planner<'_>) -> Option<Timestamp> {
     provisioned.into_iter().chain(moved).chain([made]).max()
 }
 
-/// Since when the upgrade has been standing still for this kind of reason, and with this spec.
+/// Returns since when the upgrade has been stalled for this kind of reason and with this spec.
 fn stall(planner: &mut Planner<'_>, obstacle: &Obstacle) -> Timestamp {
     let generation = planner.seen.service.metadata.generation;
     let known = conditions::get(&planner.draft.status, UPGRADE_STALLED);
@@ -135,7 +135,7 @@ fn give_up(planner: &mut Planner<'_>, since: Timestamp, obstacle: &Obstacle) {
     }
 }
 
-/// Whether the active cluster answers requests.
+/// Returns whether the active cluster answers requests.
 fn is_serving(planner: &Planner<'_>) -> bool {
     let service = match planner.draft.active.filter(|_| planner.draft.is_incremental) {
         Some(active) => names::serve_service(cluster_spec::name(active)),

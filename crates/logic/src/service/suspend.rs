@@ -1,9 +1,9 @@
 //! Suspend: everything that the RayService made goes, and comes back when it is resumed.
 //!
 //! ```text
-//! none ──suspend──▶ Suspending ──all gone──▶ Suspended ──resume──▶ none
+//! none ──suspend──▶ Suspending ──all deleted──▶ Suspended ──resume──▶ none
 //! ```
-//! Once begun, suspending ends in `Suspended`, whatever the spec says meanwhile.
+//! Once begun, suspending ends in `Suspended`, even if the spec changes meanwhile.
 
 use super::Planner;
 use super::cleanup;
@@ -15,7 +15,7 @@ use crate::labels::{ORIGINATED_FROM_CR_NAME, ORIGINATED_FROM_CRD};
 use crate::reasons;
 use crate::view::MetaView;
 
-/// Takes the next step of suspending or resuming. Returns whether the pass goes on.
+/// Takes the next step of suspending or resuming. Returns whether the pass continues.
 pub(super) fn plan(planner: &mut Planner<'_>) -> bool {
     let wanted = planner.seen.service.spec.suspend == Some(true);
     let suspending = conditions::is_true(&planner.draft.status, SUSPENDING);
@@ -94,7 +94,7 @@ fn resume(planner: &mut Planner<'_>) {
     planner.draft.status.observed_generation = planner.seen.service.metadata.generation;
     conditions::set(planner, SUSPENDED, "False", "RayServiceResumed", "Spec.Suspend is false; RayService has resumed.");
     for type_ in [READY, UPGRADE_IN_PROGRESS] {
-        // Anew, so that the time to become ready begins now.
+        // Replaced, so that the initializing timeout starts now.
         conditions::remove(planner, type_);
         let message = "RayService is initializing after resuming from suspend.";
         conditions::set(planner, type_, "False", INITIALIZING, message);

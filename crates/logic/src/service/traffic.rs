@@ -1,4 +1,4 @@
-//! How the traffic is shared during a incremental upgrade. The two weights always sum to 100.
+//! How the traffic is shared during an incremental upgrade. The two weights always sum to 100.
 
 use super::capacity::{Direction, Share};
 use jiff::{SignedDuration, Timestamp};
@@ -24,7 +24,7 @@ pub(super) struct Traffic {
     pub(super) pending_serves: bool,
 }
 
-/// The weights from now on, and the moment of the next change, if only time is missing.
+/// Returns the weights from now on, and the moment of the next change, if only time is missing.
 pub(super) fn weights(traffic: Traffic, now: Timestamp) -> (Weights, Option<Timestamp>) {
     let Traffic { active, pending, direction, .. } = traffic;
     let keep = shared(active.traffic);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn edge_54_weights() {
+    fn traffic_moves_in_steps_up_to_the_capacity() {
         let check = |given: Traffic, expect: (i32, i32)| {
             let (weights, _) = weights(given, now());
             assert_eq!((weights.active, weights.pending), expect, "{given:?}");
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_waits_for_time_says_until_when() {
+    fn a_step_before_its_interval_wakes_at_its_end() {
         let waiting = Traffic { last: Some(now()), ..traffic((100, 100), (60, 0)) };
         let (_, wake) = weights(waiting, now());
         assert_eq!(wake, Some(now() + SignedDuration::from_secs(30)));

@@ -16,7 +16,7 @@ pub(super) enum Match {
     Other,
 }
 
-/// Compares a cluster with what is wanted now, by what was written down when it was made.
+/// Compares a cluster with what is wanted now, by the annotations from its creation.
 pub(super) fn compare(planner: &Planner<'_>, cluster: &RayCluster) -> Match {
     let spec = &planner.seen.service.spec.ray_cluster_config;
     let stored = cluster_spec::annotation(cluster, SERVICE_HASH).unwrap_or_default();
@@ -24,14 +24,14 @@ pub(super) fn compare(planner: &Planner<'_>, cluster: &RayCluster) -> Match {
         return Match::Same;
     }
     match cluster_spec::annotation(cluster, NUM_WORKER_GROUPS).and_then(|count| count.parse().ok()) {
-        // Nobody wrote down what it was made from: it is brought up to date in place.
+        // Without a recorded hash it is updated in place.
         None => Match::GroupsAdded,
         Some(count) if service_hash_of_groups(spec, count).as_deref() == Some(stored) => Match::GroupsAdded,
         Some(_) => Match::Other,
     }
 }
 
-/// Whether a change may build a new cluster at all.
+/// Returns whether a change may build a new cluster at all.
 pub(super) fn is_zero_downtime(spec: &RayServiceSpec, config: &Config) -> bool {
     match spec.upgrade_strategy.as_ref().and_then(|strategy| strategy.type_.as_deref()) {
         Some("NewCluster") => true,
@@ -41,7 +41,7 @@ pub(super) fn is_zero_downtime(spec: &RayServiceSpec, config: &Config) -> bool {
     }
 }
 
-/// Whether this pass asks for a new pending cluster.
+/// Returns whether this pass asks for a new pending cluster.
 ///
 /// A name that is reserved counts as the cluster: its object is made from the spec of that moment.
 pub(super) fn needs_new_cluster(planner: &Planner<'_>) -> bool {
@@ -55,7 +55,7 @@ pub(super) fn needs_new_cluster(planner: &Planner<'_>) -> bool {
         && !super::stalled_upgrade::was_given_up(planner)
 }
 
-/// Whether an upgrade that changes no traffic yet has lost its reason: the spec is that of the active cluster again.
+/// Returns whether an upgrade without traffic is obsolete because the spec is that of the active cluster again.
 ///
 /// KubeRay compares the pending cluster only, and builds a third one.
 pub(super) fn is_reverted(planner: &Planner<'_>) -> bool {
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn edge_14_and_52_the_type_beats_the_environment() {
+    fn the_strategy_type_overrides_the_environment() {
         let check = |type_: Option<&str>, zero_downtime: bool, gate: bool, expect: bool| {
             let strategy = type_.map(|type_| manta_api::RayServiceUpgradeStrategy {
                 type_: Some(type_.to_owned()),

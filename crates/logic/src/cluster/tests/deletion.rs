@@ -16,7 +16,7 @@ fn job_condition(world: &mut World, condition: serde_json::Value) {
 }
 
 #[test]
-fn edge_case_29_the_finalizer_comes_before_the_first_pod() {
+fn the_redis_finalizer_is_added_before_the_first_pod() {
     let mut world = with_redis();
     world.pass();
     assert_eq!(world.finalizers(), [finalizer::REDIS_CLEANUP]);
@@ -40,7 +40,7 @@ fn the_annotation_counts_like_the_options() {
 }
 
 #[test]
-fn edge_case_30_the_embedded_store_needs_no_finalizer() {
+fn embedded_storage_needs_no_finalizer() {
     let mut world = cluster(1);
     world.edit(|spec| spec["gcsFaultToleranceOptions"] = json!({"backend": "rocksdb"}));
     world.settle_ready();
@@ -53,7 +53,7 @@ fn edge_case_30_the_embedded_store_needs_no_finalizer() {
 }
 
 #[test]
-fn edge_case_31_pods_go_then_redis_is_cleaned_then_the_cluster_goes() {
+fn deletion_removes_pods_then_cleans_redis_then_drops_the_finalizer() {
     let mut world = with_redis();
     world.settle_ready();
     world.api.slow_deletion = vec![Kind::Pod];
@@ -77,7 +77,7 @@ fn edge_case_31_pods_go_then_redis_is_cleaned_then_the_cluster_goes() {
 }
 
 #[test]
-fn edge_case_34_what_counts_as_a_finished_job() {
+fn a_cleanup_job_is_finished_by_its_conditions() {
     for (type_, status, finished) in [
         ("Complete", "True", true),
         ("Failed", "True", true),
@@ -97,7 +97,7 @@ fn edge_case_34_what_counts_as_a_finished_job() {
 }
 
 #[test]
-fn edge_case_32_a_job_that_cannot_be_made_is_told() {
+fn a_cleanup_job_that_cannot_be_created_is_reported() {
     let mut world = with_redis();
     world.settle_ready();
     world.delete_cluster();
@@ -112,7 +112,7 @@ fn edge_case_32_a_job_that_cannot_be_made_is_told() {
 }
 
 #[test]
-fn edge_case_33_deletion_ends_at_the_deadline_whatever_happens() {
+fn the_finalizer_is_removed_at_the_deadline() {
     let check = |timeout: Option<&str>, seconds: i64| {
         let mut world = with_redis();
         world.annotate(annotation::GCS_FT_DELETION_TIMEOUT, timeout.unwrap_or("not-a-number"));
@@ -135,7 +135,7 @@ fn edge_case_33_deletion_ends_at_the_deadline_whatever_happens() {
 }
 
 #[test]
-fn deletion_ends_where_no_clean_up_is_possible_any_more() {
+fn deletion_ends_where_redis_cannot_be_cleaned() {
     let check = |name: &str, prepare: fn(&mut World)| {
         let mut world = with_redis();
         world.settle_ready();

@@ -1,4 +1,4 @@
-//! The objects of batch schedulers, played through.
+//! The objects of batch schedulers.
 
 use super::world::{World, cluster, group};
 use crate::action::{Kind, ObjectKey, PodGroupApi};
@@ -16,7 +16,7 @@ fn with(scheduler: BatchScheduler, replicas: i32) -> World {
     world
 }
 
-/// Size and CPUs of a PodGroup.
+/// Returns size and CPUs of a PodGroup.
 fn size(world: &World, kind: Kind, name: &str) -> (Value, Value) {
     let spec = &world.object(kind, name).expect("a PodGroup")["spec"];
     (spec["minMember"].clone(), spec["minResources"]["cpu"].clone())
@@ -50,7 +50,7 @@ fn volcano_keeps_the_size_of_the_gang_up_to_date() {
 }
 
 #[test]
-fn volcano_drops_resources_that_nobody_asks_for_any_more() {
+fn volcano_drops_resources_that_are_no_longer_requested() {
     let mut world = with(BatchScheduler::Volcano, 1);
     world.edit(|spec| {
         spec["workerGroupSpecs"][0]["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] =
@@ -87,7 +87,7 @@ fn a_suspended_cluster_keeps_its_gang() {
 }
 
 #[test]
-fn volcano_leaves_the_cluster_of_a_rayjob_and_other_peoples_groups_alone() {
+fn volcano_skips_clusters_of_rayjobs_and_foreign_pod_groups() {
     let mut world = with(BatchScheduler::Volcano, 1);
     world.label(labels::ORIGINATED_FROM_CRD, "RayJob");
     world.label(labels::ORIGINATED_FROM_CR_NAME, "train");
@@ -113,7 +113,7 @@ fn volcano_leaves_the_cluster_of_a_rayjob_and_other_peoples_groups_alone() {
 }
 
 #[test]
-fn a_gang_that_cannot_be_told_has_no_pods() {
+fn an_invalid_pod_group_creates_no_pods() {
     let mut world = with(BatchScheduler::Volcano, 1);
     world.label("volcano.sh/network-topology-mode", "hard");
     world.label("volcano.sh/network-topology-highest-tier-allowed", "two");
@@ -143,7 +143,7 @@ fn a_gang_that_cannot_be_told_has_no_pods() {
 fn scheduler_plugins_makes_a_group_once_and_only_shrinks_it() {
     let mut world = with(BatchScheduler::SchedulerPlugins, 2);
     world.settle();
-    assert!(world.api.names(COSCHEDULING).is_empty(), "nobody asked for a gang");
+    assert!(world.api.names(COSCHEDULING).is_empty(), "no gang is requested");
 
     let mut world = with(BatchScheduler::SchedulerPlugins, 2);
     world.label(labels::GANG_SCHEDULING, "");
@@ -174,7 +174,7 @@ fn gang_of_kubernetes(replicas: i32) -> World {
     world
 }
 
-/// How many Pods the Workload and the PodGroup ask for.
+/// Returns how many Pods the Workload and the PodGroup ask for.
 fn counts(world: &World) -> (Option<i64>, Option<i64>) {
     let count = |holder: &Value| holder["schedulingPolicy"]["gang"]["minCount"].as_i64();
     (
@@ -183,7 +183,7 @@ fn counts(world: &World) -> (Option<i64>, Option<i64>) {
     )
 }
 
-/// What holds a PodGroup while it has Pods.
+/// Adds the finalizer that Kubernetes puts on a PodGroup with Pods.
 fn protect(world: &mut World) {
     let group = world.api.objects.get_mut(&ObjectKey::new(POD_GROUP, "ns", "demo-cluster")).unwrap();
     group["metadata"]["finalizers"] = json!(["scheduling.k8s.io/podgroup-protection"]);
@@ -236,21 +236,21 @@ fn kubernetes_replaces_a_stale_group_alone() {
 }
 
 #[test]
-fn kubernetes_waits_for_what_is_going() {
+fn kubernetes_waits_for_objects_being_deleted() {
     let mut world = gang_of_kubernetes(1);
     world.settle();
-    let going = |world: &mut World, kind: Kind, name: &str| {
+    let terminate = |world: &mut World, kind: Kind, name: &str| {
         world.api.objects.get_mut(&ObjectKey::new(kind, "ns", name)).unwrap()["metadata"]["deletionTimestamp"] =
             json!("2026-01-01T00:00:00Z");
     };
     protect(&mut world);
-    going(&mut world, POD_GROUP, "demo-cluster");
+    terminate(&mut world, POD_GROUP, "demo-cluster");
     let plan = world.pass();
     assert_eq!(plan.halts[0].error, "PodGroup ns/demo-cluster is being deleted, will retry");
     assert_eq!(world.object(POD_GROUP, "demo-cluster"), None, "the finalizer was taken off");
     world.settle();
 
-    going(&mut world, Kind::Workload, "demo");
+    terminate(&mut world, Kind::Workload, "demo");
     let plan = world.pass();
     assert_eq!(plan.halts[0].error, "Workload ns/demo is being deleted, will retry");
     assert!(plan.stages.is_empty());
@@ -277,7 +277,7 @@ fn kubernetes_removes_a_gang_that_is_no_longer_wanted() {
 }
 
 #[test]
-fn kubernetes_takes_nothing_that_belongs_to_others() {
+fn kubernetes_never_takes_over_foreign_objects() {
     let workload = (Kind::Workload, "demo", "FailedToCreateWorkload", "Workload");
     let pod_group = (POD_GROUP, "demo-cluster", "FailedToCreatePodGroup", "PodGroup");
     for (kind, name, reason, word) in [workload, pod_group] {

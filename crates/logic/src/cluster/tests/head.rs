@@ -4,7 +4,7 @@ use crate::labels::{HEAD_GROUP, annotation};
 use serde_json::json;
 
 #[test]
-fn edge_cases_8_and_9_an_ended_head_is_replaced() {
+fn an_ended_head_is_replaced() {
     let check = |phase: &str, restart_policy: &str, ended: bool, replaced: bool| {
         let mut world = cluster(1);
         world.edit(|spec| spec["headGroupSpec"]["template"]["spec"]["restartPolicy"] = json!(restart_policy));
@@ -30,7 +30,7 @@ fn edge_cases_8_and_9_an_ended_head_is_replaced() {
 }
 
 #[test]
-fn an_ended_head_is_told_with_its_state() {
+fn an_ended_head_is_reported_with_its_state() {
     let mut world = cluster(0);
     world.settle_ready();
     let head = world.pod_names(HEAD_GROUP)[0].clone();
@@ -48,7 +48,7 @@ fn an_ended_head_is_told_with_its_state() {
 }
 
 #[test]
-fn two_heads_are_for_the_user_to_sort_out() {
+fn several_heads_halt_the_pass() {
     let mut world = cluster(1);
     world.settle_ready();
     let head = world.pod_names(HEAD_GROUP)[0].clone();
@@ -73,7 +73,7 @@ fn a_provisioned_head_is_not_restarted_where_that_is_switched_off() {
 }
 
 #[test]
-fn a_head_in_flight_is_not_made_twice() {
+fn a_head_in_flight_is_not_created_twice() {
     let mut world = cluster(1);
     world
         .in_flight
@@ -85,7 +85,7 @@ fn a_head_in_flight_is_not_made_twice() {
 }
 
 #[test]
-fn a_head_that_its_node_does_not_end_is_given_up() {
+fn a_head_stuck_terminating_is_force_deleted() {
     let mut world: World = cluster(0);
     world.settle_ready();
     let head = world.pod_names(HEAD_GROUP)[0].clone();

@@ -5,7 +5,7 @@ use crate::plan::Wake;
 use serde_json::json;
 
 #[test]
-fn edge_case_25_services_are_made_once() {
+fn services_are_created_once() {
     let mut world = cluster(1);
     world.settle_ready();
     assert_eq!(world.api.names(Kind::Service), ["demo-head-svc"]);
@@ -21,7 +21,7 @@ fn edge_case_25_services_are_made_once() {
 }
 
 #[test]
-fn edge_case_26_the_autoscaler_gets_its_rights() {
+fn the_autoscaler_gets_a_service_account_role_and_binding() {
     let mut world = cluster(1);
     world.edit(|spec| spec["enableInTreeAutoscaling"] = json!(true));
     world.settle_ready();
@@ -32,7 +32,7 @@ fn edge_case_26_the_autoscaler_gets_its_rights() {
 }
 
 #[test]
-fn edge_case_26_an_account_that_the_user_names_must_exist() {
+fn a_service_account_named_in_the_spec_must_exist() {
     let mut world = cluster(1);
     world.edit(|spec| {
         spec["enableInTreeAutoscaling"] = json!(true);
@@ -49,7 +49,7 @@ fn edge_case_26_an_account_that_the_user_names_must_exist() {
 }
 
 #[test]
-fn edge_cases_27_and_28_the_ingress_is_kept_as_the_spec_says() {
+fn the_ingress_follows_the_spec() {
     let mut world = cluster(0);
     world.edit(|spec| spec["headGroupSpec"]["enableIngress"] = json!(true));
     world.settle_ready();
@@ -58,7 +58,7 @@ fn edge_cases_27_and_28_the_ingress_is_kept_as_the_spec_says() {
 
     world.api.objects.get_mut(&key).unwrap()["spec"]["ingressClassName"] = json!("defaulted");
     world.settle();
-    assert!(world.api.notes("UpdatedIngress").is_empty(), "a class that admission filled in is kept");
+    assert!(world.api.notes("UpdatedIngress").is_empty(), "a class set by admission is not removed");
 
     world.api.objects.get_mut(&key).unwrap()["spec"]["rules"][0]["http"]["paths"][0]["path"] = json!("/other");
     world.settle();
@@ -76,7 +76,7 @@ fn edge_cases_27_and_28_the_ingress_is_kept_as_the_spec_says() {
 }
 
 #[test]
-fn a_token_is_drawn_when_it_is_written() {
+fn an_auth_token_is_generated_at_the_write() {
     let mut world = cluster(0);
     world.edit(|spec| spec["authOptions"] = json!({"mode": "token"}));
     world.settle_ready();
@@ -95,7 +95,7 @@ fn a_token_is_drawn_when_it_is_written() {
 }
 
 #[test]
-fn edge_case_35_the_claim_of_the_embedded_store() {
+fn embedded_storage_gets_a_claim() {
     let rocksdb = |storage: serde_json::Value| {
         let mut world = cluster(0);
         world.edit(|spec| {
@@ -132,7 +132,7 @@ fn edge_case_35_the_claim_of_the_embedded_store() {
 }
 
 #[test]
-fn the_serve_service_needs_a_port_and_holds_pods_back_without() {
+fn no_pods_are_created_without_a_serve_port() {
     let mut world = cluster(0);
     world.annotate(annotation::ENABLE_SERVE_SERVICE, "true");
     world.edit(|spec| {
@@ -145,7 +145,7 @@ fn the_serve_service_needs_a_port_and_holds_pods_back_without() {
 }
 
 #[test]
-fn another_controllers_clusters_are_left_alone() {
+fn clusters_managed_by_another_controller_are_ignored() {
     for manager in ["", "kueue.x-k8s.io/multikueue"] {
         let mut world = cluster(1);
         world.edit(|spec| spec["managedBy"] = json!(manager));

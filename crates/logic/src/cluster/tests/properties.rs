@@ -1,4 +1,4 @@
-//! What holds for every cluster, whatever has happened to it.
+//! Invariants of every cluster under arbitrary events.
 
 use super::world::{World, group};
 use crate::action::{Action, Kind};
@@ -137,7 +137,7 @@ proptest! {
             for step in plan.stages.iter().flatten() {
                 let key = step.action.key();
                 prop_assert_eq!(&key.namespace, "ns");
-                prop_assert!(!step.why.is_empty(), "every action says why");
+                prop_assert!(!step.why.is_empty(), "every action has a reason");
                 if let Action::Create { body, .. } = &step.action {
                     prop_assert!(!(suspended && key.kind == Kind::Pod), "no Pod while suspended");
                     prop_assert!(key.kind != Kind::Pod || body.value()["metadata"]["labels"][CLUSTER] == "demo");

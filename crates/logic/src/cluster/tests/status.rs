@@ -3,7 +3,7 @@ use crate::labels::HEAD_GROUP;
 use serde_json::json;
 
 #[test]
-fn edge_case_36_ready_when_all_pods_are() {
+fn the_cluster_is_ready_when_all_pods_are() {
     let mut world = cluster(2);
     world.settle();
     let head = world.pod_names(HEAD_GROUP).remove(0);
@@ -22,7 +22,7 @@ fn edge_case_36_ready_when_all_pods_are() {
 }
 
 #[test]
-fn edge_case_37_a_suspended_group_counts_as_nothing() {
+fn a_suspended_group_does_not_count() {
     let mut world = cluster(100);
     world.edit(|spec| {
         spec["workerGroupSpecs"][0]["minReplicas"] = json!(100);
@@ -40,7 +40,7 @@ fn edge_case_37_a_suspended_group_counts_as_nothing() {
 }
 
 #[test]
-fn edge_case_38_ready_is_kept_through_failures() {
+fn a_ready_cluster_stays_ready_through_failures() {
     let mut world = cluster(1);
     let failing =
         |step: &crate::action::Step| (step.failure_reason == Some("FailedCreateWorkerPod")).then(|| "no".to_owned());
@@ -61,7 +61,7 @@ fn edge_case_38_ready_is_kept_through_failures() {
 }
 
 #[test]
-fn edge_case_40_provisioned_stays_true() {
+fn provisioned_stays_true() {
     let mut world = cluster(1);
     world.settle();
     assert_eq!(world.condition_status("RayClusterProvisioned"), "False");
@@ -76,7 +76,7 @@ fn edge_case_40_provisioned_stays_true() {
 }
 
 #[test]
-fn edge_case_41_why_the_head_is_not_ready() {
+fn head_pod_ready_gives_the_reason() {
     let check = |message: &str, containers: serde_json::Value, expect: (&str, &str)| {
         let mut world = cluster(0);
         world.settle();
@@ -111,17 +111,17 @@ fn edge_case_41_why_the_head_is_not_ready() {
 }
 
 #[test]
-fn edge_case_42_only_news_is_written() {
+fn an_unchanged_status_is_not_written() {
     let mut world = cluster(2);
     world.settle_ready();
     let writes = world.status_writes;
     world.advance(1000);
     world.settle();
-    assert_eq!(world.status_writes, writes, "time alone is no news");
+    assert_eq!(world.status_writes, writes, "time alone changes nothing");
 }
 
 #[test]
-fn edge_case_44_endpoints_come_from_the_service() {
+fn endpoints_come_from_the_service() {
     let mut world = cluster(0);
     world.pass();
     let key = crate::action::ObjectKey::new(crate::action::Kind::Service, "ns", "demo-head-svc");

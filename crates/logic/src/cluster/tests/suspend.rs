@@ -7,7 +7,7 @@ fn suspended(world: &super::world::World) -> (&str, &str) {
 }
 
 #[test]
-fn edge_case_48_suspend_and_resume() {
+fn a_cluster_is_suspended_and_resumed() {
     let mut world = cluster(2);
     world.settle_ready();
     assert_eq!((world.state(), suspended(&world)), ("ready", ("False", "False")));
@@ -47,7 +47,7 @@ fn removing_the_field_resumes_too() {
 }
 
 #[test]
-fn edge_case_49_a_suspension_that_has_begun_is_finished() {
+fn a_suspension_that_has_begun_is_finished() {
     let mut world = cluster(1);
     world.settle_ready();
     let before = world.pod_names("small");
@@ -78,7 +78,7 @@ fn without_conditions_the_field_alone_decides() {
 }
 
 #[test]
-fn other_objects_are_made_while_suspended() {
+fn other_objects_are_created_while_suspended() {
     let mut world = cluster(1);
     world.edit(|spec| spec["suspend"] = json!(true));
     world.settle();

@@ -10,7 +10,7 @@ fn recreating(strategy: Value) -> World {
     world
 }
 
-/// The head Pod's name after the spec was changed.
+/// Returns the head Pod's name after the spec was changed.
 fn head_after(world: &mut World, change: impl FnOnce(&mut Value)) -> String {
     world.edit(change);
     world.settle_ready();
@@ -48,7 +48,7 @@ fn sizes_tolerations_and_other_strategies_recreate_nothing() {
 }
 
 #[test]
-fn the_hash_of_another_version_is_taken_over() {
+fn the_hash_of_another_version_is_replaced() {
     let mut world = recreating(json!({"type": "Recreate"}));
     let head = world.pod_names(HEAD_GROUP).remove(0);
     world.change_pod(&head, |pod| {

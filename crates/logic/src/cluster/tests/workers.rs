@@ -28,7 +28,7 @@ fn autoscaling_with_random_delete(world: &mut World) {
 }
 
 #[test]
-fn edge_cases_1_2_3_4_6_named_workers_go_first() {
+fn workers_to_delete_are_deleted_first() {
     let check = |replicas: i32, named: &[usize], unknown: usize, prepare: fn(&mut World), expect: usize| {
         let mut doomed = Vec::new();
         let world = {
@@ -47,19 +47,19 @@ fn edge_cases_1_2_3_4_6_named_workers_go_first() {
         assert_eq!(left.len(), expect, "replicas {replicas}, named {named:?}, unknown {unknown}");
         assert!(doomed.iter().all(|name| !left.contains(name)), "a named Pod is still there");
     };
-    check(3, &[0, 1], 0, autoscaling_with_random_delete, 3); // 1
-    check(3, &[0], 1, autoscaling_with_random_delete, 3); // 2
-    check(3, &[], 2, autoscaling_with_random_delete, 3); // 2
-    check(3, &[1], 1, autoscaling, 4); // 3
-    check(3, &[], 2, autoscaling, 5); // 3
-    check(2, &[3, 4], 0, |_| {}, 2); // 4
-    check(3, &[2, 3], 0, autoscaling, 3); // 6
-    check(3, &[2], 0, autoscaling_with_random_delete, 3); // 6
-    check(3, &[2], 0, autoscaling, 4); // 6
+    check(3, &[0, 1], 0, autoscaling_with_random_delete, 3);
+    check(3, &[0], 1, autoscaling_with_random_delete, 3);
+    check(3, &[], 2, autoscaling_with_random_delete, 3);
+    check(3, &[1], 1, autoscaling, 4);
+    check(3, &[], 2, autoscaling, 5);
+    check(2, &[3, 4], 0, |_| {}, 2);
+    check(3, &[2, 3], 0, autoscaling, 3);
+    check(3, &[2], 0, autoscaling_with_random_delete, 3);
+    check(3, &[2], 0, autoscaling, 4);
 }
 
 #[test]
-fn edge_case_5_what_is_gone_already_counts() {
+fn pods_that_are_already_deleted_count_towards_scaling_down() {
     let mut world = cluster(5);
     world.settle_ready();
     let names = world.pod_names("small");
@@ -75,7 +75,7 @@ fn edge_case_5_what_is_gone_already_counts() {
 }
 
 #[test]
-fn edge_case_7_ended_workers_are_replaced() {
+fn ended_workers_are_replaced() {
     for (phase, code) in [("Failed", 1), ("Succeeded", 0)] {
         let mut world = cluster(3);
         world.settle_ready();
@@ -92,7 +92,7 @@ fn edge_case_7_ended_workers_are_replaced() {
 }
 
 #[test]
-fn edge_cases_11_12_15_counts_follow_the_spec() {
+fn worker_counts_follow_the_spec() {
     let check = |fields: Value, expect: usize| {
         let mut world = cluster(1);
         world.edit(|spec| {
@@ -101,10 +101,10 @@ fn edge_cases_11_12_15_counts_follow_the_spec() {
         world.settle_ready();
         assert_eq!(world.pod_names("small").len(), expect, "{fields}");
     };
-    check(json!({"replicas": 1, "numOfHosts": 4}), 4); // 11
-    check(json!({"replicas": 1}), 1); // 11
-    check(json!({"replicas": 5, "maxReplicas": 4}), 4); // 12
-    check(json!({"replicas": 3, "numOfHosts": 0}), 0); // 15
+    check(json!({"replicas": 1, "numOfHosts": 4}), 4);
+    check(json!({"replicas": 1}), 1);
+    check(json!({"replicas": 5, "maxReplicas": 4}), 4);
+    check(json!({"replicas": 3, "numOfHosts": 0}), 0);
     check(json!({"replicas": 0, "minReplicas": 2}), 2);
 }
 
@@ -127,7 +127,7 @@ fn replicas(world: &World) -> BTreeMap<String, BTreeSet<String>> {
 }
 
 #[test]
-fn edge_case_13_hosts_of_a_replica_have_names_and_numbers() {
+fn hosts_are_labelled_with_replica_name_and_indices() {
     let world = multi_host(3);
     let found = replicas(&world);
     assert_eq!(found.len(), 3);
@@ -142,7 +142,7 @@ fn edge_case_13_hosts_of_a_replica_have_names_and_numbers() {
 }
 
 #[test]
-fn edge_case_14_a_replica_goes_and_comes_whole() {
+fn a_multi_host_replica_is_deleted_and_created_whole() {
     let mut world = multi_host(3);
     let victim = world.pod_names("small")[0].clone();
     world.edit(|spec| {
@@ -171,7 +171,7 @@ fn edge_case_14_a_replica_goes_and_comes_whole() {
 }
 
 #[test]
-fn an_ended_host_takes_its_replica_along() {
+fn an_ended_host_deletes_its_whole_replica() {
     let mut world = multi_host(2);
     let lost = world.pod_names("small")[0].clone();
     world.end_pod(&lost, "Failed", 1);
@@ -199,7 +199,7 @@ fn new_workers_take_the_lowest_free_index() {
 }
 
 #[test]
-fn edge_case_18_a_refused_pod_is_told_and_shows_in_the_status() {
+fn a_pod_that_cannot_be_created_is_reported_in_event_and_status() {
     let mut world = cluster(2);
     world.settle_ready();
     world.edit(|spec| spec["workerGroupSpecs"][0]["replicas"] = json!(4));
@@ -222,7 +222,7 @@ fn edge_case_18_a_refused_pod_is_told_and_shows_in_the_status() {
 }
 
 #[test]
-fn edge_case_50_a_suspended_group_loses_its_workers_only() {
+fn suspending_a_group_deletes_only_its_workers() {
     let mut world = cluster(2);
     world.edit(|spec| spec["workerGroupSpecs"].as_array_mut().unwrap().push(group("big", 1)));
     world.settle_ready();
@@ -261,7 +261,7 @@ fn pods_of_removed_groups_stay() {
 }
 
 #[test]
-fn a_pod_that_its_node_does_not_end_is_replaced_in_the_end() {
+fn a_worker_stuck_terminating_is_force_deleted() {
     let mut world = cluster(2);
     world.settle_ready();
     let stuck = world.pod_names("small")[0].clone();

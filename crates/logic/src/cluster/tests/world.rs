@@ -1,4 +1,4 @@
-//! One RayCluster and its objects, in memory: plans are carried out at once and seen at once.
+//! One RayCluster and its objects, in memory: plans take effect at once.
 
 use crate::action::{Kind, ObjectKey};
 use crate::cluster::{InFlight, Observed, Plan};
@@ -22,7 +22,7 @@ pub(crate) struct World {
     pub(crate) in_flight: InFlight,
 }
 
-/// A cluster with one group of `replicas` workers.
+/// Returns a cluster with one group of `replicas` workers.
 pub(crate) fn cluster(replicas: i32) -> World {
     World::new(json!({
         "rayVersion": "2.53.0",
@@ -31,7 +31,7 @@ pub(crate) fn cluster(replicas: i32) -> World {
     }))
 }
 
-/// A worker group as the API server stores it.
+/// Returns a worker group as the API server stores it.
 pub(crate) fn group(name: &str, replicas: i32) -> Value {
     json!({
         "groupName": name, "replicas": replicas, "minReplicas": 0, "maxReplicas": 10, "numOfHosts": 1, "priority": 0,
@@ -118,7 +118,7 @@ impl World {
         ObjectKey::new(Kind::RayCluster, "ns", "demo")
     }
 
-    /// One pass, as the operator makes it.
+    /// Runs one pass, as the operator does.
     pub(crate) fn pass(&mut self) -> Plan {
         self.api.objects.insert(self.key(), json!(self.cluster));
         let seen = self.observed();
@@ -135,7 +135,7 @@ impl World {
         ran.plan
     }
 
-    /// Passes until nothing is left to do.
+    /// Runs passes until nothing is left to do.
     pub(crate) fn settle(&mut self) {
         for _ in 0..20 {
             let writes = self.status_writes;
@@ -147,7 +147,7 @@ impl World {
         panic!("the cluster does not come to rest");
     }
 
-    /// Passes until nothing is left to do, with all Pods running and ready.
+    /// Runs passes until nothing is left to do, with all Pods running and ready.
     pub(crate) fn settle_ready(&mut self) {
         for _ in 0..5 {
             self.settle();
@@ -156,7 +156,7 @@ impl World {
         self.settle();
     }
 
-    /// An object of any kind.
+    /// Returns an object of any kind.
     pub(crate) fn object(&self, kind: Kind, name: &str) -> Option<&Value> {
         self.api.objects.get(&ObjectKey::new(kind, "ns", name))
     }
@@ -189,7 +189,7 @@ impl World {
         self.api.objects.retain(|_, object| object["metadata"].get("deletionTimestamp").is_none());
     }
 
-    /// All Pods run and are ready.
+    /// Sets all Pods running and ready.
     pub(crate) fn run_pods(&mut self) {
         for (number, pod) in self.pods().iter().enumerate() {
             self.change_pod(&pod.metadata.name, |pod| {
@@ -201,7 +201,7 @@ impl World {
         }
     }
 
-    /// A Pod that has ended, with its Ray container's exit code.
+    /// Ends a Pod with its Ray container's exit code.
     pub(crate) fn end_pod(&mut self, name: &str, phase: &str, exit_code: i32) {
         self.change_pod(name, |pod| {
             let container = pod["spec"]["containers"][0]["name"].clone();
@@ -219,7 +219,7 @@ impl World {
         conditions::find(conditions::of_cluster(&self.cluster), type_)
     }
 
-    /// `True`, `False`, or nothing where there is no such condition.
+    /// Returns `True`, `False`, or an empty string without such a condition.
     pub(crate) fn condition_status(&self, type_: &str) -> &str {
         self.condition(type_).map_or("", |condition| condition.status.as_str())
     }

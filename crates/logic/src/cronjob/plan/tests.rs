@@ -1,4 +1,4 @@
-//! RayCronJobs at given times. Numbers are those of the specification's list of edge cases.
+//! RayCronJobs at given times.
 
 use super::*;
 use crate::action::{Action, EventKind};
@@ -34,7 +34,7 @@ fn decide(seen: &Observed, now: &str) -> Plan {
     plan::<RayCronJob>(seen, &LookUps::new(), time(now), &Config::default())
 }
 
-/// The run up to which a plan settles everything.
+/// Returns the run up to which a plan settles everything.
 fn settled(plan: &Plan) -> Option<Timestamp> {
     match &plan.status {
         StatusPlan::Write(status) => status.last_schedule_time.as_ref().map(|time| time.0),
@@ -42,13 +42,13 @@ fn settled(plan: &Plan) -> Option<Timestamp> {
     }
 }
 
-/// The RayJob that a plan starts.
+/// Returns the RayJob that a plan starts.
 fn started(plan: &Plan) -> Option<&str> {
     plan.stages.first().map(|stage| stage.steps[0].action.key().name.as_str())
 }
 
 #[test]
-fn edge_71_a_schedule_that_nobody_can_read_is_told() {
+fn an_invalid_schedule_is_reported() {
     let plan = decide(&cron("invalid cron string"), "2024-01-01T00:05:30Z");
     assert_eq!((plan.stages.len(), settled(&plan), plan.wake), (0, None, Wake::OnChange));
     let [event] = &plan.events[..] else { panic!("{:?}", plan.events) };
@@ -58,7 +58,7 @@ fn edge_71_a_schedule_that_nobody_can_read_is_told() {
 }
 
 #[test]
-fn edge_72_a_due_run_is_started_under_the_name_of_its_minute() {
+fn a_due_run_creates_a_job_named_after_its_minute() {
     let mut seen = cron("*/5 * * * *");
     for _ in 0..2 {
         let plan = decide(&seen, "2024-01-01T00:05:30Z");
@@ -71,14 +71,14 @@ fn edge_72_a_due_run_is_started_under_the_name_of_its_minute() {
 }
 
 #[test]
-fn the_started_job() {
+fn the_created_job_follows_the_template() {
     let plan = decide(&cron("*/5 * * * *"), "2024-01-01T00:05:30Z");
     let Action::Create { body, .. } = &plan.stages[0].steps[0].action else { panic!("no creation") };
     insta::assert_yaml_snapshot!(body.value());
 }
 
 #[test]
-fn edge_73_suspended_starts_nothing() {
+fn a_suspended_cron_job_starts_nothing() {
     let mut seen = cron("*/5 * * * *");
     seen.cron_job.spec.suspend = Some(true);
     let plan = decide(&seen, "2024-01-01T09:05:30Z");
@@ -88,7 +88,7 @@ fn edge_73_suspended_starts_nothing() {
 }
 
 #[test]
-fn edge_74_75_and_78_one_run_never_becomes_two_jobs() {
+fn a_run_never_creates_two_jobs() {
     let seen = cron("*/1 * * * *");
     let first = decide(&seen, "2024-01-01T00:01:00Z");
     let again = decide(&seen, "2024-01-01T00:01:59Z");
@@ -99,7 +99,7 @@ fn edge_74_75_and_78_one_run_never_becomes_two_jobs() {
 }
 
 #[test]
-fn edge_76_time_zones() {
+fn schedules_follow_their_time_zone() {
     let mut seen = cron("0 9 * * *");
     let mut check = |zone: &str, now: &str, expect: Result<Option<&str>, &str>| {
         seen.cron_job.spec.time_zone = Some(zone.to_owned());
@@ -120,7 +120,7 @@ fn edge_76_time_zones() {
 }
 
 #[test]
-fn edge_77_after_a_suspension_one_late_run_is_started() {
+fn one_missed_run_is_started_after_a_suspension() {
     let seen = cron("*/1 * * * *");
     let plan = decide(&seen, "2024-01-01T00:02:10Z");
     assert_eq!(started(&plan), Some("test-cronjob-28401122"));
@@ -157,7 +157,7 @@ fn nothing_is_due_before_its_time() {
 }
 
 #[test]
-fn dates_that_never_come_start_nothing() {
+fn impossible_dates_start_nothing() {
     let plan = decide(&cron("0 0 30 2 *"), "2024-06-01T00:00:00Z");
     assert_eq!((plan.stages.len(), settled(&plan), plan.wake), (0, None, Wake::OnChange));
 }
@@ -177,7 +177,7 @@ fn a_run_that_could_not_be_started_is_not_settled() {
 }
 
 #[test]
-fn a_cron_job_on_its_way_out_starts_nothing() {
+fn a_cron_job_being_deleted_starts_nothing() {
     let mut seen = cron("*/5 * * * *");
     seen.cron_job.metadata.deletion_timestamp = Some(Time(time("2024-01-01T00:05:00Z")));
     assert!(decide(&seen, "2024-01-01T00:05:30Z").stages.is_empty());

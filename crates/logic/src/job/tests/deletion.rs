@@ -18,13 +18,13 @@ fn rules(rules: &[(&str, &str, &str, i32)]) -> DeletionStrategy {
     strategy(json!({"deletionRules": rules}))
 }
 
-fn finished(strategy: Option<DeletionStrategy>, says: &str) -> World {
+fn finished(strategy: Option<DeletionStrategy>, reported: &str) -> World {
     let mut world = World::new(Mode::Http).spec(|spec| spec.deletion_strategy = strategy).run();
-    world.says(says);
+    world.report_status(reported);
     world
 }
 
-fn gone(world: &World) -> Vec<&str> {
+fn deleted_kinds(world: &World) -> Vec<&str> {
     world.api.deleted.iter().map(|path| path.split(' ').next().unwrap()).collect()
 }
 
@@ -34,54 +34,54 @@ fn workers_suspended(world: &World) -> bool {
 }
 
 #[test]
-fn edge_30_shutdown_deletes_the_cluster_after_its_time_to_live() {
+fn shutdown_deletes_the_cluster_after_the_ttl() {
     let mut world = World::new(Mode::K8sJob)
         .spec(|spec| {
             spec.shutdown_after_job_finishes = Some(true);
             spec.ttl_seconds_after_finished = Some(40);
         })
         .run();
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     world.submitter_is("Complete");
     assert_eq!(world.last.as_ref().unwrap().plan.wake, Wake::At(moment(50)));
     world.wait(39);
     assert!(world.api.deleted.is_empty());
     world.wait(1);
-    assert_eq!(gone(&world), ["RayCluster"]);
-    assert!(world.seen.submitter.is_some(), "kept for its log");
+    assert_eq!(deleted_kinds(&world), ["RayCluster"]);
+    assert!(world.seen.submitter.is_some(), "not deleted, for its log");
     assert_eq!(world.phase(), "Complete");
 
     let mut world = World::new(Mode::Http).spec(|spec| spec.shutdown_after_job_finishes = Some(true)).run();
     world.config.delete_rayjob_after_finish = true;
-    world.says("SUCCEEDED");
-    assert_eq!(gone(&world), ["RayJob"]);
+    world.report_status("SUCCEEDED");
+    assert_eq!(deleted_kinds(&world), ["RayJob"]);
 }
 
 #[test]
-fn edge_60_every_policy_takes_only_its_own() {
+fn each_deletion_policy_deletes_only_its_objects() {
     let outcomes = [("SUCCEEDED", "Complete"), ("FAILED", "Failed")];
-    for (says, phase) in outcomes {
+    for (reported, phase) in outcomes {
         for policy in ["DeleteCluster", "DeleteWorkers", "DeleteSelf", "DeleteNone"] {
-            let (good, bad) = if says == "SUCCEEDED" { (policy, "DeleteNone") } else { ("DeleteNone", policy) };
+            let (good, bad) = if reported == "SUCCEEDED" { (policy, "DeleteNone") } else { ("DeleteNone", policy) };
             let legacy = strategy(json!({"onSuccess": {"policy": good}, "onFailure": {"policy": bad}}));
-            let by_rule = rules(&[(policy, "jobStatus", says, 0)]);
+            let by_rule = rules(&[(policy, "jobStatus", reported, 0)]);
             for chosen in [legacy, by_rule] {
-                let mut world = finished(Some(chosen), says);
+                let mut world = finished(Some(chosen), reported);
                 let expect: &[&str] = match policy {
                     "DeleteCluster" => &["RayCluster"],
                     "DeleteSelf" => &["RayJob"],
                     _ => &[],
                 };
-                assert_eq!(gone(&world), expect, "{policy} on {says}");
+                assert_eq!(deleted_kinds(&world), expect, "{policy} on {reported}");
                 assert_eq!(workers_suspended(&world), policy == "DeleteWorkers");
                 assert!(world.phase() == phase);
                 if policy == "DeleteWorkers" {
                     let note =
                         "Normal UpdatedRayCluster: Set the `suspend` field to true for all worker groups in cluster ";
-                    let told = |world: &World| world.events.iter().filter(|event| event.starts_with(note)).count();
-                    assert_eq!(told(&world), 1);
+                    let published = |world: &World| world.events.iter().filter(|event| event.starts_with(note)).count();
+                    assert_eq!(published(&world), 1);
                     world.wait(100);
-                    assert_eq!(told(&world), 1, "once is enough");
+                    assert_eq!(published(&world), 1, "once is enough");
                 }
             }
         }
@@ -89,7 +89,7 @@ fn edge_60_every_policy_takes_only_its_own() {
 }
 
 #[test]
-fn edge_61_of_several_rules_the_strongest_is_carried_out() {
+fn the_strongest_of_several_due_rules_applies() {
     for outcome in ["SUCCEEDED", "FAILED"] {
         let all = |ttls: [i32; 3]| {
             rules(&[
@@ -98,24 +98,24 @@ fn edge_61_of_several_rules_the_strongest_is_carried_out() {
                 ("DeleteSelf", "jobStatus", outcome, ttls[2]),
             ])
         };
-        assert_eq!(gone(&finished(Some(all([0, 0, 0])), outcome)), ["RayJob"]);
+        assert_eq!(deleted_kinds(&finished(Some(all([0, 0, 0])), outcome)), ["RayJob"]);
         let mut world = finished(Some(all([0, 5, 10])), outcome);
         assert!(workers_suspended(&world) && world.api.deleted.is_empty());
         assert_eq!(world.last.as_ref().unwrap().plan.wake, Wake::At(moment(15)));
         world.wait(5);
-        assert_eq!(gone(&world), ["RayCluster"]);
+        assert_eq!(deleted_kinds(&world), ["RayCluster"]);
         world.wait(5);
-        assert_eq!(gone(&world), ["RayCluster", "RayJob"]);
+        assert_eq!(deleted_kinds(&world), ["RayCluster", "RayJob"]);
     }
 }
 
 #[test]
-fn edge_62_a_rule_waits_for_its_time_and_none_keeps_everything() {
+fn a_rule_waits_for_its_ttl_and_delete_none_deletes_nothing() {
     let mut world = finished(Some(rules(&[("DeleteCluster", "jobStatus", "SUCCEEDED", 10)])), "SUCCEEDED");
     world.wait(8);
     assert!(world.api.deleted.is_empty());
     world.wait(2);
-    assert_eq!(gone(&world), ["RayCluster"]);
+    assert_eq!(deleted_kinds(&world), ["RayCluster"]);
     let mut world = finished(Some(rules(&[("DeleteNone", "jobStatus", "SUCCEEDED", 1)])), "SUCCEEDED");
     world.wait(100);
     assert!(world.api.deleted.is_empty());
@@ -123,7 +123,7 @@ fn edge_62_a_rule_waits_for_its_time_and_none_keeps_everything() {
 }
 
 #[test]
-fn edge_63_the_legacy_form_counts_the_jobs_time_to_live() {
+fn the_legacy_strategy_uses_the_jobs_ttl() {
     let legacy = json!({"onSuccess": {"policy": "DeleteCluster"}, "onFailure": {"policy": "DeleteCluster"}});
     let mut world = World::new(Mode::Http)
         .spec(|spec| {
@@ -132,11 +132,11 @@ fn edge_63_the_legacy_form_counts_the_jobs_time_to_live() {
             spec.ttl_seconds_after_finished = Some(10);
         })
         .run();
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     world.wait(9);
     assert!(world.api.deleted.is_empty());
     world.wait(1);
-    assert_eq!(gone(&world), ["RayCluster"]);
+    assert_eq!(deleted_kinds(&world), ["RayCluster"]);
     // STOPPED is neither success nor failure to the legacy form.
     let mut world = finished(Some(strategy(legacy)), "STOPPED");
     world.wait(1000);
@@ -144,7 +144,7 @@ fn edge_63_the_legacy_form_counts_the_jobs_time_to_live() {
 }
 
 #[test]
-fn edge_64_rules_on_the_deployment_status_cover_deadlines() {
+fn deployment_status_rules_apply_after_a_deadline() {
     for (policy, expect) in
         [("DeleteCluster", &["RayCluster"][..]), ("DeleteSelf", &["RayJob"]), ("DeleteWorkers", &[])]
     {
@@ -154,25 +154,25 @@ fn edge_64_rules_on_the_deployment_status_cover_deadlines() {
                 spec.deletion_strategy = Some(rules(&[(policy, "jobDeploymentStatus", "Failed", 5)]));
             })
             .run();
-        world.says("RUNNING");
+        world.report_status("RUNNING");
         world.wait(50);
-        world.says("RUNNING");
+        world.report_status("RUNNING");
         assert_eq!(world.summary(), "Failed/RUNNING/DeadlineExceeded");
         assert!(world.api.deleted.is_empty());
         world.wait(5);
-        assert_eq!(gone(&world), expect);
+        assert_eq!(deleted_kinds(&world), expect);
         assert_eq!(workers_suspended(&world), policy == "DeleteWorkers");
         assert_eq!(world.job_status(), "RUNNING");
     }
 }
 
 #[test]
-fn the_gate_turns_strategies_off() {
+fn the_feature_gate_disables_deletion_strategies() {
     let mut world = World::new(Mode::Http)
         .spec(|spec| spec.deletion_strategy = Some(rules(&[("DeleteSelf", "jobStatus", "SUCCEEDED", 0)])))
         .run();
     world.config.gates.ray_job_deletion_policy = false;
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     assert!(world.api.deleted.is_empty());
 }
 
@@ -184,8 +184,8 @@ fn a_job_on_a_shared_cluster_can_delete_itself_and_nothing_else() {
     });
     world.seen.cluster = Some(super::fixture::cluster("shared"));
     let mut world = world.run();
-    world.says("SUCCEEDED");
-    assert_eq!(gone(&world), ["RayJob"]);
+    world.report_status("SUCCEEDED");
+    assert_eq!(deleted_kinds(&world), ["RayJob"]);
 }
 
 fn deleted(mut world: World) -> World {
@@ -196,45 +196,45 @@ fn deleted(mut world: World) -> World {
 }
 
 #[test]
-fn edge_36_deletion_stops_the_ray_job_first() {
+fn deletion_stops_the_ray_job_first() {
     let mut world = World::running(Mode::K8sJob);
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     let id = world.status().job_id.unwrap();
     let world = deleted(world);
     assert_eq!(world.stopped, [id]);
-    assert!(world.job_is_gone);
+    assert!(world.job_deleted);
 }
 
 #[test]
-fn deletion_asks_nobody_if_there_is_nothing_to_stop() {
+fn deletion_polls_no_dashboard_if_there_is_nothing_to_stop() {
     let mut world = World::new(Mode::K8sJob);
     world.settle();
-    assert!(deleted(world).job_is_gone, "no dashboard yet");
+    assert!(deleted(world).job_deleted, "no dashboard yet");
     let mut world = World::running(Mode::Http);
-    world.says("SUCCEEDED");
-    assert!(deleted(world).job_is_gone, "already over");
-    // A mode that nobody knows does not keep the object.
+    world.report_status("SUCCEEDED");
+    assert!(deleted(world).job_deleted, "already over");
+    // An unknown mode does not block deletion.
     let mut world = World::running(Mode::Http);
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     world.seen.job.spec.submission_mode = Some("Bogus".into());
-    assert!(deleted(world).job_is_gone);
+    assert!(deleted(world).job_deleted);
 }
 
 #[test]
 fn a_dashboard_that_cannot_stop_does_not_block_deletion() {
     let mut world = World::running(Mode::K8sJob);
-    world.is_silent();
-    assert!(deleted(world).job_is_gone, "its cluster goes with it");
+    world.fail_poll();
+    assert!(deleted(world).job_deleted, "its cluster goes with it");
 
     let mut world = World::new(Mode::Http)
         .spec(|spec| spec.cluster_selector = Some([("ray.io/cluster".to_owned(), "shared".to_owned())].into()));
     world.seen.cluster = Some(super::fixture::cluster("shared"));
     let mut world = world.run();
-    world.is_silent();
+    world.fail_poll();
     let mut world = deleted(world);
-    assert!(!world.job_is_gone, "a shared cluster would go on running the job");
+    assert!(!world.job_deleted, "a shared cluster would go on running the job");
     world.wait(29);
-    assert!(!world.job_is_gone);
+    assert!(!world.job_deleted);
     world.wait(1);
-    assert!(world.job_is_gone);
+    assert!(world.job_deleted);
 }

@@ -5,22 +5,22 @@ use crate::job::Mode;
 use crate::job::dashboard::{JobAnswer, JobInfo, JobReply};
 
 #[test]
-fn edge_54_a_silent_dashboard_fails_the_job_after_the_timeout() {
+fn an_unreachable_dashboard_fails_the_job_after_the_timeout() {
     for mode in [Mode::K8sJob, Mode::Http] {
         let mut world = World::running(mode);
-        world.says("RUNNING");
+        world.report_status("RUNNING");
         world.now = moment(20);
-        world.is_silent();
+        world.fail_poll();
         let timer = |world: &World| world.status().job_status_check_failure_start_time;
         assert_eq!(timer(&world), Some(at(20)));
         world.now = moment(40);
-        world.is_silent();
+        world.fail_poll();
         assert_eq!(timer(&world), Some(at(20)), "the first failure counts");
         assert_eq!(world.summary(), "Running/RUNNING/");
         world.now = moment(320);
         world.settle();
         assert_eq!(world.phase(), "Running", "one last look");
-        world.is_silent();
+        world.fail_poll();
         assert_eq!(world.summary(), "Failed/RUNNING/JobStatusCheckTimeoutExceeded");
         let message = "Job status checks have been failing since 2026-01-01 00:00:20; exceeded timeout of 300s";
         assert_eq!(world.message(), message);
@@ -28,54 +28,54 @@ fn edge_54_a_silent_dashboard_fails_the_job_after_the_timeout() {
 }
 
 #[test]
-fn edge_55_the_timeout_is_told() {
+fn the_status_check_timeout_is_in_the_message() {
     let mut world = World::running(Mode::Http);
     world.config.rayjob_status_check_timeout = std::time::Duration::from_secs(1);
-    world.is_silent();
+    world.fail_poll();
     world.now = moment(11);
-    world.is_silent();
+    world.fail_poll();
     assert!(world.message().ends_with("exceeded timeout of 1s"), "{}", world.message());
 }
 
 #[test]
-fn edge_56_a_dashboard_that_is_back_clears_the_timer() {
+fn a_reachable_dashboard_clears_the_timer() {
     let mut world = World::running(Mode::Http);
-    world.is_silent();
+    world.fail_poll();
     assert!(world.status().job_status_check_failure_start_time.is_some());
-    world.says_unknown();
+    world.report_unknown();
     assert_eq!(world.submissions.len(), 1);
     assert_eq!(world.status().job_status_check_failure_start_time, None);
     assert_eq!(world.summary(), "Running/PENDING/");
 }
 
 #[test]
-fn a_job_lost_with_its_dashboard_is_tried_again() {
+fn a_job_lost_with_its_dashboard_is_retried() {
     let mut world = World::new(Mode::Http).spec(|spec| spec.backoff_limit = Some(1)).run();
-    world.says("RUNNING");
-    world.is_silent();
+    world.report_status("RUNNING");
+    world.fail_poll();
     world.now = moment(310);
     world.seen.seed = 9;
-    world.is_silent();
+    world.fail_poll();
     assert_eq!(world.phase(), "Initializing");
     assert_eq!(world.status().failed, Some(1));
 }
 
 #[test]
-fn an_answer_without_a_status_never_changes_the_job_status() {
+fn a_reply_without_a_status_never_changes_the_job_status() {
     let mut world = World::running(Mode::Http);
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     world.poll(Ok(Some(JobInfo { message: "out of order".into(), ..JobInfo::default() })));
     assert_eq!(world.summary(), "Running/RUNNING/");
     assert!(world.status().job_status_check_failure_start_time.is_some());
 }
 
 #[test]
-fn an_operator_that_was_away_records_the_end_it_missed() {
-    // The submitter finished long ago, and the deadline has passed too: the job is what Ray says it is.
-    for (says, expect) in [("SUCCEEDED", "Complete/SUCCEEDED/"), ("FAILED", "Failed/FAILED/AppFailed")] {
+fn a_job_that_ended_while_the_operator_was_down_is_recorded() {
+    // The submitter finished long ago, and the deadline has passed too: the job has the status that Ray reports.
+    for (reported, expect) in [("SUCCEEDED", "Complete/SUCCEEDED/"), ("FAILED", "Failed/FAILED/AppFailed")] {
         let mut world = World::new(Mode::K8sJob).spec(|spec| spec.active_deadline_seconds = Some(600)).run();
-        world.says("RUNNING");
-        world.is_silent();
+        world.report_status("RUNNING");
+        world.fail_poll();
         let submitter = world.seen.submitter.as_mut().unwrap();
         submitter.status.conditions.push(crate::view::JobConditionView {
             type_: "Complete".into(),
@@ -83,18 +83,18 @@ fn an_operator_that_was_away_records_the_end_it_missed() {
             last_transition_time: Some(moment(100)),
             ..Default::default()
         });
-        // A new process has heard nothing yet.
+        // A new process has no replies yet.
         world.seen.dashboard = Default::default();
         world.now = moment(5000);
         world.pass();
         assert_eq!(world.phase(), "Running");
-        world.says(says);
+        world.report_status(reported);
         assert_eq!(world.summary(), expect);
     }
 }
 
 #[test]
-fn a_deadline_does_not_wait_for_ever_for_a_last_look() {
+fn a_deadline_does_not_wait_forever_for_the_last_poll() {
     let mut world = World::new(Mode::Http).spec(|spec| spec.active_deadline_seconds = Some(60)).run();
     world.wait(50);
     assert_eq!(world.phase(), "Running");
@@ -118,90 +118,90 @@ fn an_operator_that_stopped_between_submission_and_status_submits_once() {
     world.settle();
     assert_eq!(world.phase(), "Running");
     assert_eq!(world.api.created.iter().filter(|path| path.starts_with("Job ")).count(), 0);
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     world.submitter_is("Complete");
     assert_eq!(world.summary(), "Complete/SUCCEEDED/");
 }
 
 #[test]
-fn http_mode_asks_before_it_submits() {
+fn http_mode_checks_for_the_job_before_it_submits() {
     // Posted, but the operator stopped before it could note anything: Ray knows the job.
     let mut world = World::running(Mode::Http);
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     assert!(world.submissions.is_empty());
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     assert_eq!(world.summary(), "Complete/SUCCEEDED/");
 }
 
 #[test]
-fn edge_40_a_deleted_submitter_is_made_again() {
+fn a_deleted_submitter_is_recreated() {
     let mut world = World::running(Mode::K8sJob);
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     world.seen.submitter = None;
     world.settle();
     assert!(world.seen.submitter.is_some());
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     world.submitter_is("Complete");
     assert_eq!(world.summary(), "Complete/SUCCEEDED/");
-    // And if the job is over nobody has to follow it any more.
+    // A job that has ended needs no submitter.
     let mut world = World::running(Mode::K8sJob);
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     world.seen.submitter = None;
     world.settle();
     assert_eq!(world.summary(), "Complete/SUCCEEDED/");
 }
 
 #[test]
-fn a_cluster_deleted_by_hand_is_made_again_with_its_name() {
+fn a_cluster_deleted_by_hand_is_recreated_with_its_name() {
     let mut world = World::running(Mode::Http);
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     let name = world.status().ray_cluster_name.unwrap();
     world.seen.cluster = None;
     world.settle();
     assert_eq!(world.seen.cluster.as_ref().unwrap().metadata.name.as_deref(), Some(name.as_str()));
-    world.says_unknown();
+    world.report_unknown();
     assert_eq!((world.summary().as_str(), world.submissions.len()), ("Running/PENDING/", 1));
 }
 
 #[test]
-fn a_head_that_was_lost_while_running_and_came_back_without_the_job() {
+fn a_head_that_was_lost_while_running_returns_without_the_job() {
     // HTTPMode: it is submitted again, under the same id. K8sJobMode: its submitter does that, or has given up.
     let mut world = World::running(Mode::Http);
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     world.seen.head_pods.clear();
-    world.is_silent();
-    assert_eq!(world.summary(), "Running/RUNNING/", "silence proves nothing");
+    world.fail_poll();
+    assert_eq!(world.summary(), "Running/RUNNING/", "an unreachable dashboard proves nothing");
     world.make_ready();
-    world.says_unknown();
+    world.report_unknown();
     assert_eq!((world.summary().as_str(), world.submissions.len()), ("Running/PENDING/", 1));
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     assert_eq!(world.summary(), "Complete/SUCCEEDED/");
 
     let mut world = World::running(Mode::K8sJob);
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     world.seen.head_pods.clear();
-    world.is_silent();
+    world.fail_poll();
     world.make_ready();
     world.submitter_is("Failed");
     world.wait(1);
-    world.says_unknown();
+    world.report_unknown();
     world.wait(40);
-    world.says_unknown();
+    world.report_unknown();
     assert_eq!(world.phase(), "Failed", "{}", world.summary());
 }
 
 #[test]
 fn a_submitter_that_failed_after_its_job_succeeded_does_not_fail_it() {
     let mut world = World::running(Mode::K8sJob);
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     world.submitter_is("Failed");
     assert_eq!(world.summary(), "Complete/SUCCEEDED/");
-    // Ray is asked before a failed submitter is believed.
+    // The dashboard is polled before a failed submitter fails the job.
     let mut world = World::running(Mode::K8sJob);
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     world.submitter_is("Failed");
     world.wait(1);
-    world.says("FAILED");
+    world.report_status("FAILED");
     assert_eq!(world.summary(), "Failed/FAILED/AppFailed");
     assert_eq!(world.message(), "it failed");
 }
@@ -217,25 +217,25 @@ fn a_sidecar_job_that_ends_before_the_cluster_was_ready_completes() {
     world.sidecar_exits(0);
     assert_eq!(world.phase(), "Running");
     world.wait(1);
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     assert_eq!(world.summary(), "Complete/SUCCEEDED/");
 }
 
 #[test]
-fn a_silent_dashboard_after_the_submitter_is_no_proof_of_failure() {
+fn an_unreachable_dashboard_after_the_submitter_does_not_fail_the_job() {
     let mut world = World::running(Mode::K8sJob);
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     world.submitter_is("Complete");
     world.now = moment(45);
-    world.is_silent();
+    world.fail_poll();
     assert_eq!(world.phase(), "Running");
     world.now = moment(60);
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     assert_eq!(world.summary(), "Complete/SUCCEEDED/");
 }
 
 #[test]
-fn answers_about_another_job_are_ignored() {
+fn replies_about_another_job_are_ignored() {
     let mut world = World::running(Mode::Http);
     let other = JobReply {
         job_id: "another".into(),
@@ -248,7 +248,7 @@ fn answers_about_another_job_are_ignored() {
 }
 
 #[test]
-fn a_foreign_job_with_the_rayjobs_name_is_told_and_left_alone() {
+fn a_foreign_job_with_the_rayjobs_name_is_reported_and_not_modified() {
     let mut world = World::new(Mode::K8sJob);
     world.settle();
     world.make_ready();
@@ -264,7 +264,7 @@ fn a_foreign_job_with_the_rayjobs_name_is_told_and_left_alone() {
 }
 
 #[test]
-fn a_template_that_cannot_submit_is_told_instead_of_a_panic() {
+fn a_template_that_cannot_submit_is_reported() {
     let mut world = World::new(Mode::K8sJob).spec(|spec| spec.submitter_pod_template = Some(Default::default()));
     world.settle();
     world.make_ready();

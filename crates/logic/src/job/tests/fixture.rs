@@ -15,18 +15,18 @@ use serde_json::{Value, json};
 
 const POD_GROUP: Kind = Kind::PodGroup(crate::action::PodGroupApi::Volcano);
 
-/// The moment some seconds after the tests' beginning of time.
+/// Returns the moment some seconds after the start of the tests.
 pub(crate) fn moment(seconds: i64) -> Timestamp {
     let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     start + SignedDuration::from_secs(seconds)
 }
 
-/// The same as a field of an object.
+/// Returns the same as a field of an object.
 pub(crate) fn at(seconds: i64) -> Time {
     Time(moment(seconds))
 }
 
-/// A RayJob with a cluster of one worker.
+/// Returns a RayJob with a cluster of one worker.
 pub(crate) fn job(name: &str) -> RayJob {
     let mut job: RayJob = serde_json::from_value(json!({
         "metadata": {"name": name, "namespace": "default", "uid": format!("uid-of-{name}"), "resourceVersion": "1"},
@@ -41,7 +41,7 @@ pub(crate) fn job(name: &str) -> RayJob {
     job
 }
 
-/// A RayCluster.
+/// Returns a RayCluster.
 pub(crate) fn cluster(name: &str) -> RayCluster {
     serde_json::from_value(json!({
         "metadata": {"name": name, "namespace": "default", "uid": format!("uid-of-{name}"), "resourceVersion": "1"},
@@ -73,10 +73,10 @@ pub(crate) struct World {
     pub(crate) submissions: Vec<Value>,
     /// The jobs that Ray was asked to stop.
     pub(crate) stopped: Vec<String>,
-    /// Whether the dashboard does not answer.
-    pub(crate) silent: bool,
+    /// Whether the dashboard is unreachable.
+    pub(crate) dashboard_down: bool,
     pub(crate) last: Option<Ran<RayJob>>,
-    pub(crate) job_is_gone: bool,
+    pub(crate) job_deleted: bool,
 }
 
 impl World {
@@ -95,36 +95,36 @@ impl World {
             events: Vec::new(),
             submissions: Vec::new(),
             stopped: Vec::new(),
-            silent: false,
+            dashboard_down: false,
             last: None,
-            job_is_gone: false,
+            job_deleted: false,
         }
     }
 
-    /// The same objects at the same time, without their history.
+    /// Returns the same objects at the same time, without their history.
     pub(crate) fn fork(&self) -> Self {
         Self { seen: self.seen.clone(), config: self.config.clone(), now: self.now, ..Self::of(self.seen.job.clone()) }
     }
 
-    /// The API server refuses to write these kinds.
+    /// Makes the API server reject writes of these kinds.
     pub(crate) fn refuse(&mut self, kinds: &[Kind]) {
         let kinds = kinds.to_vec();
         self.api.refuse =
             Box::new(move |step| kinds.contains(&step.action.key().kind).then(|| "out of order".to_owned()));
     }
 
-    /// With a changed spec.
+    /// Changes the spec.
     pub(crate) fn spec(mut self, edit: impl FnOnce(&mut manta_api::RayJobSpec)) -> Self {
         edit(&mut self.seen.job.spec);
         self
     }
 
-    /// A job that runs on a ready cluster, at second 10.
+    /// Returns a job that runs on a ready cluster, at second 10.
     pub(crate) fn running(mode: Mode) -> Self {
         Self::new(mode).run()
     }
 
-    /// Goes on until the job runs.
+    /// Runs passes until the job runs.
     pub(crate) fn run(mut self) -> Self {
         self.settle();
         self.make_ready();
@@ -154,17 +154,17 @@ impl World {
         self.status().message.unwrap_or_default()
     }
 
-    /// `phase/job status/reason`.
+    /// Returns `phase/job status/reason`.
     pub(crate) fn summary(&self) -> String {
         format!("{}/{}/{}", self.phase(), self.job_status(), self.reason())
     }
 
-    /// One pass, as the operator makes it. False if nothing was written.
+    /// Runs one pass, as the operator does. Returns whether anything was written.
     pub(crate) fn pass(&mut self) -> bool {
         self.publish_objects();
         let before = self.api.objects.clone();
         let mut requests = Vec::new();
-        let result = if self.silent { Err("connection refused".to_owned()) } else { Ok(()) };
+        let result = if self.dashboard_down { Err("connection refused".to_owned()) } else { Ok(()) };
         let ran = self.api.run::<RayJob>(&self.seen, self.now, &self.config, |_, request| {
             requests.push(request.clone());
             result.clone()
@@ -202,7 +202,7 @@ impl World {
         }
     }
 
-    /// Puts what is seen onto the fake API server.
+    /// Stores the observed objects on the fake API server.
     fn publish_objects(&mut self) {
         let seen = &self.seen;
         let meta = |meta: &MetaView| {
@@ -224,7 +224,7 @@ impl World {
         self.api.objects = objects.into_iter().filter_map(|(key, object)| Some((key, object?))).collect();
     }
 
-    /// Sees what a pass has changed.
+    /// Observes the changes of a pass.
     fn observe_objects(&mut self, before: &std::collections::BTreeMap<ObjectKey, Value>) {
         let changed = |api: &FakeApi, key: ObjectKey| {
             let now = api.objects.get(&key).cloned();
@@ -232,7 +232,7 @@ impl World {
         };
         match changed(&self.api, self.key(Kind::RayJob)) {
             Some(Some(job)) => self.seen.job = view(job),
-            Some(None) => self.job_is_gone = true,
+            Some(None) => self.job_deleted = true,
             None => {}
         }
         let created =
@@ -251,7 +251,7 @@ impl World {
         }
     }
 
-    /// The key of the one object of a kind.
+    /// Returns the key of the one object of a kind.
     fn key(&self, kind: Kind) -> ObjectKey {
         let name = self.seen.job.metadata.name.clone().unwrap_or_default();
         let cluster = self.seen.cluster.as_ref().and_then(|cluster| cluster.metadata.name.clone());
@@ -264,23 +264,23 @@ impl World {
         ObjectKey::new(kind, "default", &name)
     }
 
-    /// Plans until nothing is written any more.
+    /// Runs passes until nothing is written any more.
     pub(crate) fn settle(&mut self) {
         for _ in 0..12 {
-            if !self.pass() || self.job_is_gone {
+            if !self.pass() || self.job_deleted {
                 return;
             }
         }
         panic!("no rest in {}: {:?}", self.summary(), self.last.as_ref().map(|ran| &ran.plan));
     }
 
-    /// Time passes, plan by plan.
+    /// Advances the time, pass by pass.
     pub(crate) fn wait(&mut self, seconds: i64) {
         self.now += SignedDuration::from_secs(seconds);
         self.settle();
     }
 
-    /// The cluster becomes ready.
+    /// Sets the cluster ready.
     pub(crate) fn make_ready(&mut self) {
         let cluster = self.seen.cluster.as_mut().expect("a cluster");
         let status = cluster.status.get_or_insert_with(RayClusterStatus::default);
@@ -291,9 +291,9 @@ impl World {
         self.seen.head_pods = vec![PodView::default()];
     }
 
-    /// What the poller would do now, if Ray knew `known` about the job.
+    /// Polls a dashboard that returns `known` for the job.
     pub(crate) fn poll(&mut self, known: Result<Option<JobInfo>, &str>) {
-        self.silent = known.is_err();
+        self.dashboard_down = known.is_err();
         let answer = match known {
             Ok(Some(info)) => JobAnswer::Info(info),
             Ok(None) => JobAnswer::NotFound,
@@ -312,22 +312,22 @@ impl World {
         self.settle();
     }
 
-    /// Ray answers that the job has a status.
-    pub(crate) fn says(&mut self, status: &str) {
+    /// Polls a dashboard that reports this status.
+    pub(crate) fn report_status(&mut self, status: &str) {
         self.poll(Ok(Some(info(status, self.now))));
     }
 
-    /// Ray answers that it does not know the job.
-    pub(crate) fn says_unknown(&mut self) {
+    /// Polls a dashboard that does not know the job.
+    pub(crate) fn report_unknown(&mut self) {
         self.poll(Ok(None));
     }
 
-    /// Ray does not answer.
-    pub(crate) fn is_silent(&mut self) {
+    /// Polls an unreachable dashboard.
+    pub(crate) fn fail_poll(&mut self) {
         self.poll(Err("connection refused"));
     }
 
-    /// The submitter Job gets a condition.
+    /// Adds a condition to the submitter Job.
     pub(crate) fn submitter_is(&mut self, condition: &str) {
         let submitter = self.seen.submitter.as_mut().expect("a submitter");
         submitter.status.conditions.push(JobConditionView {
@@ -340,7 +340,7 @@ impl World {
         self.settle();
     }
 
-    /// The sidecar ends.
+    /// Ends the sidecar.
     pub(crate) fn sidecar_exits(&mut self, exit_code: i32) {
         let terminated = TerminatedView {
             exit_code,
@@ -351,7 +351,7 @@ impl World {
         self.sidecar(|status| status.state.terminated = Some(Box::new(terminated)));
     }
 
-    /// The sidecar's status changes.
+    /// Changes the sidecar's status.
     pub(crate) fn sidecar(&mut self, edit: impl FnOnce(&mut ContainerStatusView)) {
         let pod = self.seen.head_pods.first_mut().expect("a head Pod");
         let mut status = ContainerStatusView { name: "ray-job-submitter".to_owned(), ..Default::default() };
@@ -361,7 +361,7 @@ impl World {
     }
 }
 
-/// A job info with times as Ray gives them.
+/// Returns a job info with times as Ray gives them.
 pub(crate) fn info(status: &str, now: Timestamp) -> JobInfo {
     let milliseconds = u64::try_from(now.as_millisecond()).unwrap();
     let ended = matches!(status, "SUCCEEDED" | "FAILED" | "STOPPED");

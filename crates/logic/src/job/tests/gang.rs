@@ -1,4 +1,4 @@
-//! RayJobs with a batch scheduler: none is ever stuck, and Volcano is told how much they need.
+//! RayJobs with a batch scheduler, which never blocks them.
 
 use super::fixture::{World, cluster, info};
 use crate::action::{Kind, PodGroupApi};
@@ -39,7 +39,7 @@ fn ask_for_resources(spec: &mut RayJobSpec) {
     }
 }
 
-/// Size and CPUs that Volcano was told.
+/// Returns the size and resources of the PodGroup.
 fn asked(world: &World) -> (Value, Value) {
     let spec = &world.seen.pod_group.as_ref().expect("a PodGroup").object["spec"];
     (spec["minMember"].clone(), spec["minResources"].clone())
@@ -47,11 +47,11 @@ fn asked(world: &World) -> (Value, Value) {
 
 fn cleaned_up(world: &World) -> usize {
     let event = "Normal BatchSchedulerCleanedUp: Cleaned up batch scheduler resources for RayJob default/train";
-    world.events.iter().filter(|told| *told == event).count()
+    world.events.iter().filter(|published| *published == event).count()
 }
 
-/// Ray answers, and some passes follow: with something broken there is no rest.
-fn hears(world: &mut World, status: &str) {
+/// Reports a status and runs some passes; with failing writes the world does not come to rest.
+fn observe_status(world: &mut World, status: &str) {
     let job_id = world.status().job_id.unwrap();
     let answer = JobAnswer::Info(info(status, world.now));
     world.seen.dashboard.last_reply = Some(JobReply { job_id, at: world.now, answer });
@@ -61,7 +61,7 @@ fn hears(world: &mut World, status: &str) {
 }
 
 #[test]
-fn no_scheduler_keeps_a_job_from_starting() {
+fn jobs_run_with_every_scheduler() {
     for scheduler in SCHEDULERS {
         for mode in MODES {
             let mut world = with(scheduler, mode);
@@ -73,7 +73,7 @@ fn no_scheduler_keeps_a_job_from_starting() {
             let made = world.api.created.iter().filter(|made| made.starts_with("PodGroup")).count();
             assert_eq!(made, usize::from(scheduler == BatchScheduler::Volcano), "{:?}", world.api.created);
         }
-        // On a cluster of somebody else, which KubeRay refuses with Volcano and breaks on with YuniKorn.
+        // On a selected cluster, which KubeRay refuses with Volcano and breaks on with YuniKorn.
         let mut world = with(scheduler, Mode::K8sJob).spec(|spec| {
             spec.ray_cluster_spec = None;
             spec.cluster_selector = Some([("ray.io/cluster".to_owned(), "shared".to_owned())].into());
@@ -84,7 +84,7 @@ fn no_scheduler_keeps_a_job_from_starting() {
         assert_eq!(world.phase(), "Running", "{scheduler:?}");
         assert_eq!(world.api.created, ["Job train"], "{scheduler:?}");
         world.submitter_is("Complete");
-        world.says("SUCCEEDED");
+        world.report_status("SUCCEEDED");
         assert_eq!(world.phase(), "Complete", "{scheduler:?}");
     }
 }
@@ -114,7 +114,7 @@ fn volcano_counts_the_submitter_as_resources_only() {
 }
 
 #[test]
-fn edge_53_volcano_is_told_when_a_job_is_suspended() {
+fn suspending_a_job_shrinks_its_volcano_pod_group() {
     let mut world = with(BatchScheduler::Volcano, Mode::K8sJob).run();
     world.seen.job.spec.shutdown_after_job_finishes = Some(true);
     world.seen.job.spec.suspend = Some(true);
@@ -126,7 +126,7 @@ fn edge_53_volcano_is_told_when_a_job_is_suspended() {
     assert!(world.seen.cluster.is_none() && world.seen.submitter.is_none());
     let event = "Warning FailedToCleanupBatchScheduler: Failed to cleanup batch scheduler resources for RayJob \
                  default/train: out of order";
-    assert!(world.events.iter().any(|told| told == event), "{:?}", world.events);
+    assert!(world.events.iter().any(|published| published == event), "{:?}", world.events);
     assert_eq!(cleaned_up(&world), 0);
 
     world.refuse(&[]);
@@ -141,10 +141,10 @@ fn edge_53_volcano_is_told_when_a_job_is_suspended() {
 }
 
 #[test]
-fn edge_53_volcano_is_told_when_a_job_is_tried_again() {
+fn retrying_a_job_shrinks_its_volcano_pod_group() {
     let mut world = with(BatchScheduler::Volcano, Mode::Http).spec(|spec| spec.backoff_limit = Some(1)).run();
     world.refuse(&[POD_GROUP]);
-    hears(&mut world, "FAILED");
+    observe_status(&mut world, "FAILED");
     assert_eq!(world.phase(), "Retrying", "an error keeps the state");
     world.refuse(&[]);
     world.seen.seed = 8;
@@ -154,7 +154,7 @@ fn edge_53_volcano_is_told_when_a_job_is_tried_again() {
 }
 
 #[test]
-fn edge_53_a_finished_job_gives_back_what_it_does_not_use() {
+fn a_finished_job_shrinks_its_pod_group() {
     let mut world = with(BatchScheduler::Volcano, Mode::K8sJob)
         .spec(|spec| {
             spec.shutdown_after_job_finishes = Some(true);
@@ -163,14 +163,14 @@ fn edge_53_a_finished_job_gives_back_what_it_does_not_use() {
         .run();
     world.submitter_is("Complete");
     world.refuse(&[POD_GROUP]);
-    hears(&mut world, "SUCCEEDED");
-    assert_eq!(world.phase(), "Complete", "the error is only told");
+    observe_status(&mut world, "SUCCEEDED");
+    assert_eq!(world.phase(), "Complete", "the error is only reported");
     world.refuse(&[]);
     world.settle();
     assert_eq!(asked(&world), (json!(2), json!({"cpu": "3"})), "the submitter has ended");
     assert_eq!(cleaned_up(&world), 1);
     world.settle();
-    assert_eq!(cleaned_up(&world), 1, "nothing to do, nothing to tell");
+    assert_eq!(cleaned_up(&world), 1, "nothing to do, nothing to report");
     world.wait(40);
     assert!(world.seen.cluster.is_none());
     assert_eq!(asked(&world), (json!(0), json!({})));
@@ -178,16 +178,16 @@ fn edge_53_a_finished_job_gives_back_what_it_does_not_use() {
 }
 
 #[test]
-fn a_scheduler_that_cannot_be_told_keeps_nothing_from_being_deleted() {
+fn an_invalid_pod_group_does_not_block_deletion() {
     let mut world =
         with(BatchScheduler::Volcano, Mode::Http).spec(|spec| spec.shutdown_after_job_finishes = Some(true)).run();
     world.refuse(&[POD_GROUP]);
-    hears(&mut world, "SUCCEEDED");
+    observe_status(&mut world, "SUCCEEDED");
     assert!(world.seen.cluster.is_none());
 }
 
 #[test]
-fn a_gang_that_cannot_be_told_waits_for_the_user_and_the_deadline() {
+fn an_invalid_pod_group_waits_for_a_correction_or_the_deadline() {
     let mut world =
         with(BatchScheduler::Volcano, Mode::K8sJob).spec(|spec| spec.pre_running_deadline_seconds = Some(60));
     let labels = world.seen.job.metadata.labels.as_mut().unwrap();
@@ -195,8 +195,8 @@ fn a_gang_that_cannot_be_told_waits_for_the_user_and_the_deadline() {
     labels.insert("volcano.sh/network-topology-highest-tier-allowed".into(), "9999999999999999999".into());
     world.settle();
     assert_eq!((world.phase().as_str(), world.api.created.len()), ("Initializing", 0));
-    let told = world.events.last().unwrap();
-    assert!(told.ends_with("value out of range for podgroup ray-train-pg in namespace default"), "{told}");
+    let published = world.events.last().unwrap();
+    assert!(published.ends_with("value out of range for podgroup ray-train-pg in namespace default"), "{published}");
     world.wait(61);
     assert_eq!(world.summary(), "Failed//PreRunningDeadlineExceeded");
 }

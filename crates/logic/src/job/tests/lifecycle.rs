@@ -1,4 +1,4 @@
-//! From New to the end, mode by mode. Numbers are those of the specification's list of edge cases.
+//! A RayJob from New to its end, mode by mode.
 
 use super::fixture::{World, at, info, moment};
 use crate::action::Kind;
@@ -8,7 +8,7 @@ use manta_api::RayClusterStatus;
 use serde_json::json;
 
 #[test]
-fn edge_28_k8s_job_mode_waits_for_the_submitter() {
+fn k8s_job_mode_waits_for_the_submitter() {
     let mut world = World::new(Mode::K8sJob);
     world.pass();
     assert_eq!(world.seen.job.metadata.finalizers, Some(vec!["ray.io/rayjob-finalizer".to_owned()]));
@@ -31,12 +31,12 @@ fn edge_28_k8s_job_mode_waits_for_the_submitter() {
     assert!(world.seen.submitter.is_some());
     assert_eq!(world.seen.head_service.as_ref().unwrap().metadata.name, "train-head-svc");
 
-    world.says_unknown();
+    world.report_unknown();
     assert_eq!(world.summary(), "Running//");
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     assert_eq!(world.summary(), "Running/RUNNING/");
     world.wait(30);
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     assert_eq!(world.summary(), "Running/SUCCEEDED/", "the submitter still follows the log");
     let info = world.status().ray_job_info.unwrap();
     assert_eq!((info.start_time, info.end_time), (Some(at(30)), Some(at(30))));
@@ -59,7 +59,7 @@ fn edge_28_k8s_job_mode_waits_for_the_submitter() {
 }
 
 #[test]
-fn edge_29_the_cluster_carries_the_jobs_labels_and_annotations() {
+fn the_cluster_inherits_the_jobs_labels_and_annotations() {
     let mut world = World::new(Mode::K8sJob);
     world.seen.job.metadata.labels = Some([("team".to_owned(), "x".to_owned())].into());
     world.seen.job.metadata.annotations = Some([("note".to_owned(), "y".to_owned())].into());
@@ -73,7 +73,7 @@ fn edge_29_the_cluster_carries_the_jobs_labels_and_annotations() {
     assert_eq!(cluster.metadata.annotations.unwrap()["note"], "y");
     assert_eq!(cluster.spec.ray_version.as_deref(), Some("2.53.0"));
     assert_eq!(cluster.metadata.owner_references.unwrap()[0].uid, "uid-of-train");
-    // Initializing mirrors what the cluster says of itself.
+    // Initializing mirrors the status of the cluster.
     world.seen.cluster.as_mut().unwrap().status =
         Some(RayClusterStatus { desired_worker_replicas: Some(1), ..RayClusterStatus::default() });
     world.settle();
@@ -82,7 +82,7 @@ fn edge_29_the_cluster_carries_the_jobs_labels_and_annotations() {
 }
 
 #[test]
-fn edge_31_the_active_deadline_is_final() {
+fn the_active_deadline_is_not_retried() {
     for mode in [Mode::K8sJob, Mode::Http] {
         let mut world = World::new(mode).spec(|spec| {
             spec.active_deadline_seconds = Some(120);
@@ -96,12 +96,12 @@ fn edge_31_the_active_deadline_is_final() {
         assert_eq!(starting.status().failed, Some(1));
 
         let mut world = world.run();
-        world.says("RUNNING");
+        world.report_status("RUNNING");
         world.now = moment(120);
         world.pass();
         assert_eq!(world.phase(), "Running", "a last look at the dashboard first");
         assert_eq!(world.last.as_ref().unwrap().plan.poll.as_ref().unwrap().fresher_than, Some(moment(120)));
-        world.says("RUNNING");
+        world.report_status("RUNNING");
         assert_eq!(world.summary(), "Failed/RUNNING/DeadlineExceeded");
         assert_eq!(
             world.message(),
@@ -113,7 +113,7 @@ fn edge_31_the_active_deadline_is_final() {
 }
 
 #[test]
-fn edge_32_the_pre_running_deadline_counts_until_running() {
+fn the_pre_running_deadline_ends_at_running() {
     let mut world = World::new(Mode::Http).spec(|spec| spec.pre_running_deadline_seconds = Some(5));
     world.settle();
     world.wait(5);
@@ -133,10 +133,10 @@ fn edge_32_the_pre_running_deadline_counts_until_running() {
 }
 
 #[test]
-fn edge_33_a_retry_starts_from_scratch() {
+fn a_retry_starts_with_a_new_cluster() {
     let mut world = World::new(Mode::K8sJob).spec(|spec| spec.backoff_limit = Some(1)).run();
     let first = world.status();
-    world.says("FAILED");
+    world.report_status("FAILED");
     world.now = moment(20);
     let submitter = world.seen.submitter.as_mut().unwrap();
     submitter.status.conditions.push(crate::view::JobConditionView {
@@ -161,21 +161,21 @@ fn edge_33_a_retry_starts_from_scratch() {
     assert!(
         world.events.iter().any(|event| event == "Normal UpdatedService: Updated the service default/train-head-svc")
     );
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     world.submitter_is("Complete");
     let status = world.status();
     assert_eq!((world.phase().as_str(), status.failed, status.succeeded), ("Complete", Some(1), Some(1)));
 }
 
 #[test]
-fn edge_34_an_app_that_always_fails_uses_up_its_tries() {
+fn an_application_that_always_fails_exhausts_its_retries() {
     for mode in [Mode::K8sJob, Mode::Http, Mode::Sidecar] {
         let mut world = World::new(mode).spec(|spec| spec.backoff_limit = Some(2));
         for tried in 0..3 {
             world.seen.seed += 1;
             world = world.run();
             assert_eq!(world.status().failed, Some(tried));
-            world.says("FAILED");
+            world.report_status("FAILED");
             match mode {
                 Mode::K8sJob => world.submitter_is("Complete"),
                 Mode::Sidecar => world.sidecar_exits(0),
@@ -188,17 +188,17 @@ fn edge_34_an_app_that_always_fails_uses_up_its_tries() {
 }
 
 #[test]
-fn edge_35_a_submitter_that_gives_up_fails_the_submission() {
+fn a_submitter_out_of_retries_fails_the_submission() {
     for (limit, failures) in [(0, 1), (2, 3)] {
         let mut world = World::new(Mode::K8sJob).spec(|spec| spec.backoff_limit = Some(limit));
         for _ in 0..failures {
             world.seen.seed += 1;
             world = world.run();
-            world.is_silent();
+            world.fail_poll();
             world.submitter_is("Failed");
             assert_eq!(world.phase(), "Running", "Ray is asked first");
             world.now += jiff::SignedDuration::from_secs(1);
-            world.is_silent();
+            world.fail_poll();
         }
         assert_eq!(world.summary(), "Failed//SubmissionFailed");
         let message = "Job submission has failed. Reason: BackoffLimitExceeded. \
@@ -209,10 +209,10 @@ fn edge_35_a_submitter_that_gives_up_fails_the_submission() {
 }
 
 #[test]
-fn edge_37_a_stopped_job_is_complete() {
+fn a_stopped_job_is_complete() {
     for mode in [Mode::K8sJob, Mode::Http, Mode::Sidecar] {
         let mut world = World::running(mode);
-        world.says("STOPPED");
+        world.report_status("STOPPED");
         match mode {
             Mode::K8sJob => world.submitter_is("Complete"),
             Mode::Sidecar => world.sidecar_exits(0),
@@ -224,17 +224,17 @@ fn edge_37_a_stopped_job_is_complete() {
 }
 
 #[test]
-fn edge_39_a_submitter_that_finishes_before_the_job_fails_it_after_a_grace() {
+fn a_submitter_that_finishes_before_the_job_fails_it_after_the_grace_period() {
     let mut world = World::running(Mode::K8sJob);
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     world.submitter_is("Complete");
     world.wait(3);
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     assert_eq!(world.phase(), "Running");
     assert_eq!(world.last.as_ref().unwrap().plan.wake, Wake::At(moment(40)));
     world.wait(27);
     assert_eq!(world.phase(), "Running", "a last look first");
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     assert_eq!(world.summary(), "Failed/FAILED/JobDeploymentStatusTransitionGracePeriodExceeded");
     let message = "The RayJob submitter finished at 2026-01-01 00:00:10 but the ray job did not reach terminal state \
                    within 30s";
@@ -242,12 +242,12 @@ fn edge_39_a_submitter_that_finishes_before_the_job_fails_it_after_a_grace() {
 }
 
 #[test]
-fn a_submitter_that_ends_for_a_job_that_ray_does_not_know() {
+fn a_submitter_that_ends_for_a_job_unknown_to_ray_fails_it() {
     let mut world = World::running(Mode::K8sJob);
-    world.says_unknown();
+    world.report_unknown();
     world.submitter_is("Complete");
     world.wait(2);
-    world.says_unknown();
+    world.report_unknown();
     assert_eq!(world.summary(), "Failed//AppFailed");
     assert_eq!(world.message(), "Submitter completed but Ray job not found in RayCluster.");
 }
@@ -256,29 +256,29 @@ fn a_submitter_that_ends_for_a_job_that_ray_does_not_know() {
 fn a_submitter_that_outlives_its_job_ends_with_the_transition_grace() {
     let message = "JobDeploymentStatus does not transition to Complete or Failed within the grace period after JobStatus \
                    reaches a terminal state.";
-    for (says, expect) in [("FAILED", "Failed"), ("SUCCEEDED", "Complete"), ("STOPPED", "Complete")] {
+    for (reported, expect) in [("FAILED", "Failed"), ("SUCCEEDED", "Complete"), ("STOPPED", "Complete")] {
         let mut world = World::running(Mode::K8sJob);
-        world.says(says);
+        world.report_status(reported);
         assert_eq!(world.last.as_ref().unwrap().plan.wake, Wake::At(moment(310)));
         world.wait(300);
-        assert_eq!(world.summary(), format!("{expect}/{says}/JobDeploymentStatusTransitionGracePeriodExceeded"));
+        assert_eq!(world.summary(), format!("{expect}/{reported}/JobDeploymentStatusTransitionGracePeriodExceeded"));
         assert_eq!(world.message(), message);
     }
     let mut world = World::running(Mode::K8sJob);
     world.config.rayjob_transition_grace_seconds = -1;
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     assert_eq!(world.phase(), "Complete", "a negative grace is honoured");
 }
 
 #[test]
-fn edge_41_sidecar_mode_fails_with_its_head_pod() {
+fn sidecar_mode_fails_with_its_head_pod() {
     let mut world = World::running(Mode::Sidecar);
     let cluster = world.seen.cluster.as_ref().unwrap();
     assert_eq!(cluster.metadata.annotations.as_ref().unwrap()["ray.io/disable-provisioned-head-restart"], "true");
     let pod = cluster.spec.head_group_spec.template.spec.as_ref().unwrap();
     assert_eq!(pod.restart_policy.as_deref(), Some("Never"));
     assert_eq!(pod.containers[1].name, "ray-job-submitter");
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     world.seen.head_pods.clear();
     world.settle();
     assert_eq!(world.summary(), "Failed/RUNNING/AppFailed");
@@ -286,24 +286,24 @@ fn edge_41_sidecar_mode_fails_with_its_head_pod() {
 }
 
 #[test]
-fn edge_41_elsewhere_the_head_pod_comes_back_without_its_job() {
+fn other_modes_lose_the_job_with_the_head_pod() {
     let mut world = World::running(Mode::K8sJob);
     let cluster = world.seen.cluster.as_ref().unwrap();
     assert_eq!(cluster.metadata.annotations, None, "nothing keeps the head from being made again");
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     world.seen.head_pods.clear();
     world.settle();
     assert_eq!(world.phase(), "Running");
     // The new head knows nothing of the job, and the submitter gives up.
-    world.says_unknown();
+    world.report_unknown();
     world.submitter_is("Failed");
     world.wait(2);
-    world.says_unknown();
+    world.report_unknown();
     assert_eq!((world.phase().as_str(), world.reason().as_str()), ("Failed", "SubmissionFailed"));
 }
 
 #[test]
-fn edge_26_and_42_a_sidecar_may_restart_twice() {
+fn a_sidecar_submitter_may_restart_twice() {
     let with_gate = || {
         let mut world = World::new(Mode::Sidecar);
         world.config.gates.sidecar_submitter_restart = true;
@@ -320,7 +320,7 @@ fn edge_26_and_42_a_sidecar_may_restart_twice() {
             status.state.terminated = exit_code.map(|exit_code| ended(exit_code, Some(now)));
         });
         world.wait(2);
-        world.says("RUNNING");
+        world.report_status("RUNNING");
     };
     let mut world = with_gate();
     restarted(&mut world, 1, None);
@@ -334,57 +334,57 @@ fn edge_26_and_42_a_sidecar_may_restart_twice() {
     let mut world = with_gate();
     restarted(&mut world, 3, Some(0));
     assert_eq!(world.phase(), "Running");
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     assert_eq!(world.summary(), "Complete/SUCCEEDED/");
 }
 
 #[test]
 fn a_sidecar_that_exits_with_an_error_fails_the_submission() {
     let mut world = World::running(Mode::Sidecar);
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     world.sidecar_exits(7);
     world.wait(1);
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     assert_eq!(world.summary(), "Failed/RUNNING/SubmissionFailed");
     assert_eq!(world.message(), "Ray head pod container ray-job-submitter terminated with exit code 7: Error");
 
     let mut world = World::running(Mode::Sidecar);
-    world.says("FAILED");
+    world.report_status("FAILED");
     world.sidecar_exits(1);
     assert_eq!(world.summary(), "Failed/FAILED/AppFailed");
     assert_eq!(world.message(), "it failed");
 }
 
 #[test]
-fn edge_43_http_mode_posts_once_and_makes_no_job() {
+fn http_mode_submits_once_and_creates_no_submitter() {
     let mut world = World::new(Mode::Http)
         .spec(|spec| {
             spec.entrypoint_num_cpus = Some(2.0);
             spec.entrypoint_resources = Some("{\"r\": 1}".into());
         })
         .run();
-    world.says_unknown();
+    world.report_unknown();
     assert_eq!(world.summary(), "Running/PENDING/");
     let id = world.status().job_id.unwrap();
     let expect = json!({"entrypoint": "python train.py", "submission_id": id, "entrypoint_num_cpus": 2, "entrypoint_resources": {"r": 1}});
     assert_eq!(world.submissions, [expect]);
-    world.says("RUNNING");
-    world.says("SUCCEEDED");
+    world.report_status("RUNNING");
+    world.report_status("SUCCEEDED");
     assert_eq!(world.summary(), "Complete/SUCCEEDED/");
     assert!(world.api.created.iter().all(|path| !path.starts_with("Job ")), "{:?}", world.api.created);
-    assert_eq!(world.last.as_ref().unwrap().plan.poll, None, "nobody is asked any more");
+    assert_eq!(world.last.as_ref().unwrap().plan.poll, None, "nothing is polled any more");
 }
 
 #[test]
-fn http_mode_with_resources_that_nobody_can_read_fails_at_once() {
+fn http_mode_with_malformed_resources_fails_at_once() {
     let mut world = World::new(Mode::Http).spec(|spec| spec.entrypoint_resources = Some("{\"r\": \"x\"}".into())).run();
-    world.says_unknown();
+    world.report_unknown();
     assert_eq!(world.summary(), "Failed//SubmissionFailed");
     assert!(world.message().contains("json: cannot unmarshal string"), "{}", world.message());
 }
 
 #[test]
-fn edge_44_interactive_mode_waits_for_the_users_job() {
+fn interactive_mode_waits_for_the_users_job() {
     let mut world = World::new(Mode::Interactive);
     world.settle();
     world.make_ready();
@@ -395,15 +395,15 @@ fn edge_44_interactive_mode_waits_for_the_users_job() {
     world.settle();
     assert_eq!((world.phase().as_str(), world.status().job_id.as_deref()), ("Running", Some("my-job")));
     world.seen.job.spec.job_id = Some("another".into());
-    world.says_unknown();
+    world.report_unknown();
     assert_eq!(world.status().job_id.as_deref(), Some("my-job"), "later changes are ignored");
     assert!(world.submissions.is_empty());
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     assert_eq!(world.summary(), "Complete/SUCCEEDED/");
 }
 
 #[test]
-fn edge_45_a_job_of_another_manager_is_left_alone() {
+fn a_job_managed_by_another_controller_is_ignored() {
     let mut world = World::new(Mode::K8sJob).spec(|spec| spec.managed_by = Some("kueue.x-k8s.io/multikueue".into()));
     world.settle();
     assert_eq!(world.seen.job.status, None);
@@ -416,7 +416,7 @@ fn edge_45_a_job_of_another_manager_is_left_alone() {
 }
 
 #[test]
-fn edge_46_a_selected_cluster_is_used_and_never_touched() {
+fn a_selected_cluster_is_used_and_never_modified() {
     let mut world = World::new(Mode::K8sJob);
     world.seen.job.spec.cluster_selector = Some([("ray.io/cluster".to_owned(), "shared".to_owned())].into());
     world.settle();
@@ -429,7 +429,7 @@ fn edge_46_a_selected_cluster_is_used_and_never_touched() {
     let mut world = world.run();
     assert_eq!(world.status().dashboard_url.as_deref(), Some("shared-head-svc.default.svc.cluster.local:8265"));
     assert_eq!(world.api.created, ["Job train"], "no head Service of its own");
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     world.submitter_is("Complete");
     world.seen.job.spec.shutdown_after_job_finishes = Some(true);
     world.wait(1000);
@@ -438,9 +438,9 @@ fn edge_46_a_selected_cluster_is_used_and_never_touched() {
 }
 
 #[test]
-fn edge_47_the_clusters_status_is_mirrored_while_running() {
+fn the_cluster_status_is_mirrored_while_running() {
     let mut world = World::running(Mode::Http);
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     let mut status = world.seen.cluster.as_ref().unwrap().status.clone().unwrap();
     status.max_worker_replicas = Some(7);
     status.last_update_time = Some(at(12));
@@ -452,12 +452,12 @@ fn edge_47_the_clusters_status_is_mirrored_while_running() {
     let watch = world.last.as_ref().unwrap().plan.poll.clone().unwrap();
     assert_eq!(watch.fresher_than, Some(moment(13)));
     world.now = moment(13);
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     assert_eq!(copied(&world), Some(7));
 }
 
 #[test]
-fn edge_48_a_message_alone_is_not_lost() {
+fn a_changed_message_alone_is_written() {
     let mut world = World::running(Mode::Http);
     let mut running = info("RUNNING", world.now);
     world.poll(Ok(Some(running.clone())));
@@ -467,7 +467,7 @@ fn edge_48_a_message_alone_is_not_lost() {
 }
 
 #[test]
-fn edge_27_failed_writes_are_told_and_change_no_state() {
+fn failed_writes_are_reported_and_change_no_state() {
     let mut world = World::new(Mode::K8sJob);
     world.pass();
     world.pass();
@@ -487,14 +487,14 @@ fn edge_27_failed_writes_are_told_and_change_no_state() {
     let expect =
         "Warning FailedToCreateRayJobSubmitter: Failed to create new Kubernetes Job default/train: out of order";
     assert_eq!(world.events.last().unwrap(), expect);
-    assert_eq!(world.phase(), "Initializing", "edge 23");
+    assert_eq!(world.phase(), "Initializing", "a refused submitter does not start the job");
     world.refuse(&[]);
     world.settle();
     assert_eq!(world.phase(), "Running");
 }
 
 #[test]
-fn a_mode_that_nobody_knows_is_refused_and_can_be_corrected() {
+fn an_unknown_mode_is_rejected_and_can_be_corrected() {
     let mut world = World::new(Mode::K8sJob).spec(|spec| spec.submission_mode = Some("CarrierPigeon".into()));
     world.settle();
     assert_eq!(world.summary(), "ValidationFailed//ValidationFailed");
@@ -514,11 +514,11 @@ fn editing_the_cluster_spec_waits_for_the_next_attempt() {
 }
 
 #[test]
-fn edge_3_an_invalid_spec_is_told_and_can_be_corrected_in_every_phase() {
+fn an_invalid_spec_is_reported_and_can_be_corrected_in_every_phase() {
     let invalid = |world: &mut World| world.seen.job.spec.runtime_env_yaml = Some("invalid_yaml_string".into());
     let valid = |world: &mut World| world.seen.job.spec.runtime_env_yaml = None;
     let mut finished = World::running(Mode::Http);
-    finished.says("SUCCEEDED");
+    finished.report_status("SUCCEEDED");
     let mut starting = World::new(Mode::Http);
     starting.settle();
     for (mut world, phase) in [
@@ -544,7 +544,7 @@ fn edge_3_an_invalid_spec_is_told_and_can_be_corrected_in_every_phase() {
 }
 
 #[test]
-fn edge_8_a_status_that_does_not_fit_the_mode_is_told_and_left() {
+fn a_status_that_contradicts_the_mode_is_reported_and_left_unchanged() {
     let mut world = World::running(Mode::Http);
     world.seen.job.status.as_mut().unwrap().job_deployment_status = Some("Waiting".into());
     world.pass();
@@ -555,7 +555,7 @@ fn edge_8_a_status_that_does_not_fit_the_mode_is_told_and_left() {
 }
 
 #[test]
-fn edge_9_long_names_get_clusters() {
+fn the_longest_valid_name_gets_a_cluster() {
     let mut job = super::fixture::job(&"j".repeat(47));
     job.spec.submission_mode = Some("HTTPMode".into());
     let mut world = World::of(job);

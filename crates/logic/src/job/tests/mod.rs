@@ -1,4 +1,4 @@
-//! RayJobs played through: a world of plain values in which plans are carried out.
+//! Tests of RayJobs in a world of plain values, without a server.
 
 mod deletion;
 mod faults;

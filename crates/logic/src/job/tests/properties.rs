@@ -1,4 +1,4 @@
-//! What holds for every RayJob, whatever happens to it.
+//! Invariants of every RayJob under arbitrary events.
 
 use super::fixture::{World, at, info};
 use crate::job::phase::{Ended, Phase};
@@ -11,11 +11,11 @@ use manta_api::{RayJob, RayJobStatus};
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
-enum Step {
+enum Happening {
     Wait(i64),
-    Says(&'static str),
+    Report(&'static str),
     Unknown,
-    Silent,
+    DashboardDown,
     Ready,
     Suspend(bool),
     ClusterLost,
@@ -26,20 +26,21 @@ enum Step {
     Restart,
 }
 
-fn any_step() -> impl Strategy<Value = Step> {
+fn any_happening() -> impl Strategy<Value = Happening> {
     prop_oneof![
-        (0i64..400).prop_map(Step::Wait),
-        prop::sample::select(vec!["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "STOPPED", "odd"]).prop_map(Step::Says),
-        Just(Step::Unknown),
-        Just(Step::Silent),
-        Just(Step::Ready),
-        any::<bool>().prop_map(Step::Suspend),
-        Just(Step::ClusterLost),
-        Just(Step::SubmitterLost),
-        Just(Step::SubmitterDone),
-        Just(Step::SubmitterFailed),
-        Just(Step::HeadLost),
-        Just(Step::Restart),
+        (0i64..400).prop_map(Happening::Wait),
+        prop::sample::select(vec!["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "STOPPED", "odd"])
+            .prop_map(Happening::Report),
+        Just(Happening::Unknown),
+        Just(Happening::DashboardDown),
+        Just(Happening::Ready),
+        any::<bool>().prop_map(Happening::Suspend),
+        Just(Happening::ClusterLost),
+        Just(Happening::SubmitterLost),
+        Just(Happening::SubmitterDone),
+        Just(Happening::SubmitterFailed),
+        Just(Happening::HeadLost),
+        Just(Happening::Restart),
     ]
 }
 
@@ -47,23 +48,23 @@ fn any_mode() -> impl Strategy<Value = Mode> {
     prop::sample::select(vec![Mode::K8sJob, Mode::Http, Mode::Interactive, Mode::Sidecar])
 }
 
-fn play(world: &mut World, step: &Step) {
+fn play(world: &mut World, step: &Happening) {
     match step {
-        Step::Wait(seconds) => world.now += SignedDuration::from_secs(*seconds),
-        Step::Says(status) => world.poll(Ok(Some(info(status, world.now)))),
-        Step::Unknown => world.says_unknown(),
-        Step::Silent => world.is_silent(),
-        Step::Ready if world.seen.cluster.is_some() => world.make_ready(),
-        Step::Suspend(suspend) => world.seen.job.spec.suspend = Some(*suspend),
-        Step::ClusterLost => {
+        Happening::Wait(seconds) => world.now += SignedDuration::from_secs(*seconds),
+        Happening::Report(status) => world.poll(Ok(Some(info(status, world.now)))),
+        Happening::Unknown => world.report_unknown(),
+        Happening::DashboardDown => world.fail_poll(),
+        Happening::Ready if world.seen.cluster.is_some() => world.make_ready(),
+        Happening::Suspend(suspend) => world.seen.job.spec.suspend = Some(*suspend),
+        Happening::ClusterLost => {
             world.seen.cluster = None;
             world.seen.cluster_head_service = None;
         }
-        Step::SubmitterLost => world.seen.submitter = None,
-        Step::SubmitterDone if world.seen.submitter.is_some() => world.submitter_is("Complete"),
-        Step::SubmitterFailed if world.seen.submitter.is_some() => world.submitter_is("Failed"),
-        Step::HeadLost => world.seen.head_pods.clear(),
-        Step::Restart => world.seen.dashboard = Default::default(),
+        Happening::SubmitterLost => world.seen.submitter = None,
+        Happening::SubmitterDone if world.seen.submitter.is_some() => world.submitter_is("Complete"),
+        Happening::SubmitterFailed if world.seen.submitter.is_some() => world.submitter_is("Failed"),
+        Happening::HeadLost => world.seen.head_pods.clear(),
+        Happening::Restart => world.seen.dashboard = Default::default(),
         _ => {}
     }
     world.seen.seed += 1;
@@ -82,7 +83,7 @@ fn check_invariants(world: &World) {
     assert_eq!(world.status().end_time.is_some(), matches!(phase.as_str(), "Complete" | "Failed"));
 }
 
-/// Whether something other than a change by the user will end the phase.
+/// Returns whether something other than a change by the user will end the phase.
 fn is_driven(world: &World) -> bool {
     let plan = &world.last.as_ref().expect("a plan").plan;
     plan.poll.is_some() || matches!(plan.wake, Wake::At(_) | Wake::BackOff) || plan.waiting_for.is_some()
@@ -96,7 +97,7 @@ proptest! {
         mode in any_mode(),
         scheduler in any_scheduler(),
         limit in 0..3i32,
-        steps in prop::collection::vec(any_step(), 0..25),
+        steps in prop::collection::vec(any_happening(), 0..25),
     ) {
         let mut world = World::new(mode).spec(|spec| {
             // InteractiveMode and retries exclude each other.
@@ -114,9 +115,9 @@ proptest! {
         }
     }
 
-    /// With a deadline, every job ends although nobody ever answers.
+    /// With a deadline, every job ends although the dashboard never replies.
     #[test]
-    fn deadlines_end_every_phase(mode in any_mode(), steps in prop::collection::vec(any_step(), 0..12)) {
+    fn deadlines_end_every_phase(mode in any_mode(), steps in prop::collection::vec(any_happening(), 0..12)) {
         let mut world = World::new(mode).spec(|spec| {
             spec.active_deadline_seconds = Some(3600);
             spec.pre_running_deadline_seconds = Some(1800);

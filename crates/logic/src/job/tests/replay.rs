@@ -1,7 +1,7 @@
-//! The recorded lives of RayJobs under KubeRay, replayed without a cluster.
+//! Recorded runs of RayJobs under KubeRay, replayed without a cluster.
 //!
-//! The steps that concern the RayJob are played in the world of plain values; what each `record` step
-//! saw of the RayJob's status, and of the requests to Ray, must come out the same.
+//! The steps that concern the RayJob run in the world of plain values; the RayJob's status and the
+//! requests to Ray must equal those of each `record` step.
 
 use super::fixture::{World, info};
 use jiff::SignedDuration;
@@ -15,7 +15,7 @@ const CLOCKS: [&str; 6] =
     ["startTime", "endTime", "jobStatusCheckFailureStartTime", "jobId", "rayClusterName", "dashboardURL"];
 
 #[test]
-fn recorded_lives_come_out_the_same() {
+fn recorded_runs_replay_identically() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/parity/life");
     let Ok(entries) = std::fs::read_dir(&folder) else {
         println!("skipped: {} is not there", folder.display());
@@ -32,7 +32,7 @@ fn recorded_lives_come_out_the_same() {
             played += 1;
         }
     }
-    assert!(played > 30, "only {played} lives were found");
+    assert!(played > 30, "only {played} recordings were found");
 }
 
 fn replay(name: &str, case: &Value) {
@@ -65,7 +65,7 @@ impl Ray {
     fn answer(&mut self, world: &mut World) {
         let before = world.submissions.len();
         if self.down {
-            world.is_silent();
+            world.fail_poll();
         } else {
             let id = world.status().job_id.unwrap_or_default();
             let known = self.jobs.get(&id).map(|job| {
@@ -83,7 +83,7 @@ impl Ray {
 }
 
 fn play(name: &str, case: &Value, world: &mut World, ray: &mut Ray, step: &Value) {
-    if world.job_is_gone {
+    if world.job_deleted {
         return;
     }
     match step["do"].as_str().unwrap() {
@@ -119,7 +119,7 @@ fn play(name: &str, case: &Value, world: &mut World, ray: &mut Ray, step: &Value
             // Time passes until what the recording waited for has come, in steps of KubeRay's own.
             for _ in 0..80 {
                 advance(world, ray);
-                if step["do"] == "settle" || has_come(world, step) || world.job_is_gone {
+                if step["do"] == "settle" || has_come(world, step) || world.job_deleted {
                     break;
                 }
             }
@@ -163,7 +163,7 @@ fn pods(world: &mut World, step: &Value) {
 
 fn has_come(world: &World, step: &Value) -> bool {
     match step["kind"].as_str().unwrap() {
-        "RayJob" if step["path"].is_null() => world.job_is_gone,
+        "RayJob" if step["path"].is_null() => world.job_deleted,
         "RayJob" => {
             let status = serde_json::to_value(world.status()).unwrap();
             let field = step["path"].as_str().unwrap().trim_start_matches("status.").to_owned();
@@ -179,10 +179,10 @@ fn compare(name: &str, case: &Value, world: &World, stage: &str) {
     let expect = &case["expect"][stage];
     let recorded = expect["objects"].as_array().unwrap().iter().find(|object| object["kind"] == "RayJob");
     let Some(recorded) = recorded else {
-        assert!(world.job_is_gone, "{name}/{stage}: the RayJob is still there");
+        assert!(world.job_deleted, "{name}/{stage}: the RayJob is still there");
         return;
     };
-    assert!(!world.job_is_gone, "{name}/{stage}: the RayJob is gone");
+    assert!(!world.job_deleted, "{name}/{stage}: the RayJob is gone");
     let ignored: Vec<_> = case["ignore"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let clean = |status: &Value| {
         let mut status = status.clone();

@@ -10,7 +10,7 @@ fn suspendable(mode: Mode) -> World {
 }
 
 #[test]
-fn edge_49_created_suspended_makes_nothing_until_resumed() {
+fn a_job_created_suspended_creates_nothing_until_resumed() {
     let mut world = suspendable(Mode::K8sJob).spec(|spec| spec.suspend = Some(true));
     world.settle();
     assert_eq!(world.phase(), "Suspended");
@@ -24,9 +24,9 @@ fn edge_49_created_suspended_makes_nothing_until_resumed() {
 }
 
 #[test]
-fn edge_50_a_running_job_is_torn_down_and_comes_back() {
+fn a_running_job_is_suspended_and_resumed() {
     let mut world = suspendable(Mode::K8sJob).run();
-    world.says("RUNNING");
+    world.report_status("RUNNING");
     let first = world.status();
     world.seen.job.spec.suspend = Some(true);
     world.seen.seed = 8;
@@ -51,7 +51,7 @@ fn edge_50_a_running_job_is_torn_down_and_comes_back() {
 }
 
 #[test]
-fn edge_51_suspending_is_finished_whatever_the_user_wants_meanwhile() {
+fn suspending_finishes_even_if_resumed_meanwhile() {
     let mut world = suspendable(Mode::K8sJob).run();
     world.api.slow_deletion = vec![Kind::RayCluster];
     world.seen.job.spec.suspend = Some(true);
@@ -69,7 +69,7 @@ fn edge_51_suspending_is_finished_whatever_the_user_wants_meanwhile() {
 }
 
 #[test]
-fn edge_52_suspended_rests_until_it_is_resumed() {
+fn a_suspended_job_does_nothing_until_resumed() {
     let mut world = suspendable(Mode::Http).spec(|spec| spec.suspend = Some(true));
     world.settle();
     assert!(!world.pass());
@@ -80,9 +80,9 @@ fn edge_52_suspended_rests_until_it_is_resumed() {
 }
 
 #[test]
-fn edge_38_a_finished_job_ignores_suspend() {
+fn a_finished_job_ignores_suspend() {
     let mut world = suspendable(Mode::Http).run();
-    world.says("SUCCEEDED");
+    world.report_status("SUCCEEDED");
     world.seen.job.spec.suspend = Some(true);
     world.settle();
     assert_eq!(world.phase(), "Complete");
@@ -101,7 +101,7 @@ fn a_waiting_job_can_be_suspended() {
 }
 
 #[test]
-fn edge_53_a_deletion_that_fails_keeps_the_state() {
+fn a_failed_deletion_keeps_the_state() {
     let mut world = suspendable(Mode::K8sJob).run();
     world.seen.job.spec.suspend = Some(true);
     world.pass();
@@ -121,7 +121,7 @@ fn edge_53_a_deletion_that_fails_keeps_the_state() {
 }
 
 #[test]
-fn what_belongs_to_others_is_not_deleted() {
+fn foreign_objects_are_not_deleted() {
     let mut world = suspendable(Mode::K8sJob).run();
     world.seen.submitter.as_mut().unwrap().metadata.owner_references[0].uid = "somebody".into();
     let cluster = world.seen.cluster.as_mut().unwrap();

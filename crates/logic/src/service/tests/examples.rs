@@ -1,4 +1,4 @@
-//! The worked examples of the specification, stage by stage: objects, requests to Ray, and the whole status.
+//! Worked examples, pass by pass: objects, requests to Ray, and the whole status.
 
 use super::incremental::{migration, migration_from};
 use super::world::{World, key};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 const SAMPLE: &str = "rayservice-sample";
 const INCREMENTAL: &str = "rayservice-incremental-upgrade";
 
-/// A service with two applications, as its manifest says it.
+/// Returns a service with two applications, as in its manifest.
 fn sample() -> World {
     let container = |name: &str, limits: Value, requests: Value| {
         let resources = json!({"limits": limits, "requests": requests});
@@ -49,7 +49,7 @@ applications:
         num_replicas: 1
 "#;
 
-/// A service that is upgraded in steps of 10 %, every 30 s.
+/// Returns a service that is upgraded in steps of 10 %, every 30 s.
 fn incremental() -> World {
     let port = |name: &str, number: i32| json!({"name": name, "containerPort": number, "protocol": "TCP"});
     let ports = json!([port("gcs-server", 6379), port("dashboard", 8265), port("client", 10001), port("serve", 8000)]);
@@ -87,7 +87,7 @@ fn incremental() -> World {
     )
 }
 
-/// The status without times and without what clusters say about themselves.
+/// Returns the status without times and without the copies of cluster statuses.
 fn status(world: &World) -> Value {
     let mut status = serde_json::to_value(world.status()).unwrap();
     status.as_object_mut().unwrap().remove("lastUpdateTime");
@@ -137,7 +137,7 @@ fn owner() -> Value {
 }
 
 #[test]
-fn example_8_1_first_start() {
+fn a_first_start_pass_by_pass() {
     let mut world = sample();
     world.outcome = "DEPLOYING".to_owned();
     // Pass 1: the finalizer, by which the generation goes from 1 to 2.
@@ -158,17 +158,21 @@ fn example_8_1_first_start() {
     assert_eq!((world.clusters(), world.status_writes), (0, 1));
 
     // Pass 3: the cluster. Pass 4: its head is there, but not ready.
-    world.headless.insert(c1.clone());
-    world.deaf.insert(c1.clone());
+    world.head_not_ready.insert(c1.clone());
+    world.proxy_down.insert(c1.clone());
     world.step();
     check_cluster(&mut world, &c1);
     world.step();
     assert_eq!(head_label(&mut world, &c1), "false");
-    assert_eq!((status(&world), world.status_writes), (waiting.clone(), 1), "a cluster's own status is no news");
+    assert_eq!(
+        (status(&world), world.status_writes),
+        (waiting.clone(), 1),
+        "a cluster's own status alone is not written"
+    );
     assert!(world.puts.is_empty());
 
     // Pass 5: the head is ready, its dashboard replies, and the configuration is sent.
-    world.headless.clear();
+    world.head_not_ready.clear();
     world.steps(2);
     assert_eq!((status(&world), world.status_writes), (waiting, 1));
     check_config(&world, &c1);
@@ -206,7 +210,7 @@ fn example_8_1_first_start() {
     );
 
     // Pass 8: the proxy answers. Pass 9: head and worker are endpoints.
-    world.deaf.clear();
+    world.proxy_down.clear();
     world.until("endpoints", |world| world.endpoints() == 2);
     assert_eq!(head_label(&mut world, &c1), "true");
     let note = format!("Updated the serve label to \"true\" for the Head Pod ns/{c1}-head-0");
@@ -322,7 +326,7 @@ fn check_services(world: &mut World, c1: &str) {
 }
 
 #[test]
-fn example_8_2_upgrade() {
+fn an_upgrade_pass_by_pass() {
     let mut world = sample();
     world.until_ready();
     let c1 = world.active();
@@ -341,13 +345,13 @@ fn example_8_2_upgrade() {
     assert_eq!(status(&world), during(json!({"rayClusterName": c2})));
     // U2: the cluster. Both heads are looked after while the new one starts.
     world.outcomes.insert(c2.clone(), "DEPLOYING".to_owned());
-    world.headless.insert(c2.clone());
+    world.head_not_ready.insert(c2.clone());
     world.steps(3);
     assert_eq!(world.api.names(Kind::RayCluster).len(), 2);
     assert_eq!(status(&world), during(json!({"rayClusterName": c2})));
     assert_eq!(world.puts.len(), sent);
     // U3: its head is ready, and it alone gets the configuration.
-    world.headless.clear();
+    world.head_not_ready.clear();
     world.steps(3);
     assert_eq!(world.puts[sent..].iter().map(|(to, _)| to).collect::<Vec<_>>(), [&c2]);
     let deploying = json!({"rayClusterName": c2, "applicationStatuses": apps("DEPLOYING")});
@@ -381,7 +385,7 @@ fn example_8_2_upgrade() {
 }
 
 #[test]
-fn example_8_3_start() {
+fn an_incremental_upgrade_starts_pass_by_pass() {
     let mut world = incremental();
     // Pass 2: Gateway and name, with all of the capacity.
     world.steps(2);
@@ -423,7 +427,7 @@ fn example_8_3_start() {
     assert_eq!((world.status_writes, world.api.writes), writes, "at rest, unlike KubeRay");
 }
 
-/// The service of 8.3 at step 0 of its table.
+/// Returns the service of the incremental example before its first step.
 fn steady() -> World {
     let mut world = incremental();
     world.until("route", |world| world.weights() == [100] && world.condition("Ready").0 == "True");
@@ -432,7 +436,7 @@ fn steady() -> World {
 }
 
 #[test]
-fn example_8_3_migration() {
+fn an_incremental_upgrade_migrates_traffic_step_by_step() {
     let mut world = steady();
     let c1 = world.active();
     let sent = world.puts.len();
@@ -494,7 +498,7 @@ fn example_8_3_migration() {
 }
 
 #[test]
-fn example_8_3_first_steps() {
+fn the_first_incremental_steps() {
     let mut world = steady();
     world.set_version("2.52.0");
     let lines = migration(&mut world);
@@ -509,7 +513,7 @@ fn example_8_3_first_steps() {
 }
 
 #[test]
-fn example_8_3_rollback() {
+fn an_incremental_rollback_step_by_step() {
     let mut world = steady();
     let c1 = world.active();
     world.set_version("2.52.0");

@@ -4,7 +4,7 @@ use super::world::{World, incremental, key, service};
 use crate::action::Kind;
 use serde_json::{Value, json};
 
-/// A incremental service that serves, with its route.
+/// Returns an incremental service that serves, with its route.
 fn steady(step: i32, interval: i32, surge: i32) -> World {
     let mut world = incremental(step, interval, surge);
     world.until("route", |world| world.weights() == [100] && world.condition("Ready").0 == "True");
@@ -12,12 +12,12 @@ fn steady(step: i32, interval: i32, surge: i32) -> World {
     world
 }
 
-/// Weights and shares whenever they change, until there is one cluster in the route again.
+/// Returns weights and shares whenever they change, until there is one cluster in the route again.
 pub(super) fn migration(world: &mut World) -> Vec<String> {
     migration_after(world, Vec::new())
 }
 
-/// The same in the middle of things, with the line that holds now.
+/// Returns the same from the middle of an upgrade, beginning with the current line.
 pub(super) fn migration_from(world: &mut World, now: &str) -> Vec<String> {
     migration_after(world, vec![now.to_owned()])
 }
@@ -53,7 +53,7 @@ fn the_new_cluster_starts_with_the_fewest_workers_and_gets_what_it_asks_for() {
 }
 
 #[test]
-fn other_schedules() {
+fn step_sizes_and_intervals_are_configurable() {
     let check = |step: i32, surge: i32, expect: &[&str]| {
         let mut world = steady(step, 30, surge);
         world.set_version("2.54.0");
@@ -93,7 +93,7 @@ fn other_schedules() {
 }
 
 #[test]
-fn edge_64_steps_keep_their_distance_and_never_go_back() {
+fn traffic_steps_keep_their_interval_and_never_decrease() {
     for (step, interval, surge) in [(100, 1, 100), (25, 5, 50), (5, 10, 25)] {
         let mut world = steady(step, interval, surge);
         let c1 = world.active();
@@ -120,7 +120,7 @@ fn edge_64_steps_keep_their_distance_and_never_go_back() {
 }
 
 #[test]
-fn edge_54_and_57_traffic_waits_for_applications_proxies_and_gateways() {
+fn traffic_waits_for_applications_and_ready_pods() {
     let mut world = steady(50, 10, 50);
     world.outcome = "DEPLOY_FAILED".to_owned();
     world.set_version("2.54.0");
@@ -128,15 +128,15 @@ fn edge_54_and_57_traffic_waits_for_applications_proxies_and_gateways() {
     assert_eq!(world.shares()[1], (Some(50), Some(0)), "capacity, but no traffic");
     let c2 = world.pending();
     world.set_apps(&c2, "RUNNING");
-    world.stuck.insert(c2.clone());
+    world.pods_not_ready.insert(c2.clone());
     world.steps(10);
     assert_eq!(world.weights(), [100, 0], "no Pod of it is ready");
-    world.stuck.remove(&c2);
+    world.pods_not_ready.remove(&c2);
     world.until("traffic", |world| world.weights() == [50, 50]);
 }
 
 #[test]
-fn a_service_without_the_gateway_api_says_so_and_starts() {
+fn without_the_gateway_api_a_service_is_reported_and_started() {
     let mut world = incremental(10, 30, 10);
     world.gateway_api = false;
     world.until_ready();
@@ -161,7 +161,7 @@ fn a_service_without_the_gateway_api_says_so_and_starts() {
 }
 
 #[test]
-fn edge_53_a_gateway_is_kept_as_it_should_be() {
+fn gateway_and_route_follow_the_spec() {
     let mut world = steady(10, 30, 10);
     world.object(Kind::Gateway, "web-gateway")["spec"]["listeners"][0]["allowedRoutes"] = json!({});
     world.step();
@@ -173,11 +173,11 @@ fn edge_53_a_gateway_is_kept_as_it_should_be() {
     world.object(Kind::HttpRoute, "web-httproute")["spec"]["rules"][0]["backendRefs"][0]["weight"] = json!(7);
     world.advance(2);
     world.pass();
-    assert_eq!(world.weights(), [100], "edge 55");
+    assert_eq!(world.weights(), [100], "a drifted weight is repaired");
 }
 
 #[test]
-fn edge_52_without_the_gate_the_strategy_does_nothing() {
+fn without_the_gate_the_strategy_does_nothing() {
     let mut world = incremental(10, 30, 10);
     world.config.gates.ray_service_incremental_upgrade = false;
     world.until_ready();
@@ -190,7 +190,7 @@ fn edge_52_without_the_gate_the_strategy_does_nothing() {
 }
 
 #[test]
-fn edge_66_a_restart_in_the_middle_goes_on_and_keeps_the_old_applications() {
+fn an_operator_restart_mid_upgrade_keeps_the_old_applications() {
     let mut world = steady(50, 10, 50);
     let c1 = world.active();
     world.edit(|spec| {
@@ -207,7 +207,7 @@ fn edge_66_a_restart_in_the_middle_goes_on_and_keeps_the_old_applications() {
 }
 
 #[test]
-fn edge_67_the_active_cluster_lost_in_the_middle() {
+fn losing_the_active_cluster_mid_upgrade_promotes_the_pending_one() {
     let mut world = steady(50, 10, 50);
     world.set_version("2.54.0");
     world.until("half way", |world| world.weights() == [50, 50]);
@@ -222,7 +222,7 @@ fn edge_67_the_active_cluster_lost_in_the_middle() {
 }
 
 #[test]
-fn the_pending_cluster_lost_in_the_middle_begins_anew() {
+fn a_pending_cluster_lost_mid_upgrade_starts_over() {
     for third in [false, true] {
         let mut world = steady(50, 10, 50);
         let c1 = world.active();

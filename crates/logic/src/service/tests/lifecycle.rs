@@ -1,4 +1,4 @@
-//! Whole lives: start, upgrade, deletion, the time that a start may take.
+//! The lifecycle of a RayService: start, upgrade, deletion, initializing timeout.
 
 use super::world::{World, key, service};
 use crate::action::Kind;
@@ -20,7 +20,7 @@ fn statuses_always_have_both_slots() {
 }
 
 #[test]
-fn edge_41_the_delay_is_that_of_the_spec_and_survives_a_restart() {
+fn the_deletion_delay_follows_the_spec_and_survives_a_restart() {
     let check = |delay: Option<i32>, seconds: i64| {
         let mut world = service();
         world.until_ready();
@@ -43,7 +43,7 @@ fn edge_41_the_delay_is_that_of_the_spec_and_survives_a_restart() {
 }
 
 #[test]
-fn the_old_cluster_drains_before_it_goes() {
+fn the_old_cluster_drains_before_it_is_deleted() {
     let mut world = service();
     world.edit(|spec| spec["rayClusterDeletionDelaySeconds"] = json!(0));
     world.until_ready();
@@ -66,7 +66,7 @@ fn the_old_cluster_drains_before_it_goes() {
 }
 
 #[test]
-fn edge_42_deletion_takes_the_clusters_first() {
+fn deletion_removes_the_clusters_first() {
     let mut world = service();
     world.until_ready();
     world.delete_service();
@@ -81,7 +81,7 @@ fn edge_42_deletion_takes_the_clusters_first() {
 }
 
 #[test]
-fn edge_43_a_dangling_cluster_that_stays_hurts_nobody() {
+fn a_dangling_cluster_that_cannot_be_deleted_is_harmless() {
     let mut world = service();
     world.edit(|spec| spec["rayClusterDeletionDelaySeconds"] = json!(0));
     world.until_ready();
@@ -95,7 +95,7 @@ fn edge_43_a_dangling_cluster_that_stays_hurts_nobody() {
 }
 
 #[test]
-fn edge_44_and_45_a_start_that_takes_too_long() {
+fn the_initializing_timeout_fails_the_service() {
     let mut world = service();
     world.annotate(INITIALIZING_TIMEOUT, "10s");
     world.outcome = "DEPLOYING".to_owned();
@@ -111,7 +111,7 @@ fn edge_44_and_45_a_start_that_takes_too_long() {
     );
     assert_eq!((world.active(), world.pending()), (String::new(), String::new()));
     assert_eq!(world.condition("UpgradeInProgress"), ("False", "Initializing"));
-    assert_eq!(world.status().observed_generation, Some(2), "edge 46");
+    assert_eq!(world.status().observed_generation, Some(2));
     world.until("clean", |world| world.clusters() == 0);
 
     world.annotate(INITIALIZING_TIMEOUT, "10m");
@@ -127,7 +127,7 @@ fn edge_44_and_45_a_start_that_takes_too_long() {
 }
 
 #[test]
-fn edge_44_a_start_in_time_and_one_that_is_ready_are_left_alone() {
+fn the_initializing_timeout_ignores_services_that_became_ready() {
     let mut world = service();
     world.annotate(INITIALIZING_TIMEOUT, "10m");
     world.until_ready();
@@ -135,7 +135,7 @@ fn edge_44_a_start_in_time_and_one_that_is_ready_are_left_alone() {
     world.steps(2);
     assert_eq!(world.condition("Ready").0, "True");
     // Endpoints that are lost later are no start.
-    world.deaf.insert(world.active());
+    world.proxy_down.insert(world.active());
     let worker = format!("{}-worker-1", world.active());
     world.object(Kind::Pod, &worker)["metadata"]["labels"]["ray.io/serve"] = json!("false");
     world.until("no endpoints", |world| world.condition("Ready") == ("False", "ZeroServeEndpoints"));
@@ -145,7 +145,7 @@ fn edge_44_a_start_in_time_and_one_that_is_ready_are_left_alone() {
 }
 
 #[test]
-fn edge_9_invalid_first_and_then_fixed() {
+fn an_invalid_spec_is_reported_and_can_be_corrected() {
     let mut world = service();
     world.edit(|spec| spec["upgradeStrategy"] = json!({"type": "invalidStrategy"}));
     world.steps(3);
@@ -154,7 +154,7 @@ fn edge_9_invalid_first_and_then_fixed() {
     assert_eq!(world.condition("Ready"), ("False", "ValidationFailed"));
     assert_eq!(world.full_condition("Ready").unwrap().message, text);
     assert_eq!(world.notes("InvalidRayServiceSpec"), [format!("ns/web: {text}")]);
-    assert_eq!(world.status_writes, 1, "said once");
+    assert_eq!(world.status_writes, 1, "written once");
     assert_eq!(world.clusters(), 0);
     world.edit(|spec| spec["upgradeStrategy"] = json!({"type": "NewCluster"}));
     world.step();
@@ -164,7 +164,7 @@ fn edge_9_invalid_first_and_then_fixed() {
 }
 
 #[test]
-fn edge_7_others_manage_it() {
+fn a_service_managed_by_another_controller_is_ignored() {
     let check = |manager: Option<&str>, ours: bool| {
         let mut world = service();
         world.edit(|spec| spec["managedBy"] = json!(manager));
@@ -179,7 +179,7 @@ fn edge_7_others_manage_it() {
 }
 
 #[test]
-fn edge_12_what_a_cluster_is_made_of() {
+fn a_cluster_gets_labels_annotations_and_hashes() {
     let mut world = service();
     world.annotate("example.com/note", "kept");
     world.service.metadata.labels = Some([("team".to_owned(), "x".to_owned())].into());
@@ -208,7 +208,7 @@ fn edge_12_what_a_cluster_is_made_of() {
 }
 
 #[test]
-fn edge_1_the_longest_name_is_used_whole() {
+fn the_longest_valid_name_is_not_truncated() {
     let mut world = service();
     let name = "s".repeat(47);
     world.service.metadata.name = Some(name.clone());
@@ -217,7 +217,7 @@ fn edge_1_the_longest_name_is_used_whole() {
 }
 
 #[test]
-fn the_finalizer_comes_with_the_spec_as_go_writes_it() {
+fn the_finalizer_is_written_with_the_spec_as_go_encodes_it() {
     let mut world = service();
     world.edit(|spec| {
         spec["serveConfigV2"] = json!("");

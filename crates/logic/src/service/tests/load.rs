@@ -1,4 +1,4 @@
-//! Edge 28: requests under load. Whatever is upgraded, grown or restarted, each one finds somebody who answers.
+//! Requests under load: upgrades, scaling and restarts must fail none of them.
 
 use super::world::{World, group, incremental, service};
 use crate::action::Kind;
@@ -15,7 +15,7 @@ fn under_load(world: &mut World, steps: usize) {
 }
 
 #[test]
-fn edge_28_an_upgrade_fails_no_request() {
+fn an_upgrade_fails_no_request() {
     for mut world in [service(), incremental(50, 4, 50)] {
         world.until_ready();
         world.until("served", |world| world.requests().0 > 0);
@@ -25,11 +25,11 @@ fn edge_28_an_upgrade_fails_no_request() {
         world.set_version("2.54.0");
         under_load(&mut world, 5);
         let c2 = world.pending();
-        world.deaf.insert(c2.clone());
+        world.proxy_down.insert(c2.clone());
         world.set_apps(&c2, "RUNNING");
         world.outcome = "RUNNING".to_owned();
         under_load(&mut world, 5);
-        world.deaf.clear();
+        world.proxy_down.clear();
         under_load(&mut world, 60);
         assert_eq!(world.active(), c2);
         world.until("clean", |world| !world.api.names(Kind::RayCluster).contains(&c1));
@@ -38,7 +38,7 @@ fn edge_28_an_upgrade_fails_no_request() {
 }
 
 #[test]
-fn edge_28_a_burst_grows_the_workers_and_they_go_again() {
+fn workers_scale_up_and_down_with_load() {
     let mut world = service();
     world.edit(|spec| spec["rayClusterConfig"]["enableInTreeAutoscaling"] = json!(true));
     world.until_ready();
@@ -58,7 +58,7 @@ fn edge_28_a_burst_grows_the_workers_and_they_go_again() {
 }
 
 #[test]
-fn edge_28_workers_go_on_while_a_fault_tolerant_head_starts_again() {
+fn workers_serve_while_a_fault_tolerant_head_restarts() {
     let mut world = service();
     world.edit(|spec| {
         spec["excludeHeadPodFromServeSvc"] = json!(true);
@@ -68,12 +68,12 @@ fn edge_28_workers_go_on_while_a_fault_tolerant_head_starts_again() {
     let (c1, sent) = (world.active(), world.puts.len());
     assert_eq!(world.endpoints(), 1, "the worker alone");
     under_load(&mut world, 3);
-    world.headless.insert(c1.clone());
-    world.silent.insert(c1.clone());
+    world.head_not_ready.insert(c1.clone());
+    world.dashboard_down.insert(c1.clone());
     under_load(&mut world, 10);
     assert_eq!(world.condition("Ready").0, "True");
-    world.headless.clear();
-    world.silent.clear();
+    world.head_not_ready.clear();
+    world.dashboard_down.clear();
     under_load(&mut world, 10);
-    assert_eq!((world.endpoints(), world.active(), world.puts.len()), (1, c1, sent), "it has forgotten nothing");
+    assert_eq!((world.endpoints(), world.active(), world.puts.len()), (1, c1, sent), "no configuration was lost");
 }

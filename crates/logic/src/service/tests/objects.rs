@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 #[test]
-fn edge_32_services_of_the_same_cluster_are_left_alone() {
+fn services_are_rewritten_only_for_another_cluster() {
     let mut world = service();
     world.until_ready();
     let ports = json!([{"name": "mine", "port": 1}]);
@@ -32,7 +32,7 @@ fn edge_32_services_of_the_same_cluster_are_left_alone() {
 }
 
 #[test]
-fn edge_34_a_head_without_a_port_for_serve_is_told() {
+fn a_head_without_a_serve_port_is_reported() {
     let mut world = service();
     world.edit(|spec| {
         spec["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"][0]["ports"] =
@@ -46,7 +46,7 @@ fn edge_34_a_head_without_a_port_for_serve_is_told() {
 }
 
 #[test]
-fn edge_35_endpoints_are_counted_by_the_users_name() {
+fn endpoints_are_counted_for_a_custom_service_name() {
     let mut world = service();
     world.edit(|spec| {
         spec["serveService"] = json!({"metadata": {"name": "mine", "namespace": "elsewhere"}, "spec": {"ports": []}});
@@ -57,7 +57,7 @@ fn edge_35_endpoints_are_counted_by_the_users_name() {
 }
 
 #[test]
-fn edge_37_pods_are_counted_once_and_only_when_ready() {
+fn endpoints_count_each_ready_pod_once() {
     let mut world = service();
     world.until_ready();
     let check = |slices: Value, expect: Option<i32>| {
@@ -82,7 +82,7 @@ fn edge_37_pods_are_counted_once_and_only_when_ready() {
 }
 
 #[test]
-fn edge_38_ready_follows_the_endpoints() {
+fn ready_follows_the_endpoints() {
     let mut world = service();
     world.until_ready();
     let set = |world: &mut super::world::World, status: &str, reason: &str| {
@@ -94,7 +94,7 @@ fn edge_38_ready_follows_the_endpoints() {
     world.step();
     assert_eq!(world.condition("Ready"), ("True", "NonZeroServeEndpoints"));
     let active = world.active();
-    world.stuck.insert(active);
+    world.pods_not_ready.insert(active);
     world.steps(2);
     assert_eq!(world.condition("Ready"), ("False", "ZeroServeEndpoints"));
     set(&mut world, "False", "Anything");
@@ -103,7 +103,7 @@ fn edge_38_ready_follows_the_endpoints() {
 }
 
 #[test]
-fn edge_40_only_news_is_written() {
+fn an_unchanged_status_is_not_written() {
     let mut world = service();
     world.until_ready();
     let writes = world.status_writes;
@@ -114,7 +114,7 @@ fn edge_40_only_news_is_written() {
     assert_eq!(world.status_writes, writes + 1);
     world.edit(|spec| spec["rayClusterConfig"]["workerGroupSpecs"][0]["replicas"] = json!(2));
     world.steps(2);
-    assert_eq!(world.status_writes, writes + 2, "the conditions say for which generation they hold");
+    assert_eq!(world.status_writes, writes + 2, "the conditions carry the observed generation");
     assert_eq!(world.full_condition("Ready").unwrap().observed_generation, world.status().observed_generation);
 }
 
@@ -139,17 +139,17 @@ fn writes_that_fail_leave_the_status_as_it_is() {
 }
 
 #[test]
-fn services_that_cannot_be_read_keep_leading_to_the_cluster_that_serves() {
+fn unreadable_services_keep_selecting_the_serving_cluster() {
     let mut world = service();
     world.until_ready();
     let c1 = world.active();
     world.api.unreadable = true;
     world.set_version("2.54.0");
-    world.until("told", |world| !world.notes("FailedToUpdateService").is_empty());
+    world.until("reported", |world| !world.notes("FailedToUpdateService").is_empty());
     let plan = world.pass();
     assert!(matches!(plan.wake, Wake::At(_)), "it is tried again: {:?}", plan.wake);
     world.steps(300);
-    assert_eq!((world.active(), world.clusters()), (c1.clone(), 2), "nobody has taken its place");
+    assert_eq!((world.active(), world.clusters()), (c1.clone(), 2), "it has not been replaced");
     assert_eq!(world.condition("Ready").0, "True");
     assert_eq!(
         world.notes("FailedToUpdateService")[0],
@@ -161,13 +161,13 @@ fn services_that_cannot_be_read_keep_leading_to_the_cluster_that_serves() {
 }
 
 #[test]
-fn a_cluster_that_a_service_leads_to_stays() {
+fn a_cluster_selected_by_a_service_is_not_deleted() {
     let mut world = service();
     world.until_ready();
     let c1 = world.active();
     world.set_version("2.54.0");
     world.until("promoted", |world| world.active() != c1);
-    // Somebody turns it back, and the operator cannot turn it again.
+    // A user changes the selector back, and the operator cannot write it.
     world.object(Kind::Service, "web-serve-svc")["spec"]["selector"]["ray.io/cluster"] = json!(c1);
     world.api.unreadable = true;
     world.steps(200);
@@ -177,7 +177,7 @@ fn a_cluster_that_a_service_leads_to_stays() {
 }
 
 #[test]
-fn workers_that_are_lost_and_come_back() {
+fn endpoints_follow_lost_and_recovered_workers() {
     let mut world = service();
     world.edit(|spec| {
         spec["excludeHeadPodFromServeSvc"] = json!(true);
@@ -186,15 +186,15 @@ fn workers_that_are_lost_and_come_back() {
     world.until_ready();
     assert_eq!(world.endpoints(), 2);
     let active = world.active();
-    world.stuck.insert(active.clone());
+    world.pods_not_ready.insert(active.clone());
     world.until("lost", |world| world.condition("Ready") == ("False", "ZeroServeEndpoints"));
-    world.stuck.remove(&active);
+    world.pods_not_ready.remove(&active);
     world.until_ready();
     assert!(world.api.objects.contains_key(&key(Kind::Service, "web-serve-svc")));
 }
 
 #[test]
-fn edge_39_upgrades_in_progress_by_the_names_in_the_slots() {
+fn upgrade_in_progress_follows_the_cluster_names_in_the_status() {
     let check = |active: &str, pending: &str, reason: &str, expect: (&str, &str)| {
         let mut world = service();
         world.until_ready();

@@ -1,4 +1,4 @@
-//! What holds in every world.
+//! Invariants of every RayService under arbitrary events.
 
 use super::world::{World, group, incremental, service};
 use crate::action::Kind;
@@ -20,7 +20,7 @@ enum Happening {
     Apps(u8),
     Proxies(u8),
     Heads(u8),
-    Silence(bool),
+    DashboardDown(bool),
     Unreadable(bool),
     Restart,
     Time(u16),
@@ -40,7 +40,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         (0u8..3).prop_map(Happening::Apps),
         (0u8..3).prop_map(Happening::Proxies),
         (0u8..3).prop_map(Happening::Heads),
-        any::<bool>().prop_map(Happening::Silence),
+        any::<bool>().prop_map(Happening::DashboardDown),
         any::<bool>().prop_map(Happening::Unreadable),
         Just(Happening::Restart),
         (0u16..5000).prop_map(Happening::Time),
@@ -82,18 +82,18 @@ fn happen(world: &mut World, happening: Happening) {
         }
         Happening::Proxies(which) => {
             let name = some(which).unwrap_or_default();
-            if !world.deaf.remove(&name) {
-                world.deaf.insert(name);
+            if !world.proxy_down.remove(&name) {
+                world.proxy_down.insert(name);
             }
         }
         Happening::Heads(which) => {
             let name = some(which).unwrap_or_default();
-            if !world.stuck.remove(&name) {
-                world.stuck.insert(name);
+            if !world.pods_not_ready.remove(&name) {
+                world.pods_not_ready.insert(name);
             }
         }
-        Happening::Silence(silent) => {
-            world.silent = if silent { clusters.into_iter().collect() } else { Default::default() };
+        Happening::DashboardDown(dashboard_down) => {
+            world.dashboard_down = if dashboard_down { clusters.into_iter().collect() } else { Default::default() };
         }
         Happening::Unreadable(unreadable) => world.api.unreadable = unreadable,
         Happening::Restart => world.restart_operator(),
@@ -102,18 +102,18 @@ fn happen(world: &mut World, happening: Happening) {
     }
 }
 
-/// All is well from now on.
+/// Repairs everything.
 fn heal(world: &mut World) {
-    world.silent.clear();
+    world.dashboard_down.clear();
     world.api.unreadable = false;
-    world.deaf.clear();
-    world.stuck.clear();
+    world.proxy_down.clear();
+    world.pods_not_ready.clear();
     world.outcomes.clear();
     world.outcome = "RUNNING".to_owned();
     world.edit(|spec| {
         spec["suspend"] = json!(false);
         spec["serveConfigV2"] = json!(super::world::CONFIG);
-        // What was given up before is not tried again; something new is.
+        // An abandoned spec is not tried again; a new one is.
         spec["rayClusterConfig"]["rayVersion"] = json!("2.59.0");
     });
     for name in world.api.names(Kind::RayCluster) {
@@ -125,7 +125,7 @@ proptest! {
     #![proptest_config(tries(24))]
 
     #[test]
-    fn every_world_comes_to_serve_from_one_cluster(
+    fn every_history_ends_serving_from_one_cluster(
         happenings in prop::collection::vec(happening(), 1..14), in_steps: bool,
     ) {
         let mut world = if in_steps { incremental(50, 4, 50) } else { service() };
@@ -185,8 +185,8 @@ proptest! {
     }
 
     #[test]
-    fn an_upgrade_never_serves_with_fewer_than_before(
-        workers in 1i32..5, deaf: bool, late in 0usize..12, in_steps: bool, restart: Option<u8>, turn: Option<u8>,
+    fn an_upgrade_never_reduces_serving_capacity(
+        workers in 1i32..5, proxy_down: bool, late in 0usize..12, in_steps: bool, restart: Option<u8>, revert: Option<u8>,
         third: bool,
     ) {
         let mut world = if in_steps { incremental(50, 4, 50) } else { service() };
@@ -201,10 +201,10 @@ proptest! {
         world.set_version("2.54.0");
         world.until("made", |world| world.clusters() == 2);
         let c2 = world.pending();
-        if deaf {
-            world.deaf.insert(c2.clone());
+        if proxy_down {
+            world.proxy_down.insert(c2.clone());
         }
-        let (restart, turn) = (restart.map(|at| at % 60), turn.map(|at| at % 60));
+        let (restart, revert) = (restart.map(|at| at % 60), revert.map(|at| at % 60));
         for step in 0..120 {
             if step == late {
                 world.outcome = "RUNNING".to_owned();
@@ -213,23 +213,23 @@ proptest! {
                 }
             }
             if step == late + 10 {
-                world.deaf.clear();
+                world.proxy_down.clear();
             }
             if restart.is_some_and(|at| step == usize::from(at)) {
                 world.restart_operator();
             }
-            if turn.is_some_and(|at| step == usize::from(at)) {
+            if revert.is_some_and(|at| step == usize::from(at)) {
                 world.set_version(if third { "2.55.0" } else { "2.53.0" });
             }
             world.step();
             prop_assert!(world.endpoints() >= before, "{} of {before} at step {step}", world.endpoints());
             let (answered, failed) = world.requests();
             prop_assert!(answered > 0 && failed.is_empty(), "{failed:?} at step {step}");
-            prop_assert!(turn.is_some() || world.clusters() <= 2);
+            prop_assert!(revert.is_some() || world.clusters() <= 2);
         }
         let wanted = world.service.spec.ray_cluster_config.ray_version.clone();
         let active = world.active();
         prop_assert_eq!(&world.object(Kind::RayCluster, &active)["spec"]["rayVersion"], &json!(wanted));
-        prop_assert!(turn.is_some() || active != c1);
+        prop_assert!(revert.is_some() || active != c1);
     }
 }

@@ -1,10 +1,10 @@
-//! Incremental upgrades that turn around.
+//! Rollbacks of incremental upgrades.
 
 use super::world::{World, incremental};
 use crate::action::Kind;
 use serde_json::json;
 
-/// An upgrade from A to B that has come this far.
+/// Returns an upgrade from A to B that has come this far.
 fn on_the_way(pending_traffic: i64) -> (World, String, String) {
     let mut world = incremental(10, 5, 10);
     world.until("route", |world| world.weights() == [100] && world.condition("Ready").0 == "True");
@@ -18,7 +18,7 @@ fn on_the_way(pending_traffic: i64) -> (World, String, String) {
 }
 
 #[test]
-fn edge_65_back_from_everywhere() {
+fn a_rollback_works_from_every_step() {
     for traffic in [0, 10, 30, 70, 90] {
         let (mut world, a, b) = on_the_way(traffic);
         world.set_version("2.53.0");
@@ -45,9 +45,9 @@ fn edge_65_back_from_everywhere() {
 }
 
 #[test]
-fn edge_65_back_although_the_new_head_is_lost() {
+fn a_rollback_works_without_the_new_head() {
     let (mut world, a, b) = on_the_way(0);
-    world.stuck.insert(b);
+    world.pods_not_ready.insert(b);
     world.steps(2);
     world.set_version("2.53.0");
     world.until("back", |world| world.pending().is_empty());
@@ -55,7 +55,7 @@ fn edge_65_back_although_the_new_head_is_lost() {
 }
 
 #[test]
-fn edge_61_and_65_forwards_again() {
+fn a_rollback_can_be_reverted() {
     let (mut world, a, b) = on_the_way(50);
     world.set_version("2.53.0");
     world.steps(6);
@@ -68,7 +68,7 @@ fn edge_61_and_65_forwards_again() {
 }
 
 #[test]
-fn edge_61_and_65_a_third_spec_goes_back_first() {
+fn a_third_spec_waits_for_the_rollback() {
     let (mut world, a, b) = on_the_way(50);
     let sent = world.puts.len();
     world.edit(|spec| {
@@ -81,17 +81,17 @@ fn edge_61_and_65_a_third_spec_goes_back_first() {
     world.until("back", |world| world.pending() != b);
     assert_eq!(world.active(), a);
     let c = world.pending();
-    assert!(!c.is_empty(), "the same pass begins anew");
+    assert!(!c.is_empty(), "the same pass starts the next upgrade");
     let third = |to: &str| {
         let sent = world.puts[sent..].iter().filter(|(other, _)| other == to);
         sent.filter(|(_, body)| body["applications"][0]["name"] == "third").count()
     };
-    assert_eq!((third(&a), third(&b)), (0, 0), "nobody gets what is not theirs");
+    assert_eq!((third(&a), third(&b)), (0, 0), "neither gets the configuration of the third");
     world.until("promoted", |world| world.active() == c && world.pending().is_empty());
 }
 
 #[test]
-fn edge_63_who_is_given_the_config_of_the_spec() {
+fn the_config_goes_to_the_cluster_that_receives_traffic() {
     let (mut world, a, b) = on_the_way(50);
     let sent = world.puts.len();
     world.edit(|spec| spec["serveConfigV2"] = json!("applications: [{name: next}]"));
@@ -114,7 +114,7 @@ fn edge_63_who_is_given_the_config_of_the_spec() {
 }
 
 #[test]
-fn an_upgrade_that_runs_out_of_time_goes_back_step_by_step() {
+fn a_stalled_upgrade_rolls_back_step_by_step() {
     let (mut world, a, b) = on_the_way(30);
     world.set_apps(&b, "UNHEALTHY");
     world.steps(2);
@@ -135,7 +135,7 @@ fn an_upgrade_that_runs_out_of_time_goes_back_step_by_step() {
 }
 
 #[test]
-fn edge_62_when_a_rollback_is_over() {
+fn a_rollback_ends_once_the_pending_cluster_is_drained_or_lost() {
     let check = |pending: (i32, i32), healthy: bool, exists: bool, over: bool| {
         let (mut world, a, b) = on_the_way(50);
         world.set_version("2.53.0");
@@ -147,7 +147,7 @@ fn edge_62_when_a_rollback_is_over() {
         let slot = status.pending_service_status.as_mut().unwrap();
         (slot.target_capacity, slot.traffic_routed_percent) = (Some(pending.0), Some(pending.1));
         if !healthy {
-            world.stuck.insert(b.clone());
+            world.pods_not_ready.insert(b.clone());
         }
         if !exists {
             world.remove(&super::world::key(Kind::RayCluster, &b));
@@ -164,13 +164,13 @@ fn edge_62_when_a_rollback_is_over() {
 }
 
 #[test]
-fn edge_59_shares_are_those_of_the_route() {
+fn traffic_percentages_come_from_the_route() {
     let (mut world, ..) = on_the_way(20);
     assert_eq!(world.weights(), [80, 20]);
     assert_eq!(world.shares().map(|(_, traffic)| traffic), [Some(80), Some(20)]);
     let b = world.pending();
     world.remove(&super::world::key(Kind::RayCluster, &b));
     world.pass();
-    assert_eq!(world.weights(), [100], "one backend says all of it");
-    assert_eq!(world.shares()[1], (Some(0), None), "it is made again, and begins anew");
+    assert_eq!(world.weights(), [100], "one backend has all traffic");
+    assert_eq!(world.shares()[1], (Some(0), None), "it is recreated and starts over");
 }

@@ -1,4 +1,4 @@
-//! Serve: what is sent and when, what is told, and who may take requests.
+//! Serve: submitted configurations, reported errors, and the Pods that receive requests.
 
 use super::world::{key, service};
 use crate::action::Kind;
@@ -6,7 +6,7 @@ use crate::labels::SERVE;
 use serde_json::json;
 
 #[test]
-fn edge_24_all_applications_must_run() {
+fn all_applications_must_run() {
     let mut world = service();
     world.edit(|spec| spec["serveConfigV2"] = json!("applications: [{name: a}, {name: b}]"));
     world.outcome = "DEPLOYING".to_owned();
@@ -30,7 +30,7 @@ fn the_application_without_a_name_is_the_default_one() {
 }
 
 #[test]
-fn edge_27_what_a_head_forgets_is_sent_again() {
+fn a_config_lost_with_the_head_is_sent_again() {
     let mut world = service();
     world.until_ready();
     let active = world.active();
@@ -45,7 +45,7 @@ fn edge_27_what_a_head_forgets_is_sent_again() {
 }
 
 #[test]
-fn what_is_forgotten_during_an_upgrade_is_sent_again_as_it_was() {
+fn a_config_lost_during_an_upgrade_is_sent_again_unchanged() {
     let mut world = service();
     world.until_ready();
     let active = world.active();
@@ -84,7 +84,7 @@ fn an_empty_config_is_sent_once() {
 }
 
 #[test]
-fn a_config_that_is_no_yaml_is_told_and_hurts_nobody() {
+fn a_config_that_is_not_yaml_is_reported_and_harmless() {
     let mut world = service();
     world.until_ready();
     let (active, sent) = (world.active(), world.puts.len());
@@ -98,7 +98,7 @@ fn a_config_that_is_no_yaml_is_told_and_hurts_nobody() {
 }
 
 #[test]
-fn a_config_that_ray_refuses_is_told_and_tried_again() {
+fn a_config_rejected_by_ray_is_reported_and_retried() {
     let mut world = service();
     world.refused = Some("no".to_owned());
     world.steps(8);
@@ -111,17 +111,17 @@ fn a_config_that_ray_refuses_is_told_and_tried_again() {
 }
 
 #[test]
-fn a_dashboard_that_says_nothing_changes_nothing() {
+fn an_unreachable_dashboard_changes_nothing() {
     let mut world = service();
     world.until_ready();
     let before = world.status();
-    world.silent.insert(world.active());
+    world.dashboard_down.insert(world.active());
     world.steps(10);
     assert_eq!(world.status(), before, "what was known stays");
 }
 
 #[test]
-fn an_application_that_gets_ill_is_shown_and_goes_on_serving() {
+fn an_unhealthy_application_is_reported_and_keeps_serving() {
     let mut world = service();
     world.until_ready();
     let active = world.active();
@@ -133,14 +133,14 @@ fn an_application_that_gets_ill_is_shown_and_goes_on_serving() {
 }
 
 #[test]
-fn edge_29_who_may_take_requests() {
+fn the_head_takes_requests_unless_excluded_or_unhealthy() {
     let check = |exclude: bool, healthy: bool, expect: &str| {
         let mut world = service();
         world.edit(|spec| spec["excludeHeadPodFromServeSvc"] = json!(exclude));
         world.until("serving", |world| !world.active().is_empty());
         let active = world.active();
         if !healthy {
-            world.deaf.insert(active.clone());
+            world.proxy_down.insert(active.clone());
         }
         world.steps(3);
         let head = format!("{active}-head-0");
@@ -154,29 +154,29 @@ fn edge_29_who_may_take_requests() {
 }
 
 #[test]
-fn edge_30_the_head_by_its_pod_where_clusters_have_no_conditions() {
+fn without_conditions_the_head_is_ready_by_its_pod() {
     let mut world = service();
     world.config.gates.ray_cluster_status_conditions = false;
     world.steps(3);
     let c1 = world.pending();
-    world.stuck.insert(c1.clone());
+    world.pods_not_ready.insert(c1.clone());
     world.steps(3);
     assert!(world.puts.is_empty(), "a head that is not ready is not asked");
-    world.stuck.remove(&c1);
+    world.pods_not_ready.remove(&c1);
     world.until_ready();
 }
 
 #[test]
-fn edge_31_an_upgrade_out_of_a_cluster_that_serves_nobody() {
+fn an_upgrade_replaces_a_cluster_without_endpoints() {
     let mut world = service();
     world.until_ready();
     let c1 = world.active();
     world.outcome = "DEPLOYING".to_owned();
     world.set_version("2.54.0");
     world.steps(3);
-    world.stuck.insert(c1.clone());
-    world.deaf.insert(c1.clone());
-    world.until("nobody answers", |world| world.condition("Ready") == ("False", "ZeroServeEndpoints"));
+    world.pods_not_ready.insert(c1.clone());
+    world.proxy_down.insert(c1.clone());
+    world.until("no endpoints", |world| world.condition("Ready") == ("False", "ZeroServeEndpoints"));
     assert_eq!(world.condition("UpgradeInProgress").0, "True");
     let c2 = world.pending();
     world.set_apps(&c2, "RUNNING");
@@ -185,30 +185,30 @@ fn edge_31_an_upgrade_out_of_a_cluster_that_serves_nobody() {
 }
 
 #[test]
-fn traffic_moves_only_when_the_new_proxies_answer() {
+fn traffic_moves_only_when_the_new_proxies_are_healthy() {
     let mut world = service();
     world.until_ready();
     let c1 = world.active();
     world.set_version("2.54.0");
     world.step();
     let c2 = world.pending();
-    world.deaf.insert(c2.clone());
+    world.proxy_down.insert(c2.clone());
     world.steps(8);
     assert_eq!((world.leads_to("web-serve-svc"), world.endpoints()), (c1.clone(), 2), "one of two answers");
-    world.deaf.remove(&c2);
+    world.proxy_down.remove(&c2);
     world.until("promoted", |world| world.active() == c2);
     assert_eq!(world.endpoints(), 2);
 
-    // A proxy that never comes does not hold an upgrade for ever, if another one answers.
+    // A proxy that never becomes healthy does not block an upgrade forever, if another one is.
     world.set_version("2.55.0");
     world.step();
     let c3 = world.pending();
-    world.deaf.insert(c3.clone());
+    world.proxy_down.insert(c3.clone());
     world.until("promoted", |world| world.active() == c3);
 }
 
 #[test]
-fn clusters_with_token_are_asked_with_it() {
+fn clusters_with_a_token_are_polled_with_it() {
     let mut world = service();
     world.edit(|spec| {
         spec["rayClusterConfig"]["authOptions"] = json!({"mode": "token"});
@@ -220,7 +220,7 @@ fn clusters_with_token_are_asked_with_it() {
     let watch = &plan.poll.unwrap().clusters[0];
     let c1 = watch.cluster.clone();
     let dashboard = watch.dashboard.clone().unwrap();
-    assert_eq!(dashboard.token_secret, Some(c1.clone()), "edge 26");
-    assert_eq!(dashboard.address, format!("{c1}-head-svc.ns.svc.cluster.local:9999"), "edge 33");
+    assert_eq!(dashboard.token_secret, Some(c1.clone()));
+    assert_eq!(dashboard.address, format!("{c1}-head-svc.ns.svc.cluster.local:9999"), "the port of the spec");
     assert_eq!(watch.proxy.clone().unwrap().port, 9000);
 }

@@ -11,7 +11,7 @@ fn ready() -> World {
     world
 }
 
-/// What a change did: whether there is a pending cluster, and the worker groups of the active one.
+/// Returns what a change did: whether there is a pending cluster, and the worker groups of the active one.
 fn change(world: &mut World, change: impl FnOnce(&mut Value)) -> (bool, usize) {
     let active = world.active();
     world.edit(change);
@@ -22,7 +22,7 @@ fn change(world: &mut World, change: impl FnOnce(&mut Value)) -> (bool, usize) {
 }
 
 #[test]
-fn edge_10_and_11_what_asks_for_a_new_cluster() {
+fn cluster_spec_changes_that_need_a_new_cluster() {
     let check = |edit: fn(&mut Value), expect: (bool, usize)| {
         let mut world = ready();
         assert_eq!(change(&mut world, |spec| edit(&mut spec["rayClusterConfig"])), expect);
@@ -58,7 +58,7 @@ fn edge_10_and_11_what_asks_for_a_new_cluster() {
 }
 
 #[test]
-fn edge_13_a_pending_cluster_that_is_not_wanted_any_more_is_replaced() {
+fn an_outdated_pending_cluster_is_replaced() {
     let mut world = ready();
     world.outcome = "DEPLOYING".to_owned();
     let active = world.active();
@@ -72,7 +72,7 @@ fn edge_13_a_pending_cluster_that_is_not_wanted_any_more_is_replaced() {
     });
     world.step();
     let second = world.pending();
-    assert!(second != first && !second.is_empty(), "edge 18");
+    assert!(second != first && !second.is_empty(), "a new cluster for the new spec");
     world.set_apps(&first, "RUNNING");
     world.steps(3);
     assert_eq!(world.active(), active, "what was replaced is not promoted");
@@ -85,7 +85,7 @@ fn edge_13_a_pending_cluster_that_is_not_wanted_any_more_is_replaced() {
 }
 
 #[test]
-fn edge_15_a_reserved_name_is_used_and_made_from_the_latest_spec() {
+fn a_reserved_cluster_name_is_created_from_the_latest_spec() {
     let mut world = service();
     world.steps(2);
     let name = world.pending();
@@ -97,7 +97,7 @@ fn edge_15_a_reserved_name_is_used_and_made_from_the_latest_spec() {
 }
 
 #[test]
-fn edge_16_clusters_of_other_versions_and_added_groups_are_updated_in_place() {
+fn clusters_of_other_versions_and_added_groups_are_updated_in_place() {
     let mut world = ready();
     let active = world.active();
     world.object(Kind::RayCluster, &active)["metadata"]["annotations"][KUBERAY_VERSION] = json!("v1.6.2");
@@ -105,7 +105,7 @@ fn edge_16_clusters_of_other_versions_and_added_groups_are_updated_in_place() {
     world.step();
     let cluster = world.object(Kind::RayCluster, &active).clone();
     assert_eq!(cluster["metadata"]["annotations"][KUBERAY_VERSION], "v1.7.0");
-    assert_eq!(cluster["spec"]["suspend"], true, "suspension is somebody else's");
+    assert_eq!(cluster["spec"]["suspend"], true, "suspend is not overwritten");
     assert_eq!(world.notes("UpdatedRayCluster"), [format!("Updated the active RayCluster ns/{active}")]);
 
     world.edit(|spec| spec["rayClusterConfig"]["workerGroupSpecs"].as_array_mut().unwrap().push(group("more", 2)));
@@ -120,7 +120,7 @@ fn edge_16_clusters_of_other_versions_and_added_groups_are_updated_in_place() {
 }
 
 #[test]
-fn edge_16_added_groups_reach_the_pending_cluster_while_there_is_one() {
+fn added_groups_go_to_the_pending_cluster() {
     let mut world = ready();
     world.outcome = "DEPLOYING".to_owned();
     world.set_version("2.54.0");
@@ -133,7 +133,7 @@ fn edge_16_added_groups_reach_the_pending_cluster_while_there_is_one() {
 }
 
 #[test]
-fn edge_17_the_autoscaler_is_left_alone() {
+fn replicas_set_by_the_autoscaler_are_not_overwritten() {
     let mut world = service();
     world.edit(|spec| spec["rayClusterConfig"]["enableInTreeAutoscaling"] = json!(true));
     world.until_ready();
@@ -149,7 +149,7 @@ fn edge_17_the_autoscaler_is_left_alone() {
 }
 
 #[test]
-fn edge_19_a_new_serve_config_goes_to_the_active_cluster() {
+fn a_new_serve_config_goes_to_the_active_cluster() {
     let mut world = ready();
     let active = world.active();
     let sent = world.puts.len();
@@ -163,7 +163,7 @@ fn edge_19_a_new_serve_config_goes_to_the_active_cluster() {
 }
 
 #[test]
-fn edge_20_a_config_goes_with_its_cluster() {
+fn a_config_changed_with_the_cluster_spec_goes_to_the_new_cluster() {
     let mut world = ready();
     let active = world.active();
     let sent = world.puts.len();
@@ -181,7 +181,7 @@ fn edge_20_a_config_goes_with_its_cluster() {
 }
 
 #[test]
-fn edge_20_and_21_without_upgrades_only_the_config_arrives() {
+fn with_upgrades_disabled_only_the_config_is_updated() {
     let mut world = service();
     world.edit(|spec| spec["upgradeStrategy"] = json!({"type": "None"}));
     world.until_ready();
@@ -199,7 +199,7 @@ fn edge_20_and_21_without_upgrades_only_the_config_arrives() {
 }
 
 #[test]
-fn a_revert_goes_back_to_the_running_cluster() {
+fn a_reverted_spec_keeps_the_running_cluster() {
     for steps in [1, 2, 4] {
         let mut world = ready();
         world.outcome = "DEPLOYING".to_owned();
@@ -235,7 +235,7 @@ fn the_active_cluster_deleted_by_hand_is_replaced() {
 }
 
 #[test]
-fn the_pending_cluster_deleted_by_hand_is_made_again() {
+fn the_pending_cluster_deleted_by_hand_is_recreated() {
     let mut world = ready();
     world.outcome = "DEPLOYING".to_owned();
     world.set_version("2.54.0");
@@ -247,7 +247,7 @@ fn the_pending_cluster_deleted_by_hand_is_made_again() {
 }
 
 #[test]
-fn upgrades_that_cannot_finish_say_so_and_end() {
+fn upgrades_that_cannot_finish_are_reported_and_ended() {
     let mut world = ready();
     world.outcome = "DEPLOY_FAILED".to_owned();
     let active = world.active();
@@ -273,7 +273,7 @@ fn upgrades_that_cannot_finish_say_so_and_end() {
     world.until("clean", |world| world.api.names(Kind::RayCluster) == [active.clone()]);
     let sent = world.puts.len();
     world.steps(100);
-    assert_eq!((world.clusters(), world.puts.len()), (1, sent), "it is not tried again, and the active one is kept");
+    assert_eq!((world.clusters(), world.puts.len()), (1, sent), "it is not tried again, and the active one stays");
     assert_eq!(world.condition("Ready").0, "True");
     world.outcome = "RUNNING".to_owned();
     world.edit(|spec| spec["serveConfigV2"] = json!("applications: [{name: mended}]"));
@@ -286,13 +286,13 @@ fn upgrades_that_cannot_finish_say_so_and_end() {
 }
 
 #[test]
-fn upgrades_that_are_only_slow_are_waited_for_and_told() {
+fn slow_upgrades_are_reported_and_waited_for() {
     let mut world = ready();
     let active = world.active();
     world.set_version("2.54.0");
     world.step();
     let pending = world.pending();
-    world.stuck.insert(pending.clone());
+    world.pods_not_ready.insert(pending.clone());
     world.steps(3);
     world.advance(24 * 3600);
     world.steps(3);
@@ -300,23 +300,23 @@ fn upgrades_that_are_only_slow_are_waited_for_and_told() {
     let message = world.full_condition("UpgradeStalled").unwrap().message;
     assert!(message.ends_with(&format!(": the head of RayCluster {pending} is not ready.")), "{message}");
     assert_eq!((world.active(), world.pending()), (active, pending.clone()), "nodes may take a day");
-    world.stuck.clear();
+    world.pods_not_ready.clear();
     world.until("promoted", |world| world.active() == pending);
     assert_eq!(world.full_condition("UpgradeStalled"), None);
 }
 
 #[test]
-fn the_annotation_says_how_long_an_upgrade_may_stand_still() {
+fn the_annotation_sets_the_upgrade_timeout() {
     let check = |limit: &str, outcome: &str, seconds: i64, given_up: bool| {
         let mut world = ready();
         world.annotate("ray.io/upgrade-timeout", limit);
         world.outcome = outcome.to_owned();
         world.set_version("2.54.0");
         world.steps(3);
-        let told = seconds.min(600);
-        world.advance(told);
+        let reported = seconds.min(600);
+        world.advance(reported);
         world.step();
-        world.advance(seconds - told);
+        world.advance(seconds - reported);
         world.steps(2);
         assert_eq!(world.pending().is_empty(), given_up, "{limit} {outcome} {seconds}");
     };
@@ -325,7 +325,7 @@ fn the_annotation_says_how_long_an_upgrade_may_stand_still() {
     check("2h", "DEPLOY_FAILED", 7100, false);
     check("60", "DEPLOYING", 70, true);
     check("0", "DEPLOY_FAILED", 100_000, false);
-    // What a first start may take says nothing about upgrades, as in KubeRay.
+    // The initializing timeout does not apply to upgrades, as in KubeRay.
     let mut world = ready();
     world.annotate("ray.io/initializing-timeout", "10s");
     world.outcome = "DEPLOYING".to_owned();
@@ -335,7 +335,7 @@ fn the_annotation_says_how_long_an_upgrade_may_stand_still() {
 }
 
 #[test]
-fn a_change_of_the_spec_gives_a_failing_upgrade_its_time_again() {
+fn a_spec_change_restarts_the_upgrade_timeout() {
     let mut world = ready();
     world.outcome = "DEPLOY_FAILED".to_owned();
     world.set_version("2.54.0");
@@ -354,13 +354,13 @@ fn a_change_of_the_spec_gives_a_failing_upgrade_its_time_again() {
 }
 
 #[test]
-fn pods_that_cannot_start_whatever_room_there_is_fail_an_upgrade() {
+fn pods_that_can_never_start_fail_an_upgrade() {
     let check = |status: Value, expect: (&str, &str)| {
         let mut world = ready();
         world.set_version("2.54.0");
         world.step();
         let pending = world.pending();
-        world.stuck.insert(pending.clone());
+        world.pods_not_ready.insert(pending.clone());
         world.steps(3);
         world.advance(600);
         world.object(Kind::Pod, &format!("{pending}-head-0"))["status"]["containerStatuses"] = json!([status]);
@@ -374,13 +374,13 @@ fn pods_that_cannot_start_whatever_room_there_is_fail_an_upgrade() {
 }
 
 #[test]
-fn a_dead_active_cluster_is_nothing_to_go_back_to() {
+fn a_failed_upgrade_does_not_return_to_a_dead_cluster() {
     let mut world = ready();
     let active = world.active();
     world.outcome = "DEPLOYING".to_owned();
     world.set_version("2.54.0");
     world.steps(5);
-    world.stuck.insert(active.clone());
+    world.pods_not_ready.insert(active.clone());
     world.steps(2);
     world.advance(7200);
     world.steps(3);
@@ -391,7 +391,7 @@ fn a_dead_active_cluster_is_nothing_to_go_back_to() {
 }
 
 #[test]
-fn what_nobody_wrote_down_is_refreshed_in_place() {
+fn a_cluster_without_a_recorded_hash_is_updated_in_place() {
     let mut world = ready();
     let active = world.active();
     let annotations = world.object(Kind::RayCluster, &active)["metadata"]["annotations"].as_object_mut().unwrap();

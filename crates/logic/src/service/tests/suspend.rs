@@ -7,7 +7,7 @@ use serde_json::json;
 const REST: [&str; 4] = ["Suspending", "UpgradeInProgress", "RollbackInProgress", "Ready"];
 
 #[test]
-fn edge_47_everything_goes_and_comes_back() {
+fn a_service_is_suspended_and_resumed() {
     let mut world = service();
     world.until_ready();
     let c1 = world.active();
@@ -15,7 +15,7 @@ fn edge_47_everything_goes_and_comes_back() {
     world.step();
     assert_eq!(world.condition("Suspending"), ("True", "SuspendRequested"));
     assert_eq!(world.condition("Ready"), ("False", "SuspendInProgress"));
-    assert_eq!((world.clusters(), world.status().observed_generation), (1, Some(3)), "edge 51: nothing is deleted yet");
+    assert_eq!((world.clusters(), world.status().observed_generation), (1, Some(3)), "nothing is deleted yet");
     world.step();
     assert_eq!(world.condition("Suspending"), ("True", "SuspendInProgress"));
     world.step();
@@ -48,14 +48,14 @@ fn edge_47_everything_goes_and_comes_back() {
         (after.reason.as_str(), after.message.as_str()),
         ("Initializing", "RayService is initializing after resuming from suspend.")
     );
-    assert_ne!(after.last_transition_time, before.last_transition_time, "the time to become ready begins anew");
+    assert_ne!(after.last_transition_time, before.last_transition_time, "the initializing timeout starts over");
     assert!(!world.pending().is_empty(), "in the same pass");
     world.until_ready();
     assert_ne!(world.active(), c1);
 }
 
 #[test]
-fn edge_48_suspending_ends_whatever_the_spec_says_meanwhile() {
+fn suspending_finishes_even_if_resumed_meanwhile() {
     let mut world = service();
     world.until_ready();
     let c1 = world.active();
@@ -73,7 +73,7 @@ fn edge_48_suspending_ends_whatever_the_spec_says_meanwhile() {
 }
 
 #[test]
-fn edge_49_created_suspended() {
+fn a_service_created_suspended_creates_nothing() {
     let mut world = service();
     world.edit(|spec| spec["suspend"] = json!(true));
     world.steps(6);
@@ -84,7 +84,7 @@ fn edge_49_created_suspended() {
 }
 
 #[test]
-fn edge_50_suspended_in_the_middle_of_an_upgrade() {
+fn suspending_mid_upgrade_deletes_everything() {
     let mut world = incremental(50, 30, 50);
     world.until("route", |world| world.weights() == [100]);
     world.set_version("2.54.0");

@@ -29,35 +29,35 @@ pub(crate) struct World {
     pub(crate) gateway_api: bool,
     /// What the poller knows; lost when the operator restarts.
     pub(crate) known: ServeState,
-    /// The applications of each cluster, as Ray tells them.
+    /// The applications of each cluster, as Ray reports them.
     pub(crate) apps: BTreeMap<String, BTreeMap<String, Value>>,
     /// The status of applications that are submitted to these clusters, or to any other.
     pub(crate) outcome: String,
     pub(crate) outcomes: BTreeMap<String, String>,
     /// What Ray was sent: cluster and body.
     pub(crate) puts: Vec<(String, Value)>,
-    /// Clusters whose dashboards do not answer.
-    pub(crate) silent: BTreeSet<String>,
-    /// What Ray says to submissions, if that is no.
+    /// Clusters whose dashboards are unreachable.
+    pub(crate) dashboard_down: BTreeSet<String>,
+    /// The error with which Ray rejects submissions, if it does.
     pub(crate) refused: Option<String>,
-    /// Clusters whose proxies do not answer.
-    pub(crate) deaf: BTreeSet<String>,
+    /// Clusters whose proxies are unhealthy.
+    pub(crate) proxy_down: BTreeSet<String>,
     /// Clusters whose Pods never become ready.
-    pub(crate) stuck: BTreeSet<String>,
-    /// Clusters whose heads alone are not ready.
-    pub(crate) headless: BTreeSet<String>,
-    /// For how many steps a cluster has been in no slot without a time at which it goes.
+    pub(crate) pods_not_ready: BTreeSet<String>,
+    /// Clusters where only the head is not ready.
+    pub(crate) head_not_ready: BTreeSet<String>,
+    /// For how many steps a cluster has been in no slot without a deletion time.
     left: BTreeMap<String, usize>,
     pub(crate) status_writes: usize,
     counter: u64,
 }
 
-/// A RayService with one worker, as the API server stores it.
+/// Returns a RayService with one worker, as the API server stores it.
 pub(crate) fn service() -> World {
     World::new(json!({"rayClusterConfig": cluster_config(), "serveConfigV2": CONFIG}))
 }
 
-/// The same with incremental upgrades.
+/// Returns the same with incremental upgrades.
 pub(crate) fn incremental(step: i32, interval: i32, surge: i32) -> World {
     let mut config = cluster_config();
     config["enableInTreeAutoscaling"] = json!(true);
@@ -106,11 +106,11 @@ impl World {
             outcome: "RUNNING".to_owned(),
             outcomes: BTreeMap::new(),
             puts: Vec::new(),
-            silent: BTreeSet::new(),
+            dashboard_down: BTreeSet::new(),
             refused: None,
-            deaf: BTreeSet::new(),
-            stuck: BTreeSet::new(),
-            headless: BTreeSet::new(),
+            proxy_down: BTreeSet::new(),
+            pods_not_ready: BTreeSet::new(),
+            head_not_ready: BTreeSet::new(),
             left: BTreeMap::new(),
             status_writes: 0,
             counter: 0,
@@ -134,7 +134,7 @@ impl World {
         self.service.metadata.annotations.get_or_insert_default().insert(key.into(), value.into());
     }
 
-    /// The operator forgets what is not in the API.
+    /// Drops all state that is not in the API.
     pub(crate) fn restart_operator(&mut self) {
         self.known.clear();
     }
@@ -143,7 +143,7 @@ impl World {
         self.now += SignedDuration::from_secs(seconds);
     }
 
-    /// Two seconds, with one pass and one round of the poller.
+    /// Advances two seconds, with one pass and one polling round.
     pub(crate) fn step(&mut self) -> Plan {
         self.advance(2);
         self.play();
@@ -183,7 +183,7 @@ impl World {
         key(Kind::RayService, self.name())
     }
 
-    /// One pass, as the operator makes it.
+    /// Runs one pass, as the operator does.
     pub(crate) fn pass(&mut self) -> Plan {
         let key = self.key();
         self.api.objects.insert(key.clone(), json!(self.service));
@@ -196,9 +196,10 @@ impl World {
             .collect();
         let mut requests = Vec::new();
         let refused = self.refused.clone();
-        let silent = self.silent.clone();
+        let dashboard_down = self.dashboard_down.clone();
         let ran = self.api.run::<RayService>(&seen, self.now, &self.config, |key, request| {
-            let refusal = refused.clone().or_else(|| silent.contains(&key.name).then(|| "connection refused".into()));
+            let refusal =
+                refused.clone().or_else(|| dashboard_down.contains(&key.name).then(|| "connection refused".into()));
             let result = refusal.map_or(Ok(()), Err);
             requests.push((key.name.clone(), request.clone(), result.clone()));
             result
@@ -226,7 +227,7 @@ impl World {
         ran.plan
     }
 
-    /// As the pollers do: what is not polled is not known.
+    /// Drops replies that are not polled any more, as the pollers do.
     fn follow(&mut self, poll: Option<&ServePoll>) {
         let wanted = poll.map(|poll| poll.clusters.as_slice()).unwrap_or_default();
         self.known.retain(|name, _| wanted.iter().any(|cluster| cluster.cluster == *name));
@@ -269,7 +270,7 @@ impl World {
         }
     }
 
-    /// What everybody else does: Pods, their readiness, cluster statuses, endpoints, Gateways.
+    /// Simulates the other controllers: Pods, their readiness, cluster statuses, endpoints, Gateways.
     pub(crate) fn play(&mut self) {
         for name in self.api.names(Kind::RayCluster) {
             self.play_cluster(&name);
@@ -308,7 +309,7 @@ impl World {
         }
         let groups = cluster.spec.worker_group_specs.clone().unwrap_or_default();
         let workers: i32 = groups.iter().map(|group| group.replicas.or(group.min_replicas).unwrap_or(0)).sum();
-        let (ready, headless) = (!self.stuck.contains(name), self.headless.contains(name));
+        let (ready, head_not_ready) = (!self.pods_not_ready.contains(name), self.head_not_ready.contains(name));
         for number in 0..=workers {
             let (node_type, serve) = if number == 0 { (HEAD, "false") } else { (WORKER, "true") };
             let pod = key(Kind::Pod, &format!("{name}-{node_type}-{number}"));
@@ -326,13 +327,13 @@ impl World {
             let object = self.object(Kind::Pod, &pod);
             if object["metadata"]["labels"][CLUSTER] == json!(name) {
                 let is_head = object["metadata"]["labels"][NODE_TYPE] == json!(HEAD);
-                let value = if ready && !(is_head && headless) { "True" } else { "False" };
+                let value = if ready && !(is_head && head_not_ready) { "True" } else { "False" };
                 let conditions = json!([{"type": "Ready", "status": value}]);
                 object["status"] = json!({"phase": "Running", "podIP": "10.244.0.1", "conditions": conditions});
             }
         }
         let (status, reason) =
-            if ready && !headless { ("True", "HeadPodRunningAndReady") } else { ("False", "ContainersNotReady") };
+            if ready && !head_not_ready { ("True", "HeadPodRunningAndReady") } else { ("False", "ContainersNotReady") };
         self.object(Kind::RayCluster, name)["status"] = json!({
             "desiredWorkerReplicas": workers, "desiredCPU": "0", "desiredMemory": "0", "desiredGPU": "0",
             "desiredTPU": "0",
@@ -343,13 +344,14 @@ impl World {
         });
     }
 
-    /// One round of the poller. Returns whether anything changed.
+    /// Runs one polling round. Returns whether anything changed.
     pub(crate) fn poll(&mut self, poll: Option<&ServePoll>) -> bool {
         let mut changed = false;
         for cluster in poll.map(|poll| poll.clusters.as_slice()).unwrap_or_default() {
             let name = &cluster.cluster;
             let proxy = cluster.proxy.as_ref().map(|proxy| {
-                let healthy = self.apps.get(name).is_some_and(|apps| !apps.is_empty()) && !self.deaf.contains(name);
+                let healthy =
+                    self.apps.get(name).is_some_and(|apps| !apps.is_empty()) && !self.proxy_down.contains(name);
                 (proxy.uid.clone(), healthy)
             });
             let serve = cluster.dashboard.as_ref().map(|_| ServeReply { at: self.now, answer: self.details(name) });
@@ -360,13 +362,13 @@ impl World {
 
     fn details(&self, name: &str) -> Result<Details, String> {
         let apps = self.apps.get(name).cloned().unwrap_or_default();
-        match self.silent.contains(name) {
+        match self.dashboard_down.contains(name) {
             true => Err("connection refused".to_owned()),
             false => Ok(view(json!({"applications": apps}))),
         }
     }
 
-    /// Ray takes a configuration: applications that it does not know begin to deploy.
+    /// Accepts a configuration as Ray does: new applications begin to deploy.
     fn accept(&mut self, name: &str, body: Value) {
         let outcome = self.outcomes.get(name).unwrap_or(&self.outcome);
         let apps = body["applications"].as_array().cloned().unwrap_or_default();
@@ -402,7 +404,7 @@ impl World {
         }
     }
 
-    /// At most two clusters are in use; all others have a time at which they go.
+    /// Asserts that at most two clusters are in use and all others have a deletion time.
     fn check_clusters(&mut self, slots: &[Option<String>; 2]) {
         let left: Vec<String> = self
             .api
@@ -417,11 +419,11 @@ impl World {
         for name in left {
             let steps = self.left.entry(name.clone()).or_default();
             *steps += 1;
-            assert!(*steps <= 2, "nobody cares for {name}");
+            assert!(*steps <= 2, "{name} has no deletion time");
         }
     }
 
-    /// Sends a request to everybody who may get one: how many answer, and who does not.
+    /// Sends a request to every endpoint. Returns how many reply, and which do not.
     pub(crate) fn requests(&self) -> (usize, Vec<String>) {
         let mut services = vec![format!("{}-serve-svc", self.name())];
         if let Some(route) = self.api.objects.get(&key(Kind::HttpRoute, &format!("{}-httproute", self.name()))) {
@@ -447,10 +449,10 @@ impl World {
     fn answers(&self, pod: &Value) -> bool {
         let labels = &pod["metadata"]["labels"];
         let cluster = labels[CLUSTER].as_str().unwrap_or_default();
-        let deaf = labels[NODE_TYPE] == HEAD && self.deaf.contains(cluster);
+        let proxy_down = labels[NODE_TYPE] == HEAD && self.proxy_down.contains(cluster);
         let apps = self.apps.get(cluster).filter(|apps| !apps.is_empty());
         let running = apps.is_some_and(|apps| apps.values().all(|app| app["status"] == "RUNNING"));
-        running && !deaf && self.capacities(cluster).last() != Some(&0)
+        running && !proxy_down && self.capacities(cluster).last() != Some(&0)
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -479,7 +481,7 @@ impl World {
         slot.ray_cluster_name.unwrap_or_default()
     }
 
-    /// Capacity and traffic of the active and of the pending cluster.
+    /// Returns capacity and traffic of the active and of the pending cluster.
     pub(crate) fn shares(&self) -> [(Option<i32>, Option<i32>); 2] {
         let status = self.status();
         [status.active_service_status, status.pending_service_status].map(|slot| {
@@ -488,7 +490,7 @@ impl World {
         })
     }
 
-    /// The weights in the route.
+    /// Returns the weights in the route.
     pub(crate) fn weights(&self) -> Vec<i64> {
         let Some(route) = self.api.objects.get(&key(Kind::HttpRoute, &format!("{}-httproute", self.name()))) else {
             return Vec::new();
@@ -505,14 +507,14 @@ impl World {
         self.status().conditions.unwrap_or_default().into_iter().find(|condition| condition.type_ == type_)
     }
 
-    /// Status and reason of a condition.
+    /// Returns status and reason of a condition.
     pub(crate) fn condition(&self, type_: &str) -> (&str, &str) {
         let list = self.service.status.as_ref().and_then(|status| status.conditions.as_ref());
         let condition = list.into_iter().flatten().find(|condition| condition.type_ == type_);
         condition.map_or(("", ""), |condition| (condition.status.as_str(), condition.reason.as_str()))
     }
 
-    /// Notes of the events with this reason, without repetitions.
+    /// Returns the notes of the events with this reason, without repetitions.
     pub(crate) fn notes(&self, reason: &str) -> Vec<String> {
         let mut notes: Vec<String> =
             self.api.events.iter().filter(|event| event.reason == reason).map(|event| event.note.clone()).collect();
@@ -520,13 +522,13 @@ impl World {
         notes
     }
 
-    /// The cluster that a Service leads to.
+    /// Returns the cluster that a Service leads to.
     pub(crate) fn leads_to(&self, service: &str) -> String {
         let found = self.api.objects.get(&key(Kind::Service, service));
         found.and_then(|service| service["spec"]["selector"][CLUSTER].as_str()).unwrap_or_default().to_owned()
     }
 
-    /// The capacities that a cluster was sent, in order.
+    /// Returns the capacities that a cluster was sent, in order.
     pub(crate) fn capacities(&self, cluster: &str) -> Vec<i64> {
         let sent = self.puts.iter().filter(|(to, _)| to == cluster);
         sent.filter_map(|(_, body)| body["target_capacity"].as_i64()).collect()
