@@ -1,7 +1,7 @@
-//! The parts of watched objects that plans read, and nothing else.
+//! Views: the parts of watched objects that plans read.
 //!
-//! Watches decode straight into these types, and thousands of them are kept: what is rare is boxed, and lists
-//! have no room to grow. A cache entry of a Pod is about a kilobyte.
+//! Watches decode directly into these types, and the caches hold thousands of them. Rare parts are boxed, and lists have
+//! no spare capacity. A cached Pod takes about a kilobyte.
 
 use crate::text_map::TextMap;
 use jiff::Timestamp;
@@ -16,29 +16,29 @@ pub struct MetaView {
     pub uid: String,
     pub resource_version: String,
     pub labels: TextMap,
-    /// Those of Ray; users put long texts into others.
-    #[serde(deserialize_with = "ray_entries")]
+    /// The annotations of Ray; others can be long.
+    #[serde(deserialize_with = "ray_annotations")]
     pub annotations: TextMap,
     pub generation: Option<i64>,
     pub creation_timestamp: Option<Timestamp>,
     pub deletion_timestamp: Option<Timestamp>,
     pub deletion_grace_period_seconds: Option<i64>,
-    #[serde(deserialize_with = "snug")]
+    #[serde(deserialize_with = "shrunk_list")]
     pub owner_references: Vec<OwnerView>,
 }
 
 impl MetaView {
-    /// The value of a label, or nothing.
+    /// Returns the value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         self.labels.get(key)
     }
 
-    /// The owner that controls this object.
+    /// Returns the owner that controls the object.
     pub fn controller(&self) -> Option<&OwnerView> {
         self.owner_references.iter().find(|owner| owner.controller)
     }
 
-    /// Whether the object with this UID controls this one.
+    /// Returns whether the object with this UID controls this one.
     pub fn is_controlled_by(&self, uid: &str) -> bool {
         self.controller().is_some_and(|owner| owner.uid == uid)
     }
@@ -69,11 +69,11 @@ pub struct PodView {
 pub struct PodSpecView {
     pub restart_policy: String,
     pub node_name: String,
-    #[serde(deserialize_with = "snug")]
+    #[serde(deserialize_with = "shrunk_list")]
     pub containers: Vec<NameView>,
 }
 
-/// A thing of which only the name matters.
+/// A part of which only the name is read.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct NameView {
@@ -89,12 +89,12 @@ pub struct PodStatusView {
     pub message: String,
     #[serde(rename = "podIP")]
     pub pod_ip: String,
-    /// `Ready` and `PodScheduled`; no plan reads others.
-    #[serde(deserialize_with = "conditions_to_read")]
+    /// Only `Ready` and `PodScheduled`, which plans read.
+    #[serde(deserialize_with = "relevant_conditions")]
     pub conditions: Vec<PodConditionView>,
-    #[serde(rename = "initContainerStatuses", deserialize_with = "snug")]
+    #[serde(rename = "initContainerStatuses", deserialize_with = "shrunk_list")]
     pub init_container_statuses: Vec<ContainerStatusView>,
-    #[serde(rename = "containerStatuses", deserialize_with = "snug")]
+    #[serde(rename = "containerStatuses", deserialize_with = "shrunk_list")]
     pub container_statuses: Vec<ContainerStatusView>,
 }
 
@@ -127,7 +127,7 @@ pub struct ContainerStateView {
     pub terminated: Option<Box<TerminatedView>>,
 }
 
-/// Why a container waits.
+/// The reason why a container waits.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct WaitingView {
@@ -150,22 +150,22 @@ pub struct TerminatedView {
 }
 
 impl PodView {
-    /// Whether the Pod is on its way out.
+    /// Returns whether the Pod is being deleted.
     pub fn is_terminating(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    /// The condition of a type.
+    /// Returns the condition of a type.
     pub fn condition(&self, type_: &str) -> Option<&PodConditionView> {
         self.status.conditions.iter().find(|condition| condition.type_ == type_)
     }
 
-    /// Whether the Pod runs and its Ready condition is True.
+    /// Returns whether the Pod is running and ready.
     pub fn is_running_and_ready(&self) -> bool {
         self.status.phase == "Running" && self.condition("Ready").is_some_and(|ready| ready.status == "True")
     }
 
-    /// How the Ray container (the first one) ended, if it did.
+    /// Returns how the Ray container (the first one) ended, if it did.
     pub fn ray_container_terminated(&self) -> Option<&TerminatedView> {
         let ray = &self.spec.containers.first()?.name;
         let status = self.status.container_statuses.iter().find(|status| &status.name == ray)?;
@@ -188,7 +188,7 @@ pub struct ServiceSpecView {
     #[serde(rename = "clusterIP")]
     pub cluster_ip: String,
     pub selector: TextMap,
-    #[serde(deserialize_with = "snug")]
+    #[serde(deserialize_with = "shrunk_list")]
     pub ports: Vec<ServicePortView>,
 }
 
@@ -222,7 +222,7 @@ pub struct JobView {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct JobStatusView {
-    #[serde(deserialize_with = "snug")]
+    #[serde(deserialize_with = "shrunk_list")]
     pub conditions: Vec<JobConditionView>,
 }
 
@@ -243,7 +243,7 @@ pub struct JobConditionView {
 #[serde(default)]
 pub struct EndpointSliceView {
     pub metadata: MetaView,
-    #[serde(deserialize_with = "snug")]
+    #[serde(deserialize_with = "shrunk_list")]
     pub endpoints: Vec<EndpointView>,
 }
 
@@ -256,7 +256,7 @@ pub struct EndpointView {
     pub target_ref: Option<TargetRefView>,
 }
 
-/// Whether an endpoint takes requests.
+/// The conditions of an endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct EndpointConditionsView {
@@ -271,20 +271,20 @@ pub struct TargetRefView {
 }
 
 impl EndpointSliceView {
-    /// The Service that the endpoints belong to.
+    /// Returns the name of the Service that the endpoints belong to.
     pub fn service(&self) -> Option<&str> {
         self.metadata.label("kubernetes.io/service-name")
     }
 }
 
 impl EndpointView {
-    /// The UID of the Pod, if there is one.
+    /// Returns the UID of the Pod, if there is one.
     pub fn uid(&self) -> Option<&str> {
         self.target_ref.as_ref().map(|target| target.uid.as_str()).filter(|uid| !uid.is_empty())
     }
 }
 
-/// An object of a kind of which there are few: it is kept whole, save for `managedFields`.
+/// A complete object, without `managedFields`, of a kind with few objects.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WholeView {
     pub metadata: MetaView,
@@ -302,21 +302,21 @@ impl<'de> Deserialize<'de> for WholeView {
     }
 }
 
-/// A list without room to grow; nothing is an empty one.
-fn snug<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(inner: D) -> Result<Vec<T>, D::Error> {
+/// Deserializes a list without spare capacity; null is an empty one.
+fn shrunk_list<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(inner: D) -> Result<Vec<T>, D::Error> {
     let mut list: Vec<T> = null_as_default(inner)?;
     list.shrink_to_fit();
     Ok(list)
 }
 
-fn conditions_to_read<'de, D: serde::Deserializer<'de>>(inner: D) -> Result<Vec<PodConditionView>, D::Error> {
+fn relevant_conditions<'de, D: serde::Deserializer<'de>>(inner: D) -> Result<Vec<PodConditionView>, D::Error> {
     let mut conditions: Vec<PodConditionView> = null_as_default(inner)?;
     conditions.retain(|condition| matches!(condition.type_.as_str(), "Ready" | "PodScheduled"));
     conditions.shrink_to_fit();
     Ok(conditions)
 }
 
-fn ray_entries<'de, D: serde::Deserializer<'de>>(inner: D) -> Result<TextMap, D::Error> {
+fn ray_annotations<'de, D: serde::Deserializer<'de>>(inner: D) -> Result<TextMap, D::Error> {
     TextMap::read(inner, |key| key.starts_with("ray.io/"))
 }
 

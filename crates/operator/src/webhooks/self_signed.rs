@@ -15,7 +15,7 @@ use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhookConfiguration
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use manta_logic::admission::certificate::{Kept, LIFETIME, due};
+use manta_logic::admission::certificate::{LIFETIME, StoredCertificate, renewal_reason};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, date_time_ymd};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -99,7 +99,7 @@ impl SelfSigned {
             return Err(Trouble::NoHost(self.configuration.clone()));
         }
         let found = self.secrets.get_opt(SECRET).await.map_err(doing("read the Secret of the certificate"))?;
-        let secret = match due(found.as_ref().and_then(kept).as_ref(), &hosts, now) {
+        let secret = match renewal_reason(found.as_ref().and_then(kept).as_ref(), &hosts, now) {
             None => found.unwrap_or_default(),
             Some(why) => {
                 info!(?hosts, %why, "making a certificate for the webhook");
@@ -160,12 +160,12 @@ fn part<'a>(secret: &'a Secret, key: &str) -> &'a [u8] {
 }
 
 /// What a Secret says about its certificate; nothing if it is not one of ours, or damaged.
-fn kept(secret: &Secret) -> Option<Kept> {
+fn kept(secret: &Secret) -> Option<StoredCertificate> {
     let annotations = secret.metadata.annotations.as_ref()?;
     let expires = annotations.get(EXPIRES)?.parse().ok()?;
     let hosts = annotations.get(HOSTS)?.split(',').map(str::to_owned).collect();
     let whole = ["tls.crt", "tls.key", "ca.crt"].iter().all(|key| !part(secret, key).is_empty());
-    whole.then_some(Kept { hosts, expires })
+    whole.then_some(StoredCertificate { hosts, expires })
 }
 
 /// The Secret with a new certificate; the one before stays trusted.
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(first.type_.as_deref(), Some("kubernetes.io/tls"));
         let known = kept(&first).unwrap();
         assert_eq!((known.expires.to_string().as_str(), &known.hosts), ("2026-05-01T00:00:00Z", &hosts));
-        assert_eq!(due(Some(&known), &hosts, now), None);
+        assert_eq!(renewal_reason(Some(&known), &hosts, now), None);
         let served = Served::default();
         served.set(part(&first, "tls.crt"), part(&first, "tls.key")).unwrap();
 
