@@ -14,7 +14,7 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use manta_logic::action::Kind;
 use manta_logic::admission::policy;
-use manta_logic::admission::refuse::{Candidate, refuse};
+use manta_logic::admission::refuse::{AdmissionRequest, refuse};
 use manta_logic::config::{Config, Platform};
 use manta_testkit::{ControlPlane, eventually};
 use serde_json::{Value, json};
@@ -305,7 +305,7 @@ async fn policies_reject_with_the_operators_messages() -> Result<()> {
     let mut wrong = Vec::new();
     let (mut rejected, mut by_schema) = (0, 0);
     for (kind, object) in invalid_objects() {
-        let expect = refuse(&Candidate { kind, object: &object, old: None }, &config);
+        let expect = refuse(&AdmissionRequest { kind, object: &object, old: None }, &config);
         let message = &expect.first().with_context(|| format!("the operator accepts {object}"))?.message;
         match dry_run(&api(&client, &namespace, kind), kind, &object).await {
             Err(error) if error.contains(message.as_str()) => rejected += 1,
@@ -339,7 +339,7 @@ async fn policies_agree_with_the_operator_on_recorded_manifests() -> Result<()> 
         let case: Value = serde_json::from_slice(&std::fs::read(&path)?)?;
         for document in case["docs"].as_array().into_iter().flatten() {
             let Some(kind) = KINDS.into_iter().find(|kind| document["kind"] == kind.resource().kind) else { continue };
-            let problems = |object: &Value| refuse(&Candidate { kind, object, old: None }, config);
+            let problems = |object: &Value| refuse(&AdmissionRequest { kind, object, old: None }, config);
             match dry_run(&api(client, namespace, kind), kind, document).await {
                 Ok(stored) => {
                     let problems = problems(&stored);

@@ -1,13 +1,13 @@
-//! The operator's settings, read once at start and passed down.
+//! The operator's settings, which are read once at start.
 
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The KubeRay version whose behaviour this is; it stands in annotations and usage tags.
+/// The compatible KubeRay version, which is written to annotations and usage tags.
 pub const KUBERAY_VERSION: &str = "v1.7.0";
 
-/// Everything that influences a decision besides the objects themselves.
+/// The input of a decision besides the objects.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// `CLUSTER_DOMAIN`.
@@ -26,13 +26,13 @@ pub struct Config {
     pub ingress_on_openshift: bool,
     /// `ENABLE_GCS_FT_REDIS_CLEANUP`.
     pub redis_cleanup: bool,
-    /// `ENABLE_RANDOM_POD_DELETE`: surplus workers go even with the autoscaler on.
+    /// `ENABLE_RANDOM_POD_DELETE`: surplus workers are deleted even with an autoscaler.
     pub random_pod_delete: bool,
-    /// `ENABLE_ZERO_DOWNTIME`: a RayService upgrade builds a second cluster.
+    /// `ENABLE_ZERO_DOWNTIME`: an upgrade of a RayService creates a second cluster.
     pub zero_downtime: bool,
     /// `DELETE_RAYJOB_CR_AFTER_JOB_FINISHES`.
     pub delete_rayjob_after_finish: bool,
-    /// `RAYJOB_DEPLOYMENT_STATUS_TRANSITION_GRACE_PERIOD_SECONDS`; zero and less are honoured.
+    /// `RAYJOB_DEPLOYMENT_STATUS_TRANSITION_GRACE_PERIOD_SECONDS`; values of zero and below are valid.
     pub rayjob_transition_grace_seconds: i64,
     /// `RAYJOB_STATUS_CHECK_TIMEOUT_SECONDS`.
     pub rayjob_status_check_timeout: Duration,
@@ -46,7 +46,7 @@ pub struct Config {
     pub default_pod_annotations: BTreeMap<String, String>,
     /// `defaultPodLabels` of the configuration file.
     pub default_pod_labels: BTreeMap<String, String>,
-    /// The batch scheduler that Ray Pods are handed to.
+    /// The batch scheduler of Ray Pods.
     pub batch_scheduler: Option<BatchScheduler>,
     pub gates: FeatureGates,
     pub platform: Platform,
@@ -80,17 +80,17 @@ impl Default for Config {
     }
 }
 
-/// What the API server offers, found out at start.
+/// The APIs of the server, which are discovered at start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Platform {
     pub openshift: bool,
     pub cert_manager: bool,
     pub gateway_api: bool,
-    /// Whether Kubernetes places workloads as one (`scheduling.k8s.io/v1alpha2`).
+    /// Whether Kubernetes has workload-aware scheduling (`scheduling.k8s.io/v1alpha2`).
     pub workload_api: bool,
 }
 
-/// The schedulers that place a cluster's Pods as one.
+/// The schedulers that schedule the Pods of a cluster as a gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchScheduler {
     Volcano,
@@ -100,7 +100,7 @@ pub enum BatchScheduler {
     KubernetesWorkloads,
 }
 
-/// `--feature-gates`. The defaults are KubeRay's, save for the features that are complete here.
+/// `--feature-gates`, with KubeRay's defaults except for features that are complete here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeatureGates {
     pub ray_cluster_status_conditions: bool,

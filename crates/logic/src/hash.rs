@@ -1,17 +1,17 @@
-//! The hash of a cluster spec that upgrades are detected by.
+//! The hash of a cluster spec, which detects upgrades.
 //!
-//! What an upgrade need not notice is left out: the upgrade strategy itself, the size of worker groups,
-//! tolerations and scheduling gates. The bytes are those that KubeRay v1.7.0 hashes, so that objects can change
-//! hands between the two operators without a restart.
+//! It ignores changes that need no upgrade: the upgrade strategy, the sizes of worker groups, tolerations and scheduling
+//! gates. The hashed bytes are those of KubeRay v1.7.0, so either operator can take over the clusters of the other
+//! without restarting them.
 
 use crate::go::{Root, to_go_json};
 use manta_api::RayClusterSpec;
 use serde_json::{Map, Value, json};
 use sha1::{Digest, Sha1};
 
-/// The hash that a head Pod remembers. Absent and empty start parameters are the same here.
+/// Returns the hash that is stored in a head Pod, in which missing and empty start parameters are the same.
 pub fn cluster_hash(spec: &RayClusterSpec) -> String {
-    let mut spec = without_muted_fields(spec);
+    let mut spec = without_ignored_fields(spec);
     for group in groups(&mut spec) {
         if group.get("rayStartParams").is_none_or(Value::is_null) {
             group.insert("rayStartParams".to_owned(), json!({}));
@@ -20,14 +20,14 @@ pub fn cluster_hash(spec: &RayClusterSpec) -> String {
     digest(&spec)
 }
 
-/// The hash that a RayService's cluster remembers; suspending it is not an upgrade.
+/// Returns the hash that is stored in the cluster of a RayService, in which suspension is not an upgrade.
 pub fn service_hash(spec: &RayClusterSpec) -> String {
     digest(&service_input(spec))
 }
 
-/// The hash of a RayService's cluster with only its first worker groups, if it has that many.
+/// Returns the hash of a RayService's cluster with only its first `count` worker groups, if it has that many.
 ///
-/// It tells an upgrade from groups that were added at the end.
+/// It distinguishes an upgrade from groups that were added at the end.
 pub fn service_hash_of_groups(spec: &RayClusterSpec, count: usize) -> Option<String> {
     let mut input = service_input(spec);
     match input.get_mut("workerGroupSpecs") {
@@ -39,13 +39,13 @@ pub fn service_hash_of_groups(spec: &RayClusterSpec, count: usize) -> Option<Str
 }
 
 fn service_input(spec: &RayClusterSpec) -> Value {
-    let mut input = without_muted_fields(spec);
+    let mut input = without_ignored_fields(spec);
     remove(&mut input, "suspend");
     input
 }
 
-fn without_muted_fields(spec: &RayClusterSpec) -> Value {
-    // A spec is a tree of maps with string keys, which always has a JSON form.
+fn without_ignored_fields(spec: &RayClusterSpec) -> Value {
+    // A spec has only string keys, so it can always be converted to JSON.
     let mut spec = serde_json::to_value(spec).unwrap_or_default();
     remove(&mut spec, "upgradeStrategy");
     for group in groups(&mut spec) {
@@ -64,7 +64,7 @@ fn without_muted_fields(spec: &RayClusterSpec) -> Value {
     spec
 }
 
-/// The head group and the worker groups.
+/// Returns the head group and the worker groups.
 fn groups(spec: &mut Value) -> impl Iterator<Item = &mut Map<String, Value>> {
     let fields = spec.as_object_mut().into_iter().flatten();
     fields.flat_map(|(name, value)| match (name.as_str(), value) {
@@ -80,14 +80,14 @@ fn remove(value: &mut Value, field: &str) {
     }
 }
 
-/// 32 characters of base32 with the extended hex alphabet.
+/// Returns 32 characters of base32 with the extended hex alphabet.
 fn digest(spec: &Value) -> String {
     base32_hex(&Sha1::digest(to_go_json(spec, Root::RayClusterSpec)))
 }
 
 fn base32_hex(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHIJKLMNOPQRSTUV";
-    // Five bytes make eight characters; twenty bytes leave no rest.
+    // Five bytes make eight characters, so twenty bytes need no padding.
     let letters = |chunk: &[u8]| {
         let bits = chunk.iter().fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte));
         (0..8).rev().map(move |place| ALPHABET[(bits >> (5 * place) & 31) as usize] as char).collect::<String>()
@@ -128,12 +128,12 @@ mod tests {
     }
 
     #[test]
-    fn the_worked_value_of_the_specification() {
+    fn a_sample_has_the_hash_of_kuberay() {
         assert_eq!(service_hash(&sample()), "Q1055GBNIO0AH4T77DF02RUTJ6K23ASF");
     }
 
     #[test]
-    fn sizes_and_placement_do_not_count() {
+    fn sizes_and_scheduling_are_ignored() {
         let (hash, spec) = (service_hash(&sample()), sample());
         let check = |change: fn(&mut RayClusterSpec), same: bool| {
             let mut changed = spec.clone();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn clusters_mind_suspension_but_not_absent_parameters() {
+    fn the_cluster_hash_includes_suspension_but_not_missing_parameters() {
         let mut spec = sample();
         let hash = cluster_hash(&spec);
         spec.head_group_spec.ray_start_params = None;
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn added_groups_leave_the_hash_of_the_first_ones() {
+    fn added_groups_do_not_change_the_hash_of_the_first_ones() {
         let before = sample();
         let mut after = sample();
         let groups = after.worker_group_specs.as_mut().unwrap();

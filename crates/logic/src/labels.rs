@@ -1,4 +1,4 @@
-//! Label, annotation and finalizer keys, and the values that have a meaning.
+//! Keys of labels, annotations and finalizers, and the values that have a meaning.
 
 pub const CLUSTER: &str = "ray.io/cluster";
 pub const NODE_TYPE: &str = "ray.io/node-type";
@@ -30,7 +30,7 @@ pub const HEAD_GROUP: &str = "headgroup";
 pub const KUBERAY: &str = "kuberay";
 /// Value of [`CREATED_BY`].
 pub const KUBERAY_OPERATOR: &str = "kuberay-operator";
-/// The value of `spec.managedBy` that means this operator.
+/// The value of `spec.managedBy` for this operator.
 pub const MANAGED_BY_SELF: &str = "ray.io/kuberay-operator";
 
 /// Returns whether `spec.managedBy` leaves an object to this operator.
@@ -51,10 +51,10 @@ pub mod annotation {
     pub const NUM_WORKER_GROUPS: &str = "ray.io/num-worker-groups";
     pub const DISABLE_HEAD_RESTART: &str = "ray.io/disable-provisioned-head-restart";
     pub const INITIALIZING_TIMEOUT: &str = "ray.io/initializing-timeout";
-    /// How long an upgrade of a RayService may make no progress before it is rolled back; `0` waits for ever.
+    /// How long an upgrade of a RayService may make no progress before it is rolled back; `0` waits forever.
     pub const UPGRADE_TIMEOUT: &str = "ray.io/upgrade-timeout";
     pub const CRONJOB_SCHEDULED: &str = "ray.io/cronjob-scheduled-timestamp";
-    /// Written on a RayCluster that its RayService uses no more: the time from which on it may be deleted.
+    /// The time after which a RayCluster that its RayService no longer uses can be deleted.
     pub const DELETE_AFTER: &str = "ray.io/delete-after";
     pub const INGRESS_CLASS: &str = "kubernetes.io/ingress.class";
 }

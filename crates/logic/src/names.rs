@@ -1,10 +1,10 @@
-//! Names of the objects that are made, and how long ones are cut.
+//! Names of created objects and the truncation of long ones.
 //!
-//! Cutting is by bytes, like in KubeRay; a cut inside a character moves to its boundary.
+//! As in KubeRay, names are truncated by bytes, but never inside a character.
 
 use manta_api::RayClusterSpec;
 
-/// Names of containers, volumes and environment variables in Ray Pods that users cannot take.
+/// Names of containers, volumes and environment variables in Ray Pods that are reserved for the operator.
 pub(crate) mod reserved {
     pub(crate) const COLLECTOR: &str = "ray-history-collector";
     pub(crate) const GCS_STORAGE_VOLUME: &str = "gcs-storage";
@@ -23,55 +23,55 @@ pub(crate) mod reserved {
     pub(crate) const AUTOSCALER_V2_ENV: &str = "RAY_enable_autoscaler_v2";
 }
 
-/// The last 50 bytes, with a leading digit or punctuation mark replaced by `r`.
+/// Returns the last 50 bytes with a leading digit or punctuation mark replaced by `r`.
 pub fn clip50(name: &str) -> String {
     replace_first(last_bytes(name, 50), |c| c.is_ascii_digit() || is_punctuation(c))
 }
 
-/// The last 63 bytes, with a leading punctuation mark replaced by `r`: for label values and Job names.
+/// Returns the last 63 bytes with a leading punctuation mark replaced by `r`, for label values and names of Jobs.
 pub fn clip63(name: &str) -> String {
     replace_first(last_bytes(name, 63), is_punctuation)
 }
 
-/// The name of an OpenShift Route, whose host name also holds the namespace.
+/// Returns the name of an OpenShift Route, whose host name also contains the namespace.
 pub fn route_name(name: &str, namespace: &str) -> String {
     clip50(first_bytes(name, 51usize.saturating_sub(namespace.len()).max(1)))
 }
 
-/// `<first 50 bytes>-<node type>`, lower-cased: a Pod's name without its suffix.
+/// Returns `<first 50 bytes>-<node type>` in lower case: the name of a Pod without its suffix.
 pub fn pod_prefix(name: &str, node_type: &str) -> String {
     format!("{}-{node_type}", first_bytes(name, 50)).to_lowercase()
 }
 
-/// The head Service of a RayCluster.
+/// Returns the name of the head Service of a RayCluster.
 pub fn head_service(cluster: &str, spec: &RayClusterSpec) -> String {
     let custom = spec.head_group_spec.head_service.as_ref().and_then(|service| service.metadata.name.clone());
     custom.filter(|name| !name.is_empty()).unwrap_or_else(|| owner_head_service(cluster))
 }
 
-/// The head Service of a RayService or RayJob, which ignores custom names.
+/// Returns the name of the head Service of a RayService or RayJob, which ignores custom names.
 pub fn owner_head_service(owner: &str) -> String {
     format!("{owner}-head-svc")
 }
 
-/// The Service of Ray Serve.
+/// Returns the name of the serve Service.
 pub fn serve_service(owner: &str) -> String {
     format!("{owner}-serve-svc")
 }
 
-/// The Service that gives the hosts of multi-host groups their names.
+/// Returns the name of the headless Service of multi-host groups.
 pub fn headless_service(cluster: &str) -> String {
     format!("{cluster}-headless")
 }
 
-/// `<service>.<namespace>.svc.<domain>`.
+/// Returns `<service>.<namespace>.svc.<domain>`.
 pub fn fqdn(service: &str, namespace: &str, domain: &str) -> String {
     format!("{service}.{namespace}.svc.{domain}")
 }
 
-/// Draws suffixes from the alphabet that Kubernetes uses, which spells no words.
+/// A generator of name suffixes with the alphabet of Kubernetes, which avoids words.
 ///
-/// The seed comes with what was observed, so a plan stays a function of its inputs.
+/// The seed is part of the observed state, so a plan is a function of its inputs.
 #[derive(Clone, Debug)]
 pub struct Suffixes {
     state: u64,
@@ -80,14 +80,14 @@ pub struct Suffixes {
 impl Suffixes {
     const ALPHABET: &'static [u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-    /// A sequence that is the same for the same seed.
+    /// Returns a generator; the same seed gives the same suffixes.
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
     }
 
-    /// The next five characters.
+    /// Returns the next suffix of five characters.
     pub fn draw(&mut self) -> String {
-        // SplitMix64: one multiplication chain is plenty for names.
+        // SplitMix64 is random enough for names.
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -121,7 +121,7 @@ fn replace_first(text: &str, bad: impl Fn(char) -> bool) -> String {
     }
 }
 
-/// Unicode punctuation among the characters that names can hold.
+/// Returns whether an ASCII character is Unicode punctuation.
 fn is_punctuation(c: char) -> bool {
     c.is_ascii_punctuation() && !matches!(c, '$' | '+' | '<' | '=' | '>' | '^' | '`' | '|' | '~')
 }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn route_names_leave_room_for_the_namespace() {
+    fn route_names_leave_space_for_the_namespace() {
         let namespace = "development-namespace";
         assert_eq!(route_name("cv-traffic-training-202402090958", namespace), "cv-traffic-training-2024020909");
         assert_eq!(route_name("2-step-cv-training-network-revisited", namespace), "r-step-cv-training-network-rev");

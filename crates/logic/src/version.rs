@@ -1,16 +1,16 @@
-//! Ray versions as they stand in `spec.rayVersion`.
+//! Ray versions in `spec.rayVersion`.
 
-/// A Ray version, read leniently: `2.53.0rc1` counts as `2.53.0`.
+/// A Ray version without its pre-release: `2.53.0rc1` is `2.53.0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RayVersion([u64; 3]);
 
 impl RayVersion {
-    /// A version by its numbers.
+    /// Returns the version with these numbers.
     pub const fn new(major: u64, minor: u64, patch: u64) -> Self {
         Self([major, minor, patch])
     }
 
-    /// Reads optional blanks, an optional `v` and at least two numbers; what follows is ignored.
+    /// Parses optional blanks, an optional `v` and at least two numbers; the rest is ignored.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim_start();
         let text = text.strip_prefix('v').unwrap_or(text);
@@ -26,7 +26,7 @@ impl RayVersion {
     }
 }
 
-/// The digits that a text starts with, and whether there is nothing else.
+/// Returns the number at the start of a text, and whether it is the whole text.
 fn leading_number(text: &str) -> Option<(u64, bool)> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     Some((text[..digits].parse().ok()?, digits == text.len()))
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_read_leniently() {
+    fn versions_parse_leniently() {
         let check = |text: &str, expect: Option<RayVersion>| assert_eq!(RayVersion::parse(text), expect, "{text:?}");
         check("2.53.0", Some(RayVersion::new(2, 53, 0)));
         check(" v2.52", Some(RayVersion::new(2, 52, 0)));

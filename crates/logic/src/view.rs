@@ -1,4 +1,4 @@
-//! The parts of watched objects that plans read, and nothing else.
+//! Views: the parts of watched objects that plans read.
 //!
 //! Watches decode straight into these types, and the caches hold thousands of them: rare fields are boxed, and lists
 //! have no spare capacity. A cache entry of a Pod is about a kilobyte.
@@ -16,8 +16,8 @@ pub struct MetaView {
     pub uid: String,
     pub resource_version: String,
     pub labels: TextMap,
-    /// Those of Ray; users put long texts into others.
-    #[serde(deserialize_with = "ray_entries")]
+    /// The annotations of Ray; others can be long.
+    #[serde(deserialize_with = "ray_annotations")]
     pub annotations: TextMap,
     pub generation: Option<i64>,
     pub creation_timestamp: Option<Timestamp>,
@@ -73,7 +73,7 @@ pub struct PodSpecView {
     pub containers: Vec<NameView>,
 }
 
-/// A thing of which only the name matters.
+/// A part of which only the name is read.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct NameView {
@@ -89,8 +89,8 @@ pub struct PodStatusView {
     pub message: String,
     #[serde(rename = "podIP")]
     pub pod_ip: String,
-    /// `Ready` and `PodScheduled`; no plan reads others.
-    #[serde(deserialize_with = "conditions_to_read")]
+    /// Only `Ready` and `PodScheduled`, which plans read.
+    #[serde(deserialize_with = "relevant_conditions")]
     pub conditions: Vec<PodConditionView>,
     #[serde(rename = "initContainerStatuses", deserialize_with = "compact_vec")]
     pub init_container_statuses: Vec<ContainerStatusView>,
@@ -127,7 +127,7 @@ pub struct ContainerStateView {
     pub terminated: Option<Box<TerminatedView>>,
 }
 
-/// Why a container waits.
+/// The reason why a container waits.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct WaitingView {
@@ -256,7 +256,7 @@ pub struct EndpointView {
     pub target_ref: Option<TargetRefView>,
 }
 
-/// Whether an endpoint takes requests.
+/// The conditions of an endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct EndpointConditionsView {
@@ -309,14 +309,14 @@ fn compact_vec<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(inner: D) 
     Ok(list)
 }
 
-fn conditions_to_read<'de, D: serde::Deserializer<'de>>(inner: D) -> Result<Vec<PodConditionView>, D::Error> {
+fn relevant_conditions<'de, D: serde::Deserializer<'de>>(inner: D) -> Result<Vec<PodConditionView>, D::Error> {
     let mut conditions: Vec<PodConditionView> = null_as_default(inner)?;
     conditions.retain(|condition| matches!(condition.type_.as_str(), "Ready" | "PodScheduled"));
     conditions.shrink_to_fit();
     Ok(conditions)
 }
 
-fn ray_entries<'de, D: serde::Deserializer<'de>>(inner: D) -> Result<TextMap, D::Error> {
+fn ray_annotations<'de, D: serde::Deserializer<'de>>(inner: D) -> Result<TextMap, D::Error> {
     TextMap::read(inner, |key| key.starts_with("ray.io/"))
 }
 

@@ -1,6 +1,4 @@
-//! What becomes of a user's object when the whole of it is written back, as recorded.
-//!
-//! The recordings lie beside the workspace and may be absent.
+//! Recorded objects that KubeRay has read and written back, compared with our conversion to Go's JSON.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +9,7 @@ use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
 #[test]
-fn objects_with_a_finalizer_were_written_as_we_would() {
+fn objects_with_a_finalizer_are_converted_as_recorded() {
     let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     if !shared.join("parity/cases").is_dir() {
         println!("skipped: no recordings beside the workspace");
@@ -49,9 +47,8 @@ fn objects_with_a_finalizer_were_written_as_we_would() {
     assert!(count > 40, "{count}");
 }
 
-/// The two hashes of sample services that the specification states.
 #[test]
-fn sample_services_have_the_stated_hashes() {
+fn sample_services_have_the_hashes_of_kuberay() {
     let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     for (sample, expect) in [
         ("sample-ray-service.sample", "Q1055GBNIO0AH4T77DF02RUTJ6K23ASF"),
@@ -77,7 +74,7 @@ fn recordings(shared: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The object as it stood right after it was created, if the operator had added its finalizer.
+/// Returns the object right after its creation if the operator had added its finalizer.
 fn first_recorded<'a>(case: &'a Value, given: &Value) -> Option<&'a Value> {
     let objects = case["expect"]["created"]["objects"].as_array()?;
     let same =
@@ -91,7 +88,7 @@ fn schema(file: &Path) -> Value {
     versions.iter().find(|version| version["name"] == "v1").unwrap()["schema"]["openAPIV3Schema"].clone()
 }
 
-/// The defaults of the CRD, as the API server adds them.
+/// Sets the defaults of the CRD like the API server.
 fn add_defaults(value: &mut Value, schema: &Value) {
     match value {
         Value::Object(fields) => {
@@ -112,7 +109,7 @@ fn add_defaults(value: &mut Value, schema: &Value) {
     }
 }
 
-/// The API server drops explicit nulls of fields that are not nullable.
+/// Removes nulls like the API server.
 fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -124,7 +121,7 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// The recorder sorts lists of objects.
+/// Sorts lists of objects like the recorder.
 fn sort_lists(value: &mut Value) {
     match value {
         Value::Object(fields) => fields.values_mut().for_each(sort_lists),

@@ -1,6 +1,4 @@
-//! Validation of every recorded input: the same events as recorded, or none where there are none.
-//!
-//! The recordings lie beside the workspace and may be absent.
+//! Validation of every recorded input gives the recorded events.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +11,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 #[test]
-fn recorded_inputs_are_judged_as_recorded() {
+fn recorded_inputs_cause_the_recorded_events() {
     let Some(files) = recordings() else {
         println!("skipped: no recordings beside the workspace");
         return;
@@ -50,7 +48,7 @@ fn recordings() -> Option<Vec<PathBuf>> {
     Some(files)
 }
 
-/// What the operator said about its input, in any stage.
+/// Returns the recorded events about the input in any stage.
 fn recorded_events(case: &Value) -> Vec<(String, String)> {
     let stages = case["expect"].as_object().into_iter().flat_map(|stages| stages.values());
     let events = stages.flat_map(|stage| stage["events"].as_array().into_iter().flatten());
@@ -60,9 +58,9 @@ fn recorded_events(case: &Value) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Our event about an object, if it is of our kinds and not valid.
+/// Returns our event about an object if it is an invalid Ray object.
 fn judge(object: &Value) -> Option<(String, String)> {
-    // These gates were on when the cases were recorded, besides the defaults.
+    // Besides the defaults, these feature gates were enabled in the recordings.
     let gates = FeatureGates {
         ray_cron_job: true,
         ray_cluster_network_policy: true,
@@ -101,7 +99,7 @@ fn read<T: DeserializeOwned>(object: Value) -> T {
     serde_json::from_value(object).unwrap()
 }
 
-/// The CRD's defaults of worker groups, which the API server had set before the operator looked.
+/// Sets the defaults of worker groups like the API server.
 fn defaulted(mut object: Value, cluster_spec: &str) -> Value {
     let defaults = json!({"replicas": 0, "minReplicas": 0, "maxReplicas": i32::MAX, "numOfHosts": 1, "priority": 0});
     let groups = object.pointer_mut(cluster_spec).and_then(|spec| spec["workerGroupSpecs"].as_array_mut());

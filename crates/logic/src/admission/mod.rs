@@ -1,5 +1,5 @@
-//! What is decided before an object is stored: by the webhook ([`refuse`]) or, without one, by a policy that the API
-//! server evaluates itself ([`policy`]); and when the webhook's certificate is due ([`certificate`]).
+//! Admission: objects are checked before they are stored, by the webhook ([`refuse`]) or by policies that the API server
+//! evaluates itself ([`policy`]). [`certificate`] decides when the webhook's certificate is renewed.
 
 pub mod certificate;
 pub mod policy;

@@ -1,8 +1,7 @@
-//! What the admission webhook refuses: everything that the operator itself would not act on, in the same words, and
-//! worker groups of the same name.
+//! The rules of the admission webhook: those of the operator with the same messages, and unique names of worker groups.
 //!
-//! A change that makes nothing worse is let through, so that objects from before a rule can still be labelled, mended
-//! step by step, or deleted.
+//! A change that adds no violation is allowed, so that objects from before a rule can still be labelled, corrected step by
+//! step, or deleted.
 
 use crate::action::Kind;
 use crate::cluster_spec::worker_groups;
@@ -16,41 +15,41 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// One reason to refuse an object.
+/// A reason to refuse an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Where, e.g. `metadata.name`.
+    /// The path of the field, e.g. `metadata.name`.
     pub field: String,
-    /// What stands there, if it is short.
+    /// The value of the field, if it is short.
     pub value: Option<String>,
     pub message: String,
 }
 
-/// An object that is about to be stored.
+/// A request to store an object.
 #[derive(Clone, Copy, Debug)]
-pub struct Candidate<'a> {
+pub struct AdmissionRequest<'a> {
     pub kind: Kind,
     pub object: &'a Value,
-    /// What is stored now.
+    /// The stored object, if there is one.
     pub old: Option<&'a Value>,
 }
 
-/// Why the object must not be stored; nothing if it may.
-pub fn refuse(candidate: &Candidate<'_>, config: &Config) -> Vec<Refusal> {
-    if !candidate.object["metadata"]["deletionTimestamp"].is_null() {
+/// Returns the reasons to refuse a request; none if it is allowed.
+pub fn refuse(request: &AdmissionRequest<'_>, config: &Config) -> Vec<Refusal> {
+    if !request.object["metadata"]["deletionTimestamp"].is_null() {
         return Vec::new();
     }
-    let refusals = problems(candidate.kind, candidate.object, config);
-    let known = candidate.old.map(|old| problems(candidate.kind, old, config));
-    // What was wrong before is no reason to refuse a change of something else.
+    let refusals = problems(request.kind, request.object, config);
+    let known = request.old.map(|old| problems(request.kind, old, config));
+    // A violation that the stored object has already is no reason to refuse other changes.
     if known.is_some_and(|known| refusals.iter().all(|refusal| known.contains(refusal))) {
         return Vec::new();
     }
     refusals
 }
 
-/// The answer to whoever tried to store the object, in the words of the API server.
-pub fn answer(kind: &str, name: &str, refusals: &[Refusal]) -> String {
+/// Returns the message of the refusal in the format of the API server.
+pub fn message(kind: &str, name: &str, refusals: &[Refusal]) -> String {
     let reasons: Vec<_> = refusals.iter().map(Refusal::to_string).collect();
     let reasons = if let [reason] = &reasons[..] { reason.clone() } else { format!("[{}]", reasons.join(", ")) };
     format!("{kind}.ray.io {} is invalid: {reasons}", quote(name))
@@ -68,16 +67,16 @@ impl std::fmt::Display for Refusal {
 
 fn problems(kind: Kind, object: &Value, config: &Config) -> Vec<Refusal> {
     match kind {
-        Kind::RayCluster => read(object, |cluster| of_cluster(cluster, config)),
-        Kind::RayJob => read(object, |job| of_job(job, config)),
-        Kind::RayService => read(object, |service| of_service(service, config)),
-        Kind::RayCronJob if config.gates.ray_cron_job => read(object, |cron| of_cron_job(cron, config)),
+        Kind::RayCluster => decode(object, |cluster| of_cluster(cluster, config)),
+        Kind::RayJob => decode(object, |job| of_job(job, config)),
+        Kind::RayService => decode(object, |service| of_service(service, config)),
+        Kind::RayCronJob if config.gates.ray_cron_job => decode(object, |cron| of_cron_job(cron, config)),
         _ => Vec::new(),
     }
 }
 
-/// The operator cannot read what it cannot decode; the schema lets through numbers that are too large.
-fn read<T: DeserializeOwned>(object: &Value, check: impl FnOnce(&T) -> Vec<Refusal>) -> Vec<Refusal> {
+/// Decodes and checks an object; the schema allows numbers that are too large to decode.
+fn decode<T: DeserializeOwned>(object: &Value, check: impl FnOnce(&T) -> Vec<Refusal>) -> Vec<Refusal> {
     match T::deserialize(object) {
         Ok(object) => check(&object),
         Err(error) => vec![in_field("spec", error.to_string())],
@@ -118,9 +117,9 @@ fn of_cron_job(cron: &RayCronJob, config: &Config) -> Vec<Refusal> {
     refusals(ValidCronJob::check(cron, config).err(), &cron.metadata, None)
 }
 
-/// Returns the broken rules as refusals; only the metadata counts if another controller manages the object.
+/// Returns the broken rules as refusals; only those of the metadata if another controller manages the object.
 ///
-/// Broken annotations are reported under the name, too.
+/// Invalid annotations are also reported under the name.
 fn refusals(
     problems: impl IntoIterator<Item = Invalid>,
     metadata: &ObjectMeta,
@@ -163,10 +162,10 @@ mod tests {
     #[track_caller]
     fn check(kind: Kind, edits: &[Edit<'_>], expect: &str) {
         let object = object(kind, edits);
-        let refusals = refuse(&Candidate { kind, object: &object, old: None }, &everything());
+        let refusals = refuse(&AdmissionRequest { kind, object: &object, old: None }, &everything());
         let name = object["metadata"]["name"].as_str().unwrap();
-        let told = if refusals.is_empty() { String::new() } else { answer(kind.resource().kind, name, &refusals) };
-        assert_eq!(told, expect);
+        let text = if refusals.is_empty() { String::new() } else { message(kind.resource().kind, name, &refusals) };
+        assert_eq!(text, expect);
     }
 
     const LABEL: &str = "should be a valid DNS1035 label: [a DNS-1035 label must consist of lower case alphanumeric \
@@ -175,26 +174,25 @@ mod tests {
                          '[a-z]([-a-z0-9]*[a-z0-9])?')]";
 
     #[test]
-    fn good_objects_pass() {
+    fn valid_objects_are_allowed() {
         for kind in [Kind::RayCluster, Kind::RayJob, Kind::RayService, Kind::RayCronJob] {
             check(kind, &[], "");
         }
     }
 
     #[test]
-    fn edge_14_bad_names_of_rayjobs_are_refused() {
+    fn invalid_names_of_rayjobs_are_refused() {
         for name in ["a".repeat(48).as_str(), "invalid.name", "1st", "Train", ""] {
             let object = object(Kind::RayJob, &[("/metadata/name", json!(name))]);
-            let refusals = refuse(&Candidate { kind: Kind::RayJob, object: &object, old: None }, &everything());
-            let text = answer("RayJob", name, &refusals);
+            let refusals = refuse(&AdmissionRequest { kind: Kind::RayJob, object: &object, old: None }, &everything());
+            let text = message("RayJob", name, &refusals);
             assert!(text.starts_with(&format!("RayJob.ray.io \"{name}\" is invalid: metadata.name")), "{text}");
         }
         check(Kind::RayJob, &[("/metadata/name", json!("a".repeat(47)))], "");
     }
 
     #[test]
-    fn names_and_annotations() {
-        // RayService edge 8
+    fn invalid_names_and_annotations_are_refused() {
         let named = |name: &str| [("/metadata/name", json!(name))];
         let long = "a".repeat(54);
         check(
@@ -239,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_the_same_name() {
+    fn groups_of_the_same_name_are_refused() {
         let group = cluster_spec()["workerGroupSpecs"][0].clone();
         let groups = ("/spec/workerGroupSpecs", json!([group, group, group]));
         let unique = "spec.workerGroupSpecs[1]: Invalid value: \"small\": worker group names must be unique";
@@ -259,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rules_of_the_operator_count_here_too() {
+    fn the_rules_of_the_operator_apply() {
         check(
             Kind::RayCluster,
             &[("/spec/workerGroupSpecs/0/minReplicas", json!(-1))],
@@ -283,27 +281,28 @@ mod tests {
             &[("/spec/timeZone", json!("Nowhere"))],
             "RayCronJob.ray.io \"demo\" is invalid: spec: Invalid value: invalid time zone: unknown time zone Nowhere",
         );
-        // What only the platform can tell.
+        // This rule depends on the platform.
         let object = object(Kind::RayCluster, &[("/spec/tlsOptions", json!({"enabled": true}))]);
         let config = Config { platform: crate::config::Platform::default(), ..everything() };
-        let [refusal] = &refuse(&Candidate { kind: Kind::RayCluster, object: &object, old: None }, &config)[..] else {
+        let [refusal] = &refuse(&AdmissionRequest { kind: Kind::RayCluster, object: &object, old: None }, &config)[..]
+        else {
             panic!("not refused")
         };
         assert!(refusal.message.ends_with("cert-manager is not installed"), "{refusal}");
     }
 
     #[test]
-    fn what_another_controller_manages_is_left_to_it() {
+    fn objects_of_another_controller_are_allowed() {
         let managed = |path| (path, json!("kueue.x-k8s.io/multikueue"));
         check(Kind::RayJob, &[managed("/spec/managedBy"), ("/spec/backoffLimit", json!(-1))], "");
         check(Kind::RayCluster, &[managed("/spec/managedBy"), ("/spec/workerGroupSpecs/0/minReplicas", json!(-1))], "");
         let off = Config { gates: FeatureGates { ray_cron_job: false, ..FeatureGates::default() }, ..everything() };
         let object = object(Kind::RayCronJob, &[("/spec/schedule", json!("never"))]);
-        assert_eq!(refuse(&Candidate { kind: Kind::RayCronJob, object: &object, old: None }, &off), []);
+        assert_eq!(refuse(&AdmissionRequest { kind: Kind::RayCronJob, object: &object, old: None }, &off), []);
     }
 
     #[test]
-    fn a_change_that_makes_nothing_worse_passes() {
+    fn a_change_that_adds_no_violation_is_allowed() {
         let kind = Kind::RayCluster;
         let bad = ("/spec/workerGroupSpecs/0/minReplicas", json!(-1));
         let worse = ("/spec/authOptions", json!({"mode": "token"}));
@@ -315,19 +314,19 @@ mod tests {
             (vec![bad.clone()], vec![bad.clone(), old_ray.clone(), worse.clone()], 2),
             (vec![bad.clone(), old_ray.clone(), worse.clone()], vec![old_ray, worse], 0),
             (vec![], vec![bad.clone()], 1),
-            // The finalizer must be able to go.
+            // It must be possible to remove the finalizer.
             (vec![], vec![bad, deleted], 0),
         ] {
             let (old, new) = (object(kind, &old), object(kind, &new));
-            let refusals = refuse(&Candidate { kind, object: &new, old: Some(&old) }, &everything());
+            let refusals = refuse(&AdmissionRequest { kind, object: &new, old: Some(&old) }, &everything());
             assert_eq!(refusals.len(), expect, "{old}\n{new}\n{refusals:?}");
         }
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused() {
+    fn objects_that_cannot_be_decoded_are_refused() {
         let object = object(Kind::RayCluster, &[("/spec/workerGroupSpecs/0/replicas", json!(9_999_999_999_i64))]);
-        let refusals = refuse(&Candidate { kind: Kind::RayCluster, object: &object, old: None }, &everything());
+        let refusals = refuse(&AdmissionRequest { kind: Kind::RayCluster, object: &object, old: None }, &everything());
         assert_eq!((refusals.len(), refusals[0].field.as_str()), (1, "spec"), "{refusals:?}");
     }
 }

@@ -1,14 +1,14 @@
-//! Durations as Go reads and prints them: `1m30s`, `5m0s`, `1.141062509s`.
+//! Durations in the format of Go: `1m30s`, `5m0s`, `1.141062509s`.
 
 use jiff::SignedDuration;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// The text that Go's `Duration.String` gives.
+/// Returns the text of Go's `Duration.String`.
 pub fn print(duration: SignedDuration) -> String {
     let nanos = duration.as_nanos();
     let sign = if nanos < 0 { "-" } else { "" };
-    // Go's durations are 64 bits wide; longer ones stand at the end of the range.
+    // Go's durations have 64 bits; longer ones are capped.
     let nanos = u64::try_from(nanos.unsigned_abs()).unwrap_or(u64::MAX).min(i64::MAX.unsigned_abs() + 1);
     let small = match nanos {
         0 => return "0s".to_owned(),
@@ -29,7 +29,7 @@ pub fn print(duration: SignedDuration) -> String {
     }
 }
 
-/// Reads what Go's `ParseDuration` reads; the error is Go's.
+/// Parses a duration like Go's `ParseDuration`, with its error messages.
 pub fn parse(text: &str) -> Result<SignedDuration, String> {
     let negative = text.starts_with('-');
     let rest = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -78,7 +78,7 @@ fn unit_nanos(unit: &str) -> Option<u64> {
     })
 }
 
-/// One number with its unit; digits beyond what counts are dropped.
+/// Returns one number with its unit; excess digits are dropped.
 fn term_nanos(whole: &str, fraction: &str, unit: u64) -> Option<u64> {
     let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
     let digits = &fraction[..fraction.len().min(18)];
@@ -96,7 +96,7 @@ fn split_at(text: &str, end: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(end).unwrap_or(text.len()))
 }
 
-/// `value / 10^digits` without trailing zeros.
+/// Returns `value / 10^digits` without trailing zeros.
 fn decimal(value: u64, digits: u32) -> String {
     let power = 10_u64.pow(digits);
     let (whole, fraction) = (value / power, value % power);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_read_as_in_go() {
+    fn durations_parse_as_in_go() {
         let check = |text: &str, expect: Result<i64, &str>| {
             let expect = expect.map(SignedDuration::from_nanos).map_err(str::to_owned);
             assert_eq!(parse(text), expect, "{text:?}");

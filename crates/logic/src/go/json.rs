@@ -1,5 +1,5 @@
-//! JSON as Go writes its structs: fields in the order of their declaration, zero values where there is no
-//! `omitempty`, quantities and times in canonical form, HTML characters escaped.
+//! JSON in the format of Go structs: fields in declaration order, zero values unless `omitempty` is set, quantities and
+//! times in canonical form, HTML characters escaped.
 
 use super::types::{Field, Omit, Root, Shape, fields};
 use jiff::Timestamp;
@@ -21,92 +21,92 @@ pub fn job_spec(spec: &RayJobSpec) -> Value {
 /// Returns the object after a Go program has read and written it: unknown and empty fields are gone, and
 /// fields that are never omitted have appeared. Nulls are gone too, because the API server drops them.
 pub fn to_go_value(value: &Value, root: Root) -> Value {
-    Node::object(value, root.fields()).into_value()
+    GoValue::object(value, root.fields()).into_value()
 }
 
 /// Returns the text that Go writes for the object, byte for byte.
 pub fn to_go_json(value: &Value, root: Root) -> String {
     let mut text = String::new();
-    Node::object(value, root.fields()).write(&mut text);
+    GoValue::object(value, root.fields()).write(&mut text);
     text
 }
 
-/// A value whose fields have an order.
-enum Node<'a> {
+/// A JSON value with ordered fields.
+enum GoValue<'a> {
     Leaf(Cow<'a, Value>),
-    List(Vec<Node<'a>>),
-    Object(Vec<(&'a str, Node<'a>)>),
+    List(Vec<GoValue<'a>>),
+    Object(Vec<(&'a str, GoValue<'a>)>),
 }
 
-impl<'a> Node<'a> {
-    const NULL: Self = Node::Leaf(Cow::Owned(Value::Null));
+impl<'a> GoValue<'a> {
+    const NULL: Self = GoValue::Leaf(Cow::Owned(Value::Null));
 
     fn leaf(value: impl Into<Value>) -> Self {
-        Node::Leaf(Cow::Owned(value.into()))
+        GoValue::Leaf(Cow::Owned(value.into()))
     }
 
     fn object(value: &'a Value, fields: &'a [Field]) -> Self {
-        let read = |field: &'a Field| {
+        let entry = |field: &'a Field| {
             let given = value.get(field.name).unwrap_or(&Value::Null);
             let omitted = match field.omit {
                 Omit::Never => false,
                 Omit::Empty => is_empty(given, &field.shape),
                 Omit::Zero => given.is_null(),
             };
-            (!omitted).then(|| (field.name, Node::read(given, &field.shape)))
+            (!omitted).then(|| (field.name, GoValue::typed(given, &field.shape)))
         };
-        Node::Object(fields.iter().filter_map(read).collect())
+        GoValue::Object(fields.iter().filter_map(entry).collect())
     }
 
-    /// Reads a value into a type. What does not fit, Go would have refused; it is passed on as it is.
-    fn read(value: &'a Value, shape: &'a Shape) -> Self {
+    /// Converts a value to a type; a value of another type, which Go would refuse, stays unchanged.
+    fn typed(value: &'a Value, shape: &'a Shape) -> Self {
         match (shape, value) {
             (Shape::Pointer(inner), given) => {
                 if given.is_null() {
-                    Node::NULL
+                    GoValue::NULL
                 } else {
-                    Node::read(given, inner)
+                    GoValue::typed(given, inner)
                 }
             }
-            (Shape::Struct(name), given @ (Value::Object(_) | Value::Null)) => Node::object(given, fields(name)),
+            (Shape::Struct(name), given @ (Value::Object(_) | Value::Null)) => GoValue::object(given, fields(name)),
             (Shape::List(inner), Value::Array(items)) => {
-                Node::List(items.iter().map(|item| Node::read(item, inner)).collect())
+                GoValue::List(items.iter().map(|item| GoValue::typed(item, inner)).collect())
             }
-            (Shape::Map(inner), Value::Object(entries)) => Node::map(entries, |item| Node::read(item, inner)),
-            (Shape::Quantity, given) => read_quantity(given),
-            (Shape::Time, Value::String(text)) => read_time(text),
-            (Shape::String, Value::Null) => Node::leaf(""),
-            (Shape::Bool, Value::Null) => Node::leaf(false),
-            (Shape::Int | Shape::Float | Shape::IntOrString, Value::Null) => Node::leaf(0),
+            (Shape::Map(inner), Value::Object(entries)) => GoValue::map(entries, |item| GoValue::typed(item, inner)),
+            (Shape::Quantity, given) => canonical_quantity(given),
+            (Shape::Time, Value::String(text)) => canonical_time(text),
+            (Shape::String, Value::Null) => GoValue::leaf(""),
+            (Shape::Bool, Value::Null) => GoValue::leaf(false),
+            (Shape::Int | Shape::Float | Shape::IntOrString, Value::Null) => GoValue::leaf(0),
             (Shape::Float, Value::Number(number)) => match number.as_f64() {
-                Some(whole) if whole.fract() == 0.0 && whole.abs() < 1e15 => Node::leaf(whole as i64),
-                _ => Node::Leaf(Cow::Borrowed(value)),
+                Some(whole) if whole.fract() == 0.0 && whole.abs() < 1e15 => GoValue::leaf(whole as i64),
+                _ => GoValue::Leaf(Cow::Borrowed(value)),
             },
-            _ => Node::untyped(value),
+            _ => GoValue::untyped(value),
         }
     }
 
-    /// A value without a type of its own.
+    /// Converts a value without a type.
     fn untyped(value: &'a Value) -> Self {
         match value {
-            Value::Array(items) => Node::List(items.iter().map(Node::untyped).collect()),
-            Value::Object(entries) => Node::map(entries, Node::untyped),
-            scalar => Node::Leaf(Cow::Borrowed(scalar)),
+            Value::Array(items) => GoValue::List(items.iter().map(GoValue::untyped).collect()),
+            Value::Object(entries) => GoValue::map(entries, GoValue::untyped),
+            scalar => GoValue::Leaf(Cow::Borrowed(scalar)),
         }
     }
 
-    /// Keys are sorted.
-    fn map(entries: &'a Map<String, Value>, read: impl Fn(&'a Value) -> Self) -> Self {
+    /// Converts a map, whose keys are sorted.
+    fn map(entries: &'a Map<String, Value>, convert: impl Fn(&'a Value) -> Self) -> Self {
         let mut entries: Vec<_> = entries.iter().collect();
         entries.sort_by_key(|(key, _)| *key);
-        Node::Object(entries.into_iter().map(|(key, item)| (key.as_str(), read(item))).collect())
+        GoValue::Object(entries.into_iter().map(|(key, item)| (key.as_str(), convert(item))).collect())
     }
 
     fn into_value(self) -> Value {
         match self {
-            Node::Leaf(value) => value.into_owned(),
-            Node::List(items) => Value::Array(items.into_iter().map(Node::into_value).collect()),
-            Node::Object(entries) => {
+            GoValue::Leaf(value) => value.into_owned(),
+            GoValue::List(items) => Value::Array(items.into_iter().map(GoValue::into_value).collect()),
+            GoValue::Object(entries) => {
                 let entries = entries.into_iter().map(|(key, node)| (key.to_owned(), node.into_value()));
                 Value::Object(entries.filter(|(_, value)| !value.is_null()).collect())
             }
@@ -115,11 +115,11 @@ impl<'a> Node<'a> {
 
     fn write(&self, out: &mut String) {
         match self {
-            Node::Leaf(value) => match value.as_str() {
+            GoValue::Leaf(value) => match value.as_str() {
                 Some(text) => write_string(out, text),
                 None => out.push_str(&value.to_string()),
             },
-            Node::List(items) => {
+            GoValue::List(items) => {
                 out.push('[');
                 for (index, item) in items.iter().enumerate() {
                     if index > 0 {
@@ -129,7 +129,7 @@ impl<'a> Node<'a> {
                 }
                 out.push(']');
             }
-            Node::Object(entries) => {
+            GoValue::Object(entries) => {
                 out.push('{');
                 for (index, (key, node)) in entries.iter().enumerate() {
                     if index > 0 {
@@ -145,7 +145,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// What `omitempty` leaves out: never a struct, and so never a quantity or a time.
+/// Returns whether `omitempty` omits a value, which it never does for structs, quantities and times.
 fn is_empty(value: &Value, shape: &Shape) -> bool {
     match (shape, value) {
         (Shape::Struct(_) | Shape::Quantity | Shape::Time | Shape::IntOrString, _) => false,
@@ -160,28 +160,28 @@ fn is_empty(value: &Value, shape: &Shape) -> bool {
     }
 }
 
-fn read_quantity<'a>(value: &'a Value) -> Node<'a> {
+fn canonical_quantity<'a>(value: &'a Value) -> GoValue<'a> {
     let text = match value {
-        Value::Null => return Node::leaf("0"),
+        Value::Null => return GoValue::leaf("0"),
         Value::String(text) => text.trim().to_owned(),
         Value::Number(number) => number.to_string(),
-        _ => return Node::untyped(value),
+        _ => return GoValue::untyped(value),
     };
     match Quantity::parse(&text) {
-        Ok(quantity) => Node::leaf(quantity.to_string()),
-        Err(_) => Node::untyped(value),
+        Ok(quantity) => GoValue::leaf(quantity.to_string()),
+        Err(_) => GoValue::untyped(value),
     }
 }
 
-/// Whole seconds of universal time.
-fn read_time(text: &str) -> Node<'_> {
+/// Returns a time in UTC with whole seconds.
+fn canonical_time(text: &str) -> GoValue<'_> {
     match text.parse::<Timestamp>() {
-        Ok(time) => Node::leaf(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
-        Err(_) => Node::leaf(text),
+        Ok(time) => GoValue::leaf(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
+        Err(_) => GoValue::leaf(text),
     }
 }
 
-/// Go escapes what could end a script element, too.
+/// Writes a string; Go also escapes the characters that could end an HTML script element.
 fn write_string(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zero_values_appear_and_empty_ones_go() {
+    fn zero_values_are_added_and_empty_ones_omitted() {
         let check = |root: Root, given: Value, expect: &str| assert_eq!(to_go_json(&given, root), expect);
         check(
             Root::RayClusterSpec,
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn once_read_and_written_nothing_changes_any_more() {
+    fn a_second_conversion_changes_nothing() {
         let given = json!({
             "headGroupSpec": {
                 "template": {"spec": {"containers": [{"name": "ray", "ports": [{"containerPort": 1}]}]}},

@@ -1,6 +1,6 @@
-//! Strings in double quotes, as Go's `%q` prints them.
+//! Strings in double quotes in the format of Go's `%q`.
 
-/// The text in double quotes with everything escaped that does not print.
+/// Returns the text in double quotes with unprintable characters escaped.
 pub fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -27,9 +27,9 @@ fn push_escaped(out: &mut String, c: char) {
     }
 }
 
-/// Letters, marks, numbers, punctuation, symbols and the ASCII blank.
+/// Returns whether a character is a letter, mark, number, punctuation mark, symbol or an ASCII blank.
 fn prints(c: char) -> bool {
-    // A letter before it keeps combining marks from being escaped for standing alone.
+    // The letter before it prevents that a combining mark is escaped because it stands alone.
     let mut pair = String::from("a");
     pair.push(c);
     c == '\'' || pair.escape_debug().count() == 2

@@ -1,11 +1,11 @@
-//! The shapes of Go types, read from a table.
+//! A table of the Go types behind the Ray API.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
 static TABLE: LazyLock<HashMap<&'static str, Vec<Field>>> = LazyLock::new(|| parse(include_str!("types.txt")));
 
-/// A whole object, or the part of one that is hashed.
+/// The type of a JSON document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Root {
     RayCluster,
@@ -14,7 +14,7 @@ pub enum Root {
     RayJobSpec,
     RayService,
     RayCronJob,
-    /// What YuniKorn reads from an annotation.
+    /// The annotation for YuniKorn.
     YunikornTaskGroup,
 }
 
@@ -40,11 +40,11 @@ pub(super) struct Field {
     pub(super) shape: Shape,
 }
 
-/// When a field is left out.
+/// The condition under which a field is omitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Omit {
     Never,
-    /// Go's `omitempty`, which never leaves out a struct.
+    /// Go's `omitempty`, which never omits a struct.
     Empty,
     /// Go's `omitzero`, which does.
     Zero,
@@ -67,7 +67,7 @@ pub(super) enum Shape {
     Struct(&'static str),
 }
 
-/// The fields of a struct in the order of their declaration.
+/// Returns the fields of a struct in declaration order.
 pub(super) fn fields(name: &str) -> &'static [Field] {
     TABLE.get(name).map_or(&[], Vec::as_slice)
 }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_type_that_is_named_is_there() {
+    fn every_referenced_type_is_in_the_table() {
         fn check(shape: &Shape) {
             match shape {
                 Shape::Pointer(inner) | Shape::List(inner) | Shape::Map(inner) => check(inner),

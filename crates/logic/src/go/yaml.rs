@@ -1,14 +1,14 @@
-//! YAML texts inside specs (`runtimeEnvYAML`, `serveConfigV2`), read as Go programs read them.
+//! Parsing of YAML inside specs (`runtimeEnvYAML`, `serveConfigV2`) with the rules and error messages of Go.
 //!
-//! YAML 1.1: bare `yes`, `no`, `on`, `off` are booleans and `010` is eight. Keys become strings, of duplicate
-//! keys the last one counts, and of several documents the first.
+//! These are YAML 1.1: bare `yes`, `no`, `on` and `off` are booleans, and `010` is eight. Keys become strings. The last
+//! of several equal keys wins, and only the first document counts.
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use serde_saphyr::{DuplicateKeyPolicy, Options};
 use std::fmt;
 
-/// The mapping that a text holds; an empty text holds none. `go_type` is what the error calls a mapping.
+/// Parses a mapping; an empty text has none. `go_type` is the type in the error message.
 pub fn mapping(text: &str, go_type: &str) -> Result<Option<Map<String, Value>>, String> {
     match value(text)? {
         Value::Null => Ok(None),
@@ -23,7 +23,7 @@ pub fn mapping(text: &str, go_type: &str) -> Result<Option<Map<String, Value>>, 
     }
 }
 
-/// What a text holds, as JSON.
+/// Parses a text to JSON.
 pub fn value(text: &str) -> Result<Value, String> {
     let documents: Result<Vec<Yaml>, _> = serde_saphyr::from_str_multiple_with_options(text, options());
     match documents {
@@ -36,9 +36,9 @@ pub fn value(text: &str) -> Result<Value, String> {
     }
 }
 
-/// The words of Go's parser for an error of ours at a line, counted from one.
+/// Returns the error message of Go's parser for an error of our parser at a line, counted from one.
 fn explain(text: &str, error: &str, line: u64) -> String {
-    // Go counts from one what its scanner finds and from zero what its parser finds, and does not name the first.
+    // Go counts lines from one in its scanner and from zero in its parser, and does not name the first line.
     let in_scanner = if line > 1 { line } else { 0 };
     let in_parser = line.saturating_sub(1);
     let known = [
@@ -52,7 +52,7 @@ fn explain(text: &str, error: &str, line: u64) -> String {
         ("misplaced bracket", in_parser, "did not find expected node content"),
         ("expected '-'", in_parser, "did not find expected '-' indicator"),
         ("expected key", in_parser, "did not find expected key"),
-        ("unclosed bracket", text.lines().count() as u64, what_is_missing_at_the_end(text, error)),
+        ("unclosed bracket", text.lines().count() as u64, unclosed_bracket(text, error)),
     ];
     match known.into_iter().find(|(ours, ..)| error.contains(ours)) {
         Some((_, 0, words)) => words.to_owned(),
@@ -61,8 +61,8 @@ fn explain(text: &str, error: &str, line: u64) -> String {
     }
 }
 
-/// What a list or mapping in brackets still needs.
-fn what_is_missing_at_the_end(text: &str, error: &str) -> &'static str {
+/// Returns the message for a list or mapping whose bracket is not closed.
+fn unclosed_bracket(text: &str, error: &str) -> &'static str {
     if text.trim_end().ends_with(['[', '{', ',']) {
         "did not find expected node content"
     } else if error.contains("'['") {
@@ -80,7 +80,7 @@ fn options() -> Options {
     }
 }
 
-/// How Go's JSON decoder calls a value.
+/// Returns the name of a value's type in Go's JSON decoder.
 pub fn json_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -92,7 +92,7 @@ pub fn json_kind(value: &Value) -> &'static str {
     }
 }
 
-/// A node; scalars are already what they mean.
+/// A YAML node with resolved scalars.
 struct Yaml(Value);
 
 impl<'de> Deserialize<'de> for Yaml {
@@ -124,7 +124,7 @@ impl<'de> Visitor<'de> for YamlVisitor {
     fn visit_u128<E: Error>(self, value: u128) -> Result<Value, E> {
         self.visit_f64(value as f64)
     }
-    /// A whole number stays one however it was written: `1.0` becomes `1`.
+    /// Converts whole numbers to integers: `1.0` becomes `1`.
     fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
         const EXACT: f64 = 9_007_199_254_740_992.0;
         if value.fract() == 0.0 && value.abs() <= EXACT {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn only_mappings_are_mappings() {
+    fn other_values_are_no_mappings() {
         let check = |text: &str, kind: &str| {
             let expect = format!(
                 "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {kind} into Go value of type T"
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_texts_are_explained_as_in_go() {
+    fn errors_are_those_of_go() {
         let check = |text: &str, expect: &str| {
             let expect = format!("error converting YAML to JSON: yaml: {expect}");
             assert_eq!(value(text), Err(expect), "{text:?}");
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn recorded_values_read_as_recorded() {
+    fn recorded_values_parse_as_recorded() {
         let text = "proxy_location: EveryNode\nhttp_options: {port: 8000, keep_alive_timeout_s: 1.0}\n\
                     args: {on: yes, ratio: 0.5, 1: one, none: null, big: 12345678901}\nlist: [1, 2.0, three]\n";
         let expect = json!({

@@ -1,4 +1,4 @@
-//! The rules of a RayCronJob: name, schedule, time zone, and the job that it makes.
+//! Rules for RayCronJobs: name, schedule, time zone and job template.
 
 use super::job::validate_job_spec;
 use super::{Invalid, Part, invalid};
@@ -8,23 +8,23 @@ use jiff::tz::{TimeZone, TimeZoneDatabase};
 use manta_api::RayCronJob;
 use std::sync::LazyLock;
 
-/// The compiled-in zones: the same on every machine, whatever it has installed.
+/// The compiled-in time zones, which are the same on every machine.
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
-/// The longest name; a job's name holds the minute as well.
-const MAX_NAME: usize = 36;
+/// The maximum length of names; the name of a job includes the minute.
+pub(crate) const MAX_NAME: usize = 36;
 
-/// A RayCronJob that has passed validation, with its schedule read.
+/// A RayCronJob that has passed validation, with its parsed schedule.
 #[derive(Clone, Debug)]
 pub struct ValidCronJob<'a> {
     cron: &'a RayCronJob,
     pub schedule: Schedule,
-    /// Where the schedule is meant; without one, at the operator.
+    /// The time zone of the schedule; none means that of the operator.
     pub zone: Option<TimeZone>,
 }
 
 impl<'a> ValidCronJob<'a> {
-    /// Checks everything.
+    /// Checks metadata and spec.
     pub fn check(cron: &'a RayCronJob, config: &Config) -> Result<Self, Invalid> {
         let fail = invalid(Part::CronJobSpec);
         let name = cron.metadata.name.as_deref().unwrap_or_default();
@@ -54,7 +54,7 @@ impl std::ops::Deref for ValidCronJob<'_> {
     }
 }
 
-/// A zone by its name; `Local` is the operator's own.
+/// Returns a time zone by its name; none for `Local`, the operator's own.
 fn parse_zone(name: &str) -> Result<Option<TimeZone>, String> {
     match name {
         "" => {
@@ -69,7 +69,7 @@ fn parse_zone(name: &str) -> Result<Option<TimeZone>, String> {
         }
         _ => {}
     }
-    // Names are looked up without regard to case here, but Go, whose errors these are, minds it.
+    // This lookup ignores case, but that of Go does not.
     let zone = ZONES.get(name).ok().filter(|zone| zone.iana_name() == Some(name));
     zone.map(Some).ok_or_else(|| format!("invalid time zone: unknown time zone {name}"))
 }
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn rules() {
+    fn broken_rules_are_reported() {
         check(&[], "ok");
         check(&[("/metadata/name", json!("c".repeat(36)))], "ok");
         check(&[("/metadata/name", json!("my.cron"))], "ok");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn time_zones() {
+    fn time_zones_are_checked_as_in_go() {
         let check = |zone: &str, expect: &str| check(&[("/spec/timeZone", json!(zone))], expect);
         for zone in ["UTC", "Local", "Asia/Taipei", "US/Eastern", "Etc/GMT+5"] {
             check(zone, "ok");

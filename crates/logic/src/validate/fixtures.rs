@@ -1,18 +1,18 @@
-//! Small specs for tests, as JSON that a test changes by path.
+//! Small specs as JSON that tests change by path.
 
 use crate::config::{Config, FeatureGates, Platform};
 use serde_json::{Value, json};
 
-/// A change: where (JSON pointer; missing objects are made), and what.
+/// A change: a JSON pointer, whose missing parents are created, and the new value.
 pub(crate) type Edit<'a> = (&'a str, Value);
 
-/// A config with everything on.
+/// Returns a config with all features enabled.
 pub(crate) fn everything() -> Config {
     let platform = Platform { cert_manager: true, ..Platform::default() };
     Config { gates: FeatureGates::default(), platform, ..Config::default() }
 }
 
-/// A valid cluster spec as the API server stores it: one head, one group `small`.
+/// Returns a valid cluster spec with one group `small`, as the API server stores it.
 pub(crate) fn cluster_spec() -> Value {
     let template = |name: &str| json!({"spec": {"containers": [{"name": name, "image": "rayproject/ray:2.55.0"}]}});
     json!({
@@ -25,7 +25,7 @@ pub(crate) fn cluster_spec() -> Value {
     })
 }
 
-/// Applies edits; `null` removes.
+/// Applies edits; `null` removes a field.
 pub(crate) fn edited(mut value: Value, edits: &[Edit<'_>]) -> Value {
     for (pointer, new) in edits {
         set(&mut value, pointer, new.clone());
@@ -35,14 +35,14 @@ pub(crate) fn edited(mut value: Value, edits: &[Edit<'_>]) -> Value {
 
 fn set(value: &mut Value, pointer: &str, new: Value) {
     let (parents, last) = pointer.rsplit_once('/').unwrap_or_else(|| panic!("not a JSON pointer: {pointer}"));
-    let mut place = value;
+    let mut target = value;
     for part in parents.split('/').skip(1) {
-        place = match place {
+        target = match target {
             Value::Array(items) => &mut items[part.parse::<usize>().unwrap()],
             object => &mut object[unescape(part)],
         };
     }
-    match place {
+    match target {
         Value::Array(items) => items[last.parse::<usize>().unwrap()] = new,
         Value::Object(fields) if new.is_null() => {
             fields.remove(&unescape(last));

@@ -1,10 +1,10 @@
-//! What Kubernetes takes for a name, a label key and a label value, with its own messages.
+//! The rules of Kubernetes for names, label keys and label values, with its messages.
 
-/// How long names of different kinds may be.
+/// The maximum lengths of labels and of subdomains.
 const LABEL_MAX: usize = 63;
 const SUBDOMAIN_MAX: usize = 253;
 
-/// The problems of a DNS-1035 label, such as the name of a Service.
+/// Returns the problems of a DNS-1035 label, such as the name of a Service.
 pub fn dns1035_label(text: &str) -> Vec<String> {
     let mut problems = too_long(text, LABEL_MAX);
     if !is_dns_label(text) || !text.starts_with(|c: char| c.is_ascii_lowercase()) {
@@ -18,7 +18,7 @@ pub fn dns1035_label(text: &str) -> Vec<String> {
     problems
 }
 
-/// The problems of a DNS-1123 label, such as the name of a namespace.
+/// Returns the problems of a DNS-1123 label, such as the name of a namespace.
 pub fn dns1123_label(text: &str) -> Vec<String> {
     let mut problems = too_long(text, LABEL_MAX);
     if text.contains('.') && is_subdomain(text) {
@@ -34,7 +34,7 @@ pub fn dns1123_label(text: &str) -> Vec<String> {
     problems
 }
 
-/// The problems of a label key: a name, or a DNS subdomain, a slash and a name.
+/// Returns the problems of a label key: a name, or a DNS subdomain, a slash and a name.
 pub fn label_key(key: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let name = match key.split('/').collect::<Vec<_>>()[..] {
@@ -61,7 +61,7 @@ pub fn label_key(key: &str) -> Vec<String> {
     problems
 }
 
-/// The problems of a label value, which may be empty.
+/// Returns the problems of a label value, which may be empty.
 pub fn label_value(value: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if value.len() > LABEL_MAX {
@@ -106,12 +106,12 @@ fn label_name_form() -> String {
     )
 }
 
-/// A DNS label speaks of characters where a label key speaks of bytes.
+/// Returns the problem of a DNS label that is too long; other messages count bytes instead of characters.
 fn too_long(text: &str, max: usize) -> Vec<String> {
     if text.len() > max { vec![format!("must be no more than {max} characters")] } else { Vec::new() }
 }
 
-/// A rule, examples of what keeps it, and its regular expression.
+/// Returns the message with a rule, examples and a regular expression.
 fn explain(rule: &str, examples: &[&str], regex: &str) -> String {
     let examples: Vec<_> = examples.iter().map(|example| format!("'{example}', ")).collect();
     format!("{rule} (e.g. {}regex used for validation is '{regex}')", examples.join(" or "))
@@ -152,7 +152,7 @@ mod tests {
          used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
     #[test]
-    fn names_have_the_problems_that_kubernetes_finds() {
+    fn problems_are_those_of_kubernetes() {
         let long = "a".repeat(64);
         let check =
             |find: fn(&str) -> Vec<String>, text: &str, expect: &[&str]| assert_eq!(find(text), expect, "{text:?}");

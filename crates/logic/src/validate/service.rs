@@ -1,4 +1,4 @@
-//! The rules of a RayService: metadata with its annotations, then the spec.
+//! Rules for RayServices: metadata with annotations, then the spec.
 
 use super::cluster::{check_name, validate_cluster_spec};
 use super::job::MAX_NAME;
@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use manta_api::{RayService, RayServiceSpec};
 use std::collections::BTreeMap;
 
-/// The upgrade strategy that moves traffic step by step.
+/// The upgrade strategy that shifts traffic in steps.
 pub const INCREMENTAL_UPGRADE: &str = "NewClusterWithIncrementalUpgrade";
 
 /// Checks metadata and spec of a RayService.
@@ -34,23 +34,23 @@ fn check_metadata(metadata: &ObjectMeta) -> Result<(), String> {
     outcome.map_err(|text| format!("The RayService metadata is invalid: {text}"))
 }
 
-/// How long a service may take until it serves, if there is a limit.
+/// Returns how long a service may take until it serves, if there is a limit.
 pub fn initializing_timeout(annotations: Option<&BTreeMap<String, String>>) -> Result<Option<SignedDuration>, String> {
     let text = annotations.and_then(|all| all.get(INITIALIZING_TIMEOUT)).filter(|text| !text.is_empty());
     text.map(|text| positive_duration(INITIALIZING_TIMEOUT, text)).transpose()
 }
 
-/// How long an upgrade may make no progress.
+/// How long an upgrade may take without progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpgradeTimeout {
-    /// Nothing was said.
+    /// The annotation is not set.
     Default,
-    /// For ever.
+    /// There is no limit.
     Never,
     After(SignedDuration),
 }
 
-/// What was said about upgrades that make no progress.
+/// Returns how long an upgrade may take without progress.
 pub fn upgrade_timeout(annotations: Option<&BTreeMap<String, String>>) -> Result<UpgradeTimeout, String> {
     match annotations.and_then(|all| all.get(UPGRADE_TIMEOUT)).map(String::as_str) {
         None | Some("") => Ok(UpgradeTimeout::Default),
@@ -77,7 +77,7 @@ fn positive_duration(annotation: &str, text: &str) -> Result<SignedDuration, Str
     }
 }
 
-/// Whether upgrades move traffic step by step: asked for, and switched on.
+/// Returns whether incremental upgrades are requested and enabled.
 pub fn is_incremental_upgrade(spec: &RayServiceSpec, config: &Config) -> bool {
     let strategy = spec.upgrade_strategy.as_ref().and_then(|strategy| strategy.type_.as_deref());
     config.gates.ray_service_incremental_upgrade && strategy == Some(INCREMENTAL_UPGRADE)
@@ -157,8 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn names() {
-        // RayService edges 1, 2
+    fn names_are_short_dns_labels() {
         let check = |name: &str, expect: &str| check(&[("/metadata/name", json!(name))], expect);
         check(&"s".repeat(47), "ok");
         check(
@@ -174,8 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn initializing_timeouts() {
-        // RayService edge 3
+    fn initializing_timeouts_are_positive() {
         let check = |text: &str, expect: &str| {
             let expect = match expect {
                 "ok" => expect.to_owned(),
@@ -206,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn upgrade_timeouts() {
+    fn upgrade_timeouts_are_positive_or_zero() {
         let timeout = |text: &str| {
             let annotations = BTreeMap::from([(UPGRADE_TIMEOUT.to_owned(), text.to_owned())]);
             upgrade_timeout(Some(&annotations))
@@ -224,8 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn specs() {
-        // RayService edges 4, 5
+    fn broken_rules_of_the_spec_are_reported() {
         let cluster = "/spec/rayClusterConfig";
         let check = |edits: &[Edit<'_>], expect: &str| {
             let expect =
@@ -270,13 +267,12 @@ mod tests {
             "Spec.RayClusterDeletionDelaySeconds should be a non-negative integer, got -1",
         );
         check(&[("/spec/rayClusterDeletionDelaySeconds", json!(0))], "ok");
-        // Refused later, by the cluster itself.
+        // The rules for the cluster refuse this later.
         check(&[(&format!("{cluster}/upgradeStrategy"), json!({"type": "Recreate"}))], "ok");
     }
 
     #[test]
-    fn incremental_upgrades() {
-        // RayService edge 6
+    fn incremental_upgrades_need_valid_options() {
         let base =
             json!({"maxSurgePercent": 50, "stepSizePercent": 10, "intervalSeconds": 30, "gatewayClassName": "istio"});
         let check = |changes: Value, expect: &str| {

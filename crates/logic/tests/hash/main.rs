@@ -1,4 +1,4 @@
-//! Spec hashes that a Go program computed, one file each: the spec, its JSON and its hashes.
+//! Spec hashes computed by a Go program: each file has a spec, its JSON and its hashes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,7 +23,7 @@ struct Expect {
     json: String,
     cluster: String,
     service: String,
-    /// The hash with only the first worker group, where there is one.
+    /// The hash with only the first worker group, if there is one.
     first_group: Option<String>,
 }
 
@@ -39,7 +39,7 @@ fn hashes_are_those_of_go() {
         let golden: Golden = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
         let (what, expect) = (golden.what, golden.expect);
         let spec: RayClusterSpec = serde_json::from_value(golden.spec).unwrap();
-        // Through the types, as the operator reads them.
+        // Converted through the types, like in the operator.
         let value = serde_json::to_value(&spec).unwrap();
         assert_eq!(to_go_json(&value, Root::RayClusterSpec), expect.json, "{what}");
         assert_eq!(hash::cluster_hash(&spec), expect.cluster, "{what}: RayCluster");

@@ -7,7 +7,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use manta_logic::action::Kind;
-use manta_logic::admission::refuse::{Candidate, Refusal, answer, refuse};
+use manta_logic::admission::refuse::{AdmissionRequest, Refusal, message, refuse};
 use manta_logic::config::Config;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -78,7 +78,7 @@ fn respond(kind: Kind, body: &[u8], config: &Config) -> Response {
 fn review_request(kind: Kind, request: &Request, config: &Config) -> Value {
     let is_change = matches!(request.operation.as_str(), "CREATE" | "UPDATE");
     let old = Some(&request.old_object).filter(|old| !old.is_null());
-    let candidate = Candidate { kind, object: &request.object, old };
+    let candidate = AdmissionRequest { kind, object: &request.object, old };
     let refusals = if is_change { refuse(&candidate, config) } else { Vec::new() };
     let mut response = json!({"uid": request.uid, "allowed": refusals.is_empty()});
     if !refusals.is_empty() {
@@ -97,7 +97,7 @@ fn status(kind: Kind, request: &Request, refusals: &[Refusal]) -> Value {
         .map(|refusal| json!({"reason": "FieldValueInvalid", "message": refusal.to_string(), "field": refusal.field}))
         .collect();
     json!({
-        "status": "Failure", "reason": "Invalid", "code": 422, "message": answer(kind_name, name, refusals),
+        "status": "Failure", "reason": "Invalid", "code": 422, "message": message(kind_name, name, refusals),
         "details": {"name": name, "group": "ray.io", "kind": kind_name, "causes": causes},
     })
 }

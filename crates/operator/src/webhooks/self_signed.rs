@@ -15,7 +15,7 @@ use k8s_openapi::api::admissionregistration::v1::{ValidatingWebhookConfiguration
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use manta_logic::admission::certificate::{Kept, LIFETIME, due};
+use manta_logic::admission::certificate::{LIFETIME, StoredCertificate, renewal_reason};
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, date_time_ymd};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -104,7 +104,7 @@ impl SelfSigned {
             return Err(CertificateError::NoHost(self.configuration.clone()));
         }
         let found = self.secrets.get_opt(SECRET).await.map_err(failed_to("read the Secret of the certificate"))?;
-        let secret = match due(found.as_ref().and_then(stored_certificate).as_ref(), &hosts, now) {
+        let secret = match renewal_reason(found.as_ref().and_then(stored_certificate).as_ref(), &hosts, now) {
             None => found.unwrap_or_default(),
             Some(why) => {
                 info!(?hosts, %why, "generating a webhook certificate");
@@ -167,12 +167,12 @@ fn secret_value<'a>(secret: &'a Secret, key: &str) -> &'a [u8] {
 }
 
 /// Returns the hosts and expiry of the certificate in a Secret; `None` if the Secret is not ours or damaged.
-fn stored_certificate(secret: &Secret) -> Option<Kept> {
+fn stored_certificate(secret: &Secret) -> Option<StoredCertificate> {
     let annotations = secret.metadata.annotations.as_ref()?;
     let expires = annotations.get(EXPIRES_ANNOTATION)?.parse().ok()?;
     let hosts = annotations.get(HOSTS_ANNOTATION)?.split(',').map(str::to_owned).collect();
     let whole = ["tls.crt", "tls.key", "ca.crt"].iter().all(|key| !secret_value(secret, key).is_empty());
-    whole.then_some(Kept { hosts, expires })
+    whole.then_some(StoredCertificate { hosts, expires })
 }
 
 /// Returns the Secret with a new certificate; the previous one stays trusted.
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(first.type_.as_deref(), Some("kubernetes.io/tls"));
         let known = stored_certificate(&first).unwrap();
         assert_eq!((known.expires.to_string().as_str(), &known.hosts), ("2026-05-01T00:00:00Z", &hosts));
-        assert_eq!(due(Some(&known), &hosts, now), None);
+        assert_eq!(renewal_reason(Some(&known), &hosts, now), None);
         let served = ServedCertificate::default();
         served.set(secret_value(&first, "tls.crt"), secret_value(&first, "tls.key")).unwrap();
 

@@ -1,15 +1,16 @@
-//! The rules of a RayCluster, which RayJobs and RayServices share.
+//! Rules for RayClusters, which the policies of RayJobs and RayServices include.
 
 use super::{Named, Rule, names};
+use crate::validate::cluster::MAX_NAME;
 
 pub(super) fn policy() -> (Vec<Named>, Vec<Rule>) {
-    let mut rules = names("RayCluster", "", 53);
+    let mut rules = names("RayCluster", "", MAX_NAME);
     rules.push(Rule::plain(
         "variables.groups.all(g, variables.groups.exists_one(h, h.groupName == g.groupName))",
         "worker group names must be unique",
     ));
     rules.extend(self::rules());
-    rules.push(Rule::telling(
+    rules.push(Rule::interpolated(
         "!has(object.spec.upgradeStrategy) || !has(object.spec.upgradeStrategy.type) || \
          !(variables.origin in ['RayJob', 'RayService'])",
         "upgradeStrategy cannot be set when RayCluster is created by {variables.origin}",
@@ -20,7 +21,7 @@ pub(super) fn policy() -> (Vec<Named>, Vec<Rule>) {
     (variables, rules)
 }
 
-/// What the rules of a cluster refer to; `cluster` is where its spec is.
+/// Returns the variables of the cluster rules; `cluster` is the expression of its spec.
 pub(super) fn variables(cluster: &str) -> Vec<Named> {
     [
         ("cluster", cluster),
@@ -38,7 +39,7 @@ pub(super) fn variables(cluster: &str) -> Vec<Named> {
         ),
         ("isAutoscalerV2", "variables.autoscalerVersion == 'v2' || size(variables.autoscalerEnv) > 0"),
         ("rayVersion", "variables.cluster.?rayVersion.orValue('')"),
-        // 2.52 is 2052; what is no version is 0.
+        // 2.52 is 2052, and an invalid version is 0.
         ("rayVersionDigits", "variables.rayVersion.find('^v?[0-9]{1,4}[.][0-9]{1,4}').replace('v', '')"),
         (
             "rayVersionNumber",
@@ -56,7 +57,7 @@ pub(super) fn variables(cluster: &str) -> Vec<Named> {
     .into()
 }
 
-/// Beyond the name, in the order of the operator.
+/// Returns the rules for the spec in the order of the operator.
 pub(super) fn rules() -> Vec<Rule> {
     let mut rules = groups();
     rules.extend(fault_tolerance());
@@ -197,7 +198,7 @@ fn fault_tolerance() -> Vec<Rule> {
     rules
 }
 
-/// Whether Kubernetes restarts containers of such Pods.
+/// Returns an expression for whether Kubernetes may restart the containers of such Pods.
 pub(super) fn restarts(template: &str) -> String {
     format!("!({template}.?spec.?restartPolicy.orValue('') in ['', 'Never'])")
 }
@@ -210,7 +211,7 @@ fn autoscaler() -> Vec<Rule> {
             "variables.autoscaling && g.?suspend.orValue(false)",
             "worker group {g.groupName} cannot be suspended with Autoscaler enabled",
         ),
-        Rule::telling(
+        Rule::interpolated(
             "variables.autoscaling || size(variables.autoscalerEnv) == 0",
             "environment variable RAY_enable_autoscaler_v2 cannot be set to '{variables.autoscalerEnv[0].value}' when \
              enableInTreeAutoscaling is false. Please set enableInTreeAutoscaling: true to use autoscaler v2",
@@ -229,7 +230,7 @@ fn autoscaler() -> Vec<Rule> {
             &format!("{v2} && {}", restarts("g.template")),
             "restartPolicy for worker group {g.groupName} should be Never or unset when using autoscaler V2",
         ),
-        Rule::telling(
+        Rule::interpolated(
             "variables.cluster.?autoscalerOptions.?idleTimeoutSeconds.orValue(0) >= 0",
             "autoscalerOptions.idleTimeoutSeconds must be non-negative, got \
              {variables.cluster.autoscalerOptions.idleTimeoutSeconds}",
@@ -253,11 +254,11 @@ fn auth() -> Vec<Rule> {
             "!variables.hasToken || variables.rayVersion != ''",
             "authOptions.mode is 'token' but RayVersion was not specified. Ray version 2.52.0 or later is required",
         ),
-        Rule::telling(
+        Rule::interpolated(
             "!variables.hasToken || variables.rayVersionNumber == 0 || variables.rayVersionNumber >= 2052",
             "authOptions.mode is 'token' but minimum Ray version is 2.52.0, got {variables.rayVersion}",
         ),
-        Rule::telling(
+        Rule::interpolated(
             "!variables.hasKubernetesToken || variables.rayVersionNumber == 0 || variables.rayVersionNumber >= 2055",
             "authOptions.enableK8sTokenAuth is enabled but minimum Ray version is 2.55.0, got {variables.rayVersion}",
         ),

@@ -1,19 +1,21 @@
-//! The rules of a RayJob, and of the RayCronJob that makes them.
+//! Rules for RayJobs and RayCronJobs.
 
 use super::cluster::restarts;
-use super::{Named, Rule, cluster, names};
+use super::{Named, Rule, cluster, name_length, names};
+use crate::validate::cronjob;
+use crate::validate::job::MAX_NAME;
 
 const SPEC: &str = "The RayJob spec is invalid: ";
 
 pub(super) fn policy() -> (Vec<Named>, Vec<Rule>) {
-    let mut rules = names("RayJob", "The RayJob metadata is invalid: ", 47);
+    let mut rules = names("RayJob", "The RayJob metadata is invalid: ", MAX_NAME);
     rules.extend(self::rules());
     (variables("object.spec"), rules)
 }
 
 pub(super) fn cron_policy() -> (Vec<Named>, Vec<Rule>) {
     let mut rules = vec![
-        Rule::plain("size(object.metadata.name) <= 36", "RayCronJob name should be no more than 36 characters"),
+        name_length("RayCronJob", "", cronjob::MAX_NAME),
         Rule::plain(
             "!object.spec.schedule.contains('TZ')",
             "cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
@@ -23,9 +25,9 @@ pub(super) fn cron_policy() -> (Vec<Named>, Vec<Rule>) {
             "timeZone must not be empty string, omit the field to use the local time zone of the KubeRay operator",
         ),
     ];
-    rules.extend(self::rules().into_iter().map(|rule| rule.after("invalid RayJob template: ")));
+    rules.extend(self::rules().into_iter().map(|rule| rule.with_prefix("invalid RayJob template: ")));
     let mut variables = variables("object.spec.jobTemplate");
-    // The annotations of a RayCronJob are not those of its jobs.
+    // The annotations of a RayCronJob are not copied to its jobs.
     variables
         .iter_mut()
         .filter(|variable| variable.0 == "annotations")
@@ -55,48 +57,48 @@ fn variables(job: &str) -> Vec<Named> {
 }
 
 fn rules() -> Vec<Rule> {
-    let said = |holds: &str, message: &str| Rule::plain(holds, &format!("{SPEC}{message}"));
+    let rule = |holds: &str, message: &str| Rule::plain(holds, &format!("{SPEC}{message}"));
     let mut rules = vec![
-        said(
+        rule(
             "!variables.suspend || variables.shutdown || size(variables.deletionRules) > 0",
             "a RayJob with shutdownAfterJobFinishes set to false is not allowed to be suspended",
         ),
-        said("variables.ttl >= 0", "TTLSecondsAfterFinished must be a non-negative integer"),
-        said(
+        rule("variables.ttl >= 0", "TTLSecondsAfterFinished must be a non-negative integer"),
+        rule(
             "variables.shutdown || variables.ttl <= 0",
             "a RayJob with shutdownAfterJobFinishes set to false cannot have TTLSecondsAfterFinished",
         ),
-        said(
+        rule(
             "!variables.shutdown || size(variables.deletionRules) == 0",
             "spec.shutdownAfterJobFinishes and spec.deletionStrategy.deletionRules are mutually exclusive",
         ),
-        said(
+        rule(
             "!variables.isLegacy || size(variables.deletionRules) == 0",
             "Cannot use both legacy onSuccess/onFailure fields and deletionRules simultaneously",
         ),
-        said(
+        rule(
             "!variables.hasDeletion || variables.isLegacy || size(variables.deletionRules) > 0",
             "DeletionStrategy requires either BOTH onSuccess and onFailure, OR the deletionRules field (cannot be empty)",
         ),
-        said(
+        rule(
             "!variables.suspend || size(variables.selector) == 0",
             "the ClusterSelector mode doesn't support the suspend operation",
         ),
-        said(
+        rule(
             "variables.hasCluster || size(variables.selector) > 0",
             "one of RayClusterSpec or ClusterSelector must be set",
         ),
     ];
     rules.extend(selector_and_mode());
-    rules.push(said("!variables.hasKubernetesToken", "K8s token auth mode is currently not supported for RayJob"));
-    rules.extend(cluster::rules().into_iter().map(|rule| rule.after(SPEC).only_if("variables.hasCluster")));
+    rules.push(rule("!variables.hasKubernetesToken", "K8s token auth mode is currently not supported for RayJob"));
+    rules.extend(cluster::rules().into_iter().map(|rule| rule.with_prefix(SPEC).only_if("variables.hasCluster")));
     for (field, message) in [
         ("activeDeadlineSeconds", "activeDeadlineSeconds must be a positive integer"),
         ("preRunningDeadlineSeconds", "preRunningDeadlineSeconds must be a positive integer"),
     ] {
-        rules.push(said(&format!("variables.job.?{field}.orValue(1) > 0"), message));
+        rules.push(rule(&format!("variables.job.?{field}.orValue(1) > 0"), message));
     }
-    rules.push(said("variables.retries >= 0", "backoffLimit must be a positive integer"));
+    rules.push(rule("variables.retries >= 0", "backoffLimit must be a positive integer"));
     rules
 }
 

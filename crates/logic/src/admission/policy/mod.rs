@@ -1,10 +1,10 @@
-//! The rules as ValidatingAdmissionPolicies, for those who want no webhook: the API server checks them by itself, in the
-//! operator's words.
+//! The rules as ValidatingAdmissionPolicies, which the API server evaluates itself, without a webhook and with the
+//! operator's messages.
 //!
-//! CEL can say most rules, not all. Left to the operator, which tells by event and status: names and values of labels,
-//! names of groups under a network policy, TLS, the history server, the mount of the embedded store, the order of
-//! deletion rules, pre-releases of Ray, `runtimeEnvYAML`, schedules and time zones, `ray.io/initializing-timeout`, and
-//! whatever depends on feature gates or on what is installed.
+//! CEL can express most rules. The operator alone checks these, and reports them by event and status: names and values of
+//! labels, names of groups under a network policy, TLS, the history server, the mount of the embedded storage, the order
+//! of deletion rules, pre-releases of Ray, `runtimeEnvYAML`, schedules and time zones, `ray.io/initializing-timeout`, and
+//! all rules that depend on feature gates or on installed components.
 
 mod cluster;
 mod job;
@@ -19,14 +19,14 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// A policy and the binding that puts it into force everywhere.
+/// A policy and its binding to all namespaces.
 #[derive(Clone, Debug)]
 pub struct Policy {
     pub policy: ValidatingAdmissionPolicy,
     pub binding: ValidatingAdmissionPolicyBinding,
 }
 
-/// The policies of all four kinds.
+/// Returns the policies of all four kinds.
 pub fn all() -> Vec<Policy> {
     [Kind::RayCluster, Kind::RayJob, Kind::RayService, Kind::RayCronJob].map(of).into()
 }
@@ -70,7 +70,8 @@ fn of(kind: Kind) -> Policy {
     }
 }
 
-/// What is deleted, managed by others, or changed elsewhere than in spec and annotations is let through.
+/// Returns the conditions of a policy: it skips objects that are being deleted or that another controller manages, and
+/// changes outside of spec and annotations.
 fn conditions(kind: Kind) -> Vec<MatchCondition> {
     let mut conditions = vec![
         ("stays", "!has(object.metadata.deletionTimestamp)".to_owned()),
@@ -82,13 +83,13 @@ fn conditions(kind: Kind) -> Vec<MatchCondition> {
         ),
     ];
     if kind != Kind::RayCronJob {
-        let ours = text(MANAGED_BY_SELF);
+        let ours = literal(MANAGED_BY_SELF);
         conditions.push(("ours", format!("object.spec.?managedBy.orValue({ours}) == {ours}")));
     }
     conditions.into_iter().map(|(name, expression)| MatchCondition { name: name.to_owned(), expression }).collect()
 }
 
-/// A part of expressions that has a name.
+/// A variable of the expressions: its name and its expression.
 struct Named(&'static str, String);
 
 impl From<Named> for Variable {
@@ -97,42 +98,42 @@ impl From<Named> for Variable {
     }
 }
 
-/// What must hold, and what is said where it does not.
+/// A condition, and the message of its violation.
 struct Rule {
     holds: String,
-    /// A CEL expression of a text.
+    /// A CEL expression that evaluates to a string.
     message: String,
 }
 
 impl Rule {
-    /// A rule whose message is always the same.
+    /// Returns a rule with a constant message.
     fn plain(holds: &str, message: &str) -> Self {
-        Self { holds: holds.to_owned(), message: text(message) }
+        Self { holds: holds.to_owned(), message: literal(message) }
     }
 
-    /// A rule with values in its message: `before {expression} after`.
-    fn telling(holds: &str, message: &str) -> Self {
-        Self { holds: holds.to_owned(), message: interpolated(message) }
+    /// Returns a rule with expressions in its message: `before {expression} after`.
+    fn interpolated(holds: &str, message: &str) -> Self {
+        Self { holds: holds.to_owned(), message: interpolate(message) }
     }
 
-    /// A rule of each worker group `g`; in the message `{g.name}` is of the first that breaks it.
+    /// Returns a rule for each worker group `g`; the message is about the first group that breaks it.
     fn of_groups(breaks: &str, message: &str) -> Self {
         let groups = "variables.groups";
         let first = format!("{groups}.filter(g, {breaks})[0]");
         Self {
             holds: format!("!{groups}.exists(g, {breaks})"),
-            message: interpolated(message).replace("string(g.", &format!("string({first}.")),
+            message: interpolate(message).replace("string(g.", &format!("string({first}.")),
         }
     }
 
-    /// The same rule where a condition is met.
+    /// Restricts the rule to objects that meet a condition.
     fn only_if(self, condition: &str) -> Self {
         Self { holds: format!("!({condition}) || ({})", self.holds), ..self }
     }
 
-    /// The same rule with something said before.
-    fn after(self, prefix: &str) -> Self {
-        Self { message: format!("{} + {}", text(prefix), self.message), ..self }
+    /// Adds a prefix to the message.
+    fn with_prefix(self, prefix: &str) -> Self {
+        Self { message: format!("{} + {}", literal(prefix), self.message), ..self }
     }
 }
 
@@ -147,19 +148,19 @@ impl From<Rule> for Validation {
     }
 }
 
-/// A text as CEL writes it.
-fn text(text: &str) -> String {
+/// Returns a text as a CEL string literal.
+fn literal(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// A text in which expressions stand in braces.
-fn interpolated(message: &str) -> String {
+/// Returns the CEL expression of a message with expressions in braces.
+fn interpolate(message: &str) -> String {
     let mut parts = Vec::new();
     for (index, part) in message.split('{').enumerate() {
         let (expression, rest) = if index == 0 { (None, part) } else { split_brace(part) };
         parts.extend(expression.map(|expression| format!("string({expression})")));
         if !rest.is_empty() {
-            parts.push(text(rest));
+            parts.push(literal(rest));
         }
     }
     parts.join(" + ")
@@ -169,13 +170,18 @@ fn split_brace(part: &str) -> (Option<&str>, &str) {
     part.split_once('}').map_or((None, part), |(expression, rest)| (Some(expression), rest))
 }
 
-/// The rules of names.
+/// Returns the rule for the length of names.
+fn name_length(kind: &str, prefix: &str, max: usize) -> Rule {
+    Rule::plain(
+        &format!("size(object.metadata.name) <= {max}"),
+        &format!("{prefix}{kind} name should be no more than {max} characters"),
+    )
+}
+
+/// Returns the rules for names.
 fn names(kind: &str, prefix: &str, max: usize) -> Vec<Rule> {
     vec![
-        Rule::plain(
-            &format!("size(object.metadata.name) <= {max}"),
-            &format!("{prefix}{kind} name should be no more than {max} characters"),
-        ),
+        name_length(kind, prefix, max),
         Rule::plain(
             "object.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
             &format!(
@@ -193,8 +199,8 @@ mod tests {
 
     #[test]
     fn messages_are_written_in_cel() {
-        assert_eq!(interpolated("plain \"x\""), r#""plain \"x\"""#);
-        assert_eq!(interpolated("a {x.y} b"), r#""a " + string(x.y) + " b""#);
+        assert_eq!(interpolate("plain \"x\""), r#""plain \"x\"""#);
+        assert_eq!(interpolate("a {x.y} b"), r#""a " + string(x.y) + " b""#);
         let rule = Rule::of_groups("g.minReplicas < 0", "group {g.groupName} is wrong");
         assert_eq!(rule.holds, "!variables.groups.exists(g, g.minReplicas < 0)");
         assert_eq!(

@@ -1,6 +1,7 @@
-//! The rules of a RayService.
+//! Rules for RayServices.
 
 use super::{Named, Rule, cluster, names};
+use crate::validate::job::MAX_NAME;
 
 const SPEC: &str = "The RayService spec is invalid: ";
 
@@ -9,29 +10,29 @@ pub(super) fn policy() -> (Vec<Named>, Vec<Rule>) {
     variables.push(Named("strategy", "object.spec.?upgradeStrategy.?type.orValue('None')".to_owned()));
     variables.push(Named("steps", "object.spec.?upgradeStrategy.?clusterUpgradeOptions.orValue({})".to_owned()));
     variables.push(Named("surge", "variables.steps.?maxSurgePercent.orValue(100)".to_owned()));
-    let said = |holds: &str, message: &str| Rule::plain(holds, message).after(SPEC);
-    let mut rules = names("RayService", "The RayService metadata is invalid: ", 47);
-    rules.push(said("!variables.hasKubernetesToken", "K8s token auth mode is currently not supported for RayService"));
-    rules.extend(cluster::rules().into_iter().map(|rule| rule.after(SPEC)));
-    rules.push(said(
+    let rule = |holds: &str, message: &str| Rule::plain(holds, message).with_prefix(SPEC);
+    let mut rules = names("RayService", "The RayService metadata is invalid: ", MAX_NAME);
+    rules.push(rule("!variables.hasKubernetesToken", "K8s token auth mode is currently not supported for RayService"));
+    rules.extend(cluster::rules().into_iter().map(|rule| rule.with_prefix(SPEC)));
+    rules.push(rule(
         "variables.cluster.?headGroupSpec.?headService.?metadata.?name.orValue('') == ''",
         "spec.rayClusterConfig.headGroupSpec.headService.metadata.name should not be set",
     ));
     rules.push(
-        Rule::telling(
+        Rule::interpolated(
             "variables.strategy in ['None', 'NewCluster', 'NewClusterWithIncrementalUpgrade']",
             "Spec.UpgradeStrategy.Type value {variables.strategy} is invalid, valid options are \
              NewClusterWithIncrementalUpgrade, NewCluster, or None",
         )
-        .after(SPEC),
+        .with_prefix(SPEC),
     );
     rules.push(
-        Rule::telling(
+        Rule::interpolated(
             "object.spec.?rayClusterDeletionDelaySeconds.orValue(0) >= 0",
             "Spec.RayClusterDeletionDelaySeconds should be a non-negative integer, got \
              {object.spec.rayClusterDeletionDelaySeconds}",
         )
-        .after(SPEC),
+        .with_prefix(SPEC),
     );
     let incremental = "variables.strategy == 'NewClusterWithIncrementalUpgrade'";
     for (holds, message) in [
@@ -55,7 +56,7 @@ pub(super) fn policy() -> (Vec<Named>, Vec<Rule>) {
             "gatewayClassName is required for NewClusterWithIncrementalUpgrade",
         ),
     ] {
-        rules.push(said(holds, message).only_if(incremental));
+        rules.push(rule(holds, message).only_if(incremental));
     }
     (variables, rules)
 }

@@ -1,4 +1,4 @@
-//! Rules of token authentication, which depends on the Ray version.
+//! Rules for token authentication, which depends on the Ray version.
 
 use super::ensure;
 use crate::cluster_spec;
@@ -26,7 +26,7 @@ pub(super) fn check(spec: &RayClusterSpec) -> Result<(), String> {
     })
 }
 
-/// The Ray version of the cluster, if it is at least the one that a feature needs.
+/// Returns the Ray version of the cluster if it is at least the minimum of a feature.
 pub(super) fn check_ray_version(
     spec: &RayClusterSpec,
     what: &str,
@@ -38,13 +38,13 @@ pub(super) fn check_ray_version(
         return Err(format!("{what} RayVersion was not specified. Ray version {min_text} or later is required"));
     }
     let version = RayVersion::parse(given)
-        .ok_or_else(|| format!("{what} RayVersion format is invalid: {given}, {}", why_unreadable(given)))?;
+        .ok_or_else(|| format!("{what} RayVersion format is invalid: {given}, {}", version_error(given)))?;
     ensure(version >= min, || format!("{what} minimum Ray version is {min_text}, got {given}"))?;
     Ok(version)
 }
 
-/// What Kubernetes' version reader says about a text that it does not take.
-fn why_unreadable(text: &str) -> String {
+/// Returns the error message of Kubernetes' version parser for an invalid text.
+fn version_error(text: &str) -> String {
     let numbers = text.trim_start();
     let numbers = numbers.strip_prefix('v').unwrap_or(numbers);
     let end = numbers.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(numbers.len());
@@ -68,8 +68,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unreadable_versions_are_explained_as_in_kubernetes() {
-        let check = |text: &str, expect: &str| assert_eq!(why_unreadable(text), expect);
+    fn errors_of_versions_are_those_of_kubernetes() {
+        let check = |text: &str, expect: &str| assert_eq!(version_error(text), expect);
         check("invalid", r#"could not parse "invalid" as version"#);
         check(".1", r#"could not parse ".1" as version"#);
         check("2", r#"illegal version string "2""#);

@@ -1,4 +1,4 @@
-//! Rules of the autoscaler and of suspended worker groups.
+//! Rules for the autoscaler and for suspended worker groups.
 
 use super::ensure;
 use super::groups::autoscaler_v2_env;
@@ -29,7 +29,7 @@ pub(super) fn check(spec: &RayClusterSpec, gates: &FeatureGates) -> Result<(), S
     check_options(spec)
 }
 
-/// One place chooses the autoscaler, and the second one replaces Pods instead of restarting them.
+/// Checks that only one field selects the version, and that v2 does not find restarted Pods.
 fn check_version(spec: &RayClusterSpec) -> Result<(), String> {
     let head = &spec.head_group_spec.template;
     ensure(autoscaler_version(spec).is_none() || ray_env(head, AUTOSCALER_V2_ENV).is_none(), || {
@@ -51,7 +51,7 @@ fn check_version(spec: &RayClusterSpec) -> Result<(), String> {
     })
 }
 
-/// These hold with the autoscaler off, too.
+/// Checks the options, which must be valid even if the autoscaler is disabled.
 fn check_options(spec: &RayClusterSpec) -> Result<(), String> {
     let Some(options) = &spec.autoscaler_options else { return Ok(()) };
     if let Some(seconds) = options.idle_timeout_seconds.filter(|seconds| *seconds < 0) {

@@ -1,4 +1,4 @@
-//! Rules of GCS fault tolerance: by annotation or by options, on Redis or on an embedded store.
+//! Rules for GCS fault tolerance by annotation or by options, with Redis or with embedded storage.
 
 use super::ensure;
 use super::pod::{ray_env, ray_mounts};
@@ -30,7 +30,7 @@ pub(super) fn check(
             .to_owned()
     })?;
     if let Some(options) = options {
-        check_said_once(spec, annotation(EXTERNAL_STORAGE_NAMESPACE))?;
+        check_single_source(spec, annotation(EXTERNAL_STORAGE_NAMESPACE))?;
         check_backend(spec, options, gates)?;
     }
     ensure(!has_head_param(spec, "redis-username") && !has_env("REDIS_USERNAME"), || {
@@ -40,8 +40,8 @@ pub(super) fn check(
     })
 }
 
-/// What the options say must not be said elsewhere.
-fn check_said_once(spec: &RayClusterSpec, external_namespace: &str) -> Result<(), String> {
+/// Checks that nothing else sets what the options set.
+fn check_single_source(spec: &RayClusterSpec, external_namespace: &str) -> Result<(), String> {
     let has_env = |name: &str| ray_env(&spec.head_group_spec.template, name).is_some();
     let refuse = |set: bool, what: &str, field: &str| {
         ensure(!set, || {
@@ -89,18 +89,18 @@ fn check_backend(
         "GcsFaultToleranceOptions.Storage.ClaimName is mutually exclusive with size, storageClassName, and accessModes"
             .to_owned()
     })?;
-    check_managed_by_operator(spec)
+    check_reserved_names(spec)
 }
 
-/// An existing claim or the properties of a new one, not both.
+/// Returns whether both an existing claim and the properties of a new one are set.
 fn mixes_claim_and_template(storage: &GcsStorage) -> bool {
     let is_set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
     let has_modes = storage.access_modes.as_ref().is_some_and(|modes| !modes.is_empty());
     is_set(&storage.claim_name) && (storage.size.is_some() || is_set(&storage.storage_class_name) || has_modes)
 }
 
-/// The operator sets variables, mount and volume of the embedded store itself.
-fn check_managed_by_operator(spec: &RayClusterSpec) -> Result<(), String> {
+/// Checks that the user does not set the variables, the mount and the volume of the embedded storage.
+fn check_reserved_names(spec: &RayClusterSpec) -> Result<(), String> {
     let template = &spec.head_group_spec.template;
     let has_env = |name: &str| ray_env(template, name).is_some();
     ensure(!has_env("RAY_gcs_storage") && !has_env("RAY_gcs_storage_path"), || {

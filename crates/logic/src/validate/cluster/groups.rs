@@ -1,4 +1,4 @@
-//! Rules of the head group and the worker groups: containers, resources, labels, replicas, priority.
+//! Rules for the head group and the worker groups: containers, resources, labels, replicas, priority.
 
 use super::ensure;
 use super::pod::ray_env;
@@ -10,7 +10,7 @@ use crate::version::RayVersion;
 use manta_api::{RayClusterSpec, WorkerGroupSpec};
 use std::collections::BTreeMap;
 
-type Texts = BTreeMap<String, String>;
+type StringMap = BTreeMap<String, String>;
 
 pub(super) fn check(spec: &RayClusterSpec) -> Result<(), String> {
     let head = &spec.head_group_spec;
@@ -44,7 +44,7 @@ fn check_workers(spec: &RayClusterSpec, group: &WorkerGroupSpec) -> Result<(), S
     }
 }
 
-/// The number of replicas itself is not checked: it is clamped.
+/// Checks the bounds; the number of replicas itself is clamped to them.
 fn check_replicas(spec: &RayClusterSpec, group: &WorkerGroupSpec) -> Result<(), String> {
     let name = &group.group_name;
     let (min, max) = (group.min_replicas, group.max_replicas);
@@ -65,7 +65,7 @@ fn check_replicas(spec: &RayClusterSpec, group: &WorkerGroupSpec) -> Result<(), 
     }
 }
 
-/// Priorities came with Ray 2.56.0 and only the second autoscaler knows them.
+/// Checks that Ray and its autoscaler support priorities.
 fn check_priority(spec: &RayClusterSpec, name: &str, priority: i32) -> Result<(), String> {
     let what = format!("worker group {name}: priority is set, but");
     check_ray_version(spec, &what, RayVersion::new(2, 56, 0), "2.56.0")?;
@@ -88,12 +88,12 @@ pub(super) fn autoscaler_v2_env(spec: &RayClusterSpec) -> Option<&str> {
     matches!(value, "1" | "true").then_some(value)
 }
 
-/// Resources and labels have one place each.
+/// Checks that resources and labels are set in one field each.
 fn check_params(
     group: &str,
-    params: Option<&Texts>,
-    resources: Option<&Texts>,
-    labels: Option<&Texts>,
+    params: Option<&StringMap>,
+    resources: Option<&StringMap>,
+    labels: Option<&StringMap>,
 ) -> Result<(), String> {
     const RESOURCE_PARAMS: [&str; 4] = ["num-cpus", "num-gpus", "memory", "resources"];
     let param = |name: &str| params.and_then(|params| params.get(name));
@@ -113,7 +113,7 @@ fn check_params(
     check_labels(group, labels)
 }
 
-fn check_labels(group: &str, labels: Option<&Texts>) -> Result<(), String> {
+fn check_labels(group: &str, labels: Option<&StringMap>) -> Result<(), String> {
     let mut problems = Vec::new();
     for (key, value) in labels.into_iter().flatten() {
         for problem in label_key(key) {

@@ -1,4 +1,4 @@
-//! Rules of the history server's collector: its image, its storage and the names it takes.
+//! Rules for the history collector: its image, its storage and its reserved names.
 
 use super::ensure;
 use super::pod::{find_env, has_container};
@@ -54,7 +54,7 @@ fn check_collector(collector: &CollectorOptions) -> Result<(), String> {
     check_storage(env, &backend.to_uppercase())
 }
 
-/// What each storage needs to know; unknown ones pass.
+/// Checks the variables that each storage needs; unknown storage is allowed.
 fn check_storage(env: Option<&[EnvVar]>, backend: &str) -> Result<(), String> {
     let needed: &[&str] = match backend {
         "GCS" => &["GCS_BUCKET"],

@@ -1,7 +1,7 @@
-//! The rules of a RayCluster, in the order in which they are checked.
+//! Rules for RayClusters in the order in which they are checked.
 //!
-//! Metadata, spec, cert-manager and upgrade options stop a pass for good: only a change of the object
-//! can help. The status rule is apart, because a pass that it stops is tried again.
+//! A cluster whose metadata, spec or upgrade options are invalid is not reconciled until it changes. The rule for the
+//! status is separate, because it is retried.
 
 mod auth;
 mod autoscaler;
@@ -27,17 +27,17 @@ use std::collections::BTreeMap;
 pub(super) use pod::may_restart;
 pub use problems::{cluster_problems, cluster_spec_problems};
 
-/// The longest name; it leaves room for the suffixes of Services.
-const MAX_NAME: usize = 53;
+/// The maximum length of names, which leaves space for the suffixes of Services.
+pub(crate) const MAX_NAME: usize = 53;
 
-/// A RayCluster that has passed validation: builders take this and cannot fail.
+/// A RayCluster that has passed validation, so that builders cannot fail.
 #[derive(Clone, Copy, Debug)]
 pub struct ValidCluster<'a> {
     cluster: &'a RayCluster,
 }
 
 impl<'a> ValidCluster<'a> {
-    /// Checks everything but the status.
+    /// Checks metadata and spec.
     pub fn check(cluster: &'a RayCluster, config: &Config) -> Result<Self, Invalid> {
         let metadata = &cluster.metadata;
         check_cluster_name(metadata).map_err(invalid(Part::ClusterMetadata))?;
@@ -51,7 +51,7 @@ impl<'a> ValidCluster<'a> {
         Ok(Self { cluster })
     }
 
-    /// Takes a cluster of a test for a valid one.
+    /// Returns a cluster of a test as a valid one.
     #[cfg(test)]
     pub(crate) fn assume(cluster: &'a RayCluster) -> Self {
         Self { cluster }
@@ -69,7 +69,7 @@ impl<'a> ValidCluster<'a> {
         Ok(())
     }
 
-    /// The warning about worker Pods that restart under the feet of the first autoscaler.
+    /// Returns the warning about restarting worker Pods, which autoscaler v1 does not expect.
     pub fn restart_policy_warning(&self) -> Option<Event> {
         let spec = &self.cluster.spec;
         if !is_autoscaling(spec) || !cluster_spec::is_autoscaler_v1(spec) {
@@ -97,7 +97,7 @@ impl std::ops::Deref for ValidCluster<'_> {
     }
 }
 
-/// Checks the spec of a cluster, with the annotations of the object that it stands in. First error wins.
+/// Checks the spec of a cluster with the annotations of its object, and returns the first broken rule.
 pub fn validate_cluster_spec(
     spec: &RayClusterSpec,
     annotations: Option<&BTreeMap<String, String>>,
@@ -106,7 +106,7 @@ pub fn validate_cluster_spec(
     SPEC_CHECKS.iter().try_for_each(|check| check(spec, annotations, config))
 }
 
-/// One group of rules; it tells of the first that is broken.
+/// A group of rules, which returns the first broken one.
 type SpecCheck = fn(&RayClusterSpec, Option<&BTreeMap<String, String>>, &Config) -> Result<(), String>;
 
 const SPEC_CHECKS: &[SpecCheck] = &[
@@ -124,7 +124,7 @@ pub(super) fn check_cluster_name(metadata: &ObjectMeta) -> Result<(), String> {
     check_name("RayCluster", metadata.name.as_deref().unwrap_or_default(), MAX_NAME)
 }
 
-/// The two rules of names: not too long, and a DNS-1035 label.
+/// Checks that a name is not too long and a DNS-1035 label.
 pub(super) fn check_name(kind: &str, name: &str, max: usize) -> Result<(), String> {
     if name.len() > max {
         return Err(format!("{kind} name should be no more than {max} characters"));

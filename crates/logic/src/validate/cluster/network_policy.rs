@@ -1,4 +1,4 @@
-//! Rules of network isolation: no rules for a direction that stays open, and group names that fit.
+//! Rules for network isolation: no rules for an open direction, and valid names of groups.
 
 use super::ensure;
 use crate::cluster_spec::worker_groups;

@@ -1,6 +1,6 @@
-//! Every rule that a cluster breaks, for those who would rather fix them all at once than one after the other.
+//! All broken rules of a cluster, so that users can fix them at once.
 //!
-//! The operator itself stops at the first, as KubeRay does; the first here is the same.
+//! The operator stops at the first broken rule, as KubeRay does, and the first one here is the same.
 
 use super::{Invalid, Part, SPEC_CHECKS, check_cluster_name, invalid, upgrade_options};
 use crate::cluster_spec;
@@ -8,10 +8,10 @@ use crate::config::Config;
 use manta_api::{RayCluster, RayClusterSpec};
 use std::collections::BTreeMap;
 
-/// Worker groups looked at one by one; nobody reads more messages than that.
+/// The maximum number of worker groups that are checked one by one.
 const MAX_GROUPS: usize = 100;
 
-/// The rules that a RayCluster breaks, status aside.
+/// Returns the rules that the metadata and the spec of a RayCluster break.
 pub fn cluster_problems(cluster: &RayCluster, config: &Config) -> Vec<Invalid> {
     let metadata = &cluster.metadata;
     let name = check_cluster_name(metadata).err().map(invalid(Part::ClusterMetadata));
@@ -20,7 +20,7 @@ pub fn cluster_problems(cluster: &RayCluster, config: &Config) -> Vec<Invalid> {
     name.into_iter().chain(spec.into_iter().map(invalid(Part::ClusterSpec))).chain(upgrade).collect()
 }
 
-/// The rules that the spec of a cluster breaks, in the order in which they are checked.
+/// Returns the rules that the spec of a cluster breaks, in the order in which they are checked.
 pub fn cluster_spec_problems(
     spec: &RayClusterSpec,
     annotations: Option<&BTreeMap<String, String>>,
@@ -34,12 +34,12 @@ pub fn cluster_spec_problems(
     if found.is_empty() || groups.len() < 2 {
         return found;
     }
-    // A check stops at the first group that breaks it. Alone, each group shows what is wrong with it.
+    // A check stops at the first group that breaks a rule, so each group is checked alone.
     let mut alone = RayClusterSpec { worker_group_specs: None, ..spec.clone() };
     for group in groups.iter().take(MAX_GROUPS) {
         alone.worker_group_specs = Some(vec![group.clone()]);
         for problem in broken(&alone) {
-            if names(&problem, &group.group_name) && !found.contains(&problem) {
+            if mentions(&problem, &group.group_name) && !found.contains(&problem) {
                 found.push(problem);
             }
         }
@@ -47,8 +47,8 @@ pub fn cluster_spec_problems(
     found
 }
 
-/// Whether a message is about the group of that name.
-fn names(message: &str, group: &str) -> bool {
+/// Returns whether a message names a group.
+fn mentions(message: &str, group: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || "-_.".contains(c);
     message.split(|c: char| !is_part(c)).any(|word| word.trim_end_matches('.') == group)
 }
@@ -61,7 +61,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn all_broken_rules_are_told_the_operators_first() {
+    fn all_broken_rules_are_reported_in_the_order_of_the_operator() {
         let mut groups = vec![cluster_spec()["workerGroupSpecs"][0].clone(); 3];
         for (group, (name, min)) in groups.iter_mut().zip([("fine", 0), ("low", -1), ("high", 9)]) {
             group["groupName"] = json!(name);
@@ -76,10 +76,10 @@ mod tests {
         ];
         let cluster: RayCluster = serde_json::from_value(edited(base, &edits)).unwrap();
         let found = cluster_problems(&cluster, &everything());
-        let told: Vec<(Part, &str)> =
+        let reported: Vec<(Part, &str)> =
             found.iter().map(|p| (p.part, p.text.split_once(':').map_or(p.text.as_str(), |(text, _)| text))).collect();
         assert_eq!(
-            told,
+            reported,
             [
                 (Part::ClusterMetadata, "RayCluster name should be a valid DNS1035 label"),
                 (Part::ClusterSpec, "worker group low has negative minReplicas -1"),

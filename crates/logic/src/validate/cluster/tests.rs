@@ -1,4 +1,4 @@
-//! Every rule once, and the edge cases around it.
+//! Tables of every rule and its edge cases.
 
 use super::*;
 use crate::config::FeatureGates;
@@ -39,14 +39,14 @@ fn check_gate(edits: &[Edit<'_>], switch: impl Fn(&mut FeatureGates), expect: &s
     assert_eq!(outcome(edits, &config), expect, "{edits:?}");
 }
 
-/// Containers with these variables of the Ray container.
+/// Returns containers with these variables of the Ray container.
 fn env(place: &str, variables: &[(&str, &str)]) -> (String, Value) {
     let variables: Vec<_> = variables.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
     (format!("{place}/containers"), json!([{"name": "ray", "env": variables}]))
 }
 
 #[test]
-fn names() {
+fn names_are_short_dns_labels() {
     let check = |name: &str, expect: &str| check(&[("/metadata/name", json!(name))], expect);
     check(&"a".repeat(53), "ok");
     check(&"a".repeat(54), "RayCluster name should be no more than 53 characters");
@@ -57,7 +57,7 @@ fn names() {
 }
 
 #[test]
-fn containers() {
+fn every_group_needs_a_container() {
     check(&[], "ok");
     check(&[(&format!("{HEAD}/containers"), json!([]))], "headGroupSpec should have at least one container");
     check(&[(&format!("{WORKER}/containers"), json!([]))], "workerGroupSpec should have at least one container");
@@ -65,7 +65,7 @@ fn containers() {
 }
 
 #[test]
-fn resources_and_labels_have_one_place() {
+fn resources_and_labels_are_set_in_one_field() {
     for (group, place) in [("Head", "/spec/headGroupSpec"), ("small", "/spec/workerGroupSpecs/0")] {
         let check = |params: Value, resources: Value, expect: &str| {
             let (p, r) = (format!("{place}/rayStartParams"), format!("{place}/resources"));
@@ -89,7 +89,7 @@ fn resources_and_labels_have_one_place() {
 }
 
 #[test]
-fn group_labels() {
+fn group_labels_are_valid_labels() {
     let check = |labels: Value, expect: &str| check(&[("/spec/headGroupSpec/labels", labels)], expect);
     check(json!({"ray.io/market-type": "spot", "empty": ""}), "ok");
     let key = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
@@ -110,7 +110,7 @@ fn group_labels() {
 }
 
 #[test]
-fn replicas() {
+fn replica_bounds_are_consistent() {
     let check = |min: Value, max: Value, autoscaling: bool, expect: &str| {
         check(
             &[
@@ -133,7 +133,7 @@ fn replicas() {
 }
 
 #[test]
-fn group_idle_timeout_needs_the_second_autoscaler() {
+fn group_idle_timeout_needs_autoscaler_v2() {
     let set = |seconds: i32| ("/spec/workerGroupSpecs/0/idleTimeoutSeconds", json!(seconds));
     let on = ("/spec/enableInTreeAutoscaling", json!(true));
     let v2 = ("/spec/autoscalerOptions", json!({"version": "v2"}));
@@ -153,7 +153,7 @@ fn group_idle_timeout_needs_the_second_autoscaler() {
 }
 
 #[test]
-fn priority_needs_a_new_ray_and_the_second_autoscaler() {
+fn priority_needs_ray_2_56_and_autoscaler_v2() {
     let check = |priority: i32, version: &str, autoscaler: &str, expect: &str| {
         check(
             &[
@@ -192,7 +192,7 @@ fn priority_needs_a_new_ray_and_the_second_autoscaler() {
 }
 
 #[test]
-fn fault_tolerance_has_one_switch() {
+fn fault_tolerance_is_enabled_in_one_way() {
     let annotation = |value: &str| ("/metadata/annotations", json!({"ray.io/ft-enabled": value}));
     let options = || ("/spec/gcsFaultToleranceOptions", json!({"redisAddress": "redis:6379"}));
     let both = "ray.io/ft-enabled annotation and GcsFaultToleranceOptions are both set. Please use only \
@@ -234,7 +234,7 @@ fn fault_tolerance_has_one_switch() {
 }
 
 #[test]
-fn redis_user_names_only_in_options() {
+fn redis_usernames_are_set_in_options_only() {
     let refused = "cannot set redis username in rayStartParams or environment variables - use \
                    GcsFaultToleranceOptions.RedisUsername instead";
     let annotation = ("/metadata/annotations", json!({"ray.io/ft-enabled": "true"}));
@@ -246,7 +246,7 @@ fn redis_user_names_only_in_options() {
 }
 
 #[test]
-fn embedded_storage() {
+fn embedded_storage_excludes_redis_and_reserved_names() {
     let rocksdb = |options: Value| {
         let mut options = options;
         options["backend"] = json!("rocksdb");
@@ -312,7 +312,7 @@ fn embedded_storage() {
 }
 
 #[test]
-fn suspended_groups() {
+fn groups_cannot_be_suspended_with_an_autoscaler() {
     let suspended = || ("/spec/workerGroupSpecs/0/suspend", json!(true));
     check(&[suspended()], "ok");
     check_gate(
@@ -327,7 +327,7 @@ fn suspended_groups() {
 }
 
 #[test]
-fn autoscaler_version() {
+fn the_autoscaler_version_is_set_in_one_way() {
     let on = || ("/spec/enableInTreeAutoscaling", json!(true));
     let version = |v: &str| ("/spec/autoscalerOptions", json!({"version": v}));
     for value in ["1", "true"] {
@@ -360,7 +360,7 @@ fn autoscaler_version() {
 }
 
 #[test]
-fn autoscaler_options() {
+fn autoscaler_options_are_always_checked() {
     check(
         &[("/spec/autoscalerOptions", json!({"idleTimeoutSeconds": -1}))],
         "autoscalerOptions.idleTimeoutSeconds must be non-negative, got -1",
@@ -378,7 +378,7 @@ fn autoscaler_options() {
 }
 
 #[test]
-fn history_server() {
+fn the_collector_needs_image_and_storage() {
     let history = |options: Value| ("/spec/historyServerOptions", options);
     let collector = |env: &[(&str, &str)]| {
         let env: Vec<_> = env.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
@@ -477,7 +477,7 @@ fn history_server_reserved() -> [&'static str; 8] {
 }
 
 #[test]
-fn token_authentication() {
+fn token_authentication_needs_a_supporting_ray_version() {
     let check = |auth: Value, version: &str, expect: &str| {
         check(&[("/spec/authOptions", auth), ("/spec/rayVersion", json!(version))], expect);
     };
@@ -520,7 +520,7 @@ fn token_authentication() {
 }
 
 #[test]
-fn network_policy() {
+fn network_policies_have_no_rules_for_open_directions() {
     let policy = |policy: Value| ("/spec/networkPolicy", policy);
     check(&[policy(json!({}))], "ok");
     check(&[policy(json!({"mode": "DenyAllIngress"}))], "ok");
@@ -576,7 +576,7 @@ fn network_policy() {
 }
 
 #[test]
-fn tls() {
+fn tls_settings_are_reserved() {
     let on = || ("/spec/tlsOptions", json!({"enabled": true}));
     let off = || ("/spec/tlsOptions", json!({"enabled": false}));
     check(&[on()], "ok");
@@ -632,7 +632,7 @@ fn tls() {
 }
 
 #[test]
-fn upgrade_strategy() {
+fn upgrade_strategies_are_for_standalone_clusters() {
     let set = |kind: &str| ("/spec/upgradeStrategy", json!({"type": kind}));
     let from = |crd: &str| ("/metadata/labels", json!({"ray.io/originated-from-crd": crd}));
     check(&[set("Recreate")], "ok");
@@ -665,7 +665,7 @@ fn the_first_broken_rule_wins() {
 }
 
 #[test]
-fn status() {
+fn a_status_cannot_be_suspending_and_suspended() {
     let conditions = |types: &[(&str, &str)]| {
         let time = "2024-01-01T00:00:00Z";
         let one = |(kind, status): &(&str, &str)| json!({"type": kind, "status": status, "reason": "R", "message": "", "lastTransitionTime": time});
@@ -690,7 +690,7 @@ fn status() {
 }
 
 #[test]
-fn events_name_the_step() {
+fn events_name_the_part() {
     let check = |edits: &[Edit<'_>], reason: &'static str, note: &str| {
         let cluster = cluster(edits);
         let invalid = ValidCluster::check(&cluster, &everything()).unwrap_err();
@@ -715,7 +715,7 @@ fn events_name_the_step() {
 }
 
 #[test]
-fn restarting_workers_are_warned_about_under_the_first_autoscaler() {
+fn restarting_workers_cause_a_warning_with_autoscaler_v1() {
     let warning = |version: Value, policy: &str, autoscaling: bool| {
         let group = cluster_spec()["workerGroupSpecs"][0].clone();
         let mut other = group.clone();

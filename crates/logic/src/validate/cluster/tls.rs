@@ -1,4 +1,4 @@
-//! Rules of encryption between Pods: what the operator sets, users must not.
+//! Rules for TLS between Pods: users must not set what the operator sets.
 
 use super::ensure;
 use super::pod::{find_env, ray_mounts};

@@ -1,4 +1,4 @@
-//! Rules of what is deleted after the job: the two legacy policies or a list of rules, not both.
+//! Rules for the deletion strategy: either the two legacy policies or a list of rules.
 
 use super::{SPEC, ensure, has_selector};
 use crate::cluster_spec::is_autoscaling;
@@ -56,21 +56,21 @@ fn check_legacy(spec: &RayJobSpec, strategy: &DeletionStrategy, shutdown: bool) 
         "DeletionStrategy=DeleteWorkers currently does not support RayCluster with autoscaling enabled".to_owned()
     })?;
     ensure(!shutdown || !either(DeletionPolicyType::DeleteNone), || {
-        // The misspelt field name is part of the text that users know.
+        // The misspelt field name is part of KubeRay's message.
         format!("{SPEC} shutdownAfterJobFinshes is set to 'true' while deletion policy is 'DeleteNone'")
     })
 }
 
-/// All problems of all rules; then the order of the times of those without problems.
+/// Reports the problems of all rules, and then the order of the TTLs of the valid ones.
 fn check_rules(spec: &RayJobSpec, rules: &[DeletionRule]) -> Result<(), String> {
     let mut problems = Vec::new();
-    let mut times = Times::default();
+    let mut ttls = Ttls::default();
     for (index, rule) in rules.iter().enumerate() {
-        if let Err(problem) = check_rule(spec, rule).and_then(|()| times.insert(rule)) {
+        if let Err(problem) = check_rule(spec, rule).and_then(|()| ttls.insert(rule)) {
             problems.push(format!("deletionRules[{index}]: {problem}"));
         }
     }
-    problems.extend(times.disorder());
+    problems.extend(ttls.disorder());
     ensure(problems.is_empty(), || problems.join("\n"))
 }
 
@@ -92,20 +92,20 @@ fn check_rule(spec: &RayJobSpec, rule: &DeletionRule) -> Result<(), String> {
     })
 }
 
-/// The times of the valid rules by what they wait for, in the order in which they were first named.
+/// The TTLs of the valid rules by condition, in the order of the rules.
 #[derive(Default)]
-struct Times {
+struct Ttls {
     by_condition: Vec<(Condition, BTreeMap<DeletionPolicyType, i32>)>,
 }
 
-/// The kind of status that a rule waits for, and its value.
+/// The kind and the value of the status that a rule waits for.
 #[derive(Clone, PartialEq, Eq)]
 struct Condition {
     kind: &'static str,
     value: String,
 }
 
-impl Times {
+impl Ttls {
     fn insert(&mut self, rule: &DeletionRule) -> Result<(), String> {
         let condition = match (&rule.condition.job_status, &rule.condition.job_deployment_status) {
             (Some(status), _) => Condition { kind: "JobStatus", value: status.to_string() },
@@ -125,7 +125,7 @@ impl Times {
         Ok(())
     }
 
-    /// Workers go before their cluster, and the cluster before the job.
+    /// Returns the violations of the order: workers are deleted before their cluster, and the cluster before the job.
     fn disorder(&self) -> Vec<String> {
         use DeletionPolicyType::{DeleteCluster, DeleteSelf, DeleteWorkers};
         let of_kind =
@@ -149,7 +149,7 @@ impl Times {
     }
 }
 
-/// Whether the policy deletes what a job on a foreign cluster must leave alone.
+/// Returns whether the policy deletes parts of the cluster, which a job on a selected cluster must not.
 fn needs_own_cluster(policy: &DeletionPolicyType) -> bool {
     matches!(policy, DeletionPolicyType::DeleteCluster | DeletionPolicyType::DeleteWorkers)
 }

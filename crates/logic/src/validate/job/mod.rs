@@ -1,6 +1,6 @@
-//! The rules of a RayJob: metadata, spec, status, in this order.
+//! Rules for RayJobs: metadata, spec and status, in this order.
 //!
-//! They are checked in every pass and every state, so an edit can end a running job's supervision.
+//! They are checked in every state, so a change can stop the reconciliation of a running job.
 
 mod deletion;
 #[cfg(test)]
@@ -17,8 +17,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use manta_api::{RayJob, RayJobSpec};
 use std::collections::BTreeMap;
 
-/// The longest name; a cluster's name is six characters longer.
-pub(super) const MAX_NAME: usize = 47;
+/// The maximum length of names; the name of a cluster is six characters longer.
+pub(crate) const MAX_NAME: usize = 47;
 const SPEC: &str = "The RayJob spec is invalid:";
 
 /// Checks metadata, spec and status of a RayJob.
@@ -35,7 +35,7 @@ fn check_job_name(metadata: &ObjectMeta) -> Result<(), String> {
         .map_err(|text| format!("The RayJob metadata is invalid: {text}"))
 }
 
-/// Checks the spec of a job, with the annotations of the object that it stands in. First error wins.
+/// Checks the spec of a job with the annotations of its object, and returns the first broken rule.
 pub fn validate_job_spec(
     spec: &RayJobSpec,
     annotations: Option<&BTreeMap<String, String>>,
@@ -44,7 +44,7 @@ pub fn validate_job_spec(
     let shutdown = spec.shutdown_after_job_finishes == Some(true);
     let suspend = spec.suspend == Some(true);
     let ttl = spec.ttl_seconds_after_finished.unwrap_or_default();
-    // KubeRay asks for shutdownAfterJobFinishes, which deletion rules exclude; these say themselves what goes.
+    // KubeRay requires shutdownAfterJobFinishes, which deletion rules exclude although they delete the cluster too.
     let has_rules = spec
         .deletion_strategy
         .as_ref()
@@ -132,7 +132,7 @@ fn check_limits(spec: &RayJobSpec) -> Result<(), String> {
     })
 }
 
-/// Only an interactive job waits for its user.
+/// Checks that only an interactive job is `Waiting`.
 fn check_status(job: &RayJob) -> Result<(), String> {
     let status = job.status.as_ref().and_then(|status| status.job_deployment_status.as_deref());
     ensure(status != Some("Waiting") || Mode::of(&job.spec) == Ok(Mode::Interactive), || {

@@ -1,4 +1,4 @@
-//! Every rule once, by its number in the specification, and the edge cases around it.
+//! Tables of every rule and its edge cases.
 
 use super::*;
 use crate::validate::fixtures::{Edit, cluster_spec, edited, everything};
@@ -38,7 +38,7 @@ const STRATEGY: &str = "/spec/deletionStrategy";
 const AUTOSCALING: &str = "/spec/rayClusterSpec/enableInTreeAutoscaling";
 
 #[test]
-fn edge_9_names() {
+fn names_are_short_dns_labels() {
     let check = |name: &str, expect: &str| check(&[("/metadata/name", json!(name))], expect);
     check(&"j".repeat(47), "ok");
     check(&"j".repeat(48), "The RayJob metadata is invalid: RayJob name should be no more than 47 characters");
@@ -51,7 +51,7 @@ fn edge_9_names() {
 }
 
 #[test]
-fn edges_2_and_5_suspend_and_ttl() {
+fn suspend_and_ttl_need_shutdown_after_finish() {
     let suspend = || ("/spec/suspend", json!(true));
     let ttl = |seconds: i32| ("/spec/ttlSecondsAfterFinished", json!(seconds));
     let shutdown = || (SHUTDOWN, json!(true));
@@ -70,7 +70,7 @@ fn edges_2_and_5_suspend_and_ttl() {
 }
 
 #[test]
-fn edges_1_and_4_a_cluster_is_made_or_found() {
+fn a_cluster_is_either_created_or_selected() {
     let s5 = spec("one of RayClusterSpec or ClusterSelector must be set");
     check(&[("/spec", json!({}))], &s5);
     check(&selector(json!({})), &s5);
@@ -87,7 +87,7 @@ fn edges_1_and_4_a_cluster_is_made_or_found() {
 }
 
 #[test]
-fn edges_4_and_6_submission_modes() {
+fn submission_modes_restrict_other_fields() {
     let mode = |mode: &str| ("/spec/submissionMode", json!(mode));
     let s9 = spec("BackoffLimit is incompatible with InteractiveMode");
     check(&[mode("InteractiveMode"), ("/spec/backoffLimit", json!(1))], &s9);
@@ -114,7 +114,7 @@ fn edges_4_and_6_submission_modes() {
 }
 
 #[test]
-fn edge_7_cluster_specs() {
+fn cluster_specs_are_checked() {
     let s13 = spec("K8s token auth mode is currently not supported for RayJob");
     check(&[("/spec/rayClusterSpec/authOptions", json!({"mode": "token", "enableK8sTokenAuth": true}))], &s13);
     let s14 = spec("headGroupSpec should have at least one container");
@@ -133,7 +133,7 @@ fn edge_7_cluster_specs() {
 }
 
 #[test]
-fn edge_3_runtime_environments() {
+fn runtime_environments_are_yaml_mappings() {
     let check = |text: &str, expect: &str| check(&[("/spec/runtimeEnvYAML", json!(text))], expect);
     check("", "ok");
     check("pip: [torch]", "ok");
@@ -151,7 +151,7 @@ fn edge_3_runtime_environments() {
 }
 
 #[test]
-fn edge_4_limits() {
+fn limits_are_positive() {
     for (field, texts) in [
         ("activeDeadlineSeconds", [-1, 0].as_slice()),
         ("preRunningDeadlineSeconds", [-1, 0].as_slice()),
@@ -166,7 +166,7 @@ fn edge_4_limits() {
 }
 
 #[test]
-fn edge_8_waiting_is_for_interactive_jobs() {
+fn only_interactive_jobs_can_be_waiting() {
     let status = |status: &str| ("/status", json!({"jobDeploymentStatus": status}));
     let t1 = "The RayJob status is invalid: JobDeploymentStatus cannot be `Waiting` when SubmissionMode is not \
               InteractiveMode";
@@ -193,7 +193,7 @@ fn deployment_rule(policy: &str, status: &str, ttl: i32) -> Value {
 }
 
 #[test]
-fn edge_11_deletion_strategies() {
+fn deletion_strategies_are_complete_and_exclusive() {
     let mut gate_off = everything();
     gate_off.gates.ray_job_deletion_policy = false;
     assert_eq!(
@@ -214,7 +214,7 @@ fn edge_11_deletion_strategies() {
 }
 
 #[test]
-fn edge_10_legacy_policies() {
+fn legacy_policies_fit_the_cluster() {
     let shutdown = || (SHUTDOWN, json!(true));
     check(&[legacy(json!("DeleteCluster"), json!("DeleteNone"))], "ok");
     check(&[legacy(json!("DeleteCluster"), json!("DeleteCluster")), shutdown()], "ok");
@@ -250,7 +250,7 @@ fn edge_10_legacy_policies() {
 }
 
 #[test]
-fn edge_12_deletion_rules() {
+fn deletion_rules_have_one_condition_each() {
     let check_rules = |list: Value, expect: &str| check(&[rules(list)], expect);
     check_rules(
         json!([{"policy": "DeleteSelf", "condition": {"jobStatus": "FAILED", "jobDeploymentStatus": "Failed"}}]),
@@ -287,7 +287,7 @@ fn edge_12_deletion_rules() {
 }
 
 #[test]
-fn edge_13_deletion_times_are_in_order() {
+fn deletion_ttls_are_in_order() {
     let check_rules = |list: Value, expect: &str| check(&[rules(list)], expect);
     check_rules(
         json!([rule("DeleteCluster", "SUCCEEDED", 10), rule("DeleteWorkers", "SUCCEEDED", 20)]),
@@ -315,7 +315,7 @@ fn edge_13_deletion_times_are_in_order() {
         "ok",
     );
     check_rules(json!([rule("DeleteWorkers", "FAILED", 10), deployment_rule("DeleteCluster", "Failed", 20)]), "ok");
-    // A rule with a problem of its own does not count.
+    // An invalid rule is not part of the order.
     check_rules(
         json!([rule("DeleteWorkers", "FAILED", 20), rule("DeleteSelf", "FAILED", -1)]),
         "deletionRules[1]: TTLSeconds must be non-negative",
