@@ -215,7 +215,8 @@ fn a_policy_in_flight_or_of_two_groups_is_created_once() {
 
 #[test]
 fn failed_writes_are_reported_and_stop_only_the_policies() {
-    let changes: [(&str, fn(&mut World)); 3] = [
+    type Change = fn(&mut World);
+    let changes: [(&str, Change); 3] = [
         ("Create", |world| set_groups(world, &["small", "big"])),
         ("Update", |world| world.edit(|spec| spec["networkPolicy"] = json!({"mode": "DenyAllEgress"}))),
         ("Delete", |world| world.edit(|spec| drop(spec.as_object_mut().unwrap().remove("networkPolicy")))),
