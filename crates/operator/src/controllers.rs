@@ -17,7 +17,7 @@ use manta_logic::pass::{Need, Pass, StatusWrite};
 use manta_logic::plan::{LookedUp, Reconciled};
 use serde::Serialize;
 use std::time::Duration;
-use tracing::{debug, error};
+use tracing::{Level, debug, enabled, error};
 
 /// When to look again for writes that the caches do not show yet. Most of them wake the object by themselves.
 const IN_FLIGHT: Duration = Duration::from_secs(1);
@@ -101,7 +101,6 @@ async fn drive<K: Controller>(
     permit: &Permit,
 ) -> Requeue {
     let object = K::object(seen);
-    let woken_by = reason.to_string();
     let mut pass = Pass::<K>::begin(seen, context.existence.of(key), now, &context.config);
     loop {
         match pass.advance() {
@@ -115,7 +114,7 @@ async fn drive<K: Controller>(
             Need::Poll(poll) => K::poll(context, key, poll),
             Need::Publish(events) => context.publisher.publish(&object.object_ref(&()), events),
             Need::Execute(stage) => {
-                let results = context.executor.execute(key, stage, &woken_by, permit).await;
+                let results = context.executor.execute(key, stage, reason, permit).await;
                 pass.executed(results);
             }
             Need::WriteStatus(status) => {
@@ -127,20 +126,22 @@ async fn drive<K: Controller>(
                 pass.wrote_status(result);
             }
             Need::Done(wake) => {
-                report_end::<K>(key, &pass, &woken_by);
+                report_end::<K>(key, &pass, reason);
                 return Requeue::by(wake, now, pass.plan().waiting_for.as_deref());
             }
         }
     }
 }
 
-fn report_end<K: Reconciled>(key: &ObjectKey, pass: &Pass<'_, K>, woken_by: &str) {
+fn report_end<K: Reconciled>(key: &ObjectKey, pass: &Pass<'_, K>, reason: &WakeReason) {
     let plan = pass.plan();
     let (kind, namespace, name) = (key.kind.resource().kind, &key.namespace, &key.name);
     if !plan.lookups.is_empty() {
         error!(kind, %namespace, %name, "the plan keeps asking for look-ups; this is a bug");
     }
-    let halts: Vec<&str> = plan.halts.iter().map(|halt| halt.error.as_str()).collect();
-    let (waiting_for, halts) = (plan.waiting_for.as_deref(), halts.join("; "));
-    debug!(kind, %namespace, %name, woken_by, writes = plan.stages.len(), waiting_for, halts, "reconciled");
+    if enabled!(Level::DEBUG) {
+        let halts: Vec<&str> = plan.halts.iter().map(|halt| halt.error.as_str()).collect();
+        let (waiting_for, halts) = (plan.waiting_for.as_deref(), halts.join("; "));
+        debug!(kind, %namespace, %name, woken_by = %reason, writes = plan.stages.len(), waiting_for, halts, "reconciled");
+    }
 }

@@ -176,10 +176,7 @@ impl<V: View, F: Fn(&V) -> Vec<ObjectKey>> WatchTask<V, F> {
             match event {
                 Ok(event) => {
                     logged = false;
-                    let reason = self.reason(&event);
-                    for key in self.store(event) {
-                        self.queue.wake(&key, || reason.clone());
-                    }
+                    self.handle(event);
                 }
                 Err(error) if is_missing_kind(&error) => {
                     if !logged {
@@ -192,40 +189,32 @@ impl<V: View, F: Fn(&V) -> Vec<ObjectKey>> WatchTask<V, F> {
         }
     }
 
-    fn reason(&self, event: &Event<Watched<V>>) -> WakeReason {
+    /// Stores what an event shows and wakes the objects that it concerns.
+    fn handle(&self, event: Event<Watched<V>>) {
         match event {
-            Event::Apply(object) | Event::InitApply(object) => {
-                WakeReason::Changed(self.kind, kube::ResourceExt::name_any(object).into())
-            }
-            Event::Delete(object) => WakeReason::Deleted(self.kind, kube::ResourceExt::name_any(object).into()),
-            Event::Init | Event::InitDone => WakeReason::Listed(self.kind),
-        }
-    }
-
-    /// Stores what an event shows. Returns the objects to wake.
-    fn store(&self, event: Event<Watched<V>>) -> Vec<ObjectKey> {
-        match event {
-            Event::Init => {
-                self.table.begin_listing(self.part);
-                Vec::new()
-            }
-            Event::InitDone => self.table.end_listing(self.part),
+            Event::Init => self.table.begin_listing(self.part),
+            Event::InitDone => self.wake(self.table.end_listing(self.part), || WakeReason::Listed(self.kind)),
             Event::Apply(object) | Event::InitApply(object) => match &object.view {
                 Ok(view) => {
-                    let owners = (self.owners)(view);
-                    self.table.put(self.part, Arc::clone(view), owners)
+                    let concerned = self.table.put(self.part, Arc::clone(view), (self.owners)(view));
+                    self.wake(concerned, || WakeReason::Changed(self.kind, view.key().1.into()));
                 }
                 Err(error) => {
                     let name = kube::ResourceExt::name_any(&object);
                     warn!(kind = self.kind.resource().kind, name, error, "cannot read an object; leaving it alone");
-                    Vec::new()
                 }
             },
             Event::Delete(object) => {
                 let namespace = kube::ResourceExt::namespace(&object).unwrap_or_default();
-                self.table.remove(&namespace, &kube::ResourceExt::name_any(&object))
+                let name = kube::ResourceExt::name_any(&object);
+                let concerned = self.table.remove(&namespace, &name);
+                self.wake(concerned, || WakeReason::Deleted(self.kind, name.as_str().into()));
             }
         }
+    }
+
+    fn wake(&self, concerned: Vec<ObjectKey>, reason: impl Fn() -> WakeReason) {
+        concerned.iter().for_each(|key| self.queue.wake(key, &reason));
     }
 }
 

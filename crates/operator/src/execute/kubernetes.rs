@@ -8,6 +8,7 @@ use crate::api_request::{collection_url, error_text, send};
 use crate::concurrency_limit::ConcurrencyLimit;
 use crate::existence_cache::ExistenceCache;
 use crate::in_flight::InFlightWrites;
+use crate::queue::WakeReason;
 use futures::future::join_all;
 use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -36,7 +37,7 @@ pub(crate) struct KubernetesExecutor {
 
 impl KubernetesExecutor {
     /// Carries out steps for an object. Returns their results, in order.
-    pub(super) async fn execute(&self, owner: &ObjectKey, steps: &[&Step], woken_by: &str) -> Vec<StepResult> {
+    pub(super) async fn execute(&self, owner: &ObjectKey, steps: &[&Step], woken_by: &WakeReason) -> Vec<StepResult> {
         let mut results = Vec::with_capacity(steps.len());
         let mut batch = FIRST_BATCH;
         while results.len() < steps.len() {
@@ -51,11 +52,11 @@ impl KubernetesExecutor {
         results
     }
 
-    async fn write(&self, owner: &ObjectKey, step: &Step, woken_by: &str) -> StepResult {
+    async fn write(&self, owner: &ObjectKey, step: &Step, woken_by: &WakeReason) -> StepResult {
         let permit = self.limit.acquire().await;
         let key = step.action.key();
         let (kind, namespace, name) = (key.kind.resource().kind, &key.namespace, &key.name);
-        info!(action = verb(&step.action), kind, %namespace, %name, why = step.why, woken_by, "writing");
+        info!(action = verb(&step.action), kind, %namespace, %name, why = step.why, %woken_by, "writing");
         match permit.run(self.send(owner, step)).await {
             Ok(()) => StepResult::Done,
             Err(error) if is_accepted(step, &error) => StepResult::Unchanged,

@@ -8,6 +8,7 @@ use crate::dashboard::Client as Dashboards;
 use crate::dashboard::poller::Pollers;
 use crate::existence_cache::ExistenceCache;
 use crate::in_flight::InFlightWrites;
+use crate::queue::WakeReason;
 use futures::future::{join, join_all};
 use kube::Client;
 use kubernetes::KubernetesExecutor;
@@ -55,7 +56,7 @@ impl Executor {
         &self,
         owner: &ObjectKey,
         stage: &Stage,
-        woken_by: &str,
+        woken_by: &WakeReason,
         permit: &Permit,
     ) -> Vec<StepResult> {
         let (for_ray, for_kubernetes): (Vec<&Step>, Vec<&Step>) =

@@ -7,6 +7,7 @@ use crate::concurrency_limit::ConcurrencyLimit;
 use crate::dashboard::jobs::{self, JobError};
 use crate::dashboard::poller::Pollers;
 use crate::dashboard::{Client, serve};
+use crate::queue::WakeReason;
 use manta_logic::action::{Action, Kind, ObjectKey, Step};
 use manta_logic::dashboard::{DashboardEndpoint, RayRequest};
 use manta_logic::job::dashboard::JobPoll;
@@ -25,11 +26,11 @@ pub(crate) struct RayExecutor {
 
 impl RayExecutor {
     /// Carries out one step for an object.
-    pub(super) async fn execute(&self, owner: &ObjectKey, step: &Step, woken_by: &str) -> StepResult {
+    pub(super) async fn execute(&self, owner: &ObjectKey, step: &Step, woken_by: &WakeReason) -> StepResult {
         let Action::Ray { key, endpoint, request } = &step.action else { return StepResult::Skipped };
         let permit = self.limit.acquire().await;
         let (verb, cluster, address) = (verb(request), &key.name, &endpoint.address);
-        info!(action = verb, %cluster, %address, why = step.why, woken_by, "asking Ray");
+        info!(action = verb, %cluster, %address, why = step.why, %woken_by, "asking Ray");
         let result = permit.run(self.send(endpoint, request)).await;
         self.record(owner, key, request, &result);
         match result {

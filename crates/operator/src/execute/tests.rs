@@ -53,7 +53,7 @@ impl Fixture {
     }
 
     async fn execute(&self, steps: Vec<Step>) -> Vec<StepResult> {
-        self.executor.execute(&owner(), &Stage::new("test", steps), "a test", &self.permit).await
+        self.executor.execute(&owner(), &Stage::new("test", steps), &WakeReason::RayReplied, &self.permit).await
     }
 }
 
