@@ -53,7 +53,7 @@ pub struct RayServiceUpgradeStrategy {
     pub cluster_upgrade_options: Option<ClusterUpgradeOptions>,
 }
 
-/// The steps of a gradual upgrade.
+/// The steps of an incremental upgrade.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterUpgradeOptions {

@@ -1,7 +1,7 @@
 //! ReplicaSets and Deployments on one node.
 //!
 //! A ReplicaSet keeps its number of pods. A Deployment keeps one ReplicaSet per template: the new one is
-//! brought up in full, and the old ones go down once it is available. There is no gradual surge.
+//! brought up in full, and the old ones go down once it is available. There is no surge.
 
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};

@@ -12,7 +12,7 @@ pub(crate) fn prune(object: &mut Value, root: &Node) {
     prune_inside(object, Schema { node: root, embedded: true, preserve: root.preserve_unknown });
 }
 
-/// Told of every unknown field: its path, and the node that should know it.
+/// Called for every unknown field, with its path and the node that should know it.
 type Found<'a> = dyn FnMut(&Path<'_>, Option<&Node>) + 'a;
 
 /// Calls `found` with every unknown field, in the order of the object.

@@ -62,7 +62,7 @@ fn create(planner: &mut Planner<'_>, valid: &ValidCluster<'_>, suffixes: &mut Su
     planner.push(
         Step::create(seen.key(Kind::Pod, &name), &pod, "the cluster has no head Pod")
             .on_success(reasons::CREATED_HEAD_POD, format!("Created head Pod {}", seen.path(&name)))
-            // The name says nothing yet, and KubeRay has none at this point.
+            // KubeRay does not know the name at this point.
             .on_failure(
                 reasons::FAILED_TO_CREATE_HEAD_POD,
                 format!("Failed to create head Pod {}/, ", seen.namespace()),
@@ -74,7 +74,7 @@ fn create(planner: &mut Planner<'_>, valid: &ValidCluster<'_>, suffixes: &mut Su
     true
 }
 
-/// Deletes a head Pod that has ended; its successor is made when it is gone.
+/// Deletes a head Pod that has ended; a later pass creates the next one.
 fn delete(planner: &mut Planner<'_>, head: &Arc<PodView>) {
     let path = planner.seen.path(&head.metadata.name);
     let state = replace::state(head);

@@ -1,7 +1,7 @@
 //! Encryption between Pods: certificates from cert-manager, and the gate that waits for them.
 //!
 //! [`plan`] creates issuers and certificates and keeps the Pods' addresses in them, as a controller of its own.
-//! [`gate`] holds back Pods until the certificates and their Secrets are there.
+//! [`gate`] holds back Pods until the certificates are ready and their Secrets complete.
 
 use super::Planner;
 use super::observed::Observed;
@@ -101,7 +101,7 @@ pub(super) fn gate(planner: &mut Planner<'_>) -> bool {
     }
 }
 
-/// Updates names and addresses of a certificate, and makes its Secret go with it.
+/// Updates names and addresses of a certificate, and makes it own its Secret.
 fn keep_current(planner: &mut Planner<'_>, live: &WholeView, wanted: &Value, word: &str) {
     let is_authority = wanted["spec"]["isCA"] == json!(true);
     if !is_authority && let Some(updated) = objects::certificate_update(wanted, &live.object) {
@@ -120,7 +120,7 @@ fn keep_current(planner: &mut Planner<'_>, live: &WholeView, wanted: &Value, wor
     }
 }
 
-/// Lets the garbage collector take the Secret with its certificate.
+/// Makes a certificate own its Secret, so that both are garbage-collected together.
 fn own_secret(planner: &mut Planner<'_>, certificate: &WholeView, secret: &str, word: &str) {
     let key = planner.seen.key(Kind::Secret, secret);
     let found = match planner.found(&key) {

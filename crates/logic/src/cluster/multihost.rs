@@ -47,7 +47,7 @@ pub(super) fn plan(planner: &mut Planner<'_>, group: &WorkerGroup<'_>, suffixes:
     }
 }
 
-/// Returns the Pods by the replica that they belong to; Pods of none are left alone.
+/// Returns the Pods by the replica that they belong to; Pods without one are ignored.
 fn by_replica(pods: &[Arc<PodView>]) -> BTreeMap<&str, Vec<&Arc<PodView>>> {
     let mut replicas: BTreeMap<&str, Vec<&Arc<PodView>>> = BTreeMap::new();
     for pod in pods {

@@ -5,7 +5,7 @@
 //! deleting ─▶ deletion       invalid ─▶ one warning
 //! finalizer ─▶ prerequisites (RBAC, ingress, secret, services, claim) ─▶ Pods
 //! ```
-//! Everything before the Pods is made first; what cannot be made ends the pass there.
+//! The prerequisites are created before the Pods; one that cannot be created ends the pass.
 
 use super::observed::Observed;
 use super::{Plan, Planner, auth, deletion, ingress, mtls, network_policy, pods, rbac, services, status, storage};

@@ -266,7 +266,13 @@ fn secrets_are_owned_by_their_certificates() {
     issue_all(&mut world);
     let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": "other"});
     world.api.objects.get_mut(&key(Kind::Secret, HEAD_SECRET)).unwrap()["metadata"]["ownerReferences"] = json!([other]);
-    world.pass();
+    let version = world.object(Kind::Secret, HEAD_SECRET).unwrap()["metadata"]["resourceVersion"].clone();
+    let plan = world.pass();
+    let patched = plan.stages.iter().flatten().find_map(|step| match &step.action {
+        Action::Merge { key, patch, .. } if key.name == HEAD_SECRET => Some(&patch["metadata"]["resourceVersion"]),
+        _ => None,
+    });
+    assert_eq!(patched, Some(&version), "owners added meanwhile are not overwritten");
     for (name, secret) in [(CA, "demo-ca-secret-u-1"), (HEAD, HEAD_SECRET), (WORKER, WORKER_SECRET)] {
         let uid = world.object(Kind::Certificate, name).unwrap()["metadata"]["uid"].clone();
         let owner = json!({"apiVersion": "cert-manager.io/v1", "kind": "Certificate", "name": name, "uid": uid});
@@ -277,6 +283,13 @@ fn secrets_are_owned_by_their_certificates() {
     let writes = world.api.writes;
     world.pass();
     assert_eq!(world.api.writes, writes, "an owned Secret is not written again");
+
+    let mut world = encrypted();
+    world.pass();
+    issue_all(&mut world);
+    world.api.refuse = Box::new(|step| (step.action.key().kind == Kind::Secret).then(|| "denied".to_owned()));
+    world.pass();
+    assert_eq!(world.api.notes("MTLSFailedToReconcile"), ["Failed to reconcile mTLS CA certificate: denied"]);
 }
 
 #[test]
