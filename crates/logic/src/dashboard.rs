@@ -1,7 +1,7 @@
 //! What Ray's dashboards are asked to do, and where they are.
 
 use crate::service::dashboard::ServeConfig;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 /// Where a dashboard is reached.
@@ -28,10 +28,8 @@ pub enum RayRequest {
 }
 
 /// Reads null like an absent field.
-pub(crate) fn null_as_default<'de, D, T>(input: D) -> Result<T, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: Default + Deserialize<'de>,
-{
+pub(crate) fn null_as_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    input: D,
+) -> Result<T, D::Error> {
     Ok(Option::<T>::deserialize(input)?.unwrap_or_default())
 }

@@ -12,9 +12,6 @@ use std::convert::Infallible;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// The delay before a pass is repeated after a failure outside of its writes.
-const TRY_AGAIN: SignedDuration = SignedDuration::from_secs(5);
-
 /// A custom resource that the operator reconciles.
 pub trait Reconciled: Sized {
     /// The controller that its events name.
@@ -280,11 +277,6 @@ impl<'a, K: Reconciled> Planner<'a, K> {
     /// Requests a pass some seconds from now at the latest.
     pub fn wake_after(&mut self, seconds: i64) {
         self.wake_at(self.now.checked_add(SignedDuration::from_secs(seconds)).ok());
-    }
-
-    /// Requests a pass after a failure outside of the writes.
-    pub fn try_again(&mut self) {
-        self.wake_after(TRY_AGAIN.as_secs());
     }
 
     /// Requests a pass after the back-off for failed passes.

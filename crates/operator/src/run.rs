@@ -7,7 +7,7 @@ use crate::controllers;
 use crate::dashboard::poller::Pollers;
 use crate::dashboard::{self, Route};
 use crate::events::Publisher;
-use crate::execute::{self, Executor};
+use crate::execute::{self, Executor, KubernetesExecutor, RayExecutor};
 use crate::existence_cache::ExistenceCache;
 use crate::in_flight::InFlightWrites;
 use crate::metrics::Telemetry;
@@ -106,7 +106,7 @@ fn start(
     stop: &CancellationToken,
 ) -> Context {
     let Telemetry { stores, queue, metrics } = telemetry;
-    let limit = execute::write_limit();
+    let limit = Arc::new(ConcurrencyLimit::new(execute::WRITES));
     let in_flight = Arc::new(InFlightWrites::default());
     let existence = Arc::new(ExistenceCache::default());
     let namespaces = settings.watch_namespaces;
@@ -119,15 +119,20 @@ fn start(
     let jobs = Arc::new(Pollers::new(dashboards.clone(), Arc::clone(&queue), tasks.clone(), stop.clone()));
     let serve = Arc::new(Pollers::new(dashboards.clone(), queue, tasks.clone(), stop.clone()));
     Context {
-        executor: Executor::new(
-            client.clone(),
-            Arc::clone(&limit),
-            Arc::clone(&in_flight),
-            Arc::clone(&existence),
-            dashboards,
-            Arc::clone(&jobs),
-            Arc::clone(&serve),
-        ),
+        executor: Executor {
+            kubernetes: KubernetesExecutor {
+                client: client.clone(),
+                limit: Arc::clone(&limit),
+                in_flight: Arc::clone(&in_flight),
+                existence: Arc::clone(&existence),
+            },
+            ray: RayExecutor {
+                dashboards,
+                limit: ConcurrencyLimit::new(execute::RAY_REQUESTS),
+                jobs: Arc::clone(&jobs),
+                serve: Arc::clone(&serve),
+            },
+        },
         status: StatusWriter::new(client.clone(), limit, Arc::clone(&in_flight)),
         publisher: Publisher::start(client.clone(), &settings.host, settings.clock, tasks),
         client,

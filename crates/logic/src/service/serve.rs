@@ -153,27 +153,23 @@ fn submit(
         endpoint: endpoint.clone(),
         request: RayRequest::ConfigureServe { config, body },
     };
-    let step = Step::new(action, "Serve has another configuration than it should");
-    planner.finally(match only_capacity {
-        false => step
-            .on_success(
-                reasons::UPDATED_SERVE_APPLICATIONS,
-                format!("Updated serve applications to the RayCluster {path}"),
-            )
-            .on_failure(
-                reasons::FAILED_TO_UPDATE_SERVE_APPLICATIONS,
-                format!("Failed to update serve applications to the RayCluster {path}: "),
-            ),
-        true => step
-            .on_success(
-                reasons::UPDATED_SERVE_TARGET_CAPACITY,
-                format!("Updated target_capacity of serve applications to to the RayCluster {path}"),
-            )
-            .on_failure(
-                reasons::FAILED_TO_UPDATE_TARGET_CAPACITY,
-                format!("Failed to update target_capacity of serve applications to the RayCluster {path}: "),
-            ),
-    });
+    let (done, failed, what) = match only_capacity {
+        false => {
+            (reasons::UPDATED_SERVE_APPLICATIONS, reasons::FAILED_TO_UPDATE_SERVE_APPLICATIONS, "serve applications")
+        }
+        true => (
+            reasons::UPDATED_SERVE_TARGET_CAPACITY,
+            reasons::FAILED_TO_UPDATE_TARGET_CAPACITY,
+            "target_capacity of serve applications",
+        ),
+    };
+    // KubeRay's event about a capacity has one "to" too many.
+    let to = if only_capacity { "to to" } else { "to" };
+    planner.finally(
+        Step::new(action, "Serve has another configuration than it should")
+            .on_success(done, format!("Updated {what} {to} the RayCluster {path}"))
+            .on_failure(failed, format!("Failed to update {what} to the RayCluster {path}: ")),
+    );
 }
 
 fn dashboard(planner: &Planner<'_>, cluster: &RayCluster) -> DashboardEndpoint {

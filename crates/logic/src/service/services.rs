@@ -128,7 +128,7 @@ fn point_at(planner: &mut Planner<'_>, cluster: &str, name: &str, wanted: &Servi
         Some(LookedUp::Failed(error)) => {
             let note = format!("Failed to update the service {path}, {error}");
             planner.event(Event::warning(reasons::FAILED_TO_UPDATE_SERVICE, "Update", note));
-            planner.try_again();
+            planner.wake_after(5);
             return Selection::Unknown;
         }
     };

@@ -29,10 +29,10 @@ const MANAGER: &str = "manta-operator";
 
 /// Carries out the steps that are for the API server.
 pub(crate) struct KubernetesExecutor {
-    pub(super) client: Client,
-    pub(super) limit: Arc<ConcurrencyLimit>,
-    pub(super) in_flight: Arc<InFlightWrites>,
-    pub(super) existence: Arc<ExistenceCache>,
+    pub(crate) client: Client,
+    pub(crate) limit: Arc<ConcurrencyLimit>,
+    pub(crate) in_flight: Arc<InFlightWrites>,
+    pub(crate) existence: Arc<ExistenceCache>,
 }
 
 impl KubernetesExecutor {

@@ -3,52 +3,27 @@
 mod kubernetes;
 mod ray;
 
-use crate::concurrency_limit::{ConcurrencyLimit, Permit};
-use crate::dashboard::Client as Dashboards;
-use crate::dashboard::poller::Pollers;
-use crate::existence_cache::ExistenceCache;
-use crate::in_flight::InFlightWrites;
+pub(crate) use kubernetes::KubernetesExecutor;
+pub(crate) use ray::RayExecutor;
+
+use crate::concurrency_limit::Permit;
 use crate::queue::WakeReason;
 use futures::future::{join, join_all};
-use kube::Client;
-use kubernetes::KubernetesExecutor;
 use manta_logic::action::{ObjectKey, Stage, Step};
-use manta_logic::job::dashboard::JobPoll;
 use manta_logic::pass::StepResult;
-use manta_logic::service::dashboard::ServePoll;
-use ray::RayExecutor;
-use std::sync::Arc;
 
 /// Writes that may be under way at once, over all objects. Each takes a connection, which costs memory.
-const WRITES: usize = 32;
+pub(crate) const WRITES: usize = 32;
 /// Requests to Ray that may be under way at once, slow ones not counted.
-const RAY_REQUESTS: usize = 64;
-
-/// Returns the limit that all writes share.
-pub(crate) fn write_limit() -> Arc<ConcurrencyLimit> {
-    Arc::new(ConcurrencyLimit::new(WRITES))
-}
+pub(crate) const RAY_REQUESTS: usize = 64;
 
 /// Carries out stages.
 pub(crate) struct Executor {
-    kubernetes: KubernetesExecutor,
-    ray: RayExecutor,
+    pub(crate) kubernetes: KubernetesExecutor,
+    pub(crate) ray: RayExecutor,
 }
 
 impl Executor {
-    pub(crate) fn new(
-        client: Client,
-        limit: Arc<ConcurrencyLimit>,
-        in_flight: Arc<InFlightWrites>,
-        existence: Arc<ExistenceCache>,
-        dashboards: Dashboards,
-        jobs: Arc<Pollers<JobPoll>>,
-        serve: Arc<Pollers<ServePoll>>,
-    ) -> Self {
-        let ray = RayExecutor { dashboards, limit: ConcurrencyLimit::new(RAY_REQUESTS), jobs, serve };
-        Self { kubernetes: KubernetesExecutor { client, limit, in_flight, existence }, ray }
-    }
-
     /// Carries out a stage for an object. Returns the results of its steps, in order.
     ///
     /// The pass gives its permit back while it waits for Ray: dashboards that hang hold up no other object.

@@ -18,10 +18,10 @@ use tracing::{info, warn};
 
 /// Carries out the steps that are for Ray.
 pub(crate) struct RayExecutor {
-    pub(super) dashboards: Client,
-    pub(super) limit: ConcurrencyLimit,
-    pub(super) jobs: Arc<Pollers<JobPoll>>,
-    pub(super) serve: Arc<Pollers<ServePoll>>,
+    pub(crate) dashboards: Client,
+    pub(crate) limit: ConcurrencyLimit,
+    pub(crate) jobs: Arc<Pollers<JobPoll>>,
+    pub(crate) serve: Arc<Pollers<ServePoll>>,
 }
 
 impl RayExecutor {

@@ -1,17 +1,23 @@
 //! Stages that are carried out against a fake dashboard and a router in place of an API server.
 
 use super::*;
+use crate::concurrency_limit::ConcurrencyLimit;
+use crate::dashboard::Client as Dashboards;
 use crate::dashboard::Route;
 use crate::dashboard::jobs::tests::endpoint;
+use crate::dashboard::poller::Pollers;
+use crate::in_flight::InFlightWrites;
 use crate::queue::Queue;
 use axum::Router;
 use axum::http::{Method, StatusCode};
 use axum::response::IntoResponse;
+use kube::Client;
 use manta_logic::action::{Action, Kind};
 use manta_logic::dashboard::RayRequest;
-use manta_logic::job::dashboard::StopAttempt;
+use manta_logic::job::dashboard::{JobPoll, StopAttempt};
 use manta_testkit::FakeDashboard;
 use serde_json::json;
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -40,15 +46,15 @@ impl Fixture {
         let jobs = Arc::new(Pollers::new(dashboards.clone(), Arc::clone(&queue), tasks.clone(), stop.clone()));
         let serve = Arc::new(Pollers::new(dashboards.clone(), queue, tasks, stop));
         let in_flight = Arc::new(InFlightWrites::default());
-        let executor = Executor::new(
-            client,
-            write_limit(),
-            Arc::clone(&in_flight),
-            Arc::default(),
-            dashboards,
-            Arc::clone(&jobs),
-            serve,
-        );
+        let executor = Executor {
+            kubernetes: KubernetesExecutor {
+                client,
+                limit: Arc::new(ConcurrencyLimit::new(WRITES)),
+                in_flight: Arc::clone(&in_flight),
+                existence: Arc::default(),
+            },
+            ray: RayExecutor { dashboards, limit: ConcurrencyLimit::new(RAY_REQUESTS), jobs: Arc::clone(&jobs), serve },
+        };
         Self { executor, jobs, in_flight, permit: ConcurrencyLimit::new(1).acquire().await }
     }
 
