@@ -17,12 +17,9 @@ use std::path::PathBuf;
 const DIFFERENCES: &[(&str, &str, &str)] = &[];
 
 #[test]
+#[cfg_attr(not(has_shared), ignore = "needs ../shared")]
 fn v1_crds_equal_the_reference_but_for_listed_differences() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/crds");
-    if !folder.is_dir() {
-        println!("SKIPPED: no reference CRDs in {}", folder.display());
-        return;
-    }
     let mut paths = 0;
     let mut unlisted = Vec::new();
     let mut met = BTreeSet::new();
