@@ -19,7 +19,7 @@ ray_kind! {
     RayCluster, "rayclusters", RayClusterSpec, RayClusterStatus
 }
 
-/// What is wanted of a RayCluster.
+/// The spec of a RayCluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", remote = "Self")]
 pub struct RayClusterSpec {
@@ -55,7 +55,7 @@ pub struct RayClusterSpec {
     pub worker_group_specs: Option<Vec<WorkerGroupSpec>>,
 }
 
-/// What to do with running Pods when the spec changes.
+/// The treatment of running Pods when the spec changes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RayClusterUpgradeStrategy {
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
@@ -104,7 +104,7 @@ pub struct AutoscalerOptions {
     pub args: Option<Vec<String>>,
 }
 
-/// Where Ray's global control store keeps its state, so that the head may die.
+/// The storage of Ray's global control store (GCS), so that the cluster survives the loss of its head.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GcsFaultToleranceOptions {
@@ -123,7 +123,7 @@ pub struct GcsFaultToleranceOptions {
     pub storage: Option<GcsStorage>,
 }
 
-/// A Redis user name or password, literal or from elsewhere.
+/// A Redis username or password, literal or from a reference.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RedisCredential {
@@ -151,7 +151,7 @@ pub struct GcsStorage {
     pub deletion_policy: Option<StorageDeletionPolicy>,
 }
 
-/// The history server's part in the cluster.
+/// The options of the history server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HistoryServerOptions {
@@ -189,7 +189,7 @@ pub struct NetworkPolicyConfig {
     pub worker_groups: Option<Vec<WorkerGroupNetworkPolicy>>,
 }
 
-/// Rules that are added to those within the cluster.
+/// Rules in addition to those within the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkPolicyRules {
@@ -199,7 +199,7 @@ pub struct NetworkPolicyRules {
     pub egress_rules: Option<Vec<NetworkPolicyEgressRule>>,
 }
 
-/// Rules of one worker group; they replace those for all workers.
+/// Rules for one worker group, which replace those for all workers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerGroupNetworkPolicy {
@@ -210,7 +210,7 @@ pub struct WorkerGroupNetworkPolicy {
     pub rules: NetworkPolicyRules,
 }
 
-/// Encryption between the cluster's Pods.
+/// TLS between the cluster's Pods.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TlsOptions {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -240,7 +240,7 @@ pub struct HeadGroupSpec {
     pub service_type: Option<String>,
 }
 
-/// How the dashboard is reached from outside.
+/// The Ingress for the dashboard.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IngressOptions {
@@ -293,7 +293,7 @@ pub struct WorkerGroupSpec {
     pub num_of_hosts: Option<i32>,
 }
 
-/// Which workers the autoscaler wants gone.
+/// The workers that the autoscaler deletes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScaleStrategy {
@@ -301,7 +301,7 @@ pub struct ScaleStrategy {
     pub workers_to_delete: Option<Vec<String>>,
 }
 
-/// What the operator has seen of a cluster.
+/// The status of a RayCluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", remote = "Self")]
 pub struct RayClusterStatus {
@@ -357,11 +357,11 @@ pub struct HeadInfo {
 }
 
 string_enum! {
-    /// What a spec change does to running Pods.
+    /// The effect of a spec change on running Pods.
     UpgradeType { Recreate = "Recreate", None = "None" }
 }
 string_enum! {
-    /// Whether Ray asks for a token.
+    /// Whether Ray requires a token.
     AuthMode { Disabled = "disabled", Token = "token" }
 }
 string_enum! {
@@ -369,11 +369,11 @@ string_enum! {
     UpscalingMode { Default = "Default", Aggressive = "Aggressive", Conservative = "Conservative" }
 }
 string_enum! {
-    /// The autoscaler's generation.
+    /// The version of the autoscaler.
     AutoscalerVersion { V1 = "v1", V2 = "v2" }
 }
 string_enum! {
-    /// Where the global control store keeps its state.
+    /// The storage backend of the GCS.
     GcsBackend { Redis = "redis", Rocksdb = "rocksdb" }
 }
 string_enum! {
@@ -381,7 +381,7 @@ string_enum! {
     StorageDeletionPolicy { DeleteWithCluster = "DeleteWithCluster", Retain = "Retain" }
 }
 string_enum! {
-    /// Which directions are closed but for the cluster itself.
+    /// The directions that are closed except within the cluster.
     NetworkPolicyMode { DenyAll = "DenyAll", DenyAllIngress = "DenyAllIngress", DenyAllEgress = "DenyAllEgress" }
 }
 string_enum! {
@@ -389,7 +389,7 @@ string_enum! {
     IngressPathType { Exact = "Exact", Prefix = "Prefix", ImplementationSpecific = "ImplementationSpecific" }
 }
 
-/// The CEL rules of `managedBy`, which three kinds have.
+/// Returns the CEL rules of `managedBy`, which three kinds have.
 pub(crate) fn managed_by_rules() -> serde_json::Value {
     serde_json::json!([
         {"rule": "self == oldSelf", "message": "the managedBy field is immutable"},

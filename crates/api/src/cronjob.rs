@@ -11,7 +11,7 @@ ray_kind! {
     RayCronJob, "raycronjobs", RayCronJobSpec, RayCronJobStatus
 }
 
-/// What is wanted of a RayCronJob.
+/// The spec of a RayCronJob.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RayCronJobSpec {
@@ -28,7 +28,7 @@ pub struct RayCronJobSpec {
     pub suspend: Option<bool>,
 }
 
-/// What the operator has done for a schedule.
+/// The status of a RayCronJob.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RayCronJobStatus {

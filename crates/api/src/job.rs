@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 ray_kind! {
-    /// A Ray job, with a cluster of its own or on one that exists.
+    /// A Ray job on its own cluster or on an existing one.
     RayJob, "rayjobs", RayJobSpec, RayJobStatus
 }
 
-/// What is wanted of a RayJob.
+/// The spec of a RayJob.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", remote = "Self")]
 pub struct RayJobSpec {
@@ -67,7 +67,7 @@ pub struct RayJobSpec {
     pub suspend: Option<bool>,
 }
 
-/// Settings of the Kubernetes Job that submits.
+/// Settings of the submitter Job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SubmitterConfig {
@@ -75,7 +75,7 @@ pub struct SubmitterConfig {
     pub backoff_limit: Option<i32>,
 }
 
-/// What is deleted when the job has finished.
+/// The deletions after the job has finished.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -107,7 +107,7 @@ pub struct DeletionPolicy {
     pub policy: Option<DeletionPolicyType>,
 }
 
-/// One thing to delete, under one condition, after a time.
+/// A deletion with its condition and TTL.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeletionRule {
     pub policy: DeletionPolicyType,
@@ -116,7 +116,7 @@ pub struct DeletionRule {
     pub condition: DeletionCondition,
 }
 
-/// When a deletion rule applies.
+/// The condition of a deletion rule.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -139,7 +139,7 @@ pub struct DeletionCondition {
     pub ttl_seconds: Option<i32>,
 }
 
-/// What the operator has seen of a job.
+/// The status of a RayJob.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RayJobStatus {
@@ -177,7 +177,7 @@ pub struct RayJobStatus {
     pub observed_generation: Option<i64>,
 }
 
-/// Start and end of the Ray job as Ray tells them.
+/// Start and end of the Ray job as reported by Ray.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RayJobInfo {
@@ -188,7 +188,7 @@ pub struct RayJobInfo {
 }
 
 string_enum! {
-    /// What a deletion policy removes.
+    /// The objects that a deletion policy deletes.
     DeletionPolicyType {
         DeleteCluster = "DeleteCluster",
         DeleteWorkers = "DeleteWorkers",
@@ -197,11 +197,11 @@ string_enum! {
     }
 }
 string_enum! {
-    /// The job statuses that a deletion rule may wait for.
+    /// The job statuses that a deletion rule can wait for.
     DeletionJobStatus { Succeeded = "SUCCEEDED", Failed = "FAILED" }
 }
 string_enum! {
-    /// The deployment statuses that a deletion rule may wait for.
+    /// The deployment statuses that a deletion rule can wait for.
     DeletionDeploymentStatus { Failed = "Failed" }
 }
 

@@ -1,7 +1,7 @@
-//! The shell that all four kinds share: metadata, spec and status.
+//! The macro that declares a kind with metadata, spec and status.
 //!
-//! Written here instead of derived, because `spec` may be absent in a stored object (it then counts
-//! as empty), which the derived type would refuse to read.
+//! It replaces kube's derive macro, whose types refuse a stored object without `spec`. Here a missing spec is an empty
+//! one.
 
 /// Declares a kind of `ray.io/v1` with its spec and status types.
 macro_rules! ray_kind {
@@ -18,12 +18,12 @@ macro_rules! ray_kind {
         }
 
         impl $kind {
-            /// The kind as it stands in a manifest.
+            /// The kind in manifests.
             pub const KIND: &'static str = stringify!($kind);
-            /// The plural as it stands in URLs and in the CRD's name.
+            /// The plural in URLs and in the CRD's name.
             pub const PLURAL: &'static str = $plural;
 
-            /// A new object of this kind.
+            /// Returns a new object of this kind.
             pub fn new(name: &str, spec: $spec) -> Self {
                 let mut object = Self { spec, ..Self::default() };
                 object.metadata.name = Some(name.to_owned());
@@ -81,7 +81,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn writes_its_kind_and_no_empty_status() {
+    fn objects_serialize_their_kind_and_no_empty_status() {
         let cluster = RayCluster::new("a", RayClusterSpec::default());
         let written = json!({
             "apiVersion": "ray.io/v1",
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn knows_its_url() {
+    fn kinds_have_their_url() {
         assert_eq!(RayCluster::url_path(&(), Some("ns")), "/apis/ray.io/v1/namespaces/ns/rayclusters");
     }
 }

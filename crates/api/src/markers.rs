@@ -25,7 +25,7 @@ pub enum Marker {
     Atomic,
     /// A list of scalars, each with its owners.
     Set,
-    /// A list of objects that these fields tell apart.
+    /// A list of objects with these fields as keys.
     Keyed(&'static [&'static str]),
     /// A map that has one owner.
     AtomicMap,

@@ -1,14 +1,13 @@
-//! Reads quantities that were written as numbers (`cpu: 1`).
+//! Deserialization of quantities that are written as numbers (`cpu: 1`).
 //!
-//! The CRDs take a quantity as a string or a number, and the API server stores it as it was
-//! given, but `k8s_openapi`'s `Quantity` reads strings only. [`NumericQuantities`] wraps any
-//! deserializer and turns a number into text wherever a `Quantity` is asked for, at any depth,
-//! without an intermediate tree.
+//! The CRDs accept a quantity as a string or a number, and the API server stores it unchanged, but `k8s_openapi`'s
+//! `Quantity` accepts strings only. [`NumericQuantities`] wraps any deserializer and converts numbers wherever a `Quantity`
+//! is deserialized, at any depth and without an intermediate tree.
 
 use serde::de::{self, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor};
 use std::fmt;
 
-/// A deserializer, visitor, seed or accessor that passes the tolerance on to what it contains.
+/// A wrapper of a deserializer, visitor, seed or accessor that also wraps everything inside it.
 pub(crate) struct NumericQuantities<T>(pub(crate) T);
 
 macro_rules! forward {
@@ -50,7 +49,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for NumericQuantities<D> {
     }
 }
 
-/// Reads a string or a number as the text of a quantity.
+/// Deserializes a string or a number as the text of a quantity.
 struct QuantityText;
 
 impl<'de> Visitor<'de> for QuantityText {
@@ -74,7 +73,7 @@ impl<'de> Visitor<'de> for QuantityText {
     fn visit_f64<E: de::Error>(self, number: f64) -> Result<String, E> {
         Ok(number.to_string())
     }
-    /// An explicit `null` reads as the zero quantity, as in Go.
+    /// Deserializes an explicit `null` as the zero quantity, as in Go.
     fn visit_unit<E: de::Error>(self) -> Result<String, E> {
         Ok("0".to_owned())
     }
@@ -213,7 +212,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn numbers_read_as_quantities_at_any_depth() {
+    fn numbers_are_quantities_at_any_depth() {
         let spec: RayClusterSpec = serde_json::from_value(json!({
             "headGroupSpec": {"template": {"spec": {
                 "containers": [{"name": "ray", "resources": {"limits": {"cpu": 1, "memory": 2.5}},

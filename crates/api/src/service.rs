@@ -14,7 +14,7 @@ ray_kind! {
     RayService, "rayservices", RayServiceSpec, RayServiceStatus
 }
 
-/// What is wanted of a RayService.
+/// The spec of a RayService.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", remote = "Self")]
 pub struct RayServiceSpec {
@@ -43,7 +43,7 @@ pub struct RayServiceSpec {
     pub deployment_unhealthy_second_threshold: Option<i32>,
 }
 
-/// What a spec change does to the running cluster.
+/// The effect of a spec change on the running cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RayServiceUpgradeStrategy {
@@ -71,7 +71,7 @@ pub struct ClusterUpgradeOptions {
     pub gateway_class_name: String,
 }
 
-/// What the operator has seen of a service.
+/// The status of a RayService.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RayServiceStatus {
@@ -92,7 +92,7 @@ pub struct RayServiceStatus {
     pub observed_generation: Option<i64>,
 }
 
-/// One of the two clusters that a service may have.
+/// The status of one of the two clusters of a service.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterServeStatus {
@@ -110,7 +110,7 @@ pub struct ClusterServeStatus {
     pub last_traffic_migrated_time: Option<Time>,
 }
 
-/// A Serve application as Ray tells it.
+/// A Serve application as reported by Ray.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ApplicationStatus {

@@ -1,8 +1,8 @@
-//! A Service as it stands inside a spec.
+//! A Service inside a spec.
 //!
-//! `k8s_openapi`'s `Service` is a whole object: it refuses an `apiVersion` other than its own and
-//! writes `apiVersion`, `kind` and `metadata` even where the user wrote none. In a spec the CRD takes
-//! any of these or none, so [`ServiceTemplate`] remembers what was written.
+//! `k8s_openapi`'s `Service` is a complete object: it refuses a foreign `apiVersion` and always serializes `apiVersion`,
+//! `kind` and `metadata`. In a spec the CRD accepts any of these or none, so [`ServiceTemplate`] stores which ones were
+//! given.
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec, ServiceStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
 
-/// A Service, and which parts of its shell were written.
+/// A Service, and which of `apiVersion`, `kind` and `metadata` were given.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServiceTemplate {
     service: Service,
@@ -40,7 +40,7 @@ impl DerefMut for ServiceTemplate {
     }
 }
 
-/// The template as it stands in a manifest.
+/// The template in a manifest.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Written<'a> {
@@ -105,7 +105,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn nothing_is_added_or_lost() {
+    fn fields_are_neither_added_nor_lost() {
         let check = |written: Value| {
             let template: ServiceTemplate = serde_json::from_value(written.clone()).unwrap();
             assert_eq!(serde_json::to_value(&template).unwrap(), written);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_and_changes_like_a_service() {
+    fn a_template_derefs_to_its_service() {
         let mut template = ServiceTemplate::from(Service::default());
         template.metadata.name = Some("head".to_owned());
         assert_eq!(serde_json::to_value(&template).unwrap(), json!({"metadata": {"name": "head"}}));

@@ -1,8 +1,9 @@
-//! Enums of the API that keep what they do not know.
+//! String enums of the API that preserve unknown values.
 
-/// Declares an enum of strings. The CRD admits the listed values only, but an object stored under
-/// another version's CRD may carry others: those are kept as `Other`, so that nothing is lost and
-/// one odd value never hides a whole object.
+/// Declares an enum of strings.
+///
+/// The CRD accepts only the listed values, but an object that was stored under the CRD of another version may have
+/// others. They are preserved as `Other`, so that an unknown value does not hide the whole object.
 macro_rules! string_enum {
     ($(#[$meta:meta])* $name:ident { $($variant:ident = $text:literal),+ $(,)? }) => {
         $(#[$meta])*
@@ -13,10 +14,10 @@ macro_rules! string_enum {
         }
 
         impl $name {
-            /// The values that the CRD admits.
+            /// The values that the CRD accepts.
             pub const VALUES: &'static [&'static str] = &[$($text),+];
 
-            /// The value as it stands in a manifest.
+            /// Returns the value in manifests.
             pub fn as_str(&self) -> &str {
                 match self {
                     $(Self::$variant => $text,)+
@@ -74,7 +75,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn known_and_unknown_values_survive() {
+    fn known_and_unknown_values_are_preserved() {
         let check = |text: &str, expect: UpscalingMode| {
             let options: AutoscalerOptions = serde_json::from_value(json!({"upscalingMode": text})).unwrap();
             assert_eq!(serde_json::to_value(&options).unwrap(), json!({"upscalingMode": text}));

@@ -1,4 +1,4 @@
-//! Compares the table of merge markers with what the real kube-apiserver publishes in its OpenAPI document.
+//! Compares the table of merge markers with the OpenAPI document of the real kube-apiserver.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,7 +7,7 @@ use manta_testkit::ControlPlane;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The API groups that the table covers, as their types are named.
+/// Prefixes of the type names that the table covers.
 const GROUPS: &[&str] = &[
     "io.k8s.api.core.v1.",
     "io.k8s.api.networking.v1.",
@@ -18,7 +18,7 @@ const GROUPS: &[&str] = &[
 ];
 
 #[test]
-fn the_table_says_what_the_server_says() {
+fn the_table_equals_the_markers_of_the_server() {
     let theirs = published(&definitions(ControlPlane::shared()));
     let ours = tabled();
     println!("compared {} marked types and fields", theirs.len());
@@ -31,7 +31,7 @@ fn the_table_says_what_the_server_says() {
     assert!(wrong.is_empty(), "correct crates/api/src/markers.rs:\n{}", wrong.join("\n"));
 }
 
-/// The table as type or type and field, and what its OpenAPI extensions would be.
+/// Returns the OpenAPI extensions of the table by type, or by type and field.
 fn tabled() -> BTreeMap<String, Extensions> {
     let mut places = BTreeMap::new();
     for row in TABLE {
@@ -45,7 +45,7 @@ fn tabled() -> BTreeMap<String, Extensions> {
     places
 }
 
-/// The `x-kubernetes-*` extensions of a type or field; null for none.
+/// The `x-kubernetes-*` extensions of a type or field, or null.
 #[derive(Debug, Default, PartialEq)]
 struct Extensions {
     list_type: Value,
@@ -63,12 +63,12 @@ fn extensions(marker: Marker) -> Extensions {
     Extensions { list_type, list_map_keys, map_type }
 }
 
-/// Everything that the server marks in the groups of the table.
+/// Returns the OpenAPI extensions of the server in the groups of the table.
 fn published(definitions: &BTreeMap<String, Value>) -> BTreeMap<String, Extensions> {
     let read = |schema: &Value| Extensions {
         list_type: schema["x-kubernetes-list-type"].clone(),
         list_map_keys: schema["x-kubernetes-list-map-keys"].clone(),
-        // "granular" is what maps are without a marker.
+        // Maps without a marker are "granular".
         map_type: if schema["x-kubernetes-map-type"] == "atomic" { "atomic".into() } else { Value::Null },
     };
     let mut places = BTreeMap::new();
@@ -82,7 +82,7 @@ fn published(definitions: &BTreeMap<String, Value>) -> BTreeMap<String, Extensio
     places
 }
 
-/// The definitions of all types that the server serves.
+/// Returns the definitions of all types of the server.
 fn definitions(plane: &ControlPlane) -> BTreeMap<String, Value> {
     let get = |path: &str| -> Value { serde_json::from_str(&plane.kubectl(&["get", "--raw", path]).unwrap()).unwrap() };
     let index = get("/openapi/v3");

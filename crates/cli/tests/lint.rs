@@ -68,7 +68,7 @@ fn directories_are_searched_and_json_is_printed() {
 
 /// Every recorded manifest gets the recorded verdict: the operator's message, a rejection, or no finding.
 #[test]
-#[cfg_attr(not(recordings), ignore = "no recordings in ../shared/parity")]
+#[cfg_attr(not(has_shared), ignore = "needs ../shared")]
 fn recorded_manifests_get_the_recorded_verdict() {
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/parity/cases");
     let mut linter = Linter::default();

@@ -322,7 +322,7 @@ async fn policies_reject_with_the_operators_messages() -> Result<()> {
 
 /// The manifests of KubeRay's recordings: valid ones are accepted, invalid ones are not.
 #[tokio::test]
-#[cfg_attr(not(recordings), ignore = "no recordings in ../shared/parity")]
+#[cfg_attr(not(has_shared), ignore = "needs ../shared")]
 async fn policies_agree_with_the_operator_on_recorded_manifests() -> Result<()> {
     let plane = ControlPlane::shared();
     plane.install_ray_crds().await?;

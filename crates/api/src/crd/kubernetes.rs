@@ -1,7 +1,7 @@
-//! What the schemas of Kubernetes' own types lack when they stand inside a custom resource.
+//! Additions to the schemas of Kubernetes' own types inside a custom resource.
 //!
-//! k8s-openapi's schemas come from the API server's OpenAPI document, where some facts are missing
-//! because built-in types are checked and defaulted by code: bounds, patterns and defaults.
+//! k8s-openapi's schemas come from the OpenAPI document of the API server, which has no bounds, patterns and defaults
+//! because code checks and defaults the built-in types.
 
 use crate::markers::{self, Marker};
 use serde_json::{Map, Value, json};
@@ -16,7 +16,7 @@ const QUALIFIED_NAME: &str = concat!(
     r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
 );
 
-/// Adds what is known about a type to its schema.
+/// Adds markers, constraints and defaults to the schema of a type.
 pub(super) fn amend(name: &str, schema: &mut Map<String, Value>) {
     if let Some(replacement) = replacement(name) {
         *schema = replacement;
@@ -40,7 +40,7 @@ pub(super) fn amend(name: &str, schema: &mut Map<String, Value>) {
     match name {
         "io.k8s.api.core.v1.Service" => set_required(schema, Vec::clear),
         "io.k8s.api.core.v1.PortStatus" => set_required(schema, |required| required.push("error".into())),
-        // In Go these embed a LocalObjectReference, and inherit its marker when a CRD is made of them.
+        // In Go these embed a LocalObjectReference, and inherit its marker in a CRD.
         "io.k8s.api.core.v1.ConfigMapEnvSource"
         | "io.k8s.api.core.v1.ConfigMapProjection"
         | "io.k8s.api.core.v1.ConfigMapVolumeSource"
@@ -76,7 +76,7 @@ fn marker_keywords(marker: Marker) -> Value {
     }
 }
 
-/// Schemas that are written anew, by the name of their type.
+/// Returns the replacement of a schema by the name of its type.
 fn replacement(name: &str) -> Option<Map<String, Value>> {
     let schema = match name {
         "io.k8s.apimachinery.pkg.api.resource.Quantity" => json!({
@@ -88,7 +88,7 @@ fn replacement(name: &str) -> Option<Map<String, Value>> {
             "anyOf": [{"type": "integer"}, {"type": "string"}],
             "x-kubernetes-int-or-string": true,
         }),
-        // Of a template's metadata only this means something before the object exists.
+        // Only these fields of a template's metadata have a meaning.
         "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta" => json!({
             "type": "object",
             "properties": {
@@ -104,7 +104,7 @@ fn replacement(name: &str) -> Option<Map<String, Value>> {
     schema.as_object().cloned()
 }
 
-/// Bounds and patterns, by type and field.
+/// Returns bounds and patterns by type and field.
 fn constraints(name: &str) -> Vec<(&'static str, Value)> {
     match name {
         "io.k8s.apimachinery.pkg.apis.meta.v1.Condition" => vec![
@@ -119,7 +119,7 @@ fn constraints(name: &str) -> Vec<(&'static str, Value)> {
     }
 }
 
-/// Defaults, by type and field. A field that has one is not required.
+/// Returns defaults by type and field; a field with a default is not required.
 fn defaults(name: &str) -> Vec<(&'static str, Value)> {
     match name {
         "io.k8s.api.core.v1.ConfigMapEnvSource"

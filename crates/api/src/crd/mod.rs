@@ -1,7 +1,7 @@
-//! The CRDs of the four kinds, made from the Rust types.
+//! The CRDs of the four kinds, generated from the Rust types.
 //!
-//! `structural` makes a schema of a type, `kubernetes` adds what is known about Kubernetes' own
-//! types, `v1alpha1` cuts the old version out of the new one; here is the shell around them.
+//! `structural` converts a type to a schema, `kubernetes` completes the schemas of Kubernetes' own types, and `v1alpha1`
+//! reduces the schema to the old version. This file adds names, scope, printer columns and subresources.
 
 mod kubernetes;
 mod structural;
@@ -20,21 +20,21 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::JsonSchema;
 use serde_json::{Value, json};
 
-/// Which versions a CRD serves.
+/// The versions that a CRD serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Versions {
     /// `v1` only: small enough for a client-side `kubectl apply`.
     V1,
-    /// The deprecated `v1alpha1` too, for clusters that still store it.
+    /// Also the deprecated `v1alpha1`, for clusters that still store it.
     V1AndV1alpha1,
 }
 
-/// The CRDs of all four kinds, by name.
+/// Returns the CRDs of all four kinds, sorted by name.
 pub fn all(versions: Versions) -> Vec<CustomResourceDefinition> {
     KINDS.iter().map(|kind| kind.crd(versions)).collect()
 }
 
-/// What a CRD holds besides the schema of the spec and the status.
+/// The parts of a CRD besides the schemas of spec and status.
 struct Kind {
     kind: &'static str,
     plural: &'static str,
@@ -43,13 +43,13 @@ struct Kind {
     v1alpha1: Option<OldVersion>,
 }
 
-/// How `v1alpha1` differs from `v1`.
+/// The differences between `v1alpha1` and `v1`.
 struct OldVersion {
     schema: fn(Value) -> Value,
     columns: &'static [Column],
 }
 
-/// A printer column: name, type, JSONPath and priority; 1 shows with `-o wide` only.
+/// A printer column: name, type, JSONPath and priority; columns with priority 1 are shown by `-o wide` only.
 type Column = (&'static str, &'static str, &'static str, i32);
 
 const KINDS: &[Kind] = &[
@@ -112,7 +112,7 @@ const CLUSTER_COLUMNS: &[Column] = &[
     ("head service IP", "string", ".status.head.serviceIP", 1),
 ];
 
-/// The schema of a whole object.
+/// Returns the schema of a whole object.
 fn root<Spec: JsonSchema, Status: JsonSchema>() -> Value {
     json!({
         "type": "object",
@@ -159,7 +159,7 @@ impl Kind {
     }
 }
 
-/// A version that is served but not stored.
+/// Returns a version that is served but not stored.
 fn version(name: &str, schema: Value, columns: &[Column]) -> CustomResourceDefinitionVersion {
     let columns: Vec<_> = columns
         .iter()
@@ -192,7 +192,7 @@ fn version(name: &str, schema: Value, columns: &[Column]) -> CustomResourceDefin
 mod tests {
     use super::*;
 
-    /// `kubectl apply` keeps the object in an annotation, and annotations have this limit.
+    /// The maximum size of annotations, in which `kubectl apply` stores the object.
     const ANNOTATION_LIMIT: usize = 262_144;
 
     #[test]

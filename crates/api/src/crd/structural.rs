@@ -1,15 +1,15 @@
-//! From a Rust type to a structural schema, the form of JSON Schema that a CRD takes.
+//! Conversion of a Rust type to a structural schema, the form of JSON Schema that a CRD needs.
 //!
-//! schemars writes references, `null`s and documentation. References are put in place here, with what
-//! [`kubernetes`] knows about the type referred to. `null` goes: the API server drops nulls by itself
-//! where a field has a default, and refuses them elsewhere. Documentation goes, to stay small.
+//! schemars generates references, `null`s and documentation. References are replaced by the schema of their type, which
+//! [`kubernetes`] completes. `null` is removed, because the API server drops nulls of fields with a default and refuses
+//! others. Documentation is removed to keep the CRDs small.
 
 use super::kubernetes;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
-/// The structural schema of a type.
+/// Returns the structural schema of a type.
 pub(super) fn schema_of<T: JsonSchema>() -> Value {
     let mut root = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value();
     let definitions = match root.as_object_mut().and_then(|root| root.remove("$defs")) {
@@ -23,7 +23,7 @@ fn structural(schema: Value, definitions: &Map<String, Value>) -> Value {
     let Value::Object(schema) = schema else { return schema };
     let mut schema = resolved(without_null(schema), definitions);
     schema.retain(|keyword, _| !matches!(keyword.as_str(), "$schema" | "title" | "description"));
-    // As in the original CRDs, where floats have no format.
+    // Floats have no format in the original CRDs.
     if schema.get("type").is_some_and(|kind| kind == "number") {
         schema.remove("format");
     }
@@ -40,7 +40,7 @@ fn structural(schema: Value, definitions: &Map<String, Value>) -> Value {
     Value::Object(schema)
 }
 
-/// Takes out the `null` that schemars writes for an `Option`: as one of two schemas, types or values.
+/// Removes the `null` that schemars generates for an `Option`: as one of two schemas, types or values.
 fn without_null(mut schema: Map<String, Value>) -> Map<String, Value> {
     if let Some(Value::Array(mut choices)) = schema.remove("anyOf") {
         choices.retain(|choice| choice.get("type").is_none_or(|kind| kind != "null"));
@@ -64,7 +64,7 @@ fn without_null(mut schema: Map<String, Value>) -> Map<String, Value> {
     schema
 }
 
-/// Puts what is referred to in place of a reference; keywords beside the reference win.
+/// Replaces a reference by its schema; keywords beside the reference override it.
 fn resolved(mut schema: Map<String, Value>, definitions: &Map<String, Value>) -> Map<String, Value> {
     let Some(Value::String(reference)) = schema.remove("$ref") else { return schema };
     let name = reference.trim_start_matches("#/$defs/");
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn references_nulls_and_documentation_go() {
+    fn references_nulls_and_documentation_are_removed() {
         let inner = json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]});
         let expected = json!({
             "type": "object",

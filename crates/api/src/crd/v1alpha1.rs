@@ -1,13 +1,13 @@
-//! The deprecated `v1alpha1`, cut out of the schemas of `v1`.
+//! The deprecated `v1alpha1`, derived from the schemas of `v1`.
 //!
-//! It is served for clusters that still store it. It gets no new fields, so each object lists the
-//! fields that it has; whatever `v1` gains later stays out by itself.
+//! It is served for clusters that still store it. It gets no new fields, so the fields of each object are listed here, and
+//! new fields of `v1` do not appear in it.
 
 use serde_json::{Value, json};
 
 pub(super) const VERSION: &str = "v1alpha1";
 
-/// What the API server tells whoever still uses this version.
+/// The warning of the API server about the use of this version.
 pub(super) fn warning(kind: &str) -> String {
     format!(
         "ray.io/v1alpha1 {kind} is deprecated; use ray.io/v1 {kind}. \
@@ -123,7 +123,7 @@ fn cluster_status(status: &mut Value) {
     keep(property(status, "head"), &["podIP", "serviceIP"]);
 }
 
-/// Applications and deployments told when they were last healthy.
+/// Adds the time at which applications and deployments were last healthy.
 fn add_health_time(status: &mut Value) {
     status["properties"]["healthLastUpdateTime"] = json!({"type": "string", "format": "date-time"});
 }
@@ -152,7 +152,7 @@ fn drop(schema: &mut Value, names: &[&str]) {
     }
 }
 
-/// Sets the required properties anew.
+/// Replaces the required properties.
 fn require(schema: &mut Value, names: &[&str]) {
     if let Some(schema) = schema.as_object_mut() {
         schema.remove("required");
@@ -168,7 +168,7 @@ mod tests {
     use serde_json::Value;
     use std::collections::BTreeMap;
 
-    /// The properties and the required ones at a place of a schema; `[]` is an item, `{}` a map's value.
+    /// Returns the properties and the required ones at a path of a schema; `[]` is an item, `{}` the value of a map.
     fn at(mut schema: &Value, path: &str) -> (String, String) {
         for step in path.split('.') {
             schema = match step {
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn has_the_old_fields_only() {
+    fn v1alpha1_has_the_old_fields_only() {
         let schemas: BTreeMap<String, Value> = all(Versions::V1AndV1alpha1)
             .iter()
             .filter_map(|crd| {

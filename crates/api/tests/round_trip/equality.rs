@@ -1,17 +1,16 @@
-//! What it means that an object came back unchanged.
+//! Comparison of an object before and after a round trip.
 //!
-//! All fields are there with equal values, and no others, where
-//! - numbers are equal if their values are: `1` and `1.0`;
-//! - a quantity that was written as a number may come back as the text of that number: `1` and `"1"`;
-//! - times are equal if they are the same second, whatever their zone: Kubernetes' `Time` has no fractions,
-//!   in Go as in Rust;
-//! - a `null` where the schema allows one is the same as nothing.
+//! Both must have the same fields with equal values, where
+//! - numbers are compared by value: `1` equals `1.0`;
+//! - a quantity that was written as a number may become the text of that number: `1` and `"1"`;
+//! - times are equal if they are in the same second, because Kubernetes' `Time` has no fractions;
+//! - a `null` is the same as a missing field if the schema allows it.
 
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// What changed, as lines of text.
+/// Returns the differences as lines of text.
 pub(crate) fn differences(schema: &Value, before: &Value, after: &Value) -> Vec<String> {
     let mut found = Vec::new();
     compare("", schema, before, after, &mut found);
@@ -60,7 +59,7 @@ fn is_quantity(schema: &Value) -> bool {
 }
 
 #[test]
-fn knows_a_change_from_another_way_to_write_it() {
+fn equal_values_in_other_notations_are_no_differences() {
     use serde_json::json;
     let quantity = json!({"x-kubernetes-int-or-string": true, "pattern": "^[0-9]+$"});
     let int_or_string = json!({"x-kubernetes-int-or-string": true});

@@ -1,20 +1,20 @@
-//! Objects that a schema accepts, but for its CEL rules, which the types do not know.
+//! Objects that a schema accepts, apart from its CEL rules.
 
 use serde_json::{Map, Value, json};
 
-/// An object that has every field of the schema.
+/// Returns an object with every field of the schema.
 pub(crate) fn full(kind: &str, schema: &Value) -> Value {
     object(kind, schema, Source { state: 1, per_mille: 1000 })
 }
 
-/// An object that has some fields of the schema; how many depends on the seed as well.
+/// Returns an object with some fields of the schema, which depend on the seed.
 pub(crate) fn random(kind: &str, schema: &Value, seed: u64) -> Value {
-    // Deep fields are rare unless most fields are there, and empty objects are worth a try too.
+    // Deep fields occur only if most fields are present; a few objects are nearly empty.
     let per_mille = [0, 100, 300, 600][seed as usize % 4];
     object(kind, schema, Source { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, per_mille })
 }
 
-/// How many scalars an object holds.
+/// Returns the number of scalars in an object.
 pub(crate) fn count(value: &Value) -> usize {
     match value {
         Value::Object(fields) => fields.values().map(count).sum(),
@@ -88,10 +88,10 @@ fn fields(schema: &Value, source: &mut Source) -> Value {
     Value::Object(fields)
 }
 
-/// Choices, the same for the same seed.
+/// A source of choices, which are the same for the same seed.
 struct Source {
     state: u64,
-    /// How many optional fields of a thousand are there.
+    /// The share of optional fields that are present, in thousandths.
     per_mille: u64,
 }
 
@@ -107,7 +107,7 @@ impl Source {
         self.next() % 1000 < self.per_mille
     }
 
-    /// How many items a list or map has: one at least in an object that has everything.
+    /// Returns the size of a list or map, which is at least one in an object with every field.
     fn length(&mut self) -> u64 {
         if self.per_mille == 1000 { 1 } else { self.next() % 3 }
     }

@@ -1,11 +1,10 @@
-//! An object as the API server stores it: unknown fields pruned, nulls dropped, defaults filled in.
+//! Objects as the API server stores them: without unknown fields and nulls, and with defaults.
 //!
 //! [`on_a_server`](crate::on_a_server) checks this against the real one.
 
 use serde_json::{Map, Value};
 
-/// Brings an object into the form in which it is stored. Its metadata is left alone, because
-/// the server knows the type of that.
+/// Converts an object to its stored form, except for its metadata, whose type is built into the server.
 pub(crate) fn as_stored(schema: &Value, mut object: Value) -> Value {
     let metadata = object["metadata"].take();
     store(schema, &mut object);

@@ -67,10 +67,10 @@ impl std::fmt::Display for Refusal {
 
 fn problems(kind: Kind, object: &Value, config: &Config) -> Vec<Refusal> {
     match kind {
-        Kind::RayCluster => decode(object, |cluster| of_cluster(cluster, config)),
-        Kind::RayJob => decode(object, |job| of_job(job, config)),
-        Kind::RayService => decode(object, |service| of_service(service, config)),
-        Kind::RayCronJob if config.gates.ray_cron_job => decode(object, |cron| of_cron_job(cron, config)),
+        Kind::RayCluster => decode(object, |cluster| cluster_refusals(cluster, config)),
+        Kind::RayJob => decode(object, |job| job_refusals(job, config)),
+        Kind::RayService => decode(object, |service| service_refusals(service, config)),
+        Kind::RayCronJob if config.gates.ray_cron_job => decode(object, |cron| cron_job_refusals(cron, config)),
         _ => Vec::new(),
     }
 }
@@ -83,18 +83,18 @@ fn decode<T: DeserializeOwned>(object: &Value, check: impl FnOnce(&T) -> Vec<Ref
     }
 }
 
-fn of_cluster(cluster: &RayCluster, config: &Config) -> Vec<Refusal> {
+fn cluster_refusals(cluster: &RayCluster, config: &Config) -> Vec<Refusal> {
     let mut problems = cluster_problems(cluster, config);
     if problems.is_empty() {
         // Adds the rule that depends on the platform: TLS needs cert-manager.
         problems.extend(ValidCluster::check(cluster, config).err());
     }
     let mut refusals = refusals(problems, &cluster.metadata, cluster.spec.managed_by.as_deref());
-    refusals.extend(same_name(cluster));
+    refusals.extend(duplicate_group(cluster));
     refusals
 }
 
-fn same_name(cluster: &RayCluster) -> Option<Refusal> {
+fn duplicate_group(cluster: &RayCluster) -> Option<Refusal> {
     let mut known = BTreeSet::new();
     let groups = worker_groups(&cluster.spec).iter().map(|group| &group.group_name);
     let (index, name) = groups.enumerate().find(|(_, name)| !known.insert(*name))?;
@@ -105,15 +105,15 @@ fn same_name(cluster: &RayCluster) -> Option<Refusal> {
     })
 }
 
-fn of_job(job: &RayJob, config: &Config) -> Vec<Refusal> {
+fn job_refusals(job: &RayJob, config: &Config) -> Vec<Refusal> {
     refusals(validate_job(job, config).err(), &job.metadata, job.spec.managed_by.as_deref())
 }
 
-fn of_service(service: &RayService, config: &Config) -> Vec<Refusal> {
+fn service_refusals(service: &RayService, config: &Config) -> Vec<Refusal> {
     refusals(validate_service(service, config).err(), &service.metadata, service.spec.managed_by.as_deref())
 }
 
-fn of_cron_job(cron: &RayCronJob, config: &Config) -> Vec<Refusal> {
+fn cron_job_refusals(cron: &RayCronJob, config: &Config) -> Vec<Refusal> {
     refusals(ValidCronJob::check(cron, config).err(), &cron.metadata, None)
 }
 
@@ -210,11 +210,12 @@ mod tests {
             &format!("RayCluster.ray.io \"a.b\" {invalid} \"a.b\": RayCluster name {LABEL}"),
         );
         for (kind, word) in [(Kind::RayJob, "RayJob"), (Kind::RayService, "RayService")] {
-            let told = format!("The {word} metadata is invalid: {word} name");
-            check(kind, &named("a.b"), &format!("{word}.ray.io \"a.b\" {invalid} \"a.b\": {told} {LABEL}"));
+            let message = format!("The {word} metadata is invalid: {word} name");
+            check(kind, &named("a.b"), &format!("{word}.ray.io \"a.b\" {invalid} \"a.b\": {message} {LABEL}"));
             let long = "a".repeat(48);
-            let expect =
-                format!("{word}.ray.io \"{long}\" {invalid} \"{long}\": {told} should be no more than 47 characters");
+            let expect = format!(
+                "{word}.ray.io \"{long}\" {invalid} \"{long}\": {message} should be no more than 47 characters"
+            );
             check(kind, &named(&long), &expect);
         }
         for (value, expect) in [

@@ -29,7 +29,7 @@ fn push_escaped(out: &mut String, c: char) {
 
 /// Returns whether a character is a letter, mark, number, punctuation mark, symbol or an ASCII blank.
 fn prints(c: char) -> bool {
-    // The letter before it prevents that a combining mark is escaped because it stands alone.
+    // A preceding letter prevents `escape_debug` from escaping a combining mark.
     let mut pair = String::from("a");
     pair.push(c);
     c == '\'' || pair.escape_debug().count() == 2

@@ -1,9 +1,9 @@
 //! Rules for RayClusters, which the policies of RayJobs and RayServices include.
 
-use super::{Named, Rule, names};
+use super::{CelVariable, Rule, names};
 use crate::validate::cluster::MAX_NAME;
 
-pub(super) fn policy() -> (Vec<Named>, Vec<Rule>) {
+pub(super) fn policy() -> (Vec<CelVariable>, Vec<Rule>) {
     let mut rules = names("RayCluster", "", MAX_NAME);
     rules.push(Rule::plain(
         "variables.groups.all(g, variables.groups.exists_one(h, h.groupName == g.groupName))",
@@ -17,12 +17,12 @@ pub(super) fn policy() -> (Vec<Named>, Vec<Rule>) {
     ));
     let mut variables = variables("object.spec");
     let origin = "object.metadata.?labels[?'ray.io/originated-from-crd'].orValue('')";
-    variables.push(Named("origin", origin.to_owned()));
+    variables.push(CelVariable("origin", origin.to_owned()));
     (variables, rules)
 }
 
 /// Returns the variables of the cluster rules; `cluster` is the expression of its spec.
-pub(super) fn variables(cluster: &str) -> Vec<Named> {
+pub(super) fn variables(cluster: &str) -> Vec<CelVariable> {
     [
         ("cluster", cluster),
         ("annotations", "object.metadata.?annotations.orValue({})"),
@@ -53,7 +53,7 @@ pub(super) fn variables(cluster: &str) -> Vec<Named> {
         ("ftAnnotation", "variables.annotations[?'ray.io/ft-enabled'].orValue('')"),
         ("isEmbedded", "variables.ft.?backend.orValue('redis') == 'rocksdb'"),
     ]
-    .map(|(name, expression)| Named(name, expression.to_owned()))
+    .map(|(name, expression)| CelVariable(name, expression.to_owned()))
     .into()
 }
 
@@ -160,7 +160,7 @@ fn fault_tolerance() -> Vec<Rule> {
              set. Please set GcsFaultToleranceOptions to enable GCS fault tolerance",
         ),
     ];
-    for (said, what, field) in [
+    for (condition, what, field) in [
         (has_param("redis-password"), "`redis-password` in rayStartParams", "RedisPassword"),
         (has_env("REDIS_PASSWORD"), "`REDIS_PASSWORD` env var in head Pod", "RedisPassword"),
         (has_env("RAY_REDIS_ADDRESS"), "`RAY_REDIS_ADDRESS` env var in head Pod", "RedisAddress"),
@@ -173,20 +173,20 @@ fn fault_tolerance() -> Vec<Rule> {
         let message = format!(
             "cannot set {what} when GcsFaultToleranceOptions is enabled - use GcsFaultToleranceOptions.{field} instead"
         );
-        rules.push(Rule::plain(&format!("!variables.hasFt || !({said})"), &message));
+        rules.push(Rule::plain(&format!("!variables.hasFt || !({condition})"), &message));
     }
     rules.push(Rule::plain(
         "variables.isEmbedded || !variables.ft.?storage.hasValue()",
         "cannot set GcsFaultToleranceOptions.Storage when backend is 'redis' - it only applies to the 'rocksdb' backend",
     ));
-    for (said, field) in [
+    for (condition, field) in [
         ("variables.ft.?redisAddress.orValue('') != ''", "RedisAddress"),
         ("variables.ft.?redisUsername.hasValue()", "RedisUsername"),
         ("variables.ft.?redisPassword.hasValue()", "RedisPassword"),
         ("variables.ft.?externalStorageNamespace.orValue('') != ''", "ExternalStorageNamespace"),
     ] {
         rules.push(Rule::plain(
-            &format!("!variables.isEmbedded || !({said})"),
+            &format!("!variables.isEmbedded || !({condition})"),
             &format!("cannot set GcsFaultToleranceOptions.{field} when backend is 'rocksdb'"),
         ));
     }

@@ -1,19 +1,19 @@
 //! Rules for RayJobs and RayCronJobs.
 
 use super::cluster::restarts;
-use super::{Named, Rule, cluster, name_length, names};
+use super::{CelVariable, Rule, cluster, name_length, names};
 use crate::validate::cronjob;
 use crate::validate::job::MAX_NAME;
 
 const SPEC: &str = "The RayJob spec is invalid: ";
 
-pub(super) fn policy() -> (Vec<Named>, Vec<Rule>) {
+pub(super) fn policy() -> (Vec<CelVariable>, Vec<Rule>) {
     let mut rules = names("RayJob", "The RayJob metadata is invalid: ", MAX_NAME);
     rules.extend(self::rules());
     (variables("object.spec"), rules)
 }
 
-pub(super) fn cron_policy() -> (Vec<Named>, Vec<Rule>) {
+pub(super) fn cron_policy() -> (Vec<CelVariable>, Vec<Rule>) {
     let mut rules = vec![
         name_length("RayCronJob", "", cronjob::MAX_NAME),
         Rule::plain(
@@ -35,8 +35,8 @@ pub(super) fn cron_policy() -> (Vec<Named>, Vec<Rule>) {
     (variables, rules)
 }
 
-fn variables(job: &str) -> Vec<Named> {
-    let mut variables: Vec<Named> = [
+fn variables(job: &str) -> Vec<CelVariable> {
+    let mut variables: Vec<CelVariable> = [
         ("job", job),
         ("shutdown", "variables.job.?shutdownAfterJobFinishes.orValue(false)"),
         ("suspend", "variables.job.?suspend.orValue(false)"),
@@ -50,7 +50,7 @@ fn variables(job: &str) -> Vec<Named> {
         ("deletionRules", "variables.deletion.?deletionRules.orValue([])"),
         ("isLegacy", "has(variables.deletion.onSuccess) || has(variables.deletion.onFailure)"),
     ]
-    .map(|(name, expression)| Named(name, expression.to_owned()))
+    .map(|(name, expression)| CelVariable(name, expression.to_owned()))
     .into();
     variables.extend(cluster::variables("variables.job.?rayClusterSpec.orValue({})"));
     variables

@@ -90,10 +90,10 @@ fn conditions(kind: Kind) -> Vec<MatchCondition> {
 }
 
 /// A variable of the expressions: its name and its expression.
-struct Named(&'static str, String);
+struct CelVariable(&'static str, String);
 
-impl From<Named> for Variable {
-    fn from(Named(name, expression): Named) -> Self {
+impl From<CelVariable> for Variable {
+    fn from(CelVariable(name, expression): CelVariable) -> Self {
         Self { name: name.to_owned(), expression }
     }
 }

@@ -1,15 +1,15 @@
 //! Rules for RayServices.
 
-use super::{Named, Rule, cluster, names};
+use super::{CelVariable, Rule, cluster, names};
 use crate::validate::job::MAX_NAME;
 
 const SPEC: &str = "The RayService spec is invalid: ";
 
-pub(super) fn policy() -> (Vec<Named>, Vec<Rule>) {
+pub(super) fn policy() -> (Vec<CelVariable>, Vec<Rule>) {
     let mut variables = cluster::variables("object.spec.rayClusterConfig");
-    variables.push(Named("strategy", "object.spec.?upgradeStrategy.?type.orValue('None')".to_owned()));
-    variables.push(Named("steps", "object.spec.?upgradeStrategy.?clusterUpgradeOptions.orValue({})".to_owned()));
-    variables.push(Named("surge", "variables.steps.?maxSurgePercent.orValue(100)".to_owned()));
+    variables.push(CelVariable("strategy", "object.spec.?upgradeStrategy.?type.orValue('None')".to_owned()));
+    variables.push(CelVariable("steps", "object.spec.?upgradeStrategy.?clusterUpgradeOptions.orValue({})".to_owned()));
+    variables.push(CelVariable("surge", "variables.steps.?maxSurgePercent.orValue(100)".to_owned()));
     let rule = |holds: &str, message: &str| Rule::plain(holds, message).with_prefix(SPEC);
     let mut rules = names("RayService", "The RayService metadata is invalid: ", MAX_NAME);
     rules.push(rule("!variables.hasKubernetesToken", "K8s token auth mode is currently not supported for RayService"));
