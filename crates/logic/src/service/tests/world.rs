@@ -368,17 +368,20 @@ impl World {
         }
     }
 
-    /// Accepts a configuration as Ray does: new applications begin to deploy.
+    /// Accepts a configuration as Ray does: new applications begin to deploy, unchanged ones go on.
     fn accept(&mut self, name: &str, body: Value) {
         let outcome = self.outcomes.get(name).unwrap_or(&self.outcome);
         let apps = body["applications"].as_array().cloned().unwrap_or_default();
+        let known = self.apps.get(name);
         let running = apps.into_iter().map(|app| {
-            (
-                app["name"].as_str().unwrap_or_default().to_owned(),
-                json!({"status": outcome, "deployed_app_config": app}),
-            )
+            let app_name = app["name"].as_str().unwrap_or_default().to_owned();
+            let unchanged =
+                known.and_then(|known| known.get(&app_name)).filter(|known| known["deployed_app_config"] == app);
+            let next = unchanged.cloned().unwrap_or_else(|| json!({"status": outcome, "deployed_app_config": app}));
+            (app_name, next)
         });
-        self.apps.insert(name.to_owned(), running.collect());
+        let running = running.collect();
+        self.apps.insert(name.to_owned(), running);
         self.puts.push((name.to_owned(), body));
     }
 
