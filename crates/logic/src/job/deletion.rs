@@ -1,9 +1,8 @@
-//! Deletion of a RayJob: its Ray job is stopped first.
+//! Deletion of a RayJob: its Ray job is stopped.
 //!
-//! The garbage collector deletes the cluster with the RayJob, but a cluster of `clusterSelector` stays
-//! and would continue to run the job. There stopping is tried until half a minute after the deletion, at least
-//! once; for a cluster of its own one attempt is enough. A missing token or a dead dashboard never blocks a
-//! deletion.
+//! A cluster of `clusterSelector` stays and would continue to run the job, so stopping comes first and is tried until half a
+//! minute after the deletion, at least once. A cluster of its own is deleted with the RayJob: Ray is asked once to stop the
+//! job, and nothing waits for that. A missing token or a dead dashboard never blocks a deletion.
 
 use super::Planner;
 use super::dashboard::{JobPoll, StopAttempt};
@@ -26,15 +25,18 @@ pub(super) fn plan(planner: &mut Planner<'_>) {
     if !finalizer::has(&seen.job.metadata, RAY_JOB) {
         return;
     }
-    if let Some(poll) = running_job(planner)
-        && !stop(planner, &poll)
-    {
-        planner.wait_for("the Ray job to be stopped");
-        planner.poll = Some(poll);
-        return;
+    if let Some(poll) = running_job(planner) {
+        if seen.selected_cluster().is_none() {
+            planner.push(request(planner, &poll));
+        } else if !stop(planner, &poll) {
+            planner.wait_for("the Ray job to be stopped");
+            planner.poll = Some(poll);
+            return;
+        }
     }
     let key = seen.key(Kind::RayJob, seen.name());
-    planner.then(finalizer::remove(key, &seen.job.metadata, RAY_JOB, "nothing of the Ray job is left to stop"));
+    planner.push(finalizer::remove(key, &seen.job.metadata, RAY_JOB, "nothing of the Ray job is left to stop"));
+    planner.end_stage();
 }
 
 /// Returns the job that may still be running.
@@ -49,12 +51,11 @@ fn running_job(planner: &Planner<'_>) -> Option<JobPoll> {
     Some(JobPoll { endpoint, job_id, fresher_than: None })
 }
 
-/// Stops the job. Returns whether it is stopped or the time for trying is over.
+/// Stops a job on a cluster that stays. Returns whether it is stopped or the time for trying is over.
 fn stop(planner: &mut Planner<'_>, poll: &JobPoll) -> bool {
     let seen = planner.seen;
     match seen.dashboard.stop {
         Some(StopAttempt::Done) => return true,
-        Some(StopAttempt::Failed { .. }) if seen.selected_cluster().is_none() => return true,
         Some(StopAttempt::Failed { at }) => {
             let deleted = seen.job.metadata.deletion_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
             if planner.reached_or_wake_at(deleted.checked_add(STOP_TIMEOUT).ok()) {
@@ -66,13 +67,18 @@ fn stop(planner: &mut Planner<'_>, poll: &JobPoll) -> bool {
         }
         None => {}
     }
+    planner.finally(request(planner, poll));
+    false
+}
+
+/// Returns the request to stop the job.
+fn request(planner: &Planner<'_>, poll: &JobPoll) -> Step {
     let action = Action::Ray {
-        key: seen.key(Kind::RayCluster, seen.cluster_name()),
+        key: planner.seen.key(Kind::RayCluster, planner.seen.cluster_name()),
         endpoint: poll.endpoint.clone(),
         request: RayRequest::StopJob { job_id: poll.job_id.clone() },
     };
-    planner.finally(Step::new(action, "the RayJob is being deleted"));
-    false
+    Step::new(action, "the RayJob is being deleted")
 }
 
 /// Returns the dashboard of the RayJob's cluster.

@@ -206,6 +206,17 @@ fn deletion_stops_the_ray_job_first() {
 }
 
 #[test]
+fn a_job_whose_cluster_goes_with_it_is_not_waited_for() {
+    let mut world = World::running(Mode::K8sJob);
+    world.report_status("RUNNING");
+    world.seen.job.metadata.deletion_timestamp = Some(at(20));
+    world.now = moment(20);
+    world.pass();
+    assert!(world.job_deleted, "in one pass");
+    assert_eq!(world.stopped.len(), 1, "Ray is asked all the same");
+}
+
+#[test]
 fn deletion_polls_no_dashboard_if_there_is_nothing_to_stop() {
     let mut world = World::new(Mode::K8sJob);
     world.settle();
