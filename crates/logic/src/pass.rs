@@ -45,13 +45,17 @@ pub enum StepResult {
     Failed(String),
     /// Not tried, because another step of the stage failed before.
     Skipped,
+    /// Not tried, because the object has changed since it was observed.
+    Superseded,
 }
 
 /// The result of a status write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatusWrite {
     Done,
-    /// Another client changed or removed the object; the watch triggers the next pass.
+    /// The object had this status already.
+    Unchanged,
+    /// Another client changed or removed the object.
     Conflict,
     Failed,
 }
@@ -71,7 +75,8 @@ pub struct Pass<'a, K: Reconciled> {
     /// Events of the steps so far.
     events: Vec<Event>,
     status: Option<K::Status>,
-    status_failed: bool,
+    status_write: Option<StatusWrite>,
+    has_created_pods: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -100,13 +105,19 @@ impl<'a, K: Reconciled> Pass<'a, K> {
             outcome: Outcome::default(),
             events: Vec::new(),
             status: None,
-            status_failed: false,
+            status_write: None,
+            has_created_pods: false,
         }
     }
 
     /// Returns the plan that is carried out.
     pub fn plan(&self) -> &PlanOf<K> {
         &self.plan
+    }
+
+    /// Returns whether the pass has created Pods, whose names are taken now.
+    pub fn has_created_pods(&self) -> bool {
+        self.has_created_pods
     }
 
     /// Advances to the next need and returns it.
@@ -160,8 +171,12 @@ impl<'a, K: Reconciled> Pass<'a, K> {
         let stage = &self.plan.stages[self.stage];
         for (step, result) in stage.into_iter().zip(results) {
             match result {
-                StepResult::Done => self.events.extend(step.done.clone()),
+                StepResult::Done => {
+                    self.events.extend(step.done.clone());
+                    self.has_created_pods |= step.pods_of.is_some();
+                }
                 StepResult::Unchanged | StepResult::Skipped => {}
+                StepResult::Superseded => self.outcome.superseded = true,
                 StepResult::Failed(error) => {
                     if let Some(mut event) = step.failed.clone() {
                         event.note.push_str(&error);
@@ -180,11 +195,14 @@ impl<'a, K: Reconciled> Pass<'a, K> {
 
     /// Records the result of the status write.
     pub fn wrote_status(&mut self, result: StatusWrite) {
-        self.status_failed = result == StatusWrite::Failed;
+        self.status_write = Some(result);
     }
 
-    /// Returns the next stage of a controller that has not failed.
+    /// Returns the next stage of a controller that has not failed; none once the object has changed.
     fn next_stage(&mut self) -> Option<usize> {
+        if self.outcome.superseded {
+            return None;
+        }
         let goes_on = |stage: &Stage| self.outcome.failure_of(stage.controller).is_none();
         self.stage += self.plan.stages.get(self.stage..)?.iter().position(goes_on)?;
         Some(self.stage)
@@ -195,6 +213,7 @@ impl<'a, K: Reconciled> Pass<'a, K> {
     fn settle(&self) -> Option<K::Status> {
         match &self.plan.status {
             StatusPlan::Keep => None,
+            _ if self.outcome.superseded => None,
             StatusPlan::Write(status) => Some(status.clone()).filter(|_| self.outcome.failures.is_empty()),
             StatusPlan::Compute => K::compute_status(self.seen, &self.plan, &self.outcome, self.now, self.config),
         }
@@ -202,11 +221,24 @@ impl<'a, K: Reconciled> Pass<'a, K> {
 
     fn wake(&self) -> Wake {
         let gave_up = !self.plan.lookups.is_empty();
-        if gave_up || self.status_failed || !self.outcome.failures.is_empty() {
-            return Wake::BackOff;
+        let planned = self.plan.wake;
+        match self.status_write {
+            _ if !self.outcome.failures.is_empty() => Wake::Refused,
+            Some(StatusWrite::Failed) => Wake::BackOff,
+            _ if gave_up => Wake::BackOff,
+            _ if self.outcome.superseded => Wake::At(self.now),
+            // Nothing else wakes an object whose status alone has changed.
+            Some(StatusWrite::Conflict) if planned != Wake::BackOff => Wake::OnceShown,
+            Some(StatusWrite::Done) if planned != Wake::BackOff && self.follows_from_status() => Wake::OnceShown,
+            _ => {
+                let after_writes = self.now.checked_add(AFTER_WRITES).ok();
+                planned.or_at(after_writes.filter(|_| !self.plan.stages.is_empty()))
+            }
         }
-        let after_writes = self.now.checked_add(AFTER_WRITES).ok().filter(|_| !self.plan.stages.is_empty());
-        self.plan.wake.or_at(after_writes)
+    }
+
+    fn follows_from_status(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| K::follows_from(self.seen, status))
     }
 }
 

@@ -33,6 +33,11 @@ pub trait Reconciled: Sized {
     /// Returns what the plan does about the status, once everything is decided.
     fn propose(planner: &mut Planner<'_, Self>) -> StatusPlan<Self::Status>;
 
+    /// Returns whether decisions depend on a status that was just written, so that another pass must follow.
+    fn follows_from(_seen: &Self::Observed, _written: &Self::Status) -> bool {
+        true
+    }
+
     /// Returns the status after the writes, for plans that ask to [compute](StatusPlan::Compute) it.
     fn compute_status(
         _seen: &Self::Observed,
@@ -92,18 +97,21 @@ pub enum Wake {
     OnChange,
     /// At this time at the latest.
     At(Timestamp),
+    /// When the status that was written shows: the next decision depends on it.
+    OnceShown,
     /// After the back-off for failed passes.
     BackOff,
+    /// After the back-off for writes that were refused.
+    Refused,
 }
 
 impl Wake {
-    /// Returns the earlier of the two; a back-off comes first.
+    /// Returns the earlier of the two; anything but a time comes first.
     pub fn or_at(self, other: Option<Timestamp>) -> Self {
         match (self, other) {
-            (Self::BackOff, _) => Self::BackOff,
             (Self::At(one), Some(two)) => Self::At(one.min(two)),
             (Self::OnChange, Some(at)) => Self::At(at),
-            (wake, None) => wake,
+            (wake, _) => wake,
         }
     }
 }
@@ -113,6 +121,8 @@ impl Wake {
 pub struct Outcome {
     /// The first failure of each controller; its later stages were skipped.
     pub failures: Vec<Failure>,
+    /// The object changed meanwhile, so the rest of the plan was skipped.
+    pub superseded: bool,
 }
 
 impl Outcome {

@@ -10,7 +10,6 @@ use crate::metrics::Metrics;
 use crate::observe::Sources;
 use crate::status_writer::StatusWriter;
 use crate::stores::Stores;
-use crate::token;
 use crate::watches::Watches;
 use jiff::Timestamp;
 use kube::Client;
@@ -27,7 +26,7 @@ pub(crate) struct Context {
     pub(crate) stores: Arc<Stores>,
     pub(crate) watches: Watches,
     pub(crate) in_flight: Arc<InFlightWrites>,
-    pub(crate) existence: Arc<ExistenceCache>,
+    pub(crate) existence: ExistenceCache,
     pub(crate) executor: Executor,
     pub(crate) status: StatusWriter,
     pub(crate) publisher: Publisher,
@@ -40,7 +39,7 @@ pub(crate) struct Context {
 
 impl Context {
     /// Returns what a pass at this time knows.
-    pub(crate) fn sources(&self, now: Timestamp) -> Sources<'_> {
+    pub(crate) fn sources(&self, now: Timestamp, seed: u64) -> Sources<'_> {
         Sources {
             stores: &self.stores,
             in_flight: &self.in_flight,
@@ -48,7 +47,7 @@ impl Context {
             serve: &self.serve,
             config: &self.config,
             now,
-            seed: token::seed(),
+            seed,
         }
     }
 }

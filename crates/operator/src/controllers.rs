@@ -6,21 +6,20 @@
 use crate::api_request::look_up;
 use crate::concurrency_limit::Permit;
 use crate::context::Context;
-use crate::observe::{Observation, Observe};
-use crate::queue::{Requeue, WakeReason};
+use crate::execute::RunningPass;
+use crate::observe::{Observation, Observe, Sources};
+use crate::queue::{Due, Requeue, WakeReason};
+use crate::token;
 use futures::future::join_all;
 use jiff::Timestamp;
 use kube::Resource;
 use manta_api::{RayCluster, RayCronJob, RayJob, RayService};
 use manta_logic::action::{Kind, ObjectKey};
 use manta_logic::pass::{Need, Pass, StatusWrite};
-use manta_logic::plan::{LookedUp, Reconciled};
+use manta_logic::plan::Reconciled;
 use serde::Serialize;
 use std::time::Duration;
 use tracing::{Level, debug, enabled, error};
-
-/// When to look again for writes that the caches do not show yet. Most of them wake the object by themselves.
-const IN_FLIGHT: Duration = Duration::from_secs(1);
 
 /// A kind that is reconciled.
 trait Controller: Observe<Status: Serialize> + Resource<DynamicType = ()> {
@@ -52,26 +51,28 @@ impl Controller for RayService {
 }
 
 /// Makes one pass over an object.
-pub(crate) async fn reconcile(context: &Context, key: &ObjectKey, reason: &WakeReason, permit: &Permit) -> Requeue {
-    match key.kind {
-        Kind::RayCluster => pass::<RayCluster>(context, key, reason, permit).await,
-        Kind::RayJob => pass::<RayJob>(context, key, reason, permit).await,
-        Kind::RayService => pass::<RayService>(context, key, reason, permit).await,
-        Kind::RayCronJob => pass::<RayCronJob>(context, key, reason, permit).await,
+pub(crate) async fn reconcile(context: &Context, due: &Due, permit: &Permit) -> Requeue {
+    match due.key.kind {
+        Kind::RayCluster => pass::<RayCluster>(context, due, permit).await,
+        Kind::RayJob => pass::<RayJob>(context, due, permit).await,
+        Kind::RayService => pass::<RayService>(context, due, permit).await,
+        Kind::RayCronJob => pass::<RayCronJob>(context, due, permit).await,
         _ => Requeue::OnChange,
     }
 }
 
-async fn pass<K: Controller>(context: &Context, key: &ObjectKey, reason: &WakeReason, permit: &Permit) -> Requeue {
+async fn pass<K: Controller>(context: &Context, due: &Due, permit: &Permit) -> Requeue {
+    let key = &due.key;
     let now = context.clock.now();
-    let seen = match K::observe(&context.sources(now), key) {
+    let sources = context.sources(now, due.seed.unwrap_or_else(token::seed));
+    let seen = match K::observe(&sources, key) {
         Observation::Ready { seen, not_synced } => {
             not_synced.into_iter().for_each(|kind| context.watches.ensure(kind));
             seen
         }
         Observation::NotSynced(kinds) => return wait_for_watches(context, key, &kinds),
         Observation::Unreadable => return Requeue::OnChange,
-        Observation::InFlight => return Requeue::After(IN_FLIGHT, None),
+        Observation::InFlight => return Requeue::OnceShown,
         Observation::Gone => {
             context.in_flight.forget(key);
             context.existence.forget(key);
@@ -79,7 +80,9 @@ async fn pass<K: Controller>(context: &Context, key: &ObjectKey, reason: &WakeRe
             return Requeue::OnChange;
         }
     };
-    drive::<K>(context, key, &seen, now, reason, permit).await
+    let generation = K::object(&seen).meta().generation.unwrap_or_default();
+    let running = RunningPass { key, reason: &due.reason, generation, stores: &context.stores };
+    drive::<K>(context, &running, &seen, &sources, permit).await
 }
 
 /// Starts the watches that are missing; they wake the object when they have listed everything.
@@ -94,27 +97,28 @@ fn wait_for_watches(context: &Context, key: &ObjectKey, kinds: &[Kind]) -> Reque
 
 async fn drive<K: Controller>(
     context: &Context,
-    key: &ObjectKey,
+    running: &RunningPass<'_>,
     seen: &K::Observed,
-    now: Timestamp,
-    reason: &WakeReason,
+    sources: &Sources<'_>,
     permit: &Permit,
 ) -> Requeue {
+    let (key, now) = (running.key, sources.now);
     let object = K::object(seen);
-    let mut pass = Pass::<K>::begin(seen, context.existence.of(key), now, &context.config);
+    let uid = object.meta().uid.as_deref().unwrap_or_default();
+    let mut pass = Pass::<K>::begin(seen, context.existence.of(key, uid), now, &context.config);
     loop {
         match pass.advance() {
             Need::LookUp(keys) => {
                 let found = join_all(keys.iter().map(|key| look_up(&context.client, key))).await;
-                for (looked_up, _) in keys.iter().zip(&found).filter(|(_, found)| matches!(found, LookedUp::Found(_))) {
-                    context.existence.remember(key, looked_up);
+                for (looked_up, found) in keys.iter().zip(&found) {
+                    context.existence.remember(key, uid, looked_up, found);
                 }
                 pass.looked_up(found);
             }
             Need::Poll(poll) => K::poll(context, key, poll),
             Need::Publish(events) => context.publisher.publish(&object.object_ref(&()), events),
             Need::Execute(stage) => {
-                let results = context.executor.execute(key, stage, reason, permit).await;
+                let results = context.executor.execute(running, stage, permit).await;
                 pass.executed(results);
             }
             Need::WriteStatus(status) => {
@@ -126,8 +130,9 @@ async fn drive<K: Controller>(
                 pass.wrote_status(result);
             }
             Need::Done(wake) => {
-                report_end::<K>(key, &pass, reason);
-                return Requeue::by(wake, now, pass.plan().waiting_for.as_deref());
+                report_end::<K>(key, &pass, running.reason);
+                let seed = Some(sources.seed).filter(|_| !pass.has_created_pods());
+                return Requeue::by(wake, now, pass.plan().waiting_for.as_deref(), seed);
             }
         }
     }

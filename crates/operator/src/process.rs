@@ -126,10 +126,15 @@ pub async fn run(
 }
 
 /// Returns a client that counts its requests, and sends none after the end of a term.
+///
+/// It retries nothing by itself: a 503 of the API server's proxy is the reply of a dashboard that is down, and passes have
+/// their own back-off.
 fn fenced_client(config: &Config, metrics: &Arc<Metrics>, over: CancellationToken) -> Result<Client, ProcessError> {
+    let mut config = config.clone();
+    config.default_retry = false;
     let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
     let layer = MetricsLayer { host: host.into(), metrics: Arc::clone(metrics) };
-    let builder = ClientBuilder::try_from(config.clone()).map_err(ProcessError::Client)?;
+    let builder = ClientBuilder::try_from(config).map_err(ProcessError::Client)?;
     Ok(builder.with_layer(&layer).with_layer(&Fence(over)).build())
 }
 
@@ -220,4 +225,32 @@ async fn detect_platform(client: &Client, must_restart_containers: bool) -> Resu
 /// Returns whether the server rejected the request for good.
 fn is_refusal(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::Router;
+    use axum::http::StatusCode;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn a_refused_request_is_not_retried_behind_our_back() {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&requests);
+        let answer = move || async move {
+            counted.fetch_add(1, Ordering::SeqCst);
+            StatusCode::SERVICE_UNAVAILABLE
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = tokio::spawn(axum::serve(listener, Router::new().fallback(answer)).into_future());
+        let config = Config::new(url.parse().unwrap());
+        let client = fenced_client(&config, &Arc::default(), CancellationToken::new()).unwrap();
+        let request = http::Request::get("/api/v1/namespaces/ns/services/x:dashboard/proxy/api/jobs/").body(Vec::new());
+        assert!(client.request_text(request.unwrap()).await.is_err());
+        assert_eq!(requests.load(Ordering::SeqCst), 1);
+        server.abort();
+    }
 }

@@ -26,6 +26,11 @@ const QUIET_TIME: Duration = Duration::from_secs(1);
 /// The first and the longest wait after a failed pass.
 const FIRST_BACK_OFF: Duration = Duration::from_millis(250);
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(120);
+/// While writes are refused, changes of other objects do not bring the next try closer than this. In a namespace that is
+/// being deleted, every Pod that goes would otherwise cost another refused Pod.
+const REFUSED: Duration = Duration::from_secs(5);
+/// When to look again for writes that the caches do not show yet. Most of them wake the object by themselves.
+const NOT_SHOWN: Duration = Duration::from_secs(1);
 
 /// The objects that are due, and when.
 #[derive(Default)]
@@ -47,13 +52,33 @@ struct State {
 struct Entry {
     due: Option<(Instant, u64)>,
     running: bool,
-    /// Something happened during the pass.
+    /// Something that the object depends on changed during the pass.
     dirty: bool,
+    /// The object itself changed during the pass, in more than its status.
+    changed: bool,
+    /// The next pass is to see a status that the cache does not show yet; while running, the cache showed one.
+    shown: Shown,
+    /// Where the next pass draws its random names from; a new seed if there is none.
+    seed: Option<u64>,
+    /// Before this time, only a change of the object itself makes it due.
+    held_until: Option<Instant>,
     /// Why the object is due; the first reason stays.
     reason: Option<WakeReason>,
     failures: u32,
     /// Since when the object has been waiting, for the lag metric.
     waiting_since: Option<Instant>,
+}
+
+/// Whether the cache shows the status that the last pass wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Shown {
+    /// No pass waits for it.
+    #[default]
+    NotNeeded,
+    /// The last pass waits for it.
+    Awaited,
+    /// A status came during the pass.
+    DuringPass,
 }
 
 /// Why an object is due.
@@ -69,6 +94,8 @@ pub enum WakeReason {
     RayReplied,
     /// The time has come that the last pass asked for, and what it waited for.
     Timer(Option<Box<str>>),
+    /// The cache shows the status that the last pass wrote, or a second has passed.
+    StatusShown,
     /// The last pass failed.
     Retry,
 }
@@ -82,6 +109,7 @@ impl fmt::Display for WakeReason {
             Self::RayReplied => write!(formatter, "Ray replied"),
             Self::Timer(None) => write!(formatter, "timer"),
             Self::Timer(Some(what)) => write!(formatter, "timer, waiting for {what}"),
+            Self::StatusShown => write!(formatter, "its status was written"),
             Self::Retry => write!(formatter, "retry after a failed pass"),
         }
     }
@@ -94,20 +122,32 @@ pub enum Requeue {
     OnChange,
     /// After this time at the latest; with what is waited for.
     After(Duration, Option<Box<str>>),
+    /// When the cache shows the status that was written, or after a second.
+    OnceShown,
     /// After a back-off that grows with every failure.
     BackOff,
+    /// The same, after writes that were refused: changes of other objects do not bring it much closer. The next pass
+    /// draws its random names from the same seed, if there is one, so that the same error has the same text.
+    Refused(Option<u64>),
 }
 
 impl Requeue {
-    /// Returns what a plan's wake-up means now.
-    pub(crate) fn by(wake: Wake, now: Timestamp, waiting_for: Option<&str>) -> Self {
+    /// Returns what a plan's wake-up means now; `seed` is for a pass that is to try the same names again.
+    pub(crate) fn by(wake: Wake, now: Timestamp, waiting_for: Option<&str>, seed: Option<u64>) -> Self {
         match wake {
             Wake::BackOff => Self::BackOff,
+            Wake::Refused => Self::Refused(seed),
+            Wake::OnceShown => Self::OnceShown,
             Wake::At(at) => {
                 Self::After(Duration::try_from(at.duration_since(now)).unwrap_or_default(), waiting_for.map(Into::into))
             }
             Wake::OnChange => Self::OnChange,
         }
+    }
+
+    /// Returns whether the pass failed.
+    pub(crate) fn is_failure(&self) -> bool {
+        matches!(self, Self::BackOff | Self::Refused(_))
     }
 }
 
@@ -119,24 +159,55 @@ pub struct Due {
     pub waited: Duration,
     /// The first of the reasons that came together.
     pub reason: WakeReason,
+    /// The seed that the last pass asked to be used again.
+    pub seed: Option<u64>,
 }
 
 impl Queue {
-    /// Makes an object due soon.
+    /// Makes an object due soon, because something changed that it depends on.
     pub fn wake(&self, key: &ObjectKey, reason: impl FnOnce() -> WakeReason) {
+        self.wake_by(key, false, reason);
+    }
+
+    /// Makes an object due soon, because it changed in more than its status.
+    pub(crate) fn wake_itself(&self, key: &ObjectKey, reason: impl FnOnce() -> WakeReason) {
+        self.wake_by(key, true, reason);
+    }
+
+    fn wake_by(&self, key: &ObjectKey, itself: bool, reason: impl FnOnce() -> WakeReason) {
         let mut state = lock(&self.state);
-        if let Some(entry) = state.entries.get_mut(key)
-            && entry.running
-        {
-            entry.dirty = true;
-            entry.reason.get_or_insert_with(reason);
-            return;
+        let mut held_until = None;
+        if let Some(entry) = state.entries.get_mut(key) {
+            if entry.running {
+                entry.dirty = true;
+                entry.changed |= itself;
+                entry.reason.get_or_insert_with(reason);
+                return;
+            }
+            held_until = entry.held_until.filter(|_| !itself);
         }
         let now = Instant::now();
-        let wait = state.gather(now);
-        state.schedule(key, now + wait, reason);
+        let at = (now + state.gather(now)).max(held_until.unwrap_or(now));
+        state.schedule(key, at, reason);
         drop(state);
         self.changed.notify_one();
+    }
+
+    /// Takes note that the cache shows a new status of an object, and nothing else new about it. An object's own status
+    /// wakes nobody but a pass that waits for it.
+    pub(crate) fn status_shown(&self, key: &ObjectKey, reason: impl FnOnce() -> WakeReason) {
+        let mut state = lock(&self.state);
+        match state.entries.get_mut(key) {
+            Some(entry) if entry.running => entry.shown = Shown::DuringPass,
+            Some(entry) if entry.shown == Shown::Awaited => {
+                let now = Instant::now();
+                let at = now + state.gather(now);
+                state.schedule(key, at, reason);
+                drop(state);
+                self.changed.notify_one();
+            }
+            _ => {}
+        }
     }
 
     /// Waits for the next object that is due.
@@ -167,11 +238,25 @@ impl Queue {
         let gather = state.gather(Instant::now());
         let Some(entry) = state.entries.get_mut(key) else { return };
         entry.running = false;
-        let dirty = std::mem::take(&mut entry.dirty);
-        entry.failures = if requeue == Requeue::BackOff { entry.failures.saturating_add(1) } else { 0 };
+        let (dirty, changed) = (std::mem::take(&mut entry.dirty), std::mem::take(&mut entry.changed));
+        let shown = std::mem::take(&mut entry.shown);
+        entry.failures = if requeue.is_failure() { entry.failures.saturating_add(1) } else { 0 };
+        entry.held_until = None;
         let wait = match requeue {
+            _ if changed => Some((gather, WakeReason::Retry)),
             Requeue::BackOff => Some((back_off(entry.failures), WakeReason::Retry)),
+            Requeue::Refused(seed) => {
+                entry.seed = seed;
+                let wait = back_off(entry.failures);
+                entry.held_until = Some(Instant::now() + wait.min(REFUSED));
+                Some((wait, WakeReason::Retry))
+            }
             _ if dirty => Some((gather, WakeReason::Retry)),
+            Requeue::OnceShown if shown == Shown::DuringPass => Some((gather, WakeReason::StatusShown)),
+            Requeue::OnceShown => {
+                entry.shown = Shown::Awaited;
+                Some((NOT_SHOWN, WakeReason::StatusShown))
+            }
             Requeue::After(wait, what) => Some((wait, WakeReason::Timer(what))),
             Requeue::OnChange => None,
         };
@@ -235,9 +320,11 @@ impl State {
         let entry = self.entries.entry(key.clone()).or_default();
         entry.due = None;
         entry.running = true;
+        entry.shown = Shown::NotNeeded;
         let waited = entry.waiting_since.take().map_or(Duration::ZERO, |since| since.elapsed());
         let reason = entry.reason.take().unwrap_or(WakeReason::Timer(None));
-        Due { key, waited, reason }
+        let seed = entry.seed.take();
+        Due { key, waited, reason, seed }
     }
 }
 
@@ -261,10 +348,12 @@ mod tests {
     #[test]
     fn a_plan_says_when_the_object_is_due_again() {
         let now: Timestamp = "2026-03-01T08:00:00Z".parse().unwrap();
-        let check = |wake: Wake, expect: Requeue| assert_eq!(Requeue::by(wake, now, Some("x")), expect);
+        let check = |wake: Wake, expect: Requeue| assert_eq!(Requeue::by(wake, now, Some("x"), Some(7)), expect);
         let (soon, past) = (now + Duration::from_secs(5), now - Duration::from_secs(5));
         check(Wake::OnChange, Requeue::OnChange);
         check(Wake::BackOff, Requeue::BackOff);
+        check(Wake::Refused, Requeue::Refused(Some(7)));
+        check(Wake::OnceShown, Requeue::OnceShown);
         check(Wake::At(soon), Requeue::After(Duration::from_secs(5), Some("x".into())));
         check(Wake::At(past), Requeue::After(Duration::ZERO, Some("x".into())));
     }
@@ -354,5 +443,82 @@ mod tests {
         let started = Instant::now();
         queue.next().await;
         assert!(started.elapsed() < Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_objects_own_status_wakes_only_a_pass_that_waits_for_it() {
+        let queue = Queue::default();
+        let shown = || queue.status_shown(&key("a"), || WakeReason::StatusShown);
+        shown();
+        assert_eq!(queue.depth(), 0, "somebody else's status");
+        let mut waits = Vec::new();
+        for (during_pass, requeue) in [
+            (false, Requeue::OnceShown),
+            (true, Requeue::OnceShown),
+            (true, Requeue::Refused(None)),
+            (false, Requeue::Refused(None)),
+        ] {
+            queue.wake(&key("a"), changed);
+            queue.next().await;
+            if during_pass {
+                shown();
+            }
+            queue.done(&key("a"), requeue);
+            let started = Instant::now();
+            shown();
+            queue.next().await;
+            waits.push(started.elapsed());
+            queue.done(&key("a"), Requeue::OnChange);
+        }
+        assert!(waits[0] < FIRST_BACK_OFF && waits[1] < FIRST_BACK_OFF, "{waits:?}");
+        assert!(waits[2] >= FIRST_BACK_OFF && waits[3] >= FIRST_BACK_OFF, "a status ends no back-off: {waits:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_status_that_no_watch_shows_is_not_waited_for_long() {
+        let queue = Queue::default();
+        queue.wake(&key("a"), changed);
+        queue.next().await;
+        queue.done(&key("a"), Requeue::OnceShown);
+        let started = Instant::now();
+        queue.next().await;
+        assert!(started.elapsed() >= NOT_SHOWN && started.elapsed() < 2 * NOT_SHOWN);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_writes_are_refused_only_the_object_itself_shortens_the_wait() {
+        let queue = Queue::default();
+        queue.wake(&key("a"), changed);
+        let mut tries = 0;
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_secs(20) {
+            queue.next().await;
+            tries += 1;
+            queue.wake(&key("a"), changed);
+            queue.done(&key("a"), Requeue::Refused(None));
+            queue.wake(&key("a"), changed);
+        }
+        assert!(tries <= 10, "{tries} tries in 20 s");
+        queue.next().await;
+        queue.done(&key("a"), Requeue::Refused(None));
+        let started = Instant::now();
+        queue.wake_itself(&key("a"), changed);
+        queue.next().await;
+        assert!(started.elapsed() < FIRST_BACK_OFF);
+        queue.wake_itself(&key("a"), changed);
+        queue.done(&key("a"), Requeue::Refused(None));
+        queue.next().await;
+        assert!(started.elapsed() < FIRST_BACK_OFF, "it changed during the pass");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pass_after_a_refusal_draws_the_same_names() {
+        let queue = Queue::default();
+        queue.wake(&key("a"), changed);
+        assert_eq!(queue.next().await.seed, None);
+        queue.done(&key("a"), Requeue::Refused(Some(7)));
+        assert_eq!(queue.next().await.seed, Some(7));
+        queue.done(&key("a"), Requeue::BackOff);
+        assert_eq!(queue.next().await.seed, None);
     }
 }

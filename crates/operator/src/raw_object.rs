@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::marker::PhantomData;
 use tracing::warn;
 
@@ -25,6 +26,9 @@ pub struct RawObject<K> {
     name: Box<str>,
     uid: Box<str>,
     version: Box<str>,
+    /// A hash of the metadata, generation included: of all that can change but the status.
+    revision: u64,
+    generation: i64,
     terminating: bool,
     /// The Ray object that controls this one.
     controller: Option<Box<ObjectKey>>,
@@ -42,6 +46,11 @@ impl<K> RawObject<K> {
     /// Returns the object's resource version.
     pub(crate) fn version(&self) -> &str {
         &self.version
+    }
+
+    /// Returns the object's generation.
+    pub(crate) fn generation(&self) -> i64 {
+        self.generation
     }
 
     /// Returns whether the object is being deleted.
@@ -87,6 +96,10 @@ impl<K: 'static> View for RawObject<K> {
 
     fn version(&self) -> &str {
         &self.version
+    }
+
+    fn differs_in_status_only(&self, before: &Self) -> bool {
+        self.revision == before.revision
     }
 }
 
@@ -140,7 +153,13 @@ impl<K> RawObject<K> {
         let controller = owners.iter().find(|owner| owner.controller);
         let controller =
             controller.and_then(|owner| Some(ObjectKey::new(Kind::of_ray(&owner.kind)?, &namespace, &owner.name)));
+        let generation = match object.metadata.get("generation") {
+            Some(generation) => serde_json::from_str::<Option<i64>>(generation.get())?.unwrap_or_default(),
+            None => 0,
+        };
         Ok(Self {
+            revision: revision(&object.metadata),
+            generation,
             controller: controller.map(Box::new),
             namespace,
             name,
@@ -151,6 +170,15 @@ impl<K> RawObject<K> {
             kind: PhantomData,
         })
     }
+}
+
+/// Returns a hash of the metadata without the version, which a status changes too.
+fn revision(metadata: &Fields<'_>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for (field, text) in metadata.iter().filter(|(field, _)| *field != "resourceVersion") {
+        (field, text.get()).hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 #[cfg(test)]
@@ -213,5 +241,31 @@ mod tests {
         let object = raw(&object);
         assert!(object.read().is_none() && object.is_terminating());
         assert!(serde_json::from_str::<RawObject<RayCluster>>(r#"{"metadata": {}}"#).is_err(), "nameless");
+    }
+
+    #[test]
+    fn a_change_of_the_status_alone_is_told_from_others() {
+        let before = raw(&sample());
+        let changed = |pointer: &str, value: Value| {
+            let mut object = sample();
+            object["metadata"]["resourceVersion"] = json!("8");
+            *object.pointer_mut(pointer).unwrap() = value;
+            !raw(&object).differs_in_status_only(&before)
+        };
+        assert!(!changed("/status/state", json!("failed")));
+        assert!(!changed("/metadata/managedFields", json!([])));
+        assert!(changed("/metadata/annotations/note", json!("other")));
+        assert!(changed("/metadata/uid", json!("v")));
+        assert!(changed("/metadata/ownerReferences", json!([])));
+        for field in ["generation", "labels", "finalizers", "deletionTimestamp"] {
+            let mut object = sample();
+            object["metadata"][field] = match field {
+                "generation" => json!(2),
+                "labels" => json!({"a": "b"}),
+                "finalizers" => json!(["x"]),
+                _ => json!("2026-03-01T08:00:00Z"),
+            };
+            assert!(!raw(&object).differs_in_status_only(&before), "{field}");
+        }
     }
 }

@@ -108,7 +108,6 @@ fn start(
     let Telemetry { stores, queue, metrics } = telemetry;
     let limit = Arc::new(ConcurrencyLimit::new(execute::WRITES));
     let in_flight = Arc::new(InFlightWrites::default());
-    let existence = Arc::new(ExistenceCache::default());
     let namespaces = settings.watch_namespaces;
     let watches =
         Watches::new(client.clone(), namespaces, Arc::clone(&stores), Arc::clone(&queue), tasks.clone(), stop.clone());
@@ -124,7 +123,6 @@ fn start(
                 client: client.clone(),
                 limit: Arc::clone(&limit),
                 in_flight: Arc::clone(&in_flight),
-                existence: Arc::clone(&existence),
             },
             ray: RayExecutor {
                 dashboards,
@@ -141,7 +139,7 @@ fn start(
         stores,
         watches,
         in_flight,
-        existence,
+        existence: ExistenceCache::default(),
         jobs,
         serve,
         metrics,
@@ -159,7 +157,7 @@ async fn pass(context: &Context, queue: &Queue, due: &Due, permit: &Permit) {
 
 /// Runs a pass and treats a panic as an error: the object is retried, and no other object is affected.
 async fn guarded(context: &Context, due: &Due, permit: &Permit) -> Requeue {
-    let pass = controllers::reconcile(context, &due.key, &due.reason, permit);
+    let pass = controllers::reconcile(context, due, permit);
     AssertUnwindSafe(pass).catch_unwind().await.unwrap_or_else(|_| {
         let key = &due.key;
         context.metrics.pass_panicked(key);

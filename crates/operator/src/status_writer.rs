@@ -37,7 +37,10 @@ impl StatusWriter {
         match permit.run(self.try_write(key, resource_version, status)).await {
             Ok(version) => {
                 // A status that changes nothing leaves the version as it was, and no watch shows it.
-                if let Some(onto) = resource_version.filter(|onto| *onto != version) {
+                if resource_version == Some(&version) {
+                    return StatusWrite::Unchanged;
+                }
+                if let Some(onto) = resource_version {
                     self.in_flight.wrote_status(key, onto);
                 }
                 StatusWrite::Done

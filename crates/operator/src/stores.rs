@@ -10,7 +10,7 @@ use manta_api::{RayCluster, RayCronJob, RayJob, RayService};
 use manta_logic::action::{Kind, ObjectKey};
 use manta_logic::view::{EndpointSliceView, JobView, PodView, ServiceView, WholeView};
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// All caches of the operator.
@@ -29,11 +29,27 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// Returns those of the kinds that are always watched whose watches have not listed everything yet.
+    /// Returns those of the kinds that are always watched whose watches have not listed everything yet. Kinds that the API
+    /// server does not serve do not count: they have no objects.
     pub(crate) fn unsynced(&self, with_cron_jobs: bool) -> Vec<&'static str> {
         let always = [Kind::RayCluster, Kind::RayJob, Kind::RayService, Kind::Pod, Kind::Service, Kind::Job];
         let kinds = always.into_iter().chain(with_cron_jobs.then_some(Kind::RayCronJob));
-        kinds.filter(|kind| !self.is_synced(*kind)).map(|kind| kind.resource().kind).collect()
+        let counts = |kind: &Kind| {
+            let listings = self.listings(*kind);
+            !listings.is_synced() && !listings.is_unserved()
+        };
+        kinds.filter(counts).map(|kind| kind.resource().kind).collect()
+    }
+
+    /// Returns the generation of a Ray object, if it is there.
+    pub(crate) fn generation(&self, key: &ObjectKey) -> Option<i64> {
+        match key.kind {
+            Kind::RayCluster => self.clusters.get(key, &key.name).map(|object| object.generation()),
+            Kind::RayJob => self.jobs.get(key, &key.name).map(|object| object.generation()),
+            Kind::RayService => self.services.get(key, &key.name).map(|object| object.generation()),
+            Kind::RayCronJob => self.cron_jobs.get(key, &key.name).map(|object| object.generation()),
+            _ => None,
+        }
     }
 
     /// Returns whether the watch of a kind has listed everything.
@@ -71,6 +87,8 @@ pub struct Table<V> {
     inner: Mutex<Inner<V>>,
     /// How many watches have not listed everything yet.
     unlisted: AtomicUsize,
+    /// Whether the API server does not serve the kind.
+    unserved: AtomicBool,
 }
 
 struct Inner<V> {
@@ -101,13 +119,14 @@ impl<V> Default for Table<V> {
             listed: HashSet::new(),
             waiters: HashSet::new(),
         };
-        Self { inner: Mutex::new(inner), unlisted: AtomicUsize::new(usize::MAX) }
+        Self { inner: Mutex::new(inner), unlisted: AtomicUsize::new(usize::MAX), unserved: AtomicBool::new(false) }
     }
 }
 
 /// Whether a table holds everything.
 trait Listings {
     fn is_synced(&self) -> bool;
+    fn is_unserved(&self) -> bool;
     fn wait_until_synced(&self, key: &ObjectKey) -> bool;
 }
 
@@ -115,6 +134,10 @@ impl<V: View> Listings for Table<V> {
     /// Returns whether the table has once held everything.
     fn is_synced(&self) -> bool {
         self.unlisted.load(Ordering::Acquire) == 0
+    }
+
+    fn is_unserved(&self) -> bool {
+        self.unserved.load(Ordering::Acquire)
     }
 
     /// Wakes an object when the table holds everything. Returns whether it does already.
@@ -141,8 +164,7 @@ impl<V: View> Table<V> {
 
     /// Returns one object, whatever its owner.
     pub fn find(&self, namespace: &str, name: &str) -> Option<Arc<V>> {
-        let inner = lock(&self.inner);
-        inner.location(namespace, name)?.owners.iter().find_map(|owner| inner.get(owner, name))
+        lock(&self.inner).find(namespace, name)
     }
 
     /// Returns the owners of an object.
@@ -162,20 +184,26 @@ impl<V: View> Table<V> {
         self.unlisted.store(watches, Ordering::Release);
     }
 
-    /// Stores an object under its owners. Returns the objects to wake.
-    pub(crate) fn put(&self, part: usize, object: Arc<V>, owners: Vec<ObjectKey>) -> Vec<ObjectKey> {
+    /// Takes note that the API server does not serve the kind. The next list that succeeds says otherwise.
+    pub(crate) fn set_unserved(&self) {
+        self.unserved.store(true, Ordering::Release);
+    }
+
+    /// Stores an object under its owners. Returns the objects to wake, and whether only its status is new.
+    pub(crate) fn put(&self, part: usize, object: Arc<V>, owners: Vec<ObjectKey>) -> (Vec<ObjectKey>, bool) {
         let mut inner = lock(&self.inner);
         if let Some(listed) = inner.listing.get_mut(&part) {
             let (namespace, name) = object.key();
             listed.insert((namespace.to_owned(), name.to_owned()));
         }
         let (namespace, name) = object.key();
+        let status_only = inner.find(namespace, name).is_some_and(|before| object.differs_in_status_only(&before));
         let mut concerned = inner.remove(namespace, name);
         inner.insert(part, &object, &owners);
         concerned.extend(owners);
         concerned.sort();
         concerned.dedup();
-        concerned
+        (concerned, status_only)
     }
 
     /// Removes an object. Returns the objects to wake.
@@ -190,6 +218,7 @@ impl<V: View> Table<V> {
 
     /// Ends the list of a watch and removes the objects that it did not contain. Returns the objects to wake.
     pub(crate) fn end_listing(&self, part: usize) -> Vec<ObjectKey> {
+        self.unserved.store(false, Ordering::Release);
         let mut inner = lock(&self.inner);
         let listed = inner.listing.remove(&part).unwrap_or_default();
         let gone = inner.keys_of(part).filter(|key| !listed.contains(key)).collect::<Vec<_>>();
@@ -209,6 +238,10 @@ impl<V: View> Inner<V> {
     fn get(&self, owner: &ObjectKey, name: &str) -> Option<Arc<V>> {
         let objects = self.by_owner.get(owner)?;
         Some(Arc::clone(&objects[position(objects, name).ok()?]))
+    }
+
+    fn find(&self, namespace: &str, name: &str) -> Option<Arc<V>> {
+        self.location(namespace, name)?.owners.iter().find_map(|owner| self.get(owner, name))
     }
 
     fn location(&self, namespace: &str, name: &str) -> Option<&Location> {
@@ -296,7 +329,7 @@ mod tests {
     fn objects_are_found_by_owner_and_by_name() {
         let table = Table::default();
         for name in ["b", "c", "a"] {
-            assert_eq!(table.put(0, pod("ns", name), vec![owner("x")]), [owner("x")]);
+            assert_eq!(table.put(0, pod("ns", name), vec![owner("x")]), (vec![owner("x")], false));
         }
         table.put(0, pod("ns", "b"), vec![owner("x")]);
         table.put(0, pod("elsewhere", "b"), vec![owner("y")]);
@@ -315,9 +348,9 @@ mod tests {
     fn an_object_that_changes_owner_wakes_both() {
         let table = Table::default();
         table.put(0, pod("ns", "a"), vec![owner("x")]);
-        assert_eq!(table.put(0, pod("ns", "a"), vec![owner("y")]), [owner("x"), owner("y")]);
+        assert_eq!(table.put(0, pod("ns", "a"), vec![owner("y")]).0, [owner("x"), owner("y")]);
         assert_eq!((names(&table, "x").len(), names(&table, "y").len()), (0, 1));
-        assert_eq!(table.put(0, pod("ns", "a"), vec![]), [owner("y")]);
+        assert_eq!(table.put(0, pod("ns", "a"), vec![]).0, [owner("y")]);
         assert!(table.owners().is_empty() && table.find("ns", "a").is_none());
     }
 
@@ -341,5 +374,20 @@ mod tests {
         table.put(0, pod("ns", "stays-0"), vec![owner("x")]);
         assert_eq!(table.end_listing(0), [owner("x")]);
         assert_eq!(names(&table, "x"), ["goes-1", "stays-0", "stays-1"]);
+    }
+
+    #[test]
+    fn kinds_without_a_crd_do_not_count_as_unsynced() {
+        let stores = Stores::default();
+        let kinds = ["RayCluster", "RayJob", "RayService", "Pod", "Service", "Job", "RayCronJob"];
+        assert_eq!(stores.unsynced(true), kinds);
+        assert_eq!(stores.unsynced(false), kinds[..6]);
+        stores.cron_jobs.expect_listings(1);
+        stores.cron_jobs.set_unserved();
+        assert_eq!(stores.unsynced(true), kinds[..6]);
+        stores.cron_jobs.begin_listing(0);
+        assert_eq!(stores.unsynced(true), kinds[..6]);
+        stores.cron_jobs.end_listing(0);
+        assert!(stores.is_synced(Kind::RayCronJob));
     }
 }

@@ -179,6 +179,7 @@ impl<V: View, F: Fn(&V) -> Vec<ObjectKey>> WatchTask<V, F> {
                     self.handle(event);
                 }
                 Err(error) if is_missing_kind(&error) => {
+                    self.table.set_unserved();
                     if !logged {
                         info!(kind, "the API server does not serve this kind yet; install the CRDs");
                         logged = true;
@@ -193,11 +194,16 @@ impl<V: View, F: Fn(&V) -> Vec<ObjectKey>> WatchTask<V, F> {
     fn handle(&self, event: Event<Watched<V>>) {
         match event {
             Event::Init => self.table.begin_listing(self.part),
-            Event::InitDone => self.wake(self.table.end_listing(self.part), || WakeReason::Listed(self.kind)),
+            Event::InitDone => {
+                let reason = || WakeReason::Listed(self.kind);
+                self.table.end_listing(self.part).iter().for_each(|key| self.queue.wake(key, reason));
+            }
             Event::Apply(object) | Event::InitApply(object) => match &object.view {
                 Ok(view) => {
-                    let concerned = self.table.put(self.part, Arc::clone(view), (self.owners)(view));
-                    self.wake(concerned, || WakeReason::Changed(self.kind, view.key().1.into()));
+                    let (concerned, status_only) = self.table.put(self.part, Arc::clone(view), (self.owners)(view));
+                    self.wake(concerned, view.key(), status_only, || {
+                        WakeReason::Changed(self.kind, view.key().1.into())
+                    });
                 }
                 Err(error) => {
                     let name = kube::ResourceExt::name_any(&object);
@@ -208,13 +214,29 @@ impl<V: View, F: Fn(&V) -> Vec<ObjectKey>> WatchTask<V, F> {
                 let namespace = kube::ResourceExt::namespace(&object).unwrap_or_default();
                 let name = kube::ResourceExt::name_any(&object);
                 let concerned = self.table.remove(&namespace, &name);
-                self.wake(concerned, || WakeReason::Deleted(self.kind, name.as_str().into()));
+                self.wake(concerned, (&namespace, &name), false, || {
+                    WakeReason::Deleted(self.kind, name.as_str().into())
+                });
             }
         }
     }
 
-    fn wake(&self, concerned: Vec<ObjectKey>, reason: impl Fn() -> WakeReason) {
-        concerned.iter().for_each(|key| self.queue.wake(key, &reason));
+    /// Wakes the objects that a change of this one concerns.
+    fn wake(
+        &self,
+        concerned: Vec<ObjectKey>,
+        (namespace, name): (&str, &str),
+        status_only: bool,
+        reason: impl Fn() -> WakeReason,
+    ) {
+        for key in concerned {
+            let itself = key.kind == self.kind && key.namespace == namespace && key.name == name;
+            match (itself, status_only) {
+                (true, true) => self.queue.status_shown(&key, || WakeReason::StatusShown),
+                (true, false) => self.queue.wake_itself(&key, &reason),
+                (false, _) => self.queue.wake(&key, &reason),
+            }
+        }
     }
 }
 

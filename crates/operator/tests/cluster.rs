@@ -4,12 +4,13 @@
 
 mod harness;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use harness::{Crash, Harness, RequestCounts, counting_client, small_cluster, state};
-use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
-use kube::api::{DeleteParams, Patch, PatchParams};
-use manta_testkit::Play;
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota, Secret};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use manta_api::RayCluster;
+use manta_testkit::{Play, eventually};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -135,5 +136,76 @@ async fn a_large_unschedulable_cluster_does_not_delay_another() -> Result<()> {
     harness.until_ready("small").await?;
     let big = harness.clusters().get("big").await?;
     assert_ne!(state(&big), "ready");
+    operator.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_status_that_somebody_else_writes_stays() -> Result<()> {
+    let harness = Harness::new("status").await?;
+    let operator = harness.start_operator(harness.client.clone());
+    harness.create("demo", small_cluster()).await?;
+    harness.until_ready("demo").await?;
+    let status = json!({"status": {"maxWorkerReplicas": 42}});
+    let clusters = harness.clusters();
+    clusters.patch_status("demo", &PatchParams::default(), &Patch::Merge(&status)).await?;
+    // By the time that a later cluster is ready, the operator has seen the change.
+    harness.create("later", small_cluster()).await?;
+    harness.until_ready("later").await?;
+    assert_eq!(clusters.get("demo").await?.status.unwrap().max_worker_replicas, Some(42));
+    let label = json!({"metadata": {"labels": {"team": "a"}}});
+    clusters.patch("demo", &PatchParams::default(), &Patch::Merge(&label)).await?;
+    harness.until("demo", |cluster| cluster.status.as_ref().unwrap().max_worker_replicas == Some(5)).await?;
+    operator.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_pod_is_reported_once() -> Result<()> {
+    let harness = Harness::new("refused").await?;
+    let quotas: Api<ResourceQuota> = Api::namespaced(harness.client.clone(), &harness.namespace);
+    let quota = json!({"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}});
+    quotas.create(&PostParams::default(), &serde_json::from_value(quota)?).await?;
+    eventually("the quota to be enforced", async || {
+        let status = quotas.get("none").await?.status.context("no status")?;
+        anyhow::ensure!(status.hard.is_some(), "not yet");
+        Ok(())
+    })
+    .await?;
+    let counts = Arc::new(RequestCounts::default());
+    let operator = harness.start_operator(counting_client(harness.client.clone(), &counts, None));
+    harness.create("demo", small_cluster()).await?;
+    let failure = |cluster: &RayCluster| {
+        let conditions = cluster.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+        conditions.into_iter().find(|condition| condition.type_ == "ReplicaFailure").map(|condition| condition.message)
+    };
+    let cluster = harness.until("demo", |cluster| failure(cluster).is_some()).await?;
+    let (message, writes) = (failure(&cluster).unwrap(), counts.writes.load(Ordering::SeqCst));
+    assert!(message.contains("exceeded quota"), "{message}");
+    eventually("more tries", async || {
+        anyhow::ensure!(counts.writes.load(Ordering::SeqCst) >= writes + 3, "not yet");
+        Ok(())
+    })
+    .await?;
+    assert_eq!(failure(&harness.clusters().get("demo").await?).as_ref(), Some(&message));
+    let notes = harness.notes("FailedToCreateHeadPod").await?;
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(notes[0].starts_with(&format!("Failed to create head Pod {}/demo-head-", harness.namespace)), "{notes:?}");
+    operator.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_made_again_gets_a_token_of_its_own() -> Result<()> {
+    let harness = Harness::new("token").await?;
+    let operator = harness.start_operator(harness.client.clone());
+    let secrets: Api<Secret> = Api::namespaced(harness.client.clone(), &harness.namespace);
+    let mut spec = small_cluster();
+    spec["authOptions"] = json!({"mode": "token"});
+    for _ in 0..2 {
+        let uid = harness.create("demo", spec.clone()).await?.metadata.uid;
+        harness.until_ready("demo").await?;
+        let secret = secrets.get("demo").await?;
+        assert_eq!(Some(&secret.owner_references()[0].uid), uid.as_ref(), "the Secret of an earlier cluster");
+        assert!(secret.metadata.deletion_timestamp.is_none());
+        harness.clusters().delete("demo", &DeleteParams::default()).await?;
+    }
     operator.stop().await
 }

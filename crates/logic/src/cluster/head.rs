@@ -62,11 +62,7 @@ fn create(planner: &mut Planner<'_>, valid: &ValidCluster<'_>, suffixes: &mut Su
     planner.push(
         Step::create(seen.key(Kind::Pod, &name), &pod, "the cluster has no head Pod")
             .on_success(reasons::CREATED_HEAD_POD, format!("Created head Pod {}", seen.path(&name)))
-            // KubeRay does not know the name at this point.
-            .on_failure(
-                reasons::FAILED_TO_CREATE_HEAD_POD,
-                format!("Failed to create head Pod {}/, ", seen.namespace()),
-            )
+            .on_failure(reasons::FAILED_TO_CREATE_HEAD_POD, format!("Failed to create head Pod {}, ", seen.path(&name)))
             .failure_reason(reasons::FAILED_CREATE_HEAD_POD)
             .counts_among(PodsOf::Head),
     );

@@ -14,6 +14,8 @@ pub struct Observed {
     pub cluster: Arc<RayCluster>,
     /// Pods labelled with the cluster's name, sorted by name.
     pub pods: Vec<Arc<PodView>>,
+    /// How many Pods are left of an earlier cluster of this name.
+    pub earlier_pods: usize,
     /// Services that belong to the cluster by label.
     pub services: Vec<Arc<ServiceView>>,
     /// Redis clean-up Jobs.
@@ -57,6 +59,21 @@ impl InFlight {
 observed_names!(cluster);
 
 impl Observed {
+    /// Returns the observation with these Pods, save for those of an earlier cluster of this name. The garbage collector
+    /// deletes them; until then they look like this cluster's by their labels.
+    pub fn with_pods(mut self, pods: Vec<Arc<PodView>>) -> Self {
+        let uid = self.uid();
+        let is_earlier = |pod: &Arc<PodView>| {
+            pod.metadata.controller().is_some_and(|owner| {
+                owner.kind == RayCluster::KIND && owner.name == self.name() && !owner.uid.is_empty() && owner.uid != uid
+            })
+        };
+        let (earlier, own): (Vec<_>, Vec<_>) = pods.into_iter().partition(is_earlier);
+        self.earlier_pods = earlier.len();
+        self.pods = own;
+        self
+    }
+
     /// Returns the cluster's UID.
     pub fn uid(&self) -> &str {
         self.cluster.metadata.uid.as_deref().unwrap_or_default()

@@ -8,6 +8,7 @@
 //! The prerequisites are created before the Pods; one that cannot be created ends the pass.
 
 use super::observed::Observed;
+use super::suspend::suspension;
 use super::{Plan, Planner, auth, deletion, ingress, mtls, network_policy, pods, rbac, services, status, storage};
 use crate::config::Config;
 use crate::labels::is_managed_by_self;
@@ -42,6 +43,10 @@ impl Reconciled for RayCluster {
 
     fn propose(planner: &mut Planner<'_>) -> StatusPlan<RayClusterStatus> {
         planner.draft.clone()
+    }
+
+    fn follows_from(seen: &Observed, written: &RayClusterStatus) -> bool {
+        suspension(seen.cluster.status.as_ref()) != suspension(Some(written))
     }
 
     fn compute_status(

@@ -1,6 +1,6 @@
 //! The Pods of a cluster: suspended, recreated, handed to the scheduler, then head and workers.
 
-use super::{Planner, gang, head, suspend, upgrade, workers};
+use super::{Planner, auth, gang, head, suspend, upgrade, workers};
 use crate::names::Suffixes;
 use crate::validate::ValidCluster;
 use crate::view::PodView;
@@ -13,7 +13,11 @@ use jiff::SignedDuration;
 const LOST_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
 pub(super) fn plan(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
-    if !suspend::plan(planner) || !upgrade::plan(planner) || !gang::plan(planner) {
+    if planner.seen.earlier_pods > 0 {
+        // The head Service would send requests to both heads.
+        return planner.wait_for("the Pods of an earlier cluster of this name to be deleted");
+    }
+    if auth::must_wait(planner) || !suspend::plan(planner) || !upgrade::plan(planner) || !gang::plan(planner) {
         return;
     }
     let mut suffixes = Suffixes::new(planner.seen.seed);

@@ -24,6 +24,7 @@ pub(super) fn plan(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
         return;
     }
     ensure(planner, Kind::Role, "role", || build::rbac::role(valid));
+    planner.end_stage(); // a binding to a Role that is not there yet is refused
     ensure(planner, Kind::RoleBinding, "role binding", || build::rbac::role_binding(valid));
 }
 

@@ -6,6 +6,9 @@ use crate::dashboard::{DashboardEndpoint, RayRequest};
 use crate::plan::{Halt, Planner};
 use serde_json::json;
 
+/// A status that nothing follows from.
+const LAST: &str = "over";
+
 /// A kind whose plan is made by a function.
 struct Toy;
 
@@ -28,6 +31,10 @@ impl Reconciled for Toy {
 
     fn propose(planner: &mut Planner<'_, Self>) -> StatusPlan<&'static str> {
         planner.draft.clone()
+    }
+
+    fn follows_from(_: &Decide, written: &&'static str) -> bool {
+        *written != LAST
     }
 
     fn compute_status(
@@ -88,6 +95,7 @@ fn drive_with(decide: Decide, status_write: StatusWrite) -> Vec<String> {
                 let result = |name: &&str| match name.strip_prefix("bad") {
                     Some(_) => StepResult::Failed("no".to_owned()),
                     None if name.starts_with("old") => StepResult::Unchanged,
+                    None if name.starts_with("late") => StepResult::Superseded,
                     None => StepResult::Done,
                 };
                 let results = names.iter().map(result).collect();
@@ -125,7 +133,7 @@ fn a_pass_polls_publishes_writes_and_settles_in_this_order() {
         "toy-controller publishes Created: created b",
         "toy-controller publishes Created: created z",
         "status all is well",
-        "At(2026-01-01T00:00:02Z)",
+        "OnceShown",
     ];
     assert_eq!(needs, expect);
 }
@@ -148,7 +156,7 @@ fn a_failure_ends_the_stages_of_its_controller_and_claims_nothing() {
         "other-controller publishes Failed: cannot create bad-other: no",
         "toy-controller publishes Created: created a",
         "toy-controller publishes Failed: cannot create bad: no",
-        "BackOff",
+        "Refused",
     ];
     assert_eq!(needs, expect);
 }
@@ -161,7 +169,25 @@ fn a_failure_of_another_controller_does_not_stop_this_one() {
         planner.then(create("b"));
     });
     assert!(needs.contains(&"toy-controller writes b".to_owned()), "{needs:?}");
-    assert_eq!(needs.last().unwrap(), "BackOff");
+    assert_eq!(needs.last().unwrap(), "Refused");
+}
+
+#[test]
+fn a_change_of_the_object_ends_the_pass() {
+    let needs = drive(|planner| {
+        planner.draft = StatusPlan::Compute;
+        planner.push(create("a"));
+        planner.push(create("late"));
+        planner.then(create("skipped"));
+        planner.act_as("other-controller", |planner| planner.then(create("other-skipped")));
+    });
+    let expect = [
+        "poll None",
+        "toy-controller writes a late",
+        "toy-controller publishes Created: created a",
+        "At(2026-01-01T00:00:00Z)",
+    ];
+    assert_eq!(needs, expect, "no status: it would be about the earlier spec");
 }
 
 #[test]
@@ -170,7 +196,7 @@ fn a_computed_status_shows_what_failed() {
         planner.draft = StatusPlan::Compute;
         planner.then(create("bad"));
     });
-    assert_eq!(needs[3..], ["status computed after a failure", "BackOff"]);
+    assert_eq!(needs[3..], ["status computed after a failure", "Refused"]);
     let needs = drive(|planner| planner.draft = StatusPlan::Keep);
     assert_eq!(needs, ["poll None", "OnChange"]);
 }
@@ -193,7 +219,7 @@ fn a_refusal_of_ray_is_reported_and_does_not_fail_the_pass() {
         "toy-controller writes bad-ray",
         "toy-controller publishes Failed: cannot stop: no",
         "status all is well",
-        "At(2026-01-01T00:00:02Z)",
+        "OnceShown",
     ];
     assert_eq!(needs, expect);
 }
@@ -224,12 +250,22 @@ fn halts_and_failed_status_writes_are_repeated_after_a_back_off() {
     let halted = drive(|planner| planner.halt("not yet"));
     assert_eq!(halted, ["poll None", "status all is well", "BackOff"]);
     assert_eq!(drive_with(|_| {}, StatusWrite::Failed).last().unwrap(), "BackOff");
-    assert_eq!(drive_with(|_| {}, StatusWrite::Conflict).last().unwrap(), "OnChange");
+}
+
+#[test]
+fn a_status_that_decisions_depend_on_is_waited_for() {
+    let end = |decide: Decide, write: StatusWrite| drive_with(decide, write).pop().unwrap();
+    assert_eq!(end(|_| {}, StatusWrite::Done), "OnceShown");
+    assert_eq!(end(|_| {}, StatusWrite::Conflict), "OnceShown", "somebody else's status wakes nobody");
+    assert_eq!(end(|_| {}, StatusWrite::Unchanged), "OnChange", "no watch shows it");
+    let last: Decide = |planner| planner.draft = StatusPlan::Write(LAST);
+    assert_eq!(end(last, StatusWrite::Done), "OnChange");
+    assert_eq!(end(last, StatusWrite::Conflict), "OnceShown");
 }
 
 #[test]
 fn the_earliest_wake_up_counts_and_lies_in_the_future() {
-    let at = |decide: Decide| drive(decide).pop().unwrap();
+    let at = |decide: Decide| drive_with(decide, StatusWrite::Unchanged).pop().unwrap();
     assert_eq!(at(|planner| planner.wake_after(60)), "At(2026-01-01T00:01:00Z)");
     assert_eq!(
         at(|planner| {

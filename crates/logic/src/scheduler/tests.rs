@@ -79,6 +79,7 @@ fn seen(cluster: RayCluster) -> cluster::Observed {
     cluster::Observed {
         cluster: Arc::new(cluster),
         pods: Vec::new(),
+        earlier_pods: 0,
         services: Vec::new(),
         cleanup_jobs: Vec::new(),
         related: Vec::new(),

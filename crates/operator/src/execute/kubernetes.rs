@@ -4,11 +4,10 @@
 //! is used up is hit once and not a hundred times. All requests share one limit that is handed out in order of arrival,
 //! and a request that hangs gives its permit back: no cluster starves another.
 
+use super::RunningPass;
 use crate::api_request::{collection_url, error_text, send};
 use crate::concurrency_limit::ConcurrencyLimit;
-use crate::existence_cache::ExistenceCache;
 use crate::in_flight::InFlightWrites;
-use crate::queue::WakeReason;
 use futures::future::join_all;
 use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -32,19 +31,20 @@ pub(crate) struct KubernetesExecutor {
     pub(crate) client: Client,
     pub(crate) limit: Arc<ConcurrencyLimit>,
     pub(crate) in_flight: Arc<InFlightWrites>,
-    pub(crate) existence: Arc<ExistenceCache>,
 }
 
 impl KubernetesExecutor {
-    /// Carries out steps for an object. Returns their results, in order.
-    pub(super) async fn execute(&self, owner: &ObjectKey, steps: &[&Step], woken_by: &WakeReason) -> Vec<StepResult> {
+    /// Carries out steps. Returns their results, in order.
+    pub(super) async fn execute(&self, pass: &RunningPass<'_>, steps: &[&Step]) -> Vec<StepResult> {
         let mut results = Vec::with_capacity(steps.len());
         let mut batch = FIRST_BATCH;
         while results.len() < steps.len() {
             let rest = &steps[results.len()..];
             let now = &rest[..batch.min(rest.len())];
-            results.extend(join_all(now.iter().map(|step| self.write(owner, step, woken_by))).await);
-            if results.iter().any(|result| matches!(result, StepResult::Failed(_))) {
+            results.extend(join_all(now.iter().map(|step| self.write(pass, step))).await);
+            if results.contains(&StepResult::Superseded) {
+                results.resize(steps.len(), StepResult::Superseded);
+            } else if results.iter().any(|result| matches!(result, StepResult::Failed(_))) {
                 results.resize(steps.len(), StepResult::Skipped);
             }
             batch = (batch * 2).min(LARGEST_BATCH);
@@ -52,12 +52,16 @@ impl KubernetesExecutor {
         results
     }
 
-    async fn write(&self, owner: &ObjectKey, step: &Step, woken_by: &WakeReason) -> StepResult {
+    async fn write(&self, pass: &RunningPass<'_>, step: &Step) -> StepResult {
         let permit = self.limit.acquire().await;
+        if pass.is_superseded() {
+            return StepResult::Superseded;
+        }
         let key = step.action.key();
+        let woken_by = pass.reason;
         let (kind, namespace, name) = (key.kind.resource().kind, &key.namespace, &key.name);
         info!(action = verb(&step.action), kind, %namespace, %name, why = step.why, %woken_by, "writing");
-        match permit.run(self.send(owner, step)).await {
+        match permit.run(self.send(pass, step)).await {
             Ok(()) => StepResult::Done,
             Err(error) if is_accepted(step, &error) => StepResult::Unchanged,
             Err(error) => {
@@ -68,7 +72,8 @@ impl KubernetesExecutor {
         }
     }
 
-    async fn send(&self, owner: &ObjectKey, step: &Step) -> Result<(), kube::Error> {
+    async fn send(&self, pass: &RunningPass<'_>, step: &Step) -> Result<(), kube::Error> {
+        let owner = pass.key;
         match &step.action {
             Action::Create { key, body } => self.create(owner, step, key, body).await,
             Action::Replace { key, body } => self.replace(key, body).await,
@@ -87,10 +92,8 @@ impl KubernetesExecutor {
             .create(&PostParams::default(), text.into_bytes())
             .map_err(kube::Error::BuildRequest)?;
         let written = send(&self.client, request).await?;
-        if key.kind == Kind::Secret {
-            // Never watched, so it would be in flight for ever.
-            self.existence.remember(owner, key);
-        } else {
+        // Secrets are never watched, so they would be in flight for ever; the next pass looks them up.
+        if key.kind != Kind::Secret {
             self.in_flight.created(owner, key, step.pods_of.clone(), written.metadata.uid);
         }
         Ok(())

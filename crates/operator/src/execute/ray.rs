@@ -3,11 +3,11 @@
 //! What becomes of a request is recorded with what the poller knows, and the poller asks at once, so that the next pass
 //! sees the effect.
 
+use super::RunningPass;
 use crate::concurrency_limit::ConcurrencyLimit;
 use crate::dashboard::jobs::{self, JobError};
 use crate::dashboard::poller::Pollers;
 use crate::dashboard::{Client, serve};
-use crate::queue::WakeReason;
 use manta_logic::action::{Action, Kind, ObjectKey, Step};
 use manta_logic::dashboard::{DashboardEndpoint, RayRequest};
 use manta_logic::job::dashboard::JobPoll;
@@ -25,14 +25,18 @@ pub(crate) struct RayExecutor {
 }
 
 impl RayExecutor {
-    /// Carries out one step for an object.
-    pub(super) async fn execute(&self, owner: &ObjectKey, step: &Step, woken_by: &WakeReason) -> StepResult {
+    /// Carries out one step.
+    pub(super) async fn execute(&self, pass: &RunningPass<'_>, step: &Step) -> StepResult {
         let Action::Ray { key, endpoint, request } = &step.action else { return StepResult::Skipped };
         let permit = self.limit.acquire().await;
+        if pass.is_superseded() {
+            return StepResult::Superseded;
+        }
+        let woken_by = pass.reason;
         let (verb, cluster, address) = (verb(request), &key.name, &endpoint.address);
         info!(action = verb, %cluster, %address, why = step.why, %woken_by, "asking Ray");
         let result = permit.run(self.send(endpoint, request)).await;
-        self.record(owner, key, request, &result);
+        self.record(pass.key, key, request, &result);
         match result {
             Ok(()) => StepResult::Done,
             Err(error) => {

@@ -26,13 +26,20 @@ struct Fixture {
     jobs: Arc<Pollers<JobPoll>>,
     in_flight: Arc<InFlightWrites>,
     permit: Permit,
+    stores: Arc<Stores>,
 }
 
 impl Fixture {
-    /// Creations in the namespace `full` are refused.
+    /// Creations in the namespace `full` are refused; the first one of a Pod called `last` comes with a new spec.
     async fn new() -> Self {
-        let answer = |method: Method, uri: axum::http::Uri| async move {
+        let stores = Arc::new(Stores::default());
+        see(&stores, 1);
+        let changing = Arc::clone(&stores);
+        let answer = move |method: Method, uri: axum::http::Uri, body: String| async move {
             let refused = json!({"kind": "Status", "code": 403, "message": "exceeded quota", "reason": "Forbidden"});
+            if body.contains("last") {
+                see(&changing, 2);
+            }
             match method {
                 Method::POST if uri.path().contains("/full/") => {
                     (StatusCode::FORBIDDEN, axum::Json(refused)).into_response()
@@ -51,20 +58,27 @@ impl Fixture {
                 client,
                 limit: Arc::new(ConcurrencyLimit::new(WRITES)),
                 in_flight: Arc::clone(&in_flight),
-                existence: Arc::default(),
             },
             ray: RayExecutor { dashboards, limit: ConcurrencyLimit::new(RAY_REQUESTS), jobs: Arc::clone(&jobs), serve },
         };
-        Self { executor, jobs, in_flight, permit: ConcurrencyLimit::new(1).acquire().await }
+        Self { executor, jobs, in_flight, permit: ConcurrencyLimit::new(1).acquire().await, stores }
     }
 
     async fn execute(&self, steps: Vec<Step>) -> Vec<StepResult> {
-        self.executor.execute(&owner(), &Stage::new("test", steps), &WakeReason::RayReplied, &self.permit).await
+        let (key, stores) = (owner(), &*self.stores);
+        let pass = RunningPass { key: &key, reason: &WakeReason::RayReplied, generation: 1, stores };
+        self.executor.execute(&pass, &Stage::new("test", steps), &self.permit).await
     }
 }
 
 fn owner() -> ObjectKey {
     ObjectKey::new(Kind::RayJob, "ns", "train")
+}
+
+/// Shows the owner at this generation.
+fn see(stores: &Stores, generation: i64) {
+    let text = json!({"metadata": {"name": "train", "namespace": "ns", "generation": generation}}).to_string();
+    stores.jobs.put(0, Arc::new(serde_json::from_str(&text).unwrap()), vec![owner()]);
 }
 
 fn create(namespace: &str, name: &str) -> Step {
@@ -87,6 +101,21 @@ async fn the_first_refusal_ends_a_stage() {
     assert!(results[..4].iter().all(|result| *result == StepResult::Done));
     assert_eq!(results[4], StepResult::Failed("exceeded quota".to_owned()));
     assert_eq!(results[39], StepResult::Skipped, "a quota that is used up is hit once");
+}
+
+#[tokio::test]
+async fn a_new_spec_ends_a_stage() {
+    let fixture = Fixture::new().await;
+    let mut steps: Vec<Step> = (0..3).map(|number| create("ns", &format!("p{number}"))).collect();
+    steps.push(create("ns", "last"));
+    steps.extend((4..40).map(|number| create("ns", &format!("p{number}"))));
+    let results = fixture.execute(steps).await;
+    assert!(results[..4].iter().all(|result| *result == StepResult::Done));
+    assert!(results[4..].iter().all(|result| *result == StepResult::Superseded));
+    let dashboard = FakeDashboard::start().await.unwrap();
+    let stop = ray(&dashboard, RayRequest::StopJob { job_id: "id".into() });
+    assert_eq!(fixture.execute(vec![stop]).await, [StepResult::Superseded]);
+    assert!(dashboard.writes().is_empty());
 }
 
 #[tokio::test]

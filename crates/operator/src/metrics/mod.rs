@@ -193,12 +193,12 @@ impl Metrics {
         let controller = controller(key.kind);
         let result = match requeue {
             Requeue::OnChange => "success",
-            Requeue::After(..) => "requeue_after",
-            Requeue::BackOff => "error",
+            Requeue::After(..) | Requeue::OnceShown => "requeue_after",
+            Requeue::BackOff | Requeue::Refused(_) => "error",
         };
         self.passes.get_or_create(&PassLabels { controller, result }).inc();
         let queue = QueueLabels { name: controller, controller };
-        if *requeue == Requeue::BackOff {
+        if requeue.is_failure() {
             self.pass_errors.get_or_create(&ControllerLabels { controller }).inc();
             self.retries.get_or_create(&queue).inc();
         }

@@ -26,14 +26,16 @@ impl Observe for RayCluster {
             kinds().flat_map(|kind| stores.related(kind).of(key).into_iter().map(move |object| (kind, object)));
         let cleanup_jobs = stores.kube_jobs.of(key).into_iter();
         let seen = Observed {
-            pods: stores.pods.of(key),
+            pods: Vec::new(),
+            earlier_pods: 0,
             services: stores.kube_services.of(key),
             cleanup_jobs: cleanup_jobs.filter(|job| job.metadata.label(NODE_TYPE) == Some(REDIS_CLEANUP)).collect(),
             related: related.collect(),
             in_flight: sources.in_flight.of(key, sources.now, |written| sources.shown(key, written)),
             seed: sources.seed,
             cluster: Arc::new(cluster),
-        };
+        }
+        .with_pods(stores.pods.of(key));
         Observation::Ready { seen: Box::new(seen), not_synced: sources.not_synced(kinds()) }
     }
 

@@ -1,7 +1,8 @@
 use super::world::cluster;
-use crate::action::{Kind, ObjectKey};
+use crate::action::{Kind, ObjectKey, Stage};
 use crate::labels::annotation;
 use crate::plan::Wake;
+use jiff::SignedDuration;
 use serde_json::json;
 
 #[test]
@@ -29,6 +30,18 @@ fn the_autoscaler_gets_a_service_account_role_and_binding() {
         assert_eq!(world.api.names(kind), ["demo"]);
     }
     assert_eq!(world.api.notes("CreatedRoleBinding"), ["Created role binding ns/demo"]);
+}
+
+#[test]
+fn a_role_is_created_before_its_binding() {
+    let mut world = cluster(1);
+    world.edit(|spec| spec["enableInTreeAutoscaling"] = json!(true));
+    let plan = world.pass();
+    let stage = |kind: Kind| {
+        let creates = |stage: &Stage| stage.into_iter().any(|step| step.action.key().kind == kind);
+        plan.stages.iter().position(creates).unwrap()
+    };
+    assert!(stage(Kind::Role) < stage(Kind::RoleBinding), "a binding to a Role that is not there is refused");
 }
 
 #[test]
@@ -92,6 +105,65 @@ fn an_auth_token_is_generated_at_the_write() {
         world.settle_ready();
         assert_eq!(world.api.names(Kind::Secret).len(), usize::from(made), "{options}");
     }
+}
+
+#[test]
+fn a_token_that_was_deleted_is_made_again() {
+    let mut world = cluster(0);
+    world.edit(|spec| spec["authOptions"] = json!({"mode": "token"}));
+    world.settle_ready();
+    let plan = world.pass();
+    assert_eq!(plan.wake, Wake::At(world.now + SignedDuration::from_mins(5)), "nothing else would show the loss");
+    world.api.objects.remove(&ObjectKey::new(Kind::Secret, "ns", "demo")).unwrap();
+    world.settle();
+    assert_eq!(world.api.names(Kind::Secret), ["demo"]);
+}
+
+#[test]
+fn the_token_of_an_earlier_cluster_is_not_used() {
+    let key = ObjectKey::new(Kind::Secret, "ns", "demo");
+    let owner = |kind: &str, name: &str, uid: &str| json!({"ownerReferences": [{"kind": kind, "name": name, "uid": uid, "controller": true}]});
+    for (metadata, is_used) in [
+        (owner("RayCluster", "demo", "earlier"), false),
+        (json!({"deletionTimestamp": "2026-03-01T08:00:00Z"}), false),
+        (owner("RayCluster", "other", "u"), true),
+        (owner("Widget", "demo", "u"), true),
+        (json!({}), true),
+    ] {
+        let mut world = cluster(0);
+        world.edit(|spec| spec["authOptions"] = json!({"mode": "token"}));
+        world.api.objects.insert(key.clone(), json!({"metadata": metadata}));
+        let plan = world.pass();
+        assert_eq!(plan.waiting_for.is_none(), is_used, "{metadata}");
+        assert_eq!(world.pods().is_empty(), !is_used, "Pods would start with a token that is about to change");
+        if !is_used {
+            world.api.objects.remove(&key);
+        }
+        world.settle_ready();
+        assert_eq!(world.pods().len(), 1);
+        assert_eq!(world.api.names(Kind::Secret), ["demo"]);
+    }
+}
+
+#[test]
+fn the_pods_of_an_earlier_cluster_do_not_count() {
+    let mut earlier = cluster(1);
+    earlier.settle_ready();
+    let mut world = cluster(1);
+    world.cluster.metadata.uid = Some("later".into());
+    world.api = earlier.api;
+    let plan = world.pass();
+    assert_eq!(plan.waiting_for.as_deref(), Some("the Pods of an earlier cluster of this name to be deleted"));
+    world.settle();
+    let status = world.cluster.status.clone().unwrap();
+    assert_eq!((status.state, status.ready_worker_replicas), (None, None), "{:?}", status.conditions);
+    assert_eq!(world.pods().len(), 2, "none is created beside them, none deleted");
+    for pod in world.pods() {
+        world.remove_pod(&pod.metadata.name);
+    }
+    world.settle_ready();
+    assert_eq!(world.cluster.status.as_ref().unwrap().state.as_deref(), Some("ready"));
+    assert!(world.pods().iter().all(|pod| pod.metadata.is_controlled_by("later")));
 }
 
 #[test]

@@ -4,8 +4,9 @@ use crate::action::{Kind, ObjectKey};
 use crate::cluster::{InFlight, Observed, Plan};
 use crate::conditions;
 use crate::config::Config;
-use crate::fake_api::{FakeApi, view};
+use crate::fake_api::{FakeApi, Ran, view};
 use crate::labels;
+use crate::plan::Wake;
 use crate::view::{JobView, PodView, ServiceView, WholeView};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -90,16 +91,18 @@ impl World {
         let mut seen = Observed {
             cluster: Arc::new(self.cluster.clone()),
             pods: Vec::new(),
+            earlier_pods: 0,
             services: Vec::new(),
             cleanup_jobs: Vec::new(),
             related: Vec::new(),
             in_flight: self.in_flight.clone(),
             seed: self.api.version(),
         };
+        let mut pods = Vec::new();
         for (key, object) in &self.api.objects {
             let object = object.clone();
             match key.kind {
-                Kind::Pod if labelled(&object) => seen.pods.push(Arc::new(view::<PodView>(object))),
+                Kind::Pod if labelled(&object) => pods.push(Arc::new(view::<PodView>(object))),
                 Kind::Service => seen.services.push(Arc::new(view::<ServiceView>(object))),
                 Kind::Job => seen.cleanup_jobs.push(Arc::new(view::<JobView>(object))),
                 Kind::Pod | Kind::Secret | Kind::RayCluster => {}
@@ -111,7 +114,7 @@ impl World {
                 _ => {}
             }
         }
-        seen
+        seen.with_pods(pods)
     }
 
     fn key(&self) -> ObjectKey {
@@ -120,6 +123,10 @@ impl World {
 
     /// Runs one pass, as the operator does.
     pub(crate) fn pass(&mut self) -> Plan {
+        self.run().plan
+    }
+
+    fn run(&mut self) -> Ran<RayCluster> {
         self.api.objects.insert(self.key(), json!(self.cluster));
         let seen = self.observed();
         let ran = self.api.run::<RayCluster>(&seen, self.now, &self.config, |key, _| panic!("asks the Ray of {key:?}"));
@@ -128,21 +135,23 @@ impl World {
         } else {
             self.cluster.metadata.finalizers = None;
         }
-        if let Some(status) = ran.status {
-            self.cluster.status = Some(status);
+        if let Some(status) = &ran.status {
+            self.cluster.status = Some(status.clone());
             self.status_writes += 1;
         }
-        ran.plan
+        ran
     }
 
-    /// Runs passes until nothing is left to do.
+    /// Runs passes until nothing is left to do, and asserts that each one asked for the next.
     pub(crate) fn settle(&mut self) {
+        let mut at_rest = false;
         for _ in 0..20 {
-            let writes = self.status_writes;
-            let plan = self.pass();
-            if plan.stages.is_empty() && plan.halts.is_empty() && writes == self.status_writes {
+            let Ran { plan, status, wake } = self.run();
+            if plan.stages.is_empty() && plan.halts.is_empty() && status.is_none() {
                 return;
             }
+            assert!(!at_rest, "nothing would have woken the cluster for {plan:?} {status:?}");
+            at_rest = plan.stages.is_empty() && plan.halts.is_empty() && wake != Wake::OnceShown;
         }
         panic!("the cluster does not come to rest");
     }

@@ -171,7 +171,7 @@ fn a_run_that_could_not_be_started_is_not_settled() {
     };
     api.refuse = Box::new(|_| Some("no".to_owned()));
     let ran = pass(&mut api);
-    assert_eq!((ran.status, ran.wake), (None, Wake::BackOff));
+    assert_eq!((ran.status, ran.wake), (None, Wake::Refused));
     api.refuse = Box::new(|_| None);
     assert!(pass(&mut api).status.is_some());
 }
