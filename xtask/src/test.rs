@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use manta_testkit::{ControlPlane, LEDGER_VARIABLE, SERVER_VARIABLE, SHARED_VARIABLE};
 
 use crate::cargo_test::{CargoTest, Counts};
@@ -42,20 +42,20 @@ pub(crate) fn run() -> Result<bool> {
         Ok(test_outcome(counts, succeeded))
     }));
 
+    // Most of a life is waiting, so they run beside the other recordings.
+    let lives = std::thread::spawn(parity::run_lives);
     for (name, work) in [
         ("parity with KubeRay", parity::run_default as fn() -> Result<Option<Counts>>),
         ("parity with batch schedulers", parity::run_schedulers),
         ("parity with KubeRay on the embedded server", parity::run_default_embedded),
         ("takeover from KubeRay", takeover::run_default),
     ] {
-        steps.push(step(name, || match work()? {
-            Some(counts) => {
-                total += counts;
-                Ok(outcome(counts, "case"))
-            }
-            None => Ok(Outcome::Skipped("no recordings in ../shared/parity, or no python3 to replay them".to_owned())),
-        }));
+        steps.push(step(name, || Ok(replayed(work()?, &mut total))));
     }
+    steps.push(step("lives of jobs and services, beside the others", || {
+        let counts = lives.join().map_err(|_| anyhow!("the thread panicked"))??;
+        Ok(replayed(counts, &mut total))
+    }));
 
     print_line("");
     for Step { name, outcome, seconds } in &steps {
@@ -70,6 +70,19 @@ pub(crate) fn run() -> Result<bool> {
     let failed = if all_passed(&steps) { 0 } else { total.failed.max(1) };
     print_line(&format!("{} passed, {failed} failed", total.passed));
     Ok(all_passed(&steps))
+}
+
+/// Returns the outcome of replaying recordings, and adds them up.
+fn replayed(counts: Option<Counts>, total: &mut Counts) -> Outcome {
+    match counts {
+        Some(counts) => {
+            *total += counts;
+            outcome(counts, "case")
+        }
+        None => {
+            Outcome::Skipped("no recordings in ../shared/parity, or no python3, unshare and ip to replay them".into())
+        }
+    }
 }
 
 fn step_with_value<T>(steps: &mut Vec<Step>, name: &str, work: impl FnOnce() -> Result<T>) -> Option<T> {

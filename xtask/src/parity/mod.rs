@@ -9,6 +9,7 @@ mod schedulers;
 mod verdicts;
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -21,7 +22,7 @@ use serde_json::Value;
 use crate::cargo_test::Counts;
 use crate::chart::Chart;
 use crate::operator::{self, Build, Operator, OperatorArgs, Rights};
-use crate::process::{Outcome, block_on, cargo, print_line, run_command};
+use crate::process::{Outcome, block_on, cargo, print_line, run_command, succeeds};
 use crate::workspace;
 use deviations::Deviations;
 use schedulers::Scheduler;
@@ -148,6 +149,16 @@ pub(crate) fn run_schedulers() -> Result<Option<Counts>> {
     run_folder(schedulers::FOLDER, Server::Real)
 }
 
+/// Replays whole lives of RayJobs and RayServices; returns None where they cannot be replayed.
+pub(crate) fn run_lives() -> Result<Option<Counts>> {
+    match workspace::recordings() {
+        Some(folder) if has_python() && has_namespaces() => {
+            run_in_world(&folder, ["parity", "--cases", LIFE].map(OsString::from)).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
 fn run_folder(cases: &str, server: Server) -> Result<Option<Counts>> {
     if workspace::recordings().is_none() || !has_python() {
         return Ok(None);
@@ -164,11 +175,11 @@ fn run_folder(cases: &str, server: Server) -> Result<Option<Counts>> {
     run(&args).map(Some)
 }
 
-/// Replays the selected cases; a case run_command if its differences are those listed.
+/// Replays the selected cases; a case passes if its differences are those listed.
 pub(crate) fn run(args: &Args) -> Result<Counts> {
     let folder = workspace::recordings().context("no recordings in ../shared/parity")?;
-    if args.cases == "life" && std::env::var_os(INSIDE).is_none() {
-        return run_in_world(&folder);
+    if args.cases == LIFE && std::env::var_os(INSIDE).is_none() {
+        return run_in_world(&folder, std::env::args_os().skip(1));
     }
     let cases = args.filter.select(&folder.join(&args.cases))?;
     // Helm is only used with the real server so far.
@@ -186,7 +197,7 @@ pub(crate) fn run(args: &Args) -> Result<Counts> {
     for (scheduler, cases) in by_scheduler(&args.cases, cases)? {
         let scheduler_name = scheduler.map(Scheduler::name).unwrap_or_default();
         let mut command = args.operator.prepare(&plane, Build::Debug, rights, scheduler_name)?;
-        if args.cases == "life" {
+        if args.cases == LIFE {
             command.env("RAYJOB_STATUS_CHECK_TIMEOUT_SECONDS", "90");
         }
         command.args(scheduler.map(Scheduler::flag));
@@ -272,9 +283,11 @@ fn report(known: &Deviations, verdicts: &Verdicts) -> Counts {
 
 /// Set for the run inside the network namespace.
 const INSIDE: &str = "MANTA_PARITY_INSIDE";
+/// The folder of whole lives.
+const LIFE: &str = "life";
 
 /// Runs this program again inside a network namespace, where names and pod addresses lead to a fake Ray.
-fn run_in_world(folder: &Path) -> Result<Counts> {
+fn run_in_world(folder: &Path, args: impl IntoIterator<Item = OsString>) -> Result<Counts> {
     // Build and download outside: there is no network inside.
     if let Outcome::Failed(why) = run_command(cargo().args(["build", "--quiet", "--package", "manta"]))? {
         bail!("cannot build manta: {why}");
@@ -283,7 +296,7 @@ fn run_in_world(folder: &Path) -> Result<Counts> {
     manta_testkit::helm_command()?;
     let mut child = Command::new(folder.join("world"))
         .arg(std::env::current_exe()?)
-        .args(std::env::args_os().skip(1))
+        .args(args)
         .env(INSIDE, "true")
         .env("CARGO_NET_OFFLINE", "true")
         .current_dir(workspace::root())
@@ -353,6 +366,12 @@ impl Parity<'_> {
 
 fn has_python() -> bool {
     Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+/// Whether the tools are there that make a network namespace.
+fn has_namespaces() -> bool {
+    let answers = |program: &str, arg: &str| succeeds(Command::new(program).arg(arg));
+    answers("unshare", "--version") && answers("ip", "-Version")
 }
 
 /// Reads a recorded case.
