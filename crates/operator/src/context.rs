@@ -8,6 +8,7 @@ use crate::existence_cache::ExistenceCache;
 use crate::in_flight::InFlightWrites;
 use crate::metrics::Metrics;
 use crate::observe::Sources;
+use crate::random::Random;
 use crate::status_writer::StatusWriter;
 use crate::stores::Stores;
 use crate::watches::Watches;
@@ -23,6 +24,7 @@ pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) config: Config,
     pub(crate) clock: Clock,
+    pub(crate) random: Random,
     pub(crate) stores: Arc<Stores>,
     pub(crate) watches: Watches,
     pub(crate) in_flight: Arc<InFlightWrites>,

@@ -9,7 +9,6 @@ use crate::context::Context;
 use crate::execute::RunningPass;
 use crate::observe::{Observation, Observe, Sources};
 use crate::queue::{Due, Requeue, WakeReason};
-use crate::token;
 use futures::future::join_all;
 use jiff::Timestamp;
 use kube::Resource;
@@ -64,7 +63,7 @@ pub(crate) async fn reconcile(context: &Context, due: &Due, permit: &Permit) -> 
 async fn pass<K: Controller>(context: &Context, due: &Due, permit: &Permit) -> Requeue {
     let key = &due.key;
     let now = context.clock.now();
-    let sources = context.sources(now, due.seed.unwrap_or_else(token::seed));
+    let sources = context.sources(now, due.seed.unwrap_or_else(|| context.random.number()));
     let seen = match K::observe(&sources, key) {
         Observation::Ready { seen, not_synced } => {
             not_synced.into_iter().for_each(|kind| context.watches.ensure(kind));

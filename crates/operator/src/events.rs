@@ -16,6 +16,7 @@ use kube::core::request::Request;
 use manta_logic::action::{Event, EventKind};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -37,6 +38,8 @@ pub struct Publisher {
     recent: Arc<Mutex<RecentEvents>>,
     host: Arc<str>,
     clock: Clock,
+    /// How many events were published: the name of an event is its time, and two may have the same.
+    published: Arc<AtomicU64>,
 }
 
 impl Publisher {
@@ -44,7 +47,7 @@ impl Publisher {
     pub fn start(client: Client, host: &str, clock: Clock, tasks: &TaskTracker) -> Self {
         let (sender, receiver) = mpsc::channel(WAITING);
         tasks.spawn(write_all(client, receiver));
-        Self { sender, recent: Arc::default(), host: host.into(), clock }
+        Self { sender, recent: Arc::default(), host: host.into(), clock, published: Arc::default() }
     }
 
     /// Publishes events about an object, save for repeated ones.
@@ -71,9 +74,10 @@ impl Publisher {
     fn published(&self, regarding: &ObjectReference, event: Event, count: i32) -> Published {
         let now = self.clock.now();
         let name = regarding.name.clone().unwrap_or_default();
+        let number = (now.as_nanosecond() as u64).wrapping_add(self.published.fetch_add(1, Ordering::Relaxed));
         Published {
             metadata: ObjectMeta {
-                name: Some(format!("{name}.{:x}", now.as_nanosecond() as u64)),
+                name: Some(format!("{name}.{number:x}")),
                 namespace: regarding.namespace.clone(),
                 ..ObjectMeta::default()
             },

@@ -224,6 +224,7 @@ impl Queue {
             };
             match first {
                 Some(at) => tokio::select! {
+                    biased;
                     () = changed => {}
                     () = tokio::time::sleep_until(at) => {}
                 },

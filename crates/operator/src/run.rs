@@ -12,6 +12,7 @@ use crate::existence_cache::ExistenceCache;
 use crate::in_flight::InFlightWrites;
 use crate::metrics::Telemetry;
 use crate::queue::{Due, Queue, Requeue};
+use crate::random::Random;
 use crate::status_writer::StatusWriter;
 use crate::watches::Watches;
 use futures::FutureExt;
@@ -40,6 +41,8 @@ pub struct Settings {
     pub dashboard_route: Route,
     /// The clock that decisions use.
     pub clock: Clock,
+    /// The source of random names and tokens.
+    pub random: Random,
 }
 
 /// Runs until stopped, and finishes running passes.
@@ -69,6 +72,7 @@ pub(crate) async fn run_as(
     let queue = Arc::clone(&telemetry.queue);
     let context = Arc::new(start(client, settings, telemetry, &tasks, &stop));
     tokio::select! {
+        biased;
         () = stop.cancelled() => {}
         () = term.elected.cancelled() => info!("reconciling"),
     }
@@ -80,6 +84,7 @@ pub(crate) async fn run_as(
             (permit, queue.next().await)
         };
         tokio::select! {
+            biased;
             () = stop.cancelled() => break,
             (permit, due) = next => {
                 let (context, queue, lost) = (Arc::clone(&context), Arc::clone(&queue), term.lost.clone());
@@ -123,6 +128,7 @@ fn start(
                 client: client.clone(),
                 limit: Arc::clone(&limit),
                 in_flight: Arc::clone(&in_flight),
+                random: settings.random.clone(),
             },
             ray: RayExecutor {
                 dashboards,
@@ -136,6 +142,7 @@ fn start(
         client,
         config: settings.config,
         clock: settings.clock,
+        random: settings.random,
         stores,
         watches,
         in_flight,

@@ -9,7 +9,7 @@ use crate::watched_object::View;
 use manta_api::{RayCluster, RayCronJob, RayJob, RayService};
 use manta_logic::action::{Kind, ObjectKey};
 use manta_logic::view::{EndpointSliceView, JobView, PodView, ServiceView, WholeView};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -101,7 +101,7 @@ struct Inner<V> {
     /// The watches that have once listed everything.
     listed: HashSet<usize>,
     /// The objects to wake when the table holds everything.
-    waiters: HashSet<ObjectKey>,
+    waiters: BTreeSet<ObjectKey>,
 }
 
 struct Location {
@@ -117,7 +117,7 @@ impl<V> Default for Table<V> {
             locations: HashMap::new(),
             listing: HashMap::new(),
             listed: HashSet::new(),
-            waiters: HashSet::new(),
+            waiters: BTreeSet::new(),
         };
         Self { inner: Mutex::new(inner), unlisted: AtomicUsize::new(usize::MAX), unserved: AtomicBool::new(false) }
     }
@@ -221,13 +221,14 @@ impl<V: View> Table<V> {
         self.unserved.store(false, Ordering::Release);
         let mut inner = lock(&self.inner);
         let listed = inner.listing.remove(&part).unwrap_or_default();
-        let gone = inner.keys_of(part).filter(|key| !listed.contains(key)).collect::<Vec<_>>();
+        let mut gone: Vec<_> = inner.keys_of(part).filter(|key| !listed.contains(key)).collect();
+        gone.sort();
         let mut concerned: Vec<ObjectKey> =
             gone.iter().flat_map(|(namespace, name)| inner.remove(namespace, name)).collect();
         if inner.listed.insert(part) {
             let left = self.unlisted.fetch_sub(1, Ordering::AcqRel);
             if left == 1 {
-                concerned.extend(inner.waiters.drain());
+                concerned.extend(std::mem::take(&mut inner.waiters));
             }
         }
         concerned

@@ -11,12 +11,14 @@ use crate::watched_object::{View, Watched};
 use futures::StreamExt;
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::WatchStreamExt;
+use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use manta_logic::action::{Kind, ObjectKey};
 use manta_logic::view::{EndpointSliceView, WholeView};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
@@ -149,6 +151,7 @@ impl Watches {
             let stop = self.stop.clone();
             self.tasks.spawn(async move {
                 tokio::select! {
+                    biased;
                     () = stop.cancelled() => {}
                     () = watch.run(api, config) => {}
                 }
@@ -169,7 +172,7 @@ struct WatchTask<V, F> {
 
 impl<V: View, F: Fn(&V) -> Vec<ObjectKey>> WatchTask<V, F> {
     async fn run(&self, api: Api<Watched<V>>, config: watcher::Config) {
-        let mut events = watcher(api, config).default_backoff().boxed();
+        let mut events = watcher(api, config).backoff(WatchBackOff::default()).boxed();
         let kind = self.kind.resource().kind;
         let mut logged = false;
         while let Some(event) = events.next().await {
@@ -237,6 +240,31 @@ impl<V: View, F: Fn(&V) -> Vec<ObjectKey>> WatchTask<V, F> {
                 (false, _) => self.queue.wake(&key, &reason),
             }
         }
+    }
+}
+
+/// The wait before a watch that failed is started again: it doubles, and starts over once the watch works.
+struct WatchBackOff(Duration);
+
+impl Default for WatchBackOff {
+    fn default() -> Self {
+        Self(Duration::from_millis(800))
+    }
+}
+
+impl Iterator for WatchBackOff {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let wait = self.0;
+        self.0 = (2 * wait).min(Duration::from_secs(30));
+        Some(wait)
+    }
+}
+
+impl Backoff for WatchBackOff {
+    fn reset(&mut self) {
+        *self = Self::default();
     }
 }
 

@@ -47,6 +47,7 @@ pub(super) async fn run(cluster: Arc<Cluster>, mut worker: Worker) {
         let now = cluster.clock.now();
         let wait = expiries.next().map(|(at, _)| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO));
         tokio::select! {
+            biased;
             changes = events.next() => {
                 for change in changes {
                     let stored = change.change != Change::Deleted;

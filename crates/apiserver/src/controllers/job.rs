@@ -35,6 +35,7 @@ pub(super) async fn run(cluster: Arc<Cluster>, mut worker: Worker) {
         let wait = wake.map_or(Duration::from_secs(3600), |wait| Duration::try_from(wait).unwrap_or(Duration::ZERO));
         let mut due: Keys = BTreeSet::new();
         tokio::select! {
+            biased;
             events = jobs.next() => due.extend(events.iter().map(key_of)),
             events = pods.next() => due.extend(events.iter().filter_map(job_of)),
             () = tokio::time::sleep(wait) => {}

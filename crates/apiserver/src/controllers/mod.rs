@@ -39,6 +39,7 @@ pub(crate) fn spawn(
         let stop = stop.clone();
         tasks.spawn(async move {
             tokio::select! {
+                biased;
                 () = task => {}
                 () = stop.cancelled() => {}
             }

@@ -25,6 +25,7 @@ pub(super) async fn run(cluster: Arc<Cluster>, mut worker: Worker) {
     loop {
         let (mut due_deployments, mut due_sets): (Keys, Keys) = Default::default();
         tokio::select! {
+            biased;
             events = deployments.next() => due_deployments.extend(events.iter().map(|event| key(&event.entry))),
             events = sets.next() => {
                 due_sets.extend(events.iter().map(|event| key(&event.entry)));

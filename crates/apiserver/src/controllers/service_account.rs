@@ -17,6 +17,7 @@ pub(super) async fn run(cluster: Arc<Cluster>, mut worker: Worker, ca: String) {
     loop {
         // Both objects are restored when they are deleted or altered, as long as their namespace exists.
         let again = tokio::select! {
+            biased;
             _ = namespaces.next() => true,
             events = accounts.next() => {
                 events.iter().any(|event| event.change == Change::Deleted && &*event.entry.key.name == "default")

@@ -18,6 +18,7 @@ pub(super) async fn run(cluster: Arc<Cluster>, mut worker: Worker, directory: Op
     let mut pods = Informer::new(&cluster, "pods");
     loop {
         tokio::select! {
+            biased;
             events = claims.next() => {
                 for event in events {
                     worker.handle_event("persistentvolumeclaims", &event, || handle_event(&cluster, directory.as_deref(), &event));

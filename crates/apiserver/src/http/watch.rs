@@ -142,6 +142,7 @@ impl Watch {
             }
             let follower = self.follower.as_mut()?;
             tokio::select! {
+                biased;
                 () = follower.changed() => {}
                 () = tokio::time::sleep_until(self.end) => {
                     self.over = true;

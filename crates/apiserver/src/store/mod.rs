@@ -16,7 +16,7 @@ mod disk;
 mod entry;
 mod table;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -77,7 +77,7 @@ struct State {
     revision: u64,
     tables: HashMap<Arc<str>, Table>,
     /// The dependents of each owner uid.
-    dependents: HashMap<Uid, HashSet<Location>>,
+    dependents: HashMap<Uid, BTreeSet<Location>>,
     queue: Vec<Pending>,
     closing: bool,
     failure: Option<WriteFailed>,

@@ -12,6 +12,7 @@ mod tests;
 
 use crate::clock::Clock;
 use crate::dashboard::Route;
+use crate::random::Random;
 use crate::run::Settings;
 use file::File;
 use flags::Flags;
@@ -194,6 +195,7 @@ fn settings(file: File, gates: FeatureGates, env: &impl Fn(&str) -> Option<Strin
         host: env("HOSTNAME").filter(|host| !host.is_empty()).unwrap_or_else(|| "manta".to_owned()),
         dashboard_route: if proxy { Route::ApiServerProxy } else { Route::Direct },
         clock: Clock::System,
+        random: Random::System,
         config: Config {
             batch_scheduler: batch_scheduler(&file, &gates)?,
             gates,

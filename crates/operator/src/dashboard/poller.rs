@@ -149,6 +149,7 @@ impl<P: Poll> Pollers<P> {
         };
         self.tasks.spawn(async move {
             tokio::select! {
+                biased;
                 () = cancel.cancelled() => {}
                 () = task.run(&changed) => {}
             }
@@ -187,6 +188,7 @@ impl<P: Poll> Task<P> {
                 pace.replied(&round);
             }
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(pace.wait()) => {}
                 () = self.moment_to_ask(changed) => {}
             }
@@ -226,6 +228,7 @@ impl<P: Poll> Task<P> {
             match self.time_to_ask() {
                 Some(wait) if wait.is_zero() => return,
                 Some(wait) => tokio::select! {
+                    biased;
                     () = tokio::time::sleep(wait) => {}
                     () = changed.notified() => {}
                 },

@@ -8,6 +8,7 @@ use super::RunningPass;
 use crate::api_request::{collection_url, error_text, send};
 use crate::concurrency_limit::ConcurrencyLimit;
 use crate::in_flight::InFlightWrites;
+use crate::random::Random;
 use futures::future::join_all;
 use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -31,6 +32,7 @@ pub(crate) struct KubernetesExecutor {
     pub(crate) client: Client,
     pub(crate) limit: Arc<ConcurrencyLimit>,
     pub(crate) in_flight: Arc<InFlightWrites>,
+    pub(crate) random: Random,
 }
 
 impl KubernetesExecutor {
@@ -85,7 +87,7 @@ impl KubernetesExecutor {
 
     async fn create(&self, owner: &ObjectKey, step: &Step, key: &ObjectKey, body: &Body) -> Result<(), kube::Error> {
         let text = match key.kind {
-            Kind::Secret => with_token(body),
+            Kind::Secret => with_token(body, &self.random),
             _ => body.text().to_owned(),
         };
         let request = Request::new(collection_url(key))
@@ -152,11 +154,11 @@ fn verb(action: &Action) -> &'static str {
 }
 
 /// Returns the Secret with a fresh token in place of the placeholder.
-fn with_token(body: &Body) -> String {
+fn with_token(body: &Body, random: &Random) -> String {
     let mut body = body.value();
     if let Some(data) = body.get_mut("stringData").and_then(Value::as_object_mut) {
         for value in data.values_mut().filter(|value| *value == DRAWN_WHEN_WRITTEN) {
-            *value = Value::String(crate::token::generate());
+            *value = Value::String(random.token());
         }
     }
     body.to_string()

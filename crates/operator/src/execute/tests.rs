@@ -8,6 +8,7 @@ use crate::dashboard::jobs::tests::endpoint;
 use crate::dashboard::poller::Pollers;
 use crate::in_flight::InFlightWrites;
 use crate::queue::Queue;
+use crate::random::Random;
 use axum::Router;
 use axum::http::{Method, StatusCode};
 use axum::response::IntoResponse;
@@ -58,6 +59,7 @@ impl Fixture {
                 client,
                 limit: Arc::new(ConcurrencyLimit::new(WRITES)),
                 in_flight: Arc::clone(&in_flight),
+                random: Random::System,
             },
             ray: RayExecutor { dashboards, limit: ConcurrencyLimit::new(RAY_REQUESTS), jobs: Arc::clone(&jobs), serve },
         };

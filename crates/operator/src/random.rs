@@ -1,0 +1,76 @@
+//! Random values: tokens that Ray clusters authenticate with, and seeds for names.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The source of random values.
+#[derive(Clone, Debug, Default)]
+pub enum Random {
+    /// The operating system.
+    #[default]
+    System,
+    /// A generator that gives the same values for the same seed, for simulations.
+    Seeded(Arc<AtomicU64>),
+}
+
+impl Random {
+    /// Returns a generator that gives the same values for the same seed.
+    pub fn seeded(seed: u64) -> Self {
+        Self::Seeded(Arc::new(AtomicU64::new(seed)))
+    }
+
+    /// Returns 32 random bytes in base64.
+    pub(crate) fn token(&self) -> String {
+        let words: [[u8; 8]; 4] = std::array::from_fn(|_| self.number().to_le_bytes());
+        STANDARD.encode(words.as_flattened())
+    }
+
+    /// Returns a random number.
+    pub(crate) fn number(&self) -> u64 {
+        match self {
+            Self::System => {
+                let mut bytes = [0; 8];
+                // Without system randomness no token is safe and no name is unique, so there is no fallback.
+                #[expect(clippy::expect_used)]
+                getrandom::fill(&mut bytes).expect("the operating system provides random bytes");
+                u64::from_ne_bytes(bytes)
+            }
+            Self::Seeded(state) => mix(state.fetch_add(GAMMA, Ordering::Relaxed).wrapping_add(GAMMA)),
+        }
+    }
+}
+
+/// The increment and the output function of splitmix64.
+const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+
+fn mix(mut word: u64) -> u64 {
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_32_random_bytes() {
+        let (one, two) = (Random::System.token(), Random::System.token());
+        assert_ne!(one, two);
+        assert_eq!(STANDARD.decode(one).unwrap().len(), 32);
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_values() {
+        let draw = |seed| {
+            let random = Random::seeded(seed);
+            (random.number(), random.token(), random.clone().number())
+        };
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(1), draw(2));
+        let (first, _, third) = draw(1);
+        assert_ne!(first, third, "clones share the generator");
+    }
+}
