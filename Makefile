@@ -53,6 +53,10 @@ parity: ## Replays KubeRay's recordings against the operator (see tests/parity/R
 takeover: ## Takes over objects that KubeRay created and counts pod writes
 	@$(XTASK) takeover
 
+.PHONY: simulate
+simulate: ## Simulates the system from SEEDS seeds (default 1,000), or replays one with SEED=N
+	@$(CARGO) run --quiet --profile sim --package manta-sim
+
 .PHONY: bench
 bench: ## Measures the operator (CLUSTERS=50 for a quick run, OPERATOR='CMD' for another), or WHAT=apiserver
 	@$(XTASK) bench

@@ -1,0 +1,180 @@
+//! The simulated nodes: Pods start, run, end, and the submitter's command runs in its Pod.
+
+use crate::ray::Ray;
+use crate::rng::Rng;
+use crate::transcript::Transcript;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// How often a submitter asks for its job.
+const ASK: Duration = Duration::from_millis(500);
+/// How often it asks without a reply before it gives up.
+const PATIENCE: usize = 60;
+
+/// The nodes.
+#[derive(Clone)]
+pub(crate) struct Kubelet {
+    pub(crate) client: Client,
+    pub(crate) ray: Ray,
+    pub(crate) rng: Rng,
+    pub(crate) transcript: Transcript,
+    pub(crate) known: Arc<Mutex<Known>>,
+    pub(crate) addresses: Arc<AtomicU32>,
+}
+
+/// What is under way, by UID.
+#[derive(Default)]
+pub(crate) struct Known {
+    starting: BTreeSet<String>,
+    ending: BTreeSet<String>,
+}
+
+impl Kubelet {
+    /// Runs until dropped.
+    pub(crate) async fn run(self) {
+        let pods: Api<Pod> = Api::all(self.client.clone());
+        let mut events = watcher(pods, watcher::Config::default()).boxed();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Apply(pod) | Event::InitApply(pod)) => self.see(pod),
+                Ok(Event::Delete(pod)) => self.set_head(&pod, false),
+                _ => {}
+            }
+        }
+    }
+
+    fn see(&self, pod: Pod) {
+        let Some(uid) = pod.uid() else { return };
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending");
+        if phase == "Failed" {
+            self.set_head(&pod, false);
+        }
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if pod.metadata.deletion_timestamp.is_some() {
+            if known.ending.insert(uid) {
+                let kubelet = self.clone();
+                tokio::spawn(async move { kubelet.end(&pod).await });
+            }
+        } else if phase == "Pending" && known.starting.insert(uid) {
+            let kubelet = self.clone();
+            tokio::spawn(async move { kubelet.start(&pod).await });
+        }
+    }
+
+    async fn start(&self, pod: &Pod) {
+        sleep(Duration::from_millis(self.rng.within(50..4_000))).await;
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
+        let binding = json!({
+            "apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.name_any()},
+            "target": {"kind": "Node", "name": "node"},
+        });
+        // It may be gone already.
+        let bound: kube::Result<Value> =
+            pods.create_subresource("binding", &pod.name_any(), &PostParams::default(), &binding).await;
+        if bound.is_err() {
+            return;
+        }
+        let number = self.addresses.fetch_add(1, Ordering::Relaxed);
+        let address = format!("10.1.{}.{}", number / 250, number % 250 + 1);
+        let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
+        let statuses: Vec<Value> = containers
+            .iter()
+            .map(|container| {
+                json!({
+                    "name": container.name, "image": "ray", "imageID": "", "ready": true, "restartCount": 0,
+                    "state": {"running": {}},
+                })
+            })
+            .collect();
+        let status = json!({
+            "phase": "Running", "podIP": address, "containerStatuses": statuses,
+            "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}],
+        });
+        if !self.set_status(pod, status).await {
+            return;
+        }
+        self.set_head(pod, true);
+        if pod.labels().contains_key("batch.kubernetes.io/job-name") {
+            let code = self.submit(pod).await;
+            let phase = if code == 0 { "Succeeded" } else { "Failed" };
+            let ended = json!({"name": "ray-job-submitter", "image": "ray", "imageID": "", "ready": false,
+                "restartCount": 0, "state": {"terminated": {"exitCode": code}}});
+            let conditions = json!([{"type": "Ready", "status": "False"}]);
+            self.set_status(pod, json!({"phase": phase, "containerStatuses": [ended], "conditions": conditions})).await;
+        }
+    }
+
+    async fn end(&self, pod: &Pod) {
+        sleep(Duration::from_millis(self.rng.within(50..6_000))).await;
+        self.set_head(pod, false);
+        let now = DeleteParams {
+            grace_period_seconds: Some(0),
+            preconditions: Some(Preconditions { uid: pod.uid(), resource_version: None }),
+            ..DeleteParams::default()
+        };
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
+        // It may be gone already.
+        let _ = pods.delete(&pod.name_any(), &now).await;
+    }
+
+    /// Writes a Pod's status, if it is still there and not about to end. Returns whether it did.
+    pub(crate) async fn set_status(&self, pod: &Pod, status: Value) -> bool {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
+        let name = pod.name_any();
+        let same = |live: &Pod| live.uid() == pod.uid() && live.metadata.deletion_timestamp.is_none();
+        match pods.get_opt(&name).await {
+            Ok(Some(live)) if same(&live) => {}
+            _ => return false,
+        }
+        self.transcript.line("kubelet", format!("{name} is {}", status["phase"].as_str().unwrap_or_default()));
+        let patch = Patch::Merge(json!({"status": status}));
+        pods.patch_status(&name, &PatchParams::default(), &patch).await.is_ok()
+    }
+
+    fn set_head(&self, pod: &Pod, answers: bool) {
+        let labels = pod.labels();
+        if labels.get("ray.io/node-type").map(String::as_str) != Some("head") {
+            return;
+        }
+        let Some(cluster) = labels.get("ray.io/cluster") else { return };
+        let (namespace, uid) = (pod.namespace().unwrap_or_default(), pod.uid().unwrap_or_default());
+        self.ray.set_head(&namespace, &format!("{cluster}-head-svc"), &uid, answers);
+    }
+
+    /// Runs the submitter's command. Returns its exit code.
+    async fn submit(&self, pod: &Pod) -> i32 {
+        let namespace = pod.namespace().unwrap_or_default();
+        let name = pod.labels().get("batch.kubernetes.io/job-name").cloned().unwrap_or_default();
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("ray.io", "v1", "RayJob"));
+        let jobs: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &namespace, &kind);
+        let mut silent = 0;
+        while silent < PATIENCE {
+            sleep(ASK).await;
+            let Ok(Some(job)) = jobs.get_opt(&name).await else { return 1 };
+            let (status, spec) = (&job.data["status"], &job.data["spec"]);
+            let id = status["jobId"].as_str().unwrap_or_default();
+            let service = format!("{}-head-svc", status["rayClusterName"].as_str().unwrap_or_default());
+            match self.ray.status(&namespace, &service, id) {
+                Some("SUCCEEDED") => return 0,
+                Some("FAILED" | "STOPPED") => return 1,
+                Some(_) => silent = 0,
+                None => {
+                    let fails = spec["entrypoint"].as_str().is_some_and(|entrypoint| entrypoint.contains("fail"));
+                    self.ray.submit(&namespace, &service, id, fails);
+                    silent += 1;
+                }
+            }
+        }
+        1
+    }
+}

@@ -1,0 +1,20 @@
+//! Simulates the whole system in one process, from one seed.
+//!
+//! ```text
+//! seed ─▶ script ─▶ world: API server ◀─ network, with faults ─▶ operator
+//!                     ▲  ▲  ▲                    │
+//!                 users nodes checker           Ray
+//! ```
+//!
+//! One thread, paused time, one source of randomness: the same seed gives the same transcript, byte for byte. The checker
+//! looks at every state that the API server shows; when the faults are over, everything must become as the specs ask.
+
+mod checker;
+mod kubelet;
+mod network;
+mod ray;
+mod rng;
+pub mod script;
+pub mod shrink;
+mod transcript;
+pub mod world;
