@@ -25,6 +25,8 @@ pub struct Record {
     pub unhealthy: Option<String>,
     /// A stop has been asked for.
     pub stopping: bool,
+    /// The last run was in a sandbox that is gone, and with it what the init containers had prepared.
+    pub lost: bool,
     /// Which environment the image stands for, once resolved.
     pub image_id: String,
 }
@@ -96,6 +98,7 @@ impl Record {
         self.started = false;
         self.unhealthy = None;
         self.stopping = false;
+        self.lost = false;
     }
 
     /// Takes note of the end of a run.
@@ -113,7 +116,7 @@ pub fn recover(pod: &Pod, now: Timestamp) -> Records {
     let over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
     let mut records = Records::new();
     for seen in status.container_statuses.iter().flatten() {
-        records.insert(seen.name.clone(), recover_one(seen, now));
+        records.insert(seen.name.clone(), Record { lost: true, ..recover_one(seen, now) });
     }
     for seen in status.init_container_statuses.iter().flatten() {
         // The new sandbox is initialised again, as after a reboot of a node.

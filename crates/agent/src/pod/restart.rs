@@ -82,8 +82,7 @@ pub(super) struct Steps {
 
 pub(super) fn steps(seen: &Observed<'_>, parts: &PodContainers<'_>) -> Steps {
     let mut steps = Steps { actions: Vec::new(), wake: None, initialized: true, finished: false };
-    // Main containers that ever ran prove that initialisation was done.
-    let begun = parts.main.iter().any(|c| seen.records.get(&c.name).is_some_and(|r| !matches!(r.state, RunState::New)));
+    let begun = has_begun(seen, parts);
     for container in &parts.init {
         let step = if is_sidecar(container) {
             steps.consider(seen, container, RestartPolicy::Always)
@@ -115,6 +114,16 @@ pub(super) fn steps(seen: &Observed<'_>, parts: &PodContainers<'_>) -> Steps {
     }
     steps.finished = over;
     steps
+}
+
+/// Whether the init containers are through: a main container has run in this sandbox, or none will ever run again.
+fn has_begun(seen: &Observed<'_>, parts: &PodContainers<'_>) -> bool {
+    let record = |c: &Container| seen.records.get(&c.name);
+    let ran = |c: &Container| record(c).is_some_and(|r| !r.lost && !matches!(r.state, RunState::New));
+    let is_over =
+        |c: &Container| record(c).and_then(Record::exit).is_some_and(|exit| !parts.policy.wants_restart(exit.code));
+    let mut main = parts.main.iter().copied();
+    main.clone().any(ran) || (!parts.main.is_empty() && main.all(is_over))
 }
 
 /// `Always` means "until it succeeds" for a plain init container.

@@ -284,6 +284,60 @@ fn processes_of_a_dead_agent_count_as_killed() {
     assert_eq!(found["i"].state, RunState::New, "a new sandbox is initialised again");
 }
 
+#[test]
+fn a_pod_that_runs_again_is_initialised_again() {
+    let mut pod = pod(with_init("Always"));
+    let observe = |pod: &Pod, records: &Records, now: i64| {
+        next(&Observed {
+            pod,
+            records,
+            sandbox: &ready_sandbox(),
+            deletion: Deletion::None,
+            accepted: at(50),
+            host_ip: "h",
+            backoff: Backoff::KUBELET,
+            now: at(now),
+        })
+    };
+    let records: Records =
+        [("i", exited(0, 0, 1)), ("s", running(1)), ("a", running(2))].map(|(n, r)| (n.to_owned(), r)).into();
+    pod.status = Some(observe(&pod, &records, 9).status);
+    let mut records = recover(&pod, at(50));
+    assert_eq!(observe(&pod, &records, 90).actions, [Action::Start { container: "i".into() }]);
+    for (name, record) in [("i", exited(0, 91, 92)), ("s", running(92))] {
+        records.insert(name.to_owned(), record);
+    }
+    assert_eq!(observe(&pod, &records, 93).actions, [Action::Start { container: "a".into() }]);
+    records.get_mut("a").unwrap().begin(Backoff::KUBELET.reset);
+    let status = observe(&pod, &records, 94).status;
+    let done = &status.init_container_statuses.unwrap()[0];
+    assert_eq!(done.state.as_ref().unwrap().terminated.as_ref().map(|t| t.exit_code), Some(0));
+}
+
+#[test]
+fn a_pod_that_is_over_is_not_initialised_again() {
+    let mut pod = pod(with_init("Never"));
+    pod.status = serde_json::from_value(json!({"phase": "Running", "containerStatuses": [
+        {"name": "a", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+         "state": {"running": {"startedAt": at(2).to_string()}}},
+    ]}))
+    .unwrap();
+    let records = recover(&pod, at(50));
+    let sandbox = Sandbox::Absent;
+    let seen = Observed {
+        pod: &pod,
+        records: &records,
+        sandbox: &sandbox,
+        deletion: Deletion::None,
+        accepted: at(50),
+        host_ip: "h",
+        backoff: Backoff::KUBELET,
+        now: at(51),
+    };
+    let next = next(&seen);
+    assert_eq!((next.actions, next.status.phase.as_deref()), (vec![], Some("Failed")));
+}
+
 /// A toy node: carries out the actions, containers exit with the given codes.
 fn simulate(spec: Value, codes: Vec<i32>, delete_at: Option<i64>) -> (Phase, Vec<String>) {
     let pod = pod(spec);
