@@ -45,6 +45,11 @@ samples: ## Runs the recorded samples in local mode, one after the other, and co
 kills: ## Kills local mode a hundred times and checks that nothing is left behind
 	MANTA_KILLS=100 $(CARGO) test --quiet --package manta --test e2e -- kills
 
+.PHONY: gpu-check
+gpu-check: ## Checks local mode on a machine with an NVIDIA GPU; needs no Ray and no network
+	$(CARGO) build --release --package manta
+	python3 tests/gpu/check.py target/release/manta
+
 .PHONY: parity
 parity: ## Replays KubeRay's recordings against the operator (see tests/parity/README.md)
 	@$(XTASK) parity $(PARITY_FLAGS)

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::exec::{self, Streams};
+use crate::gpus::{Allocations, Gpus};
 use crate::images::Catalog;
 use crate::logs::{Log, LogQuery};
 use crate::network::ipam::Ipam;
@@ -48,6 +49,7 @@ pub struct Config {
     pub memory_bytes: i64,
     pub catalog: Catalog,
     pub backoff: Backoff,
+    pub gpus: Gpus,
     /// Run readiness probes from the start, ahead of their initial delay.
     pub eager_readiness: bool,
     /// Allow hostPath volumes.
@@ -107,6 +109,7 @@ pub(crate) struct Shared {
     pods: Mutex<HashMap<String, Entry>>,
 }
 
+    pub(crate) gpus: Mutex<Allocations>,
 struct Entry {
     object: watch::Sender<Option<Arc<Pod>>>,
     handle: Arc<PodHandle>,
@@ -209,6 +212,7 @@ impl Agent {
             table,
             install_lock: tokio::sync::Mutex::default(),
             logged: Mutex::default(),
+            gpus: Mutex::new(Allocations::new(config.gpus.offered.clone())),
             pods: Mutex::default(),
         });
         // Memory is accounted by PID namespace, so without namespaces it is unknown.

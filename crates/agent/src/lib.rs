@@ -12,6 +12,7 @@ pub mod downward_api;
 pub mod env;
 pub mod environments;
 pub mod exec;
+pub mod gpus;
 pub mod guards;
 pub mod images;
 pub mod logs;

@@ -21,13 +21,15 @@ const LEASE_SECONDS: i32 = 40;
 
 /// Returns the capacity of the node.
 pub(crate) fn capacity(config: &Config) -> BTreeMap<String, Quantity> {
-    BTreeMap::from([
+    let gpus = config.gpus.capacity().map(|(name, count)| (name.to_owned(), Quantity(count.to_string())));
+    let fixed = [
         ("cpu".to_owned(), Quantity(format!("{}m", config.cpu_milli))),
         ("memory".to_owned(), Quantity(config.memory_bytes.to_string())),
         ("pods".to_owned(), Quantity(MAX_PODS.to_string())),
         // Disk space is not limited; pods that request some must still be scheduled.
         ("ephemeral-storage".to_owned(), Quantity("1Ti".to_owned())),
-    ])
+    ];
+    fixed.into_iter().chain(gpus).collect()
 }
 
 pub(crate) fn labels(config: &Config) -> BTreeMap<String, String> {

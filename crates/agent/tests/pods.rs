@@ -11,6 +11,7 @@ use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use manta_agent::gpus::{self, Gpus};
 use manta_agent::images::{Catalog, Mapping};
 use manta_agent::logs::LogQuery;
 use manta_agent::pod::Backoff;
@@ -53,6 +54,7 @@ fn run(process: IsolatedProcess, dir: &Path) -> i32 {
             memory_bytes: 4 << 30,
             catalog: Catalog {
                 mappings: vec![Mapping {
+            gpus: fake_gpus(&dir.join("machine")),
                     image: "tools".into(),
                     environment: None,
                     entrypoint: vec!["sh".into(), "-c".into()],
@@ -99,6 +101,7 @@ async fn tests(client: &Client, agent: &Agent) -> bool {
     ];
     let tally = std::sync::Mutex::new(Tally::default());
     futures::future::join_all(all.into_iter().map(|(name, test)| async {
+        ("a_gpu_belongs_to_one_pod", t.a_gpu_belongs_to_one_pod().boxed()),
         let began = Instant::now();
         let test = std::panic::AssertUnwindSafe(test).catch_unwind();
         let done = tokio::time::timeout(Duration::from_secs(120), test).await;
@@ -371,6 +374,33 @@ impl Test {
         let echo = "exec python3 -c \"import socket\ns = socket.create_server(('127.0.0.1', 7000))\n\
                     while True:\n\tc, _ = s.accept()\n\tc.sendall(c.recv(9)[::-1])\n\tc.close()\"";
         let mut spec = shell("Always", echo);
+    async fn a_gpu_belongs_to_one_pod(&self) {
+        let see =
+            "cd /dev; echo $(ls -d nvidia* dri/* kfd 2>/dev/null) / $NVIDIA_VISIBLE_DEVICES / $CUDA_VISIBLE_DEVICES";
+        let with = |count: u32, script: &str| {
+            let mut spec = shell("Never", script);
+            spec["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": count.to_string()}});
+            spec
+        };
+        self.create("gpu-one", with(1, &format!("{see}; trap 'exit 0' TERM; sleep infinity & wait"))).await;
+        let holder = self.ready("gpu-one").await;
+        self.create("gpu-none", shell("Never", see)).await;
+        let none = self.phase("gpu-none", "Succeeded").await;
+        assert_eq!(self.logs(&none, "c", false).await, "/ void /\n");
+        self.create("gpu-two", with(2, see)).await;
+        let message = self.until("gpu-two", |p| p.status.as_ref()?.conditions.as_ref()?.first()?.message.clone()).await;
+        assert_eq!(message, "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.");
+        let held =
+            poll(|| async { Some(self.logs(&holder, "c", false).await).filter(|text| text.ends_with('\n')) }).await;
+        assert_eq!(held, "nvidia0 nvidiactl / 0 / 0\n");
+        self.delete("gpu-one").await;
+        let two = self.phase("gpu-two", "Succeeded").await;
+        assert_eq!(self.logs(&two, "c", false).await, "nvidia0 nvidia1 nvidiactl / 0,1 / 0,1\n");
+        for name in ["gpu-none", "gpu-two"] {
+            self.delete(name).await;
+        }
+    }
+
         spec["terminationGracePeriodSeconds"] = json!(0);
         self.create("inside", spec).await;
         let pod = self.ready("inside").await;
@@ -414,6 +444,16 @@ impl Test {
 
 fn shell(policy: &str, script: &str) -> Value {
     json!({"restartPolicy": policy, "containers": [{"name": "c", "image": "tools:1", "command": ["bash", "-c", script]}]})
+}
+
+/// Makes a machine with three GPUs, of which two are offered; the device nodes are plain files.
+fn fake_gpus(root: &Path) -> Gpus {
+    std::fs::create_dir_all(root.join("dev")).expect("a folder");
+    for name in ["nvidia0", "nvidia1", "nvidia2", "nvidiactl"] {
+        std::fs::write(root.join("dev").join(name), "").expect("a file");
+    }
+    let found = gpus::find(root, "");
+    Gpus { offered: gpus::select(found.clone(), "0,1").expect("a choice"), found }
 }
 
 /// Asks again until there is an answer; the caller has the deadline.

@@ -362,6 +362,7 @@ impl Worker {
             self.shared.lock(&self.shared.ipam).release(ip);
         }
         self.sandbox = Sandbox::Removed { ip: ip.map(|ip| ip.to_string()) };
+        self.release_gpus();
         self.remove_files().await;
     }
 
@@ -388,7 +389,12 @@ impl Worker {
         Flow::Done
     }
 
+    fn release_gpus(&self) {
+        self.shared.lock(&self.shared.gpus).release(&self.uid);
+    }
+
     async fn clean_up(&mut self) {
+        self.release_gpus();
         self.remove_files().await;
         let logs = self.shared.log_folder(&self.uid);
         let _ = tokio::fs::remove_dir_all(logs).await;
@@ -465,6 +471,10 @@ impl Worker {
     async fn publish(&mut self, status: PodStatus) {
         if self.deletion == Deletion::Gone || self.written.as_ref() == Some(&status) {
             return;
+        }
+        if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
+            // The scheduler gives them away as soon as it sees this status.
+            self.release_gpus();
         }
         let name = self.pod.metadata.name.clone().unwrap_or_default();
         let patch = serde_json::json!({"metadata": {"uid": self.uid}, "status": status});

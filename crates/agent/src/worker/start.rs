@@ -18,6 +18,7 @@ use crate::agent::{self, Config, Shared};
 use crate::env;
 use crate::environments;
 use crate::exec::ExecTarget;
+use crate::gpus::{self, GpuView, Visibility};
 use crate::guards::{self, Guard};
 use crate::images::Environment;
 use crate::logs::{self, Log};
@@ -100,7 +101,10 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
     let folder = shared.pod_folder(uid(&pod)).join("containers").join(&name);
     let is_isolated = shared.config.shared_host.is_none();
     let mut base = base_env(&shared.config, &environment, &hostname);
+    let gpus = gpu_view(shared, &pod, &container)?;
     if !is_isolated {
+    base.extend(gpus.env.clone());
+    base.extend(shared.config.internet.env.clone());
         // The home of the image would be a user's home on this host.
         base.iter_mut().filter(|(name, _)| name == "HOME").for_each(|(_, home)| *home = text(&folder.join("root")));
     }
@@ -119,7 +123,8 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
     let group = group.map_err(StartError::prepare)?;
 
     let mut spec = RootfsSpec {
-        same: environment.path.iter().flat_map(|p| environments::folders(p)).collect(),
+        same: environment.path.iter().flat_map(|p| environments::folders(p)).chain(gpus.libraries).collect(),
+        reduced: gpus.lists,
         cgroup: Some(group.view()),
         dirs: vec![home(&env), cwd.clone()],
         binds: etc_files::network(&pod, &ip, &hostname, &shared.pod_folder(uid(&pod)).join("etc"), owner)
@@ -137,6 +142,8 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
     spec.binds.extend(volume_mounts(&container, &volumes, &env, owner)?);
 
     let job = ContainerJob {
+    spec.binds.extend(gpus.nodes.into_iter().map(|node| bind(node.source, node.target, false)));
+    spec.binds.extend(mounts);
         argv,
         env: env.clone(),
         cwd: cwd.clone(),
@@ -189,6 +196,14 @@ fn confine(shared: &Shared, pod: &Pod, container: &Container) -> Result<Confinem
 /// Returns the mount of the file that the container writes its termination message to.
 fn termination_message(container: &Container, file: &Path) -> Result<Bind, StartError> {
     let target = container.termination_message_path.as_deref().unwrap_or("/dev/termination-log");
+/// Returns what the container sees of the machine's GPUs, reserving those that its pod asks for.
+fn gpu_view(shared: &Shared, pod: &Pod, container: &Container) -> Result<GpuView, StartError> {
+    let own = shared.lock(&shared.gpus).claim(pod, container);
+    let own = own.map_err(|why| StartError::retry("UnexpectedAdmissionError", why))?;
+    let visibility = if shared.config.shared_host.is_some() { Visibility::All } else { Visibility::Own };
+    Ok(gpus::view(&shared.config.gpus.found, &own, visibility))
+}
+
     if !rootfs::is_mountable(Path::new(target)) {
         let why = "terminationMessagePath cannot be in /proc or /sys; leave it out";
         return Err(StartError::config(format!("container {}: {why}", container.name)));

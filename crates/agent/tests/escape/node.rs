@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client};
 use manta_agent::exec::Streams;
+use manta_agent::gpus::Gpus;
 use manta_agent::images::{Catalog, Mapping};
 use manta_agent::logs::LogQuery;
 use manta_agent::pod::Backoff;
@@ -107,6 +108,7 @@ fn config(state: &Path, environment: &Path, cluster_ca: String) -> Config {
         memory_bytes: 64 << 30,
         catalog: Catalog {
             mappings: vec![mapping("tools", None), mapping("python", Some(environment.to_path_buf()))],
+        gpus: Gpus::default(),
             ..Catalog::default()
         },
         backoff: Backoff::LOCAL,

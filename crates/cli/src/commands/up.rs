@@ -29,14 +29,18 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let state = args.state.folder()?;
     let data = (!args.in_memory).then(|| state.join("data"));
     let options = args.local.options(state, data, args.port)?;
+    let gpus = options.gpus();
     local::run(options, async |local| {
-        let result = up(&local, &args.files).await;
+        let result = up(&local, &args.files, &gpus).await;
         (local, result)
     })
 }
 
-async fn up(local: &local::Local, files: &[PathBuf]) -> anyhow::Result<ExitCode> {
+async fn up(local: &local::Local, files: &[PathBuf], gpus: &[String]) -> anyhow::Result<ExitCode> {
     print_line(&format!("local mode is up; use it with\n  export KUBECONFIG={}", local.kubeconfig.display()));
+    if !gpus.is_empty() {
+        print_line(&format!("GPUs: {}", gpus.join(", ")));
+    }
     for applied in local::apply_files(&local.client, files).await? {
         print_line(&format!("applied {applied}"));
     }

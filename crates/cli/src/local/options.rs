@@ -3,6 +3,7 @@
 use super::images;
 use anyhow::Context;
 use manta_agent::images::{Catalog, MappingFile, Versions};
+use manta_agent::gpus::{self, Gpus};
 use manta_agent::pod::Backoff;
 use manta_agent::shared_host::SharedHost;
 use manta_operator::args::Arguments;
@@ -55,6 +56,18 @@ pub(crate) struct LocalArgs {
     memory: Option<String>,
     /// Allow hostPath volumes
     #[arg(long)]
+    /// GPUs that the node offers to pods: all, none, or positions such as 0,1
+    #[arg(long, value_name = "WHICH", default_value = "all")]
+    gpus: String,
+    /// Folder of this machine that every pod sees, as SOURCE:TARGET[:ro]; SOURCE alone only allows manifests to ask for
+    /// folders in it by the annotation manta.local/mount. May be repeated
+    #[arg(long, value_name = "SOURCE[:TARGET[:ro]]")]
+    mount: Vec<String>,
+    /// Leave the operator out, to run another one
+    #[arg(long)]
+    no_operator: bool,
+    #[command(flatten)]
+    internet: InternetArgs,
     allow_host_path: bool,
     /// Feature gates of the operator, as Name=true,Name=false
     #[arg(long, default_value = "", value_name = "GATES")]
@@ -73,6 +86,8 @@ pub(crate) struct Options {
     memory_bytes: i64,
     host_paths: bool,
     feature_gates: String,
+    gpus: Gpus,
+    pub(super) internet: Choice,
     log: &'static str,
 }
 
@@ -123,6 +138,7 @@ impl LocalArgs {
         })
     }
 }
+            gpus: machine_gpus(&self.gpus)?,
 
 impl Options {
     /// Logs errors only, for a command that prints its own progress.
@@ -139,6 +155,11 @@ impl Options {
             .with_writer(std::io::stderr)
             .with_ansi(std::io::stderr().is_terminal())
             .with_target(false)
+    /// Describes the GPUs that pods can have, one text for each.
+    pub(crate) fn gpus(&self) -> Vec<String> {
+        self.gpus.offered.iter().map(ToString::to_string).collect()
+    }
+
             .compact()
             .init();
     }
@@ -157,6 +178,7 @@ impl Options {
             api_backend: None,
             shared_host,
         }
+            gpus: self.gpus.clone(),
     }
 
     /// Returns the operator's settings; without DNS names for Services it reaches them through the API server.
@@ -176,3 +198,28 @@ fn machine_memory() -> i64 {
     let kib: Option<i64> = line.and_then(|l| l.split_whitespace().next()?.parse().ok());
     kib.unwrap_or(4 << 20) * 1024
 }
+/// Reads the folders that the user shows or offers to pods.
+fn offered_mounts(texts: &[String]) -> anyhow::Result<Mounts> {
+    let base = std::env::current_dir().context("cannot find the current directory")?;
+    let mut mounts = Mounts { base, ..Mounts::default() };
+    for text in texts {
+        let source = if text.contains(':') {
+            let mount = mounts::parse(text, &mounts.base).map_err(|why| anyhow::anyhow!("--mount: {why}"))?;
+            mounts.all.push(mount.clone());
+            mount.source
+        } else {
+            mounts::absolute(std::path::Path::new(text), &mounts.base)
+        };
+        anyhow::ensure!(source.exists(), "--mount: {} does not exist", source.display());
+        mounts.offered.push(source);
+    }
+    Ok(mounts)
+}
+
+/// Finds the machine's GPUs and applies the user's choice.
+fn machine_gpus(choice: &str) -> anyhow::Result<Gpus> {
+    let found = gpus::find(std::path::Path::new("/"), &std::env::var("LD_LIBRARY_PATH").unwrap_or_default());
+    let offered = gpus::select(found.clone(), choice).map_err(|why| anyhow::anyhow!("--gpus: {why}"))?;
+    Ok(Gpus { found, offered })
+}
+

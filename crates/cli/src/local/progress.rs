@@ -135,6 +135,9 @@ pub(crate) fn summarise_pod(pod: &Pod) -> String {
 
 /// Returns the scheduler's message, with the flag to use when the node is too small.
 fn advise(message: &str) -> String {
+    if message.contains(".com/gpu") {
+        return format!("{message} (the GPUs of this machine that --gpus offers are in use, or there are too few)");
+    }
     let flags = [("Insufficient cpu", "--cpus"), ("Insufficient memory", "--memory")];
     let short: Vec<&str> = flags.iter().filter(|(text, _)| message.contains(text)).map(|(_, flag)| *flag).collect();
     match short.as_slice() {
@@ -179,5 +182,9 @@ mod tests {
             " (declare more with --cpus and --memory, or ask for less)",
         );
         check("0/1: 1 Too many pods.", "");
+        check(
+            "0/1: 1 Insufficient nvidia.com/gpu.",
+            " (the GPUs of this machine that --gpus offers are in use, or there are too few)",
+        );
     }
 }

@@ -71,6 +71,7 @@ impl Builder {
                 self.mount("sysfs", target, flags, None).or_else(|_| self.bind(Path::new("/sys"), None, target, true))
             }
             MountStep::Mask { target } => self.mask(target),
+            MountStep::Reduce { target, keep } => self.reduce(target, keep),
             MountStep::Protect { target } => match self.open(target)? {
                 Some(fd) => {
                     let tree = clone_tree(fd.as_fd())?;
@@ -118,6 +119,29 @@ impl Builder {
         }
         let null = rustix::fs::open("/dev/null", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         attach(&clone_tree(null.as_fd())?, &fd)
+    }
+
+    /// Covers a directory with one that has only the entries named.
+    fn reduce(&self, target: &Path, keep: &[String]) -> io::Result<()> {
+        if self.open(target)?.is_none() {
+            return Ok(());
+        }
+        let mut kept = Vec::new();
+        for name in keep {
+            if let Some(entry) = self.open(&target.join(name))? {
+                kept.push((name, clone_tree(entry.as_fd())?));
+            }
+        }
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+        self.mount("tmpfs", target, flags, Some(&"size=64k,mode=755".to_owned()))?;
+        for (name, tree) in kept {
+            let is_dir = FileType::from_raw_mode(fstat(&tree)?.st_mode) == FileType::Directory;
+            attach(&tree, &self.mount_point(&target.join(name), is_dir)?)?;
+        }
+        match self.open(target)? {
+            Some(cover) => set_attributes(cover.as_fd(), libc::MOUNT_ATTR_RDONLY, Depth::One),
+            None => Ok(()),
+        }
     }
 
     /// Opens what is at a path of the new root; links lead only to other places in it.

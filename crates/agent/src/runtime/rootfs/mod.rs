@@ -52,6 +52,11 @@ pub enum MountStep {
     Mask {
         target: PathBuf,
     },
+    /// Hides all entries of a directory but those named, if it is there.
+    Reduce {
+        target: PathBuf,
+        keep: Vec<String>,
+    },
     /// Makes what is there read-only, if it is there.
     Protect {
         target: PathBuf,
@@ -102,6 +107,8 @@ pub struct RootfsSpec {
     /// Who the container's user is outside.
     pub user: Owner,
     pub read_only_root: bool,
+    /// Directories of the kernel of which only the entries named are shown.
+    pub reduced: Vec<(PathBuf, Vec<String>)>,
 }
 
 /// Top-level directories of the host that hold its tools.
@@ -226,6 +233,8 @@ pub fn plan(
     ops.push(MountStep::Proc { target: "/proc".into() });
     ops.push(MountStep::Sys { target: "/sys".into() });
     ops.extend(MASKED.iter().map(|path| MountStep::Mask { target: path.into() }));
+    let reduced = spec.reduced.iter().cloned();
+    ops.extend(reduced.map(|(target, keep)| MountStep::Reduce { target, keep }));
     ops.extend(PROTECTED.iter().map(|path| MountStep::Protect { target: path.into() }));
     match &spec.cgroup {
         None => {}
@@ -469,6 +478,7 @@ mod tests {
             MountStep::Sys { .. } => "sys".to_owned(),
             MountStep::Mask { target } => format!("mask {}", target.display()),
             MountStep::Protect { target } => format!("protect {}", target.display()),
+            MountStep::Reduce { target, keep } => format!("only {keep:?} of {}", target.display()),
             MountStep::ReadOnlyRoot => "read-only root".to_owned(),
         };
         plan(spec, &look_at, &list_of).iter().map(short).collect()

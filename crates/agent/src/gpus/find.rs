@@ -1,0 +1,246 @@
+//! Finds the GPUs of the machine from its device nodes, and selects those that the user offers.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{DeviceNode, Gpu, Vendor};
+
+/// Where the dynamic linker looks by itself.
+const LINKER_DIRECTORIES: &[&str] = &[
+    "lib",
+    "lib64",
+    "usr/lib",
+    "usr/lib64",
+    "usr/local/lib",
+    "lib/x86_64-linux-gnu",
+    "usr/lib/x86_64-linux-gnu",
+    "lib/aarch64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+];
+
+/// Where drivers are installed besides.
+const DRIVER_DIRECTORIES: &[&str] =
+    &["usr/local/nvidia/lib64", "usr/lib/wsl/lib", "run/opengl-driver/lib", "opt/rocm/lib"];
+
+/// The PCI vendor of AMD's GPUs; render nodes of others are no compute devices.
+const AMD_PCI_VENDOR: &str = "0x1002";
+
+/// Returns the GPUs of the machine whose root is `root`, by vendor and position; `library_path` is the user's own
+/// `LD_LIBRARY_PATH`.
+pub fn find(root: &Path, library_path: &str) -> Vec<Gpu> {
+    let mut all = nvidia(root);
+    all.extend(amd(root));
+    for vendor in Vendor::ALL {
+        let libraries = libraries(root, vendor.library, library_path);
+        let shared_nodes = shared_nodes(root, vendor);
+        for (index, gpu) in all.iter_mut().filter(|gpu| gpu.vendor == vendor).enumerate() {
+            gpu.index = index;
+            gpu.libraries.clone_from(&libraries);
+            gpu.shared_nodes.clone_from(&shared_nodes);
+        }
+    }
+    all
+}
+
+/// Returns the GPUs that `choice` offers: `all`, `none`, or positions in the list such as `0,2`.
+pub fn select(found: Vec<Gpu>, choice: &str) -> Result<Vec<Gpu>, String> {
+    match choice {
+        "all" => return Ok(found),
+        "none" => return Ok(Vec::new()),
+        _ => {}
+    }
+    let mut chosen = std::collections::BTreeSet::new();
+    for part in choice.split(',').map(str::trim) {
+        let position: usize = part.parse().map_err(|_| {
+            format!("{choice:?} is not a choice of GPUs; use all, none, or positions separated by commas, such as 0,1")
+        })?;
+        if position >= found.len() {
+            return Err(match found.len() {
+                0 => format!("there is no GPU {position}: no GPU was found on this machine"),
+                1 => format!("there is no GPU {position}: this machine has one GPU, 0"),
+                count => format!("there is no GPU {position}: this machine has the GPUs 0 to {}", count - 1),
+            });
+        }
+        chosen.insert(position);
+    }
+    Ok(found.into_iter().enumerate().filter(|(position, _)| chosen.contains(position)).map(|(_, gpu)| gpu).collect())
+}
+
+/// NVIDIA's: `/dev/nvidia0` and so on, with what the driver reports about each.
+fn nvidia(root: &Path) -> Vec<Gpu> {
+    let vendor = &Vendor::NVIDIA;
+    let known = nvidia_details(root);
+    let minors = numbered(&root.join("dev"), "nvidia");
+    minors
+        .into_iter()
+        .map(|(minor, node)| {
+            let details = known.get(&minor);
+            Gpu {
+                vendor,
+                index: 0,
+                model: details.and_then(|d| d.model.clone()),
+                uuid: details.and_then(|d| d.uuid.clone()),
+                bus: details.map(|d| d.bus.clone()),
+                nodes: vec![DeviceNode::new(root, node)],
+                shared_nodes: Vec::new(),
+                libraries: None,
+            }
+        })
+        .collect()
+}
+
+/// AMD's: the render nodes of AMD's GPUs, if the compute driver is there.
+fn amd(root: &Path) -> Vec<Gpu> {
+    if !root.join("dev/kfd").exists() {
+        return Vec::new();
+    }
+    let pci_vendor = |minor: u32| {
+        let file = root.join(format!("sys/class/drm/renderD{minor}/device/vendor"));
+        fs::read_to_string(file).unwrap_or_default().trim().to_owned()
+    };
+    numbered(&root.join("dev/dri"), "renderD")
+        .into_iter()
+        .filter(|(minor, _)| pci_vendor(*minor) == AMD_PCI_VENDOR)
+        .map(|(_, node)| Gpu {
+            vendor: &Vendor::AMD,
+            index: 0,
+            model: None,
+            uuid: None,
+            bus: None,
+            nodes: vec![DeviceNode::new(root, node)],
+            shared_nodes: Vec::new(),
+            libraries: None,
+        })
+        .collect()
+}
+
+/// What NVIDIA's driver reports about a GPU.
+struct Details {
+    model: Option<String>,
+    uuid: Option<String>,
+    bus: String,
+}
+
+/// Reads the driver's reports, by the minor number of the device node.
+fn nvidia_details(root: &Path) -> BTreeMap<u32, Details> {
+    let Ok(entries) = fs::read_dir(root.join("proc/driver/nvidia/gpus")) else { return BTreeMap::new() };
+    let one = |entry: fs::DirEntry| {
+        let text = fs::read_to_string(entry.path().join("information")).ok()?;
+        let field = |name: &str| {
+            let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':'))?.trim();
+            // The driver writes question marks until the GPU has been used once.
+            (!value.is_empty() && !value.contains("??")).then(|| value.to_owned())
+        };
+        let minor = field("Device Minor")?.parse().ok()?;
+        let bus = entry.file_name().into_string().ok()?;
+        Some((minor, Details { model: field("Model"), uuid: field("GPU UUID"), bus }))
+    };
+    entries.flatten().filter_map(one).collect()
+}
+
+/// The entries of a directory called `prefix` and a number, in the order of the numbers.
+fn numbered(directory: &Path, prefix: &str) -> BTreeMap<u32, PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|e| Some((e.file_name().to_str()?.strip_prefix(prefix)?.parse().ok()?, e.path()))).collect()
+}
+
+fn shared_nodes(root: &Path, vendor: &Vendor) -> Vec<DeviceNode> {
+    let dev = root.join("dev");
+    let mut nodes: Vec<PathBuf> =
+        vendor.common.iter().map(|name| dev.join(name)).filter(|path| path.exists()).collect();
+    for directory in vendor.common_directories {
+        let mut inside: Vec<PathBuf> =
+            fs::read_dir(dev.join(directory)).into_iter().flatten().flatten().map(|e| e.path()).collect();
+        inside.sort();
+        nodes.extend(inside);
+    }
+    nodes.into_iter().map(|node| DeviceNode::new(root, node)).collect()
+}
+
+/// The directory that holds a library, unless the dynamic linker finds it by itself.
+fn libraries(root: &Path, library: &str, library_path: &str) -> Option<PathBuf> {
+    let has = |directory: &PathBuf| directory.join(library).exists();
+    if LINKER_DIRECTORIES.iter().map(|d| root.join(d)).any(|d| has(&d)) {
+        return None;
+    }
+    let own = library_path.split(':').filter(|d| d.starts_with('/')).map(PathBuf::from);
+    DRIVER_DIRECTORIES.iter().map(|d| root.join(d)).chain(own).find(has)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::view::tests::{fake_amd, fake_nvidia};
+    use super::*;
+
+    fn names(gpus: &[Gpu]) -> Vec<String> {
+        gpus.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn gpus_are_found_by_their_device_nodes() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(find(root.path(), ""), []);
+        fake_nvidia(root.path(), &[0, 1, 10]);
+        fake_amd(root.path(), &[(128, "0x1002"), (129, "0x10de"), (130, "0x1002")]);
+        let found = find(root.path(), "");
+        let expect = [
+            "nvidia.com/gpu 0 (NVIDIA Fake 0)",
+            "nvidia.com/gpu 1 (NVIDIA Fake 1)",
+            "nvidia.com/gpu 2 (NVIDIA Fake 10)",
+            "amd.com/gpu 0",
+            "amd.com/gpu 1",
+        ];
+        assert_eq!(names(&found), expect);
+        assert_eq!(found[4].nodes, [DeviceNode::new(root.path(), root.path().join("dev/dri/renderD130"))]);
+        assert_eq!(found[4].nodes[0].target, Path::new("/dev/dri/renderD130"));
+    }
+
+    #[test]
+    fn a_driver_that_reports_nothing_still_offers_its_gpus() {
+        let root = tempfile::tempdir().unwrap();
+        fake_nvidia(root.path(), &[0]);
+        fs::remove_dir_all(root.path().join("proc")).unwrap();
+        assert_eq!(names(&find(root.path(), "")), ["nvidia.com/gpu 0"]);
+    }
+
+    #[test]
+    fn users_choose_the_gpus_that_are_offered() {
+        let root = tempfile::tempdir().unwrap();
+        fake_nvidia(root.path(), &[0, 1]);
+        let check = |choice: &str, expect: Result<&[usize], &str>| {
+            let got = select(find(root.path(), ""), choice).map(|all| all.iter().map(|g| g.index).collect::<Vec<_>>());
+            match (got, expect) {
+                (Ok(got), Ok(expect)) => assert_eq!(got, expect),
+                (Err(why), Err(part)) => assert!(why.contains(part), "{why}"),
+                (got, _) => panic!("{choice}: {got:?}"),
+            }
+        };
+        check("all", Ok(&[0, 1]));
+        check("none", Ok(&[]));
+        check("1", Ok(&[1]));
+        check("1, 0,1", Ok(&[0, 1]));
+        check("2", Err("this machine has the GPUs 0 to 1"));
+        check("first", Err("use all, none, or positions"));
+        assert!(select(Vec::new(), "0").unwrap_err().contains("no GPU was found"));
+    }
+
+    #[test]
+    fn driver_libraries_off_the_linkers_path_are_named() {
+        let root = tempfile::tempdir().unwrap();
+        let make = |directory: &str| {
+            fs::create_dir_all(root.path().join(directory)).unwrap();
+            fs::write(root.path().join(directory).join("libcuda.so.1"), "").unwrap();
+        };
+        fake_nvidia(root.path(), &[0]);
+        let found = |path: &str| find(root.path(), path)[0].libraries.clone();
+        assert_eq!(found(""), None);
+        make("custom");
+        let custom = root.path().join("custom");
+        assert_eq!(found(&format!("relative::{}", custom.display())), Some(custom.clone()));
+        make("usr/local/nvidia/lib64");
+        assert_eq!(found(""), Some(root.path().join("usr/local/nvidia/lib64")));
+        make("usr/lib/x86_64-linux-gnu");
+        assert_eq!(found(&custom.display().to_string()), None);
+    }
+}
