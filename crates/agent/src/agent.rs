@@ -21,6 +21,8 @@ use crate::exec::{self, Streams};
 use crate::gpus::{Allocations, Gpus};
 use crate::images::Catalog;
 use crate::logs::{Log, LogQuery};
+use crate::mounts::Mounts;
+use crate::network::egress::{self, Egress, Internet};
 use crate::network::ipam::Ipam;
 use crate::network::services::{self, Reach, Table};
 use crate::network::{self, PodNetwork, dns, proxy};
@@ -47,17 +49,20 @@ pub struct Config {
     /// The declared size of the node, in thousandths of a CPU.
     pub cpu_milli: i64,
     pub memory_bytes: i64,
+    pub gpus: Gpus,
     pub catalog: Catalog,
     pub backoff: Backoff,
-    pub gpus: Gpus,
     /// Run readiness probes from the start, ahead of their initial delay.
     pub eager_readiness: bool,
     /// Allow hostPath volumes.
     pub host_paths: bool,
+    /// Folders of the host that pods see besides.
+    pub mounts: Mounts,
     /// The certificate of the API server's authority, in PEM.
     pub cluster_ca: String,
     /// Where connections to the API server's Service address go, unless it listens there itself.
     pub api_backend: Option<SocketAddr>,
+    pub internet: Internet,
     /// Set where pods have no namespaces of their own.
     pub shared_host: Option<SharedHost>,
 }
@@ -67,6 +72,8 @@ pub struct Config {
 pub enum AgentError {
     #[error("cannot set up the pod network")]
     Network(#[source] std::io::Error),
+    #[error("cannot connect pods to the Internet; leave out --internet to run without")]
+    Egress(#[source] std::io::Error),
     #[error("cannot use the state folder {folder}")]
     State {
         folder: PathBuf,
@@ -102,6 +109,7 @@ pub(crate) struct Shared {
     pub(crate) stores: Stores,
     pub(crate) recorder: Recorder,
     pub(crate) ipam: Mutex<Ipam>,
+    pub(crate) gpus: Mutex<Allocations>,
     pub(crate) table: watch::Receiver<Arc<Table>>,
     /// Held while an environment is installed.
     pub(crate) install_lock: tokio::sync::Mutex<()>,
@@ -109,7 +117,6 @@ pub(crate) struct Shared {
     pods: Mutex<HashMap<String, Entry>>,
 }
 
-    pub(crate) gpus: Mutex<Allocations>,
 struct Entry {
     object: watch::Sender<Option<Arc<Pod>>>,
     handle: Arc<PodHandle>,
@@ -181,7 +188,11 @@ impl Agent {
             .map_err(|cause| AgentError::State { folder: config.state.clone(), cause })?;
         let (table_sender, table) = watch::channel(Arc::new(Table::default()));
         if config.shared_host.is_none() {
-            serve_services(&table, &mut tasks);
+            let outside = match config.internet.ports.as_slice() {
+                [] => None,
+                ports => Some(egress::start(&host, ports, &mut tasks).await.map_err(AgentError::Egress)?),
+            };
+            serve_services(&table, outside.as_ref(), &mut tasks);
         }
         if let Some(backend) = config.api_backend {
             let address = SocketAddr::from((network::API_SERVER, 443));
@@ -201,6 +212,7 @@ impl Agent {
         let addresses = if config.shared_host.is_some() { shared_host::ADDRESSES } else { network::POD_ADDRESSES };
         let shared = Arc::new(Shared {
             recorder: Recorder::new(client.clone(), reporter),
+            gpus: Mutex::new(Allocations::new(config.gpus.offered.clone())),
             config,
             client,
             containers,
@@ -212,7 +224,6 @@ impl Agent {
             table,
             install_lock: tokio::sync::Mutex::default(),
             logged: Mutex::default(),
-            gpus: Mutex::new(Allocations::new(config.gpus.offered.clone())),
             pods: Mutex::default(),
         });
         // Memory is accounted by PID namespace, so without namespaces it is unknown.
@@ -281,12 +292,12 @@ impl Agent {
 }
 
 /// Starts the proxy and the resolver of Services.
-fn serve_services(table: &watch::Receiver<Arc<Table>>, tasks: &mut JoinSet<()>) {
+fn serve_services(table: &watch::Receiver<Arc<Table>>, outside: Option<&Egress>, tasks: &mut JoinSet<()>) {
     tasks.spawn(proxy::serve(table.clone()));
     for address in [network::RESOLVER, Ipv4Addr::LOCALHOST] {
-        let table = table.clone();
+        let sources = dns::Sources { table: table.clone(), outside: outside.cloned() };
         tasks.spawn(async move {
-            if let Err(error) = dns::serve((address, 53).into(), table).await {
+            if let Err(error) = dns::serve((address, 53).into(), sources).await {
                 tracing::error!(%error, %address, "the resolver failed");
             }
         });

@@ -16,6 +16,7 @@ pub mod gpus;
 pub mod guards;
 pub mod images;
 pub mod logs;
+pub mod mounts;
 mod names;
 pub mod network;
 mod node;

@@ -14,6 +14,8 @@ use kube::{Api, Client};
 use manta_agent::gpus::{self, Gpus};
 use manta_agent::images::{Catalog, Mapping};
 use manta_agent::logs::LogQuery;
+use manta_agent::mounts::Mounts;
+use manta_agent::network::egress::Internet;
 use manta_agent::pod::Backoff;
 use manta_agent::runtime::{IsolatedProcess, enter_namespaces};
 use manta_agent::{Agent, Config, network};
@@ -52,9 +54,9 @@ fn run(process: IsolatedProcess, dir: &Path) -> i32 {
             state: dir.join("state"),
             cpu_milli: 4000,
             memory_bytes: 4 << 30,
+            gpus: fake_gpus(&dir.join("machine")),
             catalog: Catalog {
                 mappings: vec![Mapping {
-            gpus: fake_gpus(&dir.join("machine")),
                     image: "tools".into(),
                     environment: None,
                     entrypoint: vec!["sh".into(), "-c".into()],
@@ -65,8 +67,10 @@ fn run(process: IsolatedProcess, dir: &Path) -> i32 {
             backoff: Backoff::LOCAL,
             eager_readiness: true,
             host_paths: false,
+            mounts: Mounts::default(),
             cluster_ca: "CA".into(),
             api_backend: None,
+            internet: Internet::default(),
             shared_host: None,
         };
         let stop = CancellationToken::new();
@@ -97,11 +101,11 @@ async fn tests(client: &Client, agent: &Agent) -> bool {
         ("unhealthy_containers_are_restarted", t.unhealthy_containers_are_restarted().boxed()),
         ("pods_that_cannot_run_report_why", t.pods_that_cannot_run_report_why().boxed()),
         ("hooks_run_and_grace_is_given", t.hooks_run_and_grace_is_given().boxed()),
+        ("a_gpu_belongs_to_one_pod", t.a_gpu_belongs_to_one_pod().boxed()),
         ("exec_and_ports_reach_inside", t.exec_and_ports_reach_inside().boxed()),
     ];
     let tally = std::sync::Mutex::new(Tally::default());
     futures::future::join_all(all.into_iter().map(|(name, test)| async {
-        ("a_gpu_belongs_to_one_pod", t.a_gpu_belongs_to_one_pod().boxed()),
         let began = Instant::now();
         let test = std::panic::AssertUnwindSafe(test).catch_unwind();
         let done = tokio::time::timeout(Duration::from_secs(120), test).await;
@@ -370,10 +374,6 @@ impl Test {
         claims.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.expect("bound");
     }
 
-    async fn exec_and_ports_reach_inside(&self) {
-        let echo = "exec python3 -c \"import socket\ns = socket.create_server(('127.0.0.1', 7000))\n\
-                    while True:\n\tc, _ = s.accept()\n\tc.sendall(c.recv(9)[::-1])\n\tc.close()\"";
-        let mut spec = shell("Always", echo);
     async fn a_gpu_belongs_to_one_pod(&self) {
         let see =
             "cd /dev; echo $(ls -d nvidia* dri/* kfd 2>/dev/null) / $NVIDIA_VISIBLE_DEVICES / $CUDA_VISIBLE_DEVICES";
@@ -401,6 +401,10 @@ impl Test {
         }
     }
 
+    async fn exec_and_ports_reach_inside(&self) {
+        let echo = "exec python3 -c \"import socket\ns = socket.create_server(('127.0.0.1', 7000))\n\
+                    while True:\n\tc, _ = s.accept()\n\tc.sendall(c.recv(9)[::-1])\n\tc.close()\"";
+        let mut spec = shell("Always", echo);
         spec["terminationGracePeriodSeconds"] = json!(0);
         self.create("inside", spec).await;
         let pod = self.ready("inside").await;
@@ -442,10 +446,6 @@ impl Test {
     }
 }
 
-fn shell(policy: &str, script: &str) -> Value {
-    json!({"restartPolicy": policy, "containers": [{"name": "c", "image": "tools:1", "command": ["bash", "-c", script]}]})
-}
-
 /// Makes a machine with three GPUs, of which two are offered; the device nodes are plain files.
 fn fake_gpus(root: &Path) -> Gpus {
     std::fs::create_dir_all(root.join("dev")).expect("a folder");
@@ -454,6 +454,10 @@ fn fake_gpus(root: &Path) -> Gpus {
     }
     let found = gpus::find(root, "");
     Gpus { offered: gpus::select(found.clone(), "0,1").expect("a choice"), found }
+}
+
+fn shell(policy: &str, script: &str) -> Value {
+    json!({"restartPolicy": policy, "containers": [{"name": "c", "image": "tools:1", "command": ["bash", "-c", script]}]})
 }
 
 /// Asks again until there is an answer; the caller has the deadline.

@@ -1,7 +1,7 @@
 //! The resolver of the pods: answers every query from a table, without recursion.
 //!
-//! A slow or dead resolver breaks programs that ask for more than they need, so there is no
-//! forwarding and no waiting: a name is known, or it does not exist.
+//! A slow or dead resolver breaks programs that ask for more than they need, so nothing waits: a name of the cluster is
+//! known, or it does not exist. Only where pods reach the Internet, names outside of the cluster are asked of the host.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,7 +11,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::watch;
 
-use super::services::Table;
+use super::egress::Egress;
+use super::services::{DOMAIN, Table};
 
 const TTL: u32 = 1;
 const TYPE_A: u16 = 1;
@@ -20,44 +21,94 @@ const TYPE_ANY: u16 = 255;
 const NXDOMAIN: u8 = 3;
 const NOT_IMPLEMENTED: u8 = 4;
 
-/// Serves names until dropped.
-pub async fn serve(address: SocketAddr, table: watch::Receiver<Arc<Table>>) -> io::Result<()> {
-    let udp = UdpSocket::bind(address).await?;
-    let tcp = TcpListener::bind(address).await?;
-    tokio::try_join!(serve_udp(udp, table.clone()), serve_tcp(tcp, table)).map(drop)
+/// What the resolver knows.
+#[derive(Clone)]
+pub struct Sources {
+    pub table: watch::Receiver<Arc<Table>>,
+    /// Resolves names outside of the cluster.
+    pub outside: Option<Egress>,
 }
 
-async fn serve_udp(socket: UdpSocket, table: watch::Receiver<Arc<Table>>) -> io::Result<()> {
-    let mut query = vec![0; 4096];
-    loop {
-        // The ICMP error of a closed client port is reported by the next receive.
-        let Ok((n, from)) = socket.recv_from(&mut query).await else { continue };
-        let known = Arc::clone(&table.borrow());
-        if let Some(mut reply) = answer(&query[..n], &known) {
-            if reply.len() > 4096 {
-                reply.truncate(12);
-                reply[2] |= 0x02;
-                reply[4..12].fill(0);
+impl Sources {
+    /// Replies from the table, which takes no time.
+    fn answer(&self, query: &[u8]) -> Option<Vec<u8>> {
+        let known = Arc::clone(&self.table.borrow());
+        answer(query, &known)
+    }
+
+    /// Returns who resolves the name of a query, and the name, if it is not one of the cluster.
+    fn forwards(&self, query: &[u8]) -> Option<(Egress, String)> {
+        let (name, _) = question(query)?;
+        is_outside(&name).then_some((self.outside.clone()?, name))
+    }
+
+    async fn resolve(&self, query: &[u8]) -> Option<Vec<u8>> {
+        match self.forwards(query) {
+            Some((outside, name)) => {
+                let ips = outside.resolve(&name).await.unwrap_or_default();
+                let mut found = Table::default();
+                if !ips.is_empty() {
+                    found.names.insert(name, ips.into_iter().collect());
+                }
+                answer(query, &found)
             }
-            let _ = socket.send_to(&reply, from).await;
+            None => self.answer(query),
         }
     }
 }
 
-async fn serve_tcp(listener: TcpListener, table: watch::Receiver<Arc<Table>>) -> io::Result<()> {
+/// Serves names until dropped.
+pub async fn serve(address: SocketAddr, sources: Sources) -> io::Result<()> {
+    let udp = UdpSocket::bind(address).await?;
+    let tcp = TcpListener::bind(address).await?;
+    tokio::try_join!(serve_udp(Arc::new(udp), sources.clone()), serve_tcp(tcp, sources)).map(drop)
+}
+
+async fn serve_udp(socket: Arc<UdpSocket>, sources: Sources) -> io::Result<()> {
+    let mut query = vec![0; 4096];
+    let mut forwarded = tokio::task::JoinSet::new();
+    loop {
+        while forwarded.try_join_next().is_some() {}
+        // The ICMP error of a closed client port is reported by the next receive.
+        let Ok((n, from)) = socket.recv_from(&mut query).await else { continue };
+        if sources.forwards(&query[..n]).is_none() {
+            if let Some(reply) = sources.answer(&query[..n]) {
+                let _ = socket.send_to(&truncated(reply), from).await;
+            }
+            continue;
+        }
+        let (socket, sources, query) = (Arc::clone(&socket), sources.clone(), query[..n].to_vec());
+        forwarded.spawn(async move {
+            if let Some(reply) = sources.resolve(&query).await {
+                let _ = socket.send_to(&truncated(reply), from).await;
+            }
+        });
+    }
+}
+
+/// Cuts a reply that is too long for a datagram; the client asks again over TCP.
+fn truncated(mut reply: Vec<u8>) -> Vec<u8> {
+    if reply.len() > 4096 {
+        reply.truncate(12);
+        reply[2] |= 0x02;
+        reply[4..12].fill(0);
+    }
+    reply
+}
+
+async fn serve_tcp(listener: TcpListener, sources: Sources) -> io::Result<()> {
     let mut clients = tokio::task::JoinSet::new();
     loop {
         while clients.try_join_next().is_some() {}
         let mut stream = super::proxy::accept(&listener).await;
-        let table = table.clone();
+        let sources = sources.clone();
         clients.spawn(async move {
             let limit = std::time::Duration::from_secs(10);
             let _ = tokio::time::timeout(limit, async {
                 while let Ok(length) = stream.read_u16().await {
                     let mut query = vec![0; usize::from(length)];
                     stream.read_exact(&mut query).await?;
-                    let known = Arc::clone(&table.borrow());
-                    let Some(reply) = answer(&query, &known) else { break };
+                    let Some(reply) = sources.resolve(&query).await else { break };
                     stream.write_u16(u16::try_from(reply.len()).unwrap_or(u16::MAX)).await?;
                     stream.write_all(&reply).await?;
                 }
@@ -102,6 +153,11 @@ pub fn answer(query: &[u8], table: &Table) -> Option<Vec<u8>> {
     reply.extend(query.get(12..end + 4)?);
     reply.extend(records.concat());
     Some(reply)
+}
+
+/// Whether a name can be one of another network: it has a dot, and is not of the cluster.
+fn is_outside(name: &str) -> bool {
+    name.contains('.') && name != DOMAIN && !name.ends_with(&format!(".{DOMAIN}")) && !name.ends_with(".arpa")
 }
 
 /// The name asked for, in lower case, and where it ends.
@@ -192,6 +248,14 @@ mod tests {
         check("s.d.svc.cluster.local.svc.cluster.local", TYPE_A, (NXDOMAIN, 0));
         check("example.com", TYPE_A, (NXDOMAIN, 0));
         check("_gcs._tcp.s.d.svc.cluster.local", TYPE_SRV, (0, 1));
+    }
+
+    #[test]
+    fn names_of_the_cluster_are_never_asked_of_the_host() {
+        for name in ["a.default.svc.cluster.local", "pypi.org.default.svc.cluster.local", "cluster.local", "head", ""] {
+            assert!(!is_outside(name), "{name}");
+        }
+        assert!(is_outside("pypi.org") && is_outside("mycluster.local"));
     }
 
     #[test]

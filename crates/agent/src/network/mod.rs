@@ -8,9 +8,10 @@
 //!
 //! Routed, without a bridge: a pod knows one neighbour, 10.244.0.1. Because Service addresses are
 //! local to the node, a Service is an ordinary listening socket there. Nothing of this touches
-//! the host's own network.
+//! the host's own network. With Internet access there is one more route, see [`egress`].
 
 pub mod dns;
+pub mod egress;
 pub mod ipam;
 mod netlink;
 pub mod proxy;

@@ -76,6 +76,25 @@ impl Netlink {
         self.add_route(index, Some((net, prefix)), None, libc::RT_TABLE_MAIN, libc::RT_SCOPE_LINK, libc::RTN_UNICAST)
     }
 
+    /// A network that does not exist: connections fail at once.
+    pub(super) fn add_unreachable_route(&mut self, net: Ipv4Addr, prefix: u8) -> io::Result<()> {
+        let mut body = vec![libc::AF_INET as u8, prefix, 0, 0, libc::RT_TABLE_MAIN, libc::RTPROT_BOOT];
+        body.extend([libc::RT_SCOPE_UNIVERSE, libc::RTN_UNREACHABLE]);
+        body.extend(0u32.to_ne_bytes());
+        attribute(&mut body, libc::RTA_DST, &net.octets());
+        self.ask(libc::RTM_NEWROUTE, CREATE, &body).map(drop)
+    }
+
+    /// A network that is reached through a neighbour.
+    pub(super) fn add_route_via(&mut self, index: u32, net: (Ipv4Addr, u8), via: Ipv4Addr) -> io::Result<()> {
+        self.add_route(index, Some(net), Some(via), libc::RT_TABLE_MAIN, libc::RT_SCOPE_UNIVERSE, libc::RTN_UNICAST)
+    }
+
+    /// Every address that has no other route belongs to this machine.
+    pub(super) fn add_local_default(&mut self, index: u32) -> io::Result<()> {
+        self.add_route(index, None, None, libc::RT_TABLE_MAIN, libc::RT_SCOPE_HOST, libc::RTN_LOCAL)
+    }
+
     pub(super) fn add_default_route(&mut self, index: u32, via: Ipv4Addr) -> io::Result<()> {
         self.add_route(index, None, Some(via), libc::RT_TABLE_MAIN, libc::RT_SCOPE_UNIVERSE, libc::RTN_UNICAST)
     }

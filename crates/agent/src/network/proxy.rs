@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -60,6 +61,7 @@ async fn forward(address: SocketAddrV4, table: watch::Receiver<Arc<Table>>) {
                 known.forwards.get(&address).cloned().unwrap_or_default()
             };
             if let Some(pod) = connect(choose, &turn).await {
+                let _ = pod.set_nodelay(true);
                 splice(client, pod).await;
             }
         });
@@ -100,8 +102,8 @@ async fn connect(choose: impl Fn() -> Vec<SocketAddrV4>, turn: &AtomicUsize) -> 
 }
 
 /// Copies bytes both ways until both sides have closed.
-pub async fn splice(mut a: TcpStream, mut b: TcpStream) {
-    let _ = (a.set_nodelay(true), b.set_nodelay(true));
+pub async fn splice<S: AsyncRead + AsyncWrite + Unpin>(mut a: TcpStream, mut b: S) {
+    let _ = a.set_nodelay(true);
     let _ = tokio::io::copy_bidirectional_with_sizes(&mut a, &mut b, 64 * 1024, 64 * 1024).await;
 }
 
@@ -115,6 +117,7 @@ pub async fn expose(listener: std::net::TcpListener, to: impl Fn() -> Option<Soc
         let Some(target) = to() else { continue };
         connections.spawn(async move {
             if let Ok(Ok(pod)) = tokio::time::timeout(PATIENCE, TcpStream::connect(target)).await {
+                let _ = pod.set_nodelay(true);
                 splice(client, pod).await;
             }
         });

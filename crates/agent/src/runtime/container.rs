@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::confinement::Confinement;
 use super::fork::{Fork, SingleThread, exit_now};
 use super::{process_tree, rootfs, user_namespace};
+use crate::network::egress::gateway;
 
 /// A process with its own file system and its own process ids.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -58,6 +59,8 @@ pub(super) enum Job {
     Container(ContainerJob),
     Exec(ExecJob),
     Command(CommandJob),
+    /// The gateway of pods to the Internet, which listens on its standard input.
+    Gateway,
 }
 
 /// The descriptors of a job.
@@ -78,6 +81,7 @@ pub(super) fn run(one: SingleThread, job: &Job, fds: &JobFds) -> io::Error {
             let program = Program { argv: &job.argv, env: &job.env, cwd: &job.cwd, tty: false };
             exec(&program, fds, || Ok(()))
         }
+        Job::Gateway => become_gateway(fds),
     };
     match done {
         Ok(never) => match never {},
@@ -145,6 +149,19 @@ fn run_exec(one: SingleThread, job: &ExecJob, fds: &JobFds) -> io::Result<Infall
             }
         }
     }
+}
+
+/// Serves pods that reach out to the Internet; ends with the fork server.
+fn become_gateway(fds: &JobFds) -> io::Result<Infallible> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    dup2_stdin(&fds.stdin)?;
+    dup2_stdout(&fds.stdout)?;
+    dup2_stderr(&fds.stderr)?;
+    // Also the pipe that reports a failed start: the gateway has started.
+    close_from(3)?;
+    let listener = std::io::stdin().as_fd().try_clone_to_owned()?.into();
+    let code = i32::from(gateway::run(listener).is_err());
+    exit_now(code)
 }
 
 /// Leaves the keys of whoever started the agent behind.

@@ -164,7 +164,7 @@ impl Server {
         let job: Job = message::unpack(job)?;
         let flags = match &job {
             Job::Container(job) if job.root.is_some() => CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID,
-            Job::Container(_) | Job::Exec(_) | Job::Command(_) => CloneFlags::empty(),
+            Job::Container(_) | Job::Exec(_) | Job::Command(_) | Job::Gateway => CloneFlags::empty(),
         };
         match self.one.fork(flags)? {
             Fork::Parent(pid) => {

@@ -101,6 +101,13 @@ impl Spawner {
         self.run(&Job::Command(job), stdio, &[]).await
     }
 
+    /// Starts the gateway of pods to the Internet, which serves a listening Unix socket.
+    pub async fn gateway(&self, listener: OwnedFd) -> Result<Process, SpawnError> {
+        let null = || std::fs::File::options().write(true).open("/dev/null").map(OwnedFd::from);
+        let stdio = Stdio { stdin: listener, stdout: null()?, stderr: null()? };
+        self.run(&Job::Gateway, stdio, &[]).await
+    }
+
     /// Sends a signal to a process, unless it has ended.
     pub fn kill(&self, id: u64, signal: i32) {
         let _ = message::send(&self.0.socket, &Request::Kill { id, signal }, &[]);

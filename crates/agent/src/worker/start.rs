@@ -93,18 +93,19 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
     })?;
     let volumes = pod_volumes::set_up(shared, &pod, &ip, &tokens).await;
     let volumes = volumes.map_err(|e| StartError::retry("ContainerCreating", e))?;
+    let mounts = shared.config.mounts.of_pod(&pod).map_err(StartError::config)?;
     if let Some(one) = &shared.config.shared_host {
-        adapt_to_shared_host(shared, one, &mut container, address, &volumes)?;
+        adapt_to_shared_host(shared, one, &mut container, address, &volumes, &mounts)?;
     }
 
     let name = format!("{}-{attempt}", container.name);
     let folder = shared.pod_folder(uid(&pod)).join("containers").join(&name);
     let is_isolated = shared.config.shared_host.is_none();
-    let mut base = base_env(&shared.config, &environment, &hostname);
     let gpus = gpu_view(shared, &pod, &container)?;
-    if !is_isolated {
+    let mut base = base_env(&shared.config, &environment, &hostname);
     base.extend(gpus.env.clone());
     base.extend(shared.config.internet.env.clone());
+    if !is_isolated {
         // The home of the image would be a user's home on this host.
         base.iter_mut().filter(|(name, _)| name == "HOME").for_each(|(_, home)| *home = text(&folder.join("root")));
     }
@@ -138,12 +139,14 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
     if let Some(path) = &environment.path {
         spec.binds.push(etc_files::login_path(path, &folder, owner).map_err(StartError::prepare)?);
     }
+    let files = shared.config.internet.files.iter().cloned();
+    spec.binds.extend(files.map(|(source, target)| bind(source, target, true)));
     spec.binds.push(termination_message(&container, &termination_log)?);
+    spec.binds.extend(gpus.nodes.into_iter().map(|node| bind(node.source, node.target, false)));
+    spec.binds.extend(mounts);
     spec.binds.extend(volume_mounts(&container, &volumes, &env, owner)?);
 
     let job = ContainerJob {
-    spec.binds.extend(gpus.nodes.into_iter().map(|node| bind(node.source, node.target, false)));
-    spec.binds.extend(mounts);
         argv,
         env: env.clone(),
         cwd: cwd.clone(),
@@ -193,9 +196,6 @@ fn confine(shared: &Shared, pod: &Pod, container: &Container) -> Result<Confinem
     Ok(confinement)
 }
 
-/// Returns the mount of the file that the container writes its termination message to.
-fn termination_message(container: &Container, file: &Path) -> Result<Bind, StartError> {
-    let target = container.termination_message_path.as_deref().unwrap_or("/dev/termination-log");
 /// Returns what the container sees of the machine's GPUs, reserving those that its pod asks for.
 fn gpu_view(shared: &Shared, pod: &Pod, container: &Container) -> Result<GpuView, StartError> {
     let own = shared.lock(&shared.gpus).claim(pod, container);
@@ -204,6 +204,9 @@ fn gpu_view(shared: &Shared, pod: &Pod, container: &Container) -> Result<GpuView
     Ok(gpus::view(&shared.config.gpus.found, &own, visibility))
 }
 
+/// Returns the mount of the file that the container writes its termination message to.
+fn termination_message(container: &Container, file: &Path) -> Result<Bind, StartError> {
+    let target = container.termination_message_path.as_deref().unwrap_or("/dev/termination-log");
     if !rootfs::is_mountable(Path::new(target)) {
         let why = "terminationMessagePath cannot be in /proc or /sys; leave it out";
         return Err(StartError::config(format!("container {}: {why}", container.name)));
@@ -267,6 +270,7 @@ fn adapt_to_shared_host(
     container: &mut Container,
     ip: Ipv4Addr,
     volumes: &PodVolumes,
+    mounts: &[Bind],
 ) -> Result<(), StartError> {
     let host_pod = HostPod::new(&shared.agent_id(), ip);
     let folder = || -> std::io::Result<()> {
@@ -281,12 +285,17 @@ fn adapt_to_shared_host(
     })?;
     let table = Arc::clone(&shared.table.borrow());
     shared_host::resolve_service_names(container, &table).map_err(|why| StartError::retry("ContainerCreating", why))?;
-    let mounts = container.volume_mounts.iter().flatten().filter(|m| m.mount_path != "/dev/shm");
-    let dirs: Vec<(String, PathBuf)> = mounts
+    let volume_mounts = container.volume_mounts.iter().flatten().filter(|m| m.mount_path != "/dev/shm");
+    let shown = mounts.iter().map(|m| {
+        let place = m.sub_path.as_ref().map_or(m.source.clone(), |part| m.source.join(part));
+        (text(&m.target), place)
+    });
+    let dirs: Vec<(String, PathBuf)> = volume_mounts
         .filter_map(|m| {
             let place = volumes.dirs.get(&m.name)?;
             Some((m.mount_path.clone(), m.sub_path.as_ref().map_or(place.clone(), |part| place.join(part))))
         })
+        .chain(shown)
         .collect();
     shared_host::rewrite_volume_paths(container, &dirs);
     (one.adapt)(container, &host_pod);

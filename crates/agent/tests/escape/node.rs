@@ -16,6 +16,8 @@ use manta_agent::exec::Streams;
 use manta_agent::gpus::Gpus;
 use manta_agent::images::{Catalog, Mapping};
 use manta_agent::logs::LogQuery;
+use manta_agent::mounts::Mounts;
+use manta_agent::network::egress::Internet;
 use manta_agent::pod::Backoff;
 use manta_agent::runtime::isolation::Spawners;
 use manta_agent::runtime::{IsolatedProcess, lock};
@@ -106,16 +108,18 @@ fn config(state: &Path, environment: &Path, cluster_ca: String) -> Config {
         state: state.to_path_buf(),
         cpu_milli: 64_000,
         memory_bytes: 64 << 30,
+        gpus: Gpus::default(),
         catalog: Catalog {
             mappings: vec![mapping("tools", None), mapping("python", Some(environment.to_path_buf()))],
-        gpus: Gpus::default(),
             ..Catalog::default()
         },
         backoff: Backoff::LOCAL,
         eager_readiness: true,
         host_paths: false,
+        mounts: Mounts::default(),
         cluster_ca,
         api_backend: None,
+        internet: Internet::default(),
         shared_host: None,
     }
 }

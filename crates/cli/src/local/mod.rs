@@ -10,6 +10,7 @@ mod backend;
 mod expose;
 mod identity;
 mod images;
+mod internet;
 mod options;
 mod progress;
 mod shared_network;
@@ -70,6 +71,7 @@ where
 {
     // Taken outside of the PID namespace, so that the file holds the pid that `manta down` can signal.
     let (held, crashed) = lock::take(&options.state)?;
+    options.internet.remember(&options.state)?;
     let leftovers = clean_leftovers(&options.state);
     let state = options.state.clone();
     let code = enter_namespaces_or_share_host(move |world, reduced| {
@@ -202,12 +204,25 @@ async fn start(world: IsolatedProcess, options: &Options) -> anyhow::Result<Loca
     let agent = agent_rx.await.context("the node agent did not start")?;
     server.set_node(backend::node_backend(agent));
 
-    let mut settings = options.operator_settings(has_pod_networks)?;
-    let operator_client = server.client_as(identity::operator());
-    settings.config.platform = manta_operator::platform::detect(&operator_client)
-        .await
-        .context("cannot discover the APIs of the API server")?;
-    tasks.spawn(manta_operator::run(operator_client, settings, inner.clone()));
+    if has_pod_networks && !options.internet.allowed {
+        let client = client.clone();
+        let done = inner.clone();
+        tasks.spawn(async move {
+            tokio::select! {
+                () = internet::warn(client) => {}
+                () = done.cancelled() => {}
+            }
+        });
+    }
+
+    if options.has_operator {
+        let mut settings = options.operator_settings(has_pod_networks)?;
+        let operator_client = server.client_as(identity::operator());
+        settings.config.platform = manta_operator::platform::detect(&operator_client)
+            .await
+            .context("cannot discover the APIs of the API server")?;
+        tasks.spawn(manta_operator::run(operator_client, settings, inner.clone()));
+    }
     Ok(Local {
         client,
         machine,

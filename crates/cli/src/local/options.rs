@@ -1,9 +1,11 @@
 //! The flags of local mode.
 
 use super::images;
+use super::internet::{self, Choice, InternetArgs};
 use anyhow::Context;
-use manta_agent::images::{Catalog, MappingFile, Versions};
 use manta_agent::gpus::{self, Gpus};
+use manta_agent::images::{Catalog, MappingFile, Versions};
+use manta_agent::mounts::{self, Mounts};
 use manta_agent::pod::Backoff;
 use manta_agent::shared_host::SharedHost;
 use manta_operator::args::Arguments;
@@ -54,8 +56,6 @@ pub(crate) struct LocalArgs {
     /// Memory that the node offers to the scheduler, such as 8Gi [default: the machine's memory]
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
-    /// Allow hostPath volumes
-    #[arg(long)]
     /// GPUs that the node offers to pods: all, none, or positions such as 0,1
     #[arg(long, value_name = "WHICH", default_value = "all")]
     gpus: String,
@@ -68,6 +68,8 @@ pub(crate) struct LocalArgs {
     no_operator: bool,
     #[command(flatten)]
     internet: InternetArgs,
+    /// Allow hostPath volumes
+    #[arg(long)]
     allow_host_path: bool,
     /// Feature gates of the operator, as Name=true,Name=false
     #[arg(long, default_value = "", value_name = "GATES")]
@@ -84,10 +86,12 @@ pub(crate) struct Options {
     pub(super) catalog: Catalog,
     cpu_milli: i64,
     memory_bytes: i64,
-    host_paths: bool,
-    feature_gates: String,
     gpus: Gpus,
     pub(super) internet: Choice,
+    host_paths: bool,
+    mounts: Mounts,
+    pub(super) has_operator: bool,
+    feature_gates: String,
     log: &'static str,
 }
 
@@ -118,8 +122,10 @@ impl LocalArgs {
             parsed.with_context(|| format!("{flag} {text} is not a quantity; use a form like 4 or 8Gi"))
         };
         let cores = i64::try_from(std::thread::available_parallelism().map_or(2, usize::from))?;
+        let internet = self.internet.choice(&state)?;
         Ok(Options {
             state,
+            internet,
             data,
             port,
             catalog: Catalog { mappings, rules: vec![images::package_rule()], versions, folder: images::folder()? },
@@ -132,19 +138,26 @@ impl LocalArgs {
                 Some(text) => amount(text, "--memory")?.value(),
                 None => machine_memory(),
             },
+            gpus: machine_gpus(&self.gpus)?,
             host_paths: self.allow_host_path,
+            mounts: offered_mounts(&self.mount)?,
+            has_operator: !self.no_operator,
             feature_gates: self.feature_gates,
             log: "warn,manta_agent=info",
         })
     }
 }
-            gpus: machine_gpus(&self.gpus)?,
 
 impl Options {
     /// Logs errors only, for a command that prints its own progress.
     pub(crate) fn quiet(mut self) -> Self {
         self.log = "error";
         self
+    }
+
+    /// Describes the GPUs that pods can have, one text for each.
+    pub(crate) fn gpus(&self) -> Vec<String> {
+        self.gpus.offered.iter().map(ToString::to_string).collect()
     }
 
     pub(super) fn start_logging(&self) {
@@ -155,11 +168,6 @@ impl Options {
             .with_writer(std::io::stderr)
             .with_ansi(std::io::stderr().is_terminal())
             .with_target(false)
-    /// Describes the GPUs that pods can have, one text for each.
-    pub(crate) fn gpus(&self) -> Vec<String> {
-        self.gpus.offered.iter().map(ToString::to_string).collect()
-    }
-
             .compact()
             .init();
     }
@@ -170,15 +178,17 @@ impl Options {
             state: self.state.clone(),
             cpu_milli: self.cpu_milli,
             memory_bytes: self.memory_bytes,
+            gpus: self.gpus.clone(),
             catalog: self.catalog.clone(),
             backoff: Backoff::LOCAL,
             eager_readiness: true,
             host_paths: self.host_paths,
+            mounts: self.mounts.clone(),
             cluster_ca,
             api_backend: None,
+            internet: internet::settings(self.internet.allowed, shared_host.is_none()),
             shared_host,
         }
-            gpus: self.gpus.clone(),
     }
 
     /// Returns the operator's settings; without DNS names for Services it reaches them through the API server.
@@ -192,12 +202,6 @@ impl Options {
     }
 }
 
-fn machine_memory() -> i64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:"));
-    let kib: Option<i64> = line.and_then(|l| l.split_whitespace().next()?.parse().ok());
-    kib.unwrap_or(4 << 20) * 1024
-}
 /// Reads the folders that the user shows or offers to pods.
 fn offered_mounts(texts: &[String]) -> anyhow::Result<Mounts> {
     let base = std::env::current_dir().context("cannot find the current directory")?;
@@ -223,3 +227,9 @@ fn machine_gpus(choice: &str) -> anyhow::Result<Gpus> {
     Ok(Gpus { found, offered })
 }
 
+fn machine_memory() -> i64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:"));
+    let kib: Option<i64> = line.and_then(|l| l.split_whitespace().next()?.parse().ok());
+    kib.unwrap_or(4 << 20) * 1024
+}
