@@ -23,6 +23,8 @@ pub struct JobDashboard {
     pub polled_since: Option<Timestamp>,
     /// The last reply about a job.
     pub last_reply: Option<JobReply>,
+    /// Whether the dashboard has accepted a submission since it last failed.
+    pub has_accepted: bool,
     /// The last attempt to stop it.
     pub stop: Option<StopAttempt>,
 }
@@ -46,6 +48,17 @@ pub enum JobAnswer {
     NotFound,
     /// Nothing that can be used: no connection, a time-out, an error status, no JSON, no token.
     Failed(String),
+}
+
+impl JobAnswer {
+    /// Returns whether the dashboard works, as far as this answer shows.
+    pub(super) fn is_usable(&self) -> bool {
+        match self {
+            Self::Info(info) => !info.status.is_empty(),
+            Self::NotFound => true,
+            Self::Failed(_) => false,
+        }
+    }
 }
 
 /// A job as Ray's job API shows it. Absent and null fields count as empty.
@@ -82,6 +95,7 @@ impl JobDashboard {
     /// Records a reply. Returns whether it differs from the one before.
     pub fn observe(&mut self, reply: JobReply) -> bool {
         let changed = self.last_reply.as_ref().is_none_or(|last| last.answer != reply.answer);
+        self.has_accepted &= reply.answer.is_usable();
         self.last_reply = Some(reply);
         changed
     }
@@ -89,11 +103,14 @@ impl JobDashboard {
     /// Records the result of a request.
     pub fn record(&mut self, request: &RayRequest, result: &Result<(), String>, now: Timestamp) {
         match (request, result) {
-            // Replies from before the submission are out of date.
-            (RayRequest::SubmitJob { .. }, Ok(())) => self.last_reply = None,
+            (RayRequest::SubmitJob { .. }, Ok(())) => {
+                // Replies from before the submission are out of date.
+                self.last_reply = None;
+                self.has_accepted = true;
+            }
             (RayRequest::SubmitJob { job_id, .. }, Err(error)) => {
                 let answer = JobAnswer::Failed(error.clone());
-                self.last_reply = Some(JobReply { job_id: job_id.clone(), at: now, answer });
+                self.observe(JobReply { job_id: job_id.clone(), at: now, answer });
             }
             (RayRequest::StopJob { .. }, Ok(())) => self.stop = Some(StopAttempt::Done),
             (RayRequest::StopJob { .. }, Err(_)) => self.stop = Some(StopAttempt::Failed { at: now }),

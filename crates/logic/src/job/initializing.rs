@@ -57,6 +57,9 @@ pub(super) fn plan(planner: &mut Planner<'_>, mode: Mode, attempt: &Attempt) {
         return;
     };
     planner.draft.now.dashboard_url = Some(url.clone());
+    // Unlike in KubeRay, which waits for the dashboard's first answer: Kueue reads from it whether all Pods are ready,
+    // and evicts a job that is late.
+    planner.draft.mirror(status);
     match mode {
         Mode::Interactive => planner.draft.enter(deployment::WAITING),
         Mode::K8sJob if !handed_over && !submitter::create(planner, ray_cluster, attempt, &url, Accept::Nothing) => {

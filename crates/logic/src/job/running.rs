@@ -90,6 +90,9 @@ impl Freshness<'_> {
 
 /// Copies what the dashboard replied into the status. A failed request leaves the job's status as it is.
 fn observe_reply(planner: &mut Planner<'_>, freshness: &mut Freshness<'_>) {
+    if planner.seen.dashboard.has_accepted {
+        planner.draft.now.job_status_check_failure_start_time = None;
+    }
     let Some(reply) = freshness.reply else { return };
     match &reply.answer {
         JobAnswer::Info(info) if !info.status.is_empty() => {

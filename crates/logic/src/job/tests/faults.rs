@@ -134,6 +134,28 @@ fn http_mode_checks_for_the_job_before_it_submits() {
 }
 
 #[test]
+fn a_successful_resubmission_clears_the_failure_clock() {
+    let mut world = World::running(Mode::Http);
+    world.report_status("RUNNING");
+    world.fail_poll();
+    assert!(world.status().job_status_check_failure_start_time.is_some());
+    world.wait(5);
+    // The dashboard is back, without the job.
+    world.dashboard_down = false;
+    world.reply(JobAnswer::NotFound);
+    assert_eq!(world.submissions.len(), 1);
+    world.reply(JobAnswer::NotFound);
+    assert_eq!(world.status().job_status_check_failure_start_time, None, "the dashboard accepted the job");
+
+    // One that refuses the job is not working again.
+    world.fail_poll();
+    let since = world.status().job_status_check_failure_start_time;
+    world.wait(5);
+    world.reply(JobAnswer::NotFound);
+    assert_eq!((world.submissions.len(), world.status().job_status_check_failure_start_time), (2, since));
+}
+
+#[test]
 fn a_deleted_submitter_is_recreated() {
     let mut world = World::running(Mode::K8sJob);
     world.report_status("RUNNING");

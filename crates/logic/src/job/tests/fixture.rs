@@ -306,7 +306,8 @@ impl World {
         }
     }
 
-    fn reply(&mut self, answer: JobAnswer) {
+    /// Lets the dashboard give this answer.
+    pub(crate) fn reply(&mut self, answer: JobAnswer) {
         let Some(poll) = self.last.as_ref().and_then(|ran| ran.plan.poll.clone()) else { return };
         self.seen.dashboard.observe(JobReply { job_id: poll.job_id, at: self.now, answer });
         self.settle();

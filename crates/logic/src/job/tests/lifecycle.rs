@@ -457,6 +457,15 @@ fn the_cluster_status_is_mirrored_while_running() {
 }
 
 #[test]
+fn a_running_job_shows_the_state_of_its_cluster_at_once() {
+    for mode in [Mode::K8sJob, Mode::Http, Mode::Sidecar] {
+        let world = World::running(mode);
+        let status = world.status().ray_cluster_status.unwrap();
+        assert_eq!(status.state.as_deref(), Some("ready"), "{mode:?}: Kueue evicts a job whose Pods do not get ready");
+    }
+}
+
+#[test]
 fn a_changed_message_alone_is_written() {
     let mut world = World::running(Mode::Http);
     let mut running = info("RUNNING", world.now);
