@@ -3,8 +3,8 @@
 //! KubeRay waits forever, with two clusters and no message. Here the condition `UpgradeStalled` reports after ten
 //! minutes what the upgrade waits for. A slow upgrade (nodes, images, loading models) may take as long as it needs. A
 //! failing upgrade is rolled back after an hour, if there is an active cluster that serves. The annotation
-//! `ray.io/upgrade-timeout` sets another limit for both, or with `0` none. An abandoned upgrade is not tried again
-//! until the spec changes.
+//! `ray.io/upgrade-timeout` sets another limit for both, or with `0` none. An abandoned upgrade is tried again when the
+//! spec changes, and every six hours, as the cause may have been outside of it (a registry, a quota).
 
 use super::Planner;
 use super::conditions;
@@ -13,6 +13,7 @@ use super::{endpoints, services};
 use crate::action::Event;
 use crate::cluster_spec;
 use crate::conditions::{PROVISIONED, ROLLBACK_IN_PROGRESS, UPGRADE_IN_PROGRESS, UPGRADE_STALLED};
+use crate::labels::annotation::UPGRADE_TIMEOUT;
 use crate::names;
 use crate::reasons;
 use crate::validate::service::{UpgradeTimeout, upgrade_timeout};
@@ -22,6 +23,9 @@ use jiff::{SignedDuration, Timestamp};
 const STALLED_AFTER: SignedDuration = SignedDuration::from_mins(10);
 /// How much longer an upgrade may fail by itself before it is given up.
 const FAILING: SignedDuration = SignedDuration::from_mins(50);
+
+/// How long after a rollback the upgrade is tried again.
+const RETRY_AFTER: SignedDuration = SignedDuration::from_hours(6);
 
 /// The reason in the conditions of an upgrade that was given up.
 const GIVEN_UP: &str = reasons::UPGRADE_GIVEN_UP;
@@ -54,14 +58,15 @@ pub(super) fn plan(planner: &mut Planner<'_>) {
     }
 }
 
-/// Returns whether the upgrade to the current spec was abandoned before.
-pub(super) fn was_given_up(planner: &Planner<'_>) -> bool {
-    given_up_by(planner, UPGRADE_IN_PROGRESS) || is_giving_up(planner)
+/// Returns whether the upgrade to the current spec was abandoned and is not due again.
+pub(super) fn was_given_up(planner: &mut Planner<'_>) -> bool {
+    let retry_at = given_up_by(planner, UPGRADE_IN_PROGRESS).map(retry_time);
+    retry_at.is_some_and(|at| !planner.reached_or_wake_at(at)) || is_giving_up(planner)
 }
 
 /// Returns whether the running rollback is from the current spec, whose upgrade must not be resumed.
 pub(super) fn is_giving_up(planner: &Planner<'_>) -> bool {
-    given_up_by(planner, ROLLBACK_IN_PROGRESS)
+    given_up_by(planner, ROLLBACK_IN_PROGRESS).is_some()
 }
 
 /// Copies the reason of a rollback that ends into the lasting condition.
@@ -73,9 +78,16 @@ pub(super) fn remember(planner: &mut Planner<'_>) {
     }
 }
 
-fn given_up_by(planner: &Planner<'_>, type_: &str) -> bool {
-    let condition = conditions::get(&planner.draft.status, type_).filter(|condition| condition.reason == GIVEN_UP);
-    condition.is_some_and(|condition| condition.observed_generation == planner.seen.service.metadata.generation)
+/// Returns since when a condition reports that the upgrade to the current spec was abandoned.
+fn given_up_by(planner: &Planner<'_>, type_: &str) -> Option<Timestamp> {
+    let generation = planner.seen.service.metadata.generation;
+    conditions::get(&planner.draft.status, type_)
+        .filter(|condition| condition.reason == GIVEN_UP && condition.observed_generation == generation)
+        .map(|condition| condition.last_transition_time.0)
+}
+
+fn retry_time(given_up: Timestamp) -> Option<Timestamp> {
+    given_up.checked_add(RETRY_AFTER).ok()
 }
 
 /// Returns when the running upgrade last made progress.
@@ -122,8 +134,11 @@ fn report(planner: &mut Planner<'_>, since: Timestamp, obstacle: &Obstacle, dead
 
 fn give_up(planner: &mut Planner<'_>, since: Timestamp, obstacle: &Obstacle) {
     let message = format!(
-        "The upgrade made no progress since {since} and is rolled back: {}. Change the spec to try again.",
-        obstacle.text
+        "The upgrade made no progress since {since} and is rolled back: {}. It is tried again when the spec changes, and \
+         every {} hours. The annotation {UPGRADE_TIMEOUT} sets how long an upgrade may make no progress; 0 never rolls \
+         back.",
+        obstacle.text,
+        RETRY_AFTER.as_hours()
     );
     planner.event(Event::warning(GIVEN_UP, "Reconcile", message.clone()));
     conditions::remove(planner, UPGRADE_STALLED);

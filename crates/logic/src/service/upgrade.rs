@@ -44,7 +44,7 @@ pub(super) fn is_zero_downtime(spec: &RayServiceSpec, config: &Config) -> bool {
 /// Returns whether this pass asks for a new pending cluster.
 ///
 /// A name that is reserved counts as the cluster: its object is made from the spec of that moment.
-pub(super) fn needs_new_cluster(planner: &Planner<'_>) -> bool {
+pub(super) fn needs_new_cluster(planner: &mut Planner<'_>) -> bool {
     let spec = &planner.seen.service.spec;
     if planner.draft.is_rolling_back() || (planner.draft.pending.is_none() && planner.draft.has_pending_name()) {
         return false;

@@ -3,6 +3,8 @@
 use super::world::{CONFIG, World, group, key, service};
 use crate::action::Kind;
 use crate::labels::annotation::{KUBERAY_VERSION, NUM_WORKER_GROUPS, SERVICE_HASH};
+use crate::plan::Wake;
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 fn ready() -> World {
@@ -283,6 +285,33 @@ fn upgrades_that_cannot_finish_are_reported_and_ended() {
         "mended",
         "any change of the spec is a new try"
     );
+}
+
+#[test]
+fn an_abandoned_upgrade_is_tried_again_hours_later() {
+    let mut world = ready();
+    let active = world.active();
+    world.outcome = "DEPLOY_FAILED".to_owned();
+    world.set_version("2.54.0");
+    world.steps(5);
+    world.advance(600);
+    world.step();
+    world.advance(3000);
+    world.steps(2);
+    assert_eq!(world.condition("UpgradeInProgress"), ("False", "UpgradeGivenUp"));
+    let note = world.notes("UpgradeGivenUp").concat();
+    assert!(note.contains("every 6 hours") && note.contains("ray.io/upgrade-timeout"), "{note}");
+    world.until("clean", |world| world.api.names(Kind::RayCluster) == [active.clone()]);
+    world.outcome = "RUNNING".to_owned();
+    world.advance(5 * 3600);
+    world.steps(5);
+    let plan = world.step();
+    assert_eq!(world.clusters(), 1, "not before its time");
+    let soon = world.now + SignedDuration::from_hours(1);
+    assert!(matches!(plan.wake, Wake::At(at) if at <= soon), "nothing wakes it: {:?}", plan.wake);
+    world.advance(3600);
+    world.until("promoted", |world| world.active() != active && world.pending().is_empty());
+    assert_eq!(world.condition("UpgradeInProgress"), ("False", "NoPendingCluster"));
 }
 
 #[test]
