@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 type Quantities = BTreeMap<String, QuantityText>;
 
-/// Accelerators with a different name in Ray.
-const ACCELERATORS: [(&str, &str); 2] = [("aws.amazon.com/neuroncore", "neuron_cores"), ("google.com/tpu", "TPU")];
+/// The accelerators that have a name of their own in Ray.
+const ACCELERATORS: [&str; 3] = ["neuron_cores", "TPU", "NPU"];
 
 /// Returns requirements whose limits equal the requests.
 pub(in crate::build) fn requirements(cpu: &str, memory: &str) -> ResourceRequirements {
@@ -60,14 +60,30 @@ fn apply_accelerators(params: &mut BTreeMap<String, String>, limits: &Quantities
             params.insert("num-gpus".to_owned(), gpus.value().to_string());
         }
     }
-    if ACCELERATORS.iter().any(|(_, ray_name)| custom.contains_key(*ray_name)) {
+    if ACCELERATORS.iter().any(|ray_name| custom.contains_key(*ray_name)) {
         return;
     }
-    let found = ACCELERATORS.iter().find_map(|(key, ray_name)| Some((ray_name, amount(Some(limits), key)?)));
+    let found = limits.keys().find_map(|key| Some((accelerator(key)?, amount(Some(limits), key)?)));
     if let Some((ray_name, count)) = found {
-        custom.insert((*ray_name).to_owned(), count.as_f64());
+        custom.insert(ray_name.to_owned(), count.as_f64());
         params.insert("resources".to_owned(), print_custom(&custom));
     }
+}
+
+/// Returns Ray's name for an accelerator with a name of its own.
+fn accelerator(key: &str) -> Option<&'static str> {
+    match key {
+        "aws.amazon.com/neuroncore" => Some("neuron_cores"),
+        "google.com/tpu" => Some("TPU"),
+        key if is_ascend(key) => Some("NPU"),
+        _ => None,
+    }
+}
+
+/// Returns whether a resource counts Ascend NPUs (`huawei.com/Ascend910B`), and not their memory or a virtual slice.
+fn is_ascend(key: &str) -> bool {
+    let model = key.strip_prefix("huawei.com/Ascend");
+    model.is_some_and(|model| !model.is_empty() && model.bytes().all(|byte| byte.is_ascii_alphanumeric()))
 }
 
 /// Sets the parameters that follow from the group's `resources`, which override all others.
@@ -166,6 +182,12 @@ mod tests {
         check_limits(json!({"num-gpus": "7"}), json!({"nvidia.com/gpu": "1"}), json!({"num-gpus": "7"}));
         check_limits(json!({}), json!({"amd.com/gpu": "0", "nvidia.com/gpu": "2"}), json!({"num-gpus": "2"}));
         check_limits(json!({}), json!({"huawei.com/npu": "1"}), json!({}));
+        for ascend in ["huawei.com/Ascend910", "huawei.com/Ascend310P", "huawei.com/Ascend910B"] {
+            check_limits(json!({}), json!({ascend: "8"}), json!({"resources": "'{\"NPU\":8}'"}));
+        }
+        check_limits(json!({}), json!({"huawei.com/Ascend910B-memory": "65536", "huawei.com/Ascend": "1"}), json!({}));
+        let own = json!({"resources": "'{\"NPU\":2}'"});
+        check_limits(own.clone(), json!({"huawei.com/Ascend910": "8"}), own);
     }
 
     #[test]
