@@ -16,3 +16,10 @@ pub(super) fn plan(planner: &mut Planner<'_>) -> bool {
     planner.halt(blocked.error);
     false
 }
+
+/// Frees the share that a suspended cluster has in its scheduler's queue.
+pub(super) fn release(planner: &mut Planner<'_>) {
+    if let Some(step) = scheduler::shrink_suspended_gang(planner.seen, planner.config) {
+        planner.then(step);
+    }
+}

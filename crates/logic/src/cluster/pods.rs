@@ -17,7 +17,13 @@ pub(super) fn plan(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
         // The head Service would send requests to both heads.
         return planner.wait_for("the Pods of an earlier cluster of this name to be deleted");
     }
-    if auth::must_wait(planner) || !suspend::plan(planner) || !upgrade::plan(planner) || !gang::plan(planner) {
+    if auth::must_wait(planner) {
+        return;
+    }
+    if !suspend::plan(planner) {
+        return gang::release(planner);
+    }
+    if !upgrade::plan(planner) || !gang::plan(planner) {
         return;
     }
     let mut suffixes = Suffixes::new(planner.seen.seed);

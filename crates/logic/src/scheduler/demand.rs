@@ -70,13 +70,12 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    /// Returns the demand of all Pods of a cluster.
-    ///
-    /// As in KubeRay, the count respects the bounds of each group, but the resources follow `replicas` as written.
+    /// Returns the demand of all Pods of a cluster. Unlike in KubeRay, the resources respect the bounds of each group
+    /// as the count does: a queue would otherwise have to hold room for Pods that never exist.
     pub(super) fn desired(spec: &RayClusterSpec) -> Self {
         Self {
             members: worker_counts(spec).desired.saturating_add(1),
-            resources: cluster_resources(spec, |group| group.replicas),
+            resources: cluster_resources(spec, counts::desired_replicas),
         }
     }
 
@@ -87,7 +86,7 @@ impl Demand {
         }
         Self {
             members: worker_counts(spec).min.saturating_add(1),
-            resources: cluster_resources(spec, |group| group.min_replicas),
+            resources: cluster_resources(spec, |group| group.min_replicas.unwrap_or(0)),
         }
     }
 
@@ -103,13 +102,12 @@ impl Demand {
     }
 }
 
-fn cluster_resources(spec: &RayClusterSpec, replicas: impl Fn(&WorkerGroupSpec) -> Option<i32>) -> Resources {
+/// Sums the resources of the head and all groups. As in KubeRay, a group without replicas adds its resources as zeros.
+fn cluster_resources(spec: &RayClusterSpec, replicas: impl Fn(&WorkerGroupSpec) -> i32) -> Resources {
     let mut sum = Resources::of_pod(spec.head_group_spec.template.spec.as_ref());
     for group in cluster_spec::worker_groups(spec).iter().filter(|group| !cluster_spec::is_suspended(group)) {
-        let replicas = i64::from(replicas(group).unwrap_or(0));
-        if replicas > 0 {
-            sum.add_pods(group.template.spec.as_ref(), replicas.saturating_mul(cluster_spec::hosts(group).into()));
-        }
+        let pods = i64::from(replicas(group).max(0)) * i64::from(cluster_spec::hosts(group).max(0));
+        sum.add_pods(group.template.spec.as_ref(), pods);
     }
     sum
 }

@@ -5,6 +5,7 @@
 //! | when | function |
 //! | --- | --- |
 //! | before the Pods of a cluster are created | [`plan_cluster_gang`] creates or updates the objects of the gang |
+//! | while a cluster is suspended | [`shrink_suspended_gang`] reduces the gang to nothing |
 //! | before a RayJob's cluster is created | [`plan_job_gang`] does the same |
 //! | when an object of a cluster or a RayJob is built | `mark_…` adds the labels and fields that the scheduler reads |
 //! | when a RayJob has ended or is being suspended | [`shrink_job_gang`] reduces the gang |
@@ -205,6 +206,14 @@ pub fn plan_cluster_gang(seen: &cluster::Observed, config: &Config) -> GangPlan 
         Some(BatchScheduler::SchedulerPlugins) => scheduler_plugins::plan_cluster_gang(seen),
         Some(BatchScheduler::KubernetesWorkloads) => workload_aware::plan_cluster_gang(seen),
         Some(BatchScheduler::Yunikorn | BatchScheduler::Kai) | None => GangPlan::default(),
+    }
+}
+
+/// Plans the reduction of a cluster's gang while the cluster is suspended. Only Volcano has queues that it counts in.
+pub fn shrink_suspended_gang(seen: &cluster::Observed, config: &Config) -> Option<Step> {
+    match config.batch_scheduler {
+        Some(BatchScheduler::Volcano) => volcano::shrink_suspended_gang(seen),
+        _ => None,
     }
 }
 

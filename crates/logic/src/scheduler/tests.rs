@@ -168,9 +168,8 @@ fn demand_follows_the_spec() {
     check(json!({}), (4, all("3500m", "4Gi")), (4, all("3500m", "4Gi")));
     let autoscaled = json!({"enableInTreeAutoscaling": true});
     check(json!({"spec": autoscaled}), (4, all("3500m", "4Gi")), (2, all("2500m", "2Gi")));
-    // The count respects the bounds, the resources do not.
     let above = json!({"replicas": 9, "minReplicas": 1, "maxReplicas": 5});
-    check(json!({"worker": above}), (6, all("6500m", "10Gi")), (6, all("6500m", "10Gi")));
+    check(json!({"worker": above}), (6, all("4500m", "6Gi")), (6, all("4500m", "6Gi")));
     let hosts = json!({"replicas": 2, "minReplicas": 1, "maxReplicas": 5, "numOfHosts": 4});
     check(json!({"worker": hosts, "spec": autoscaled}), (9, all("6", "9Gi")), (5, all("4", "5Gi")));
     let suspended = json!({"replicas": 3, "minReplicas": 1, "maxReplicas": 5, "suspend": true});
@@ -178,7 +177,7 @@ fn demand_follows_the_spec() {
     let none = json!({"replicas": 0, "minReplicas": 0, "maxReplicas": 5});
     check(json!({"worker": none}), (1, all("2", "1Gi")), (1, all("2", "1Gi")));
     let unset = json!({"minReplicas": 2, "maxReplicas": 5});
-    check(json!({"worker": unset}), (3, all("2", "1Gi")), (3, all("2", "1Gi")));
+    check(json!({"worker": unset}), (3, all("3", "3Gi")), (3, all("3", "3Gi")));
 }
 
 #[test]

@@ -75,6 +75,16 @@ pub(super) fn plan_cluster_gang(seen: &cluster::Observed) -> GangPlan {
     sync(GangOwner::Cluster(&seen.cluster), known, &Demand::minimum(&seen.cluster.spec))
 }
 
+/// Reduces the PodGroup of a suspended cluster to nothing, which frees its share of the queue.
+pub(super) fn shrink_suspended_gang(seen: &cluster::Observed) -> Option<Step> {
+    if cluster_spec::creator(&seen.cluster) == Creator::RayJob {
+        return None;
+    }
+    let known = seen.related(KIND, &pod_group_name(seen.name()))?;
+    let step = update(GangOwner::Cluster(&seen.cluster), known, &Demand::default(), "the cluster is suspended")?;
+    Some(step.accept(Accept::NotFound))
+}
+
 pub(super) fn plan_job_gang(seen: &job::Observed, mode: Mode) -> GangPlan {
     let owner = GangOwner::Job(&seen.job);
     let Some(spec) = owner.cluster_spec() else { return GangPlan::default() };

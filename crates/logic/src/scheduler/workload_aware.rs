@@ -132,10 +132,11 @@ impl GangObjects<'_> {
                 GangPlan { steps, blocked: None }.waiting(waiting())
             }
             (Some(group), _) => self.delete_group(group).waiting(waiting()),
-            (None, Some(workload)) if !self.is_terminating(workload) => {
-                GangPlan::from_step(self.delete(Kind::Workload, workload))
+            (None, Some(workload)) if self.is_terminating(workload) => {
+                GangPlan::default().waiting(format!("Workload {} is being deleted, will retry", self.workload_path()))
             }
-            (None, _) => GangPlan::default(),
+            (None, Some(workload)) => GangPlan::from_step(self.delete(Kind::Workload, workload)),
+            (None, None) => GangPlan::default(),
         }
     }
 

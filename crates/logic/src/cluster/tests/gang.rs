@@ -61,7 +61,38 @@ fn volcano_drops_resources_that_are_no_longer_requested() {
     assert_eq!(resources(&world), json!({"cpu": "2", "memory": "4Gi", "nvidia.com/gpu": "1"}));
     set_replicas(&mut world, 0);
     world.settle();
+    assert_eq!(resources(&world), json!({"cpu": "1", "memory": "2Gi", "nvidia.com/gpu": "0"}), "as KubeRay writes it");
+    world.edit(|spec| {
+        let resources = &mut spec["workerGroupSpecs"][0]["template"]["spec"]["containers"][0]["resources"];
+        resources["limits"].as_object_mut().unwrap().remove("nvidia.com/gpu");
+    });
+    world.settle();
     assert_eq!(resources(&world), json!({"cpu": "1", "memory": "2Gi"}));
+}
+
+#[test]
+fn the_resources_of_a_gang_are_those_of_its_members() {
+    for (scheduler, kind, name) in
+        [(BatchScheduler::Volcano, VOLCANO, "ray-demo-pg"), (BatchScheduler::SchedulerPlugins, COSCHEDULING, "demo")]
+    {
+        let mut world = with(scheduler, 20);
+        world.label(labels::GANG_SCHEDULING, "true");
+        world.settle();
+        assert_eq!(size(&world, kind, name), (json!(11), json!("11")), "maxReplicas is 10");
+    }
+}
+
+#[test]
+fn a_suspended_cluster_takes_no_share_of_a_volcano_queue() {
+    let mut world = with(BatchScheduler::Volcano, 2);
+    world.settle_ready();
+    assert_eq!(size(&world, VOLCANO, "ray-demo-pg"), (json!(3), json!("3")));
+    world.edit(|spec| spec["suspend"] = json!(true));
+    world.settle();
+    assert_eq!(size(&world, VOLCANO, "ray-demo-pg"), (json!(0), Value::Null));
+    world.edit(|spec| spec["suspend"] = json!(false));
+    world.settle_ready();
+    assert_eq!((size(&world, VOLCANO, "ray-demo-pg"), world.pods().len()), ((json!(3), json!("3")), 3));
 }
 
 #[test]
@@ -254,6 +285,12 @@ fn kubernetes_waits_for_objects_being_deleted() {
     let plan = world.pass();
     assert_eq!(plan.halts[0].error, "Workload ns/demo is being deleted, will retry");
     assert!(plan.stages.is_empty());
+
+    world.api.objects.remove(&ObjectKey::new(POD_GROUP, "ns", "demo-cluster"));
+    world.label(labels::GANG_SCHEDULING, "no");
+    let plan = world.pass();
+    assert_eq!(plan.halts[0].error, "Workload ns/demo is being deleted, will retry");
+    assert!(plan.stages.is_empty(), "also when the gang is no longer wanted");
 }
 
 #[test]
