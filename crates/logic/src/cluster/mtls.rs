@@ -4,6 +4,7 @@
 //! [`gate`] holds back Pods until the certificates are ready and their Secrets complete.
 
 use super::Planner;
+use super::existing::{self, Existing};
 use super::observed::Observed;
 use crate::action::{Event, Kind, Step};
 use crate::build::mtls as objects;
@@ -31,12 +32,11 @@ pub(super) fn plan(planner: &mut Planner<'_>) {
     ];
     for (kind, wanted, word) in objects {
         let name = wanted["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        match seen.related(kind, &name) {
-            None if seen.in_flight.is_creating(kind, &name) => {}
-            None => planner
+        match existing::find(planner, kind, &name) {
+            Existing::Absent => planner
                 .then(Step::create(seen.key(kind, &name), &wanted, "tlsOptions asks for it").failed(failed(word))),
-            Some(live) if kind == Kind::Certificate => keep_current(planner, live, &wanted, word),
-            Some(_) => {}
+            Existing::Found(live) if kind == Kind::Certificate => keep_current(planner, &live, &wanted, word),
+            Existing::Found(_) | Existing::Unknown => {}
         }
     }
     report_readiness(planner);

@@ -3,6 +3,7 @@
 //! It acts as a controller of its own, for every RayCluster, valid or not.
 
 use super::Planner;
+use super::existing::{self, Existing};
 use crate::action::{Event, Kind, Step};
 use crate::build;
 use crate::labels::CLUSTER;
@@ -32,9 +33,11 @@ pub(super) fn plan(planner: &mut Planner<'_>) {
 fn ensure(planner: &mut Planner<'_>, name: &str, wanted: &NetworkPolicy) {
     let seen = planner.seen;
     let (key, path) = (seen.key(Kind::NetworkPolicy, name), seen.path(name));
-    let Some(live) = seen.related(Kind::NetworkPolicy, name) else {
-        if !seen.in_flight.is_creating(Kind::NetworkPolicy, name) {
-            planner.then(
+    let live = match existing::find(planner, Kind::NetworkPolicy, name) {
+        Existing::Found(live) => live,
+        Existing::Unknown => return,
+        Existing::Absent => {
+            return planner.then(
                 Step::create(key, wanted, "spec.networkPolicy asks for it")
                     .on_success(reasons::CREATED_NETWORK_POLICY, format!("Created NetworkPolicy {path}"))
                     .on_failure(
@@ -43,7 +46,6 @@ fn ensure(planner: &mut Planner<'_>, name: &str, wanted: &NetworkPolicy) {
                     ),
             );
         }
-        return;
     };
     if !live.metadata.is_controlled_by(seen.uid()) {
         let collision = format!("NetworkPolicy {path} already exists and is not owned by this RayCluster");

@@ -85,6 +85,31 @@ fn addresses(world: &World, name: &str) -> Value {
     world.object(Kind::Certificate, name).unwrap()["spec"]["ipAddresses"].clone()
 }
 
+/// Stores an object that somebody else has created, without the cluster's label.
+fn insert_foreign(world: &mut World, kind: Kind, name: &str, spec: Value) {
+    let object = json!({"metadata": {"name": name, "namespace": "ns", "generation": 1}, "spec": spec});
+    world.api.create(&key(kind, name), object, world.now);
+}
+
+#[test]
+fn issuers_and_certificates_that_exist_are_reused() {
+    let mut world = encrypted();
+    insert_foreign(&mut world, Kind::Issuer, "ray-ca-issuer-demo", json!({"vault": {"path": "pki"}}));
+    insert_foreign(&mut world, Kind::Certificate, CA, json!({"secretName": "company-ca"}));
+    insert_foreign(&mut world, Kind::Certificate, HEAD, json!({"secretName": "other"}));
+    settle(&mut world);
+    assert!(world.api.notes("MTLSFailedToReconcile").is_empty(), "{:?}", world.api.events);
+    assert_eq!(world.object(Kind::Issuer, "ray-ca-issuer-demo").unwrap()["spec"], json!({"vault": {"path": "pki"}}));
+    assert_eq!(certificate(&mut world, CA)["spec"], json!({"secretName": "company-ca"}));
+    assert_eq!(
+        certificate(&mut world, HEAD)["spec"]["secretName"],
+        HEAD_SECRET,
+        "names and addresses are the cluster's"
+    );
+    assert_eq!(certificate(&mut world, HEAD)["metadata"]["labels"]["ray.io/cluster"], "demo");
+    assert_eq!(world.pods().len(), 2);
+}
+
 #[test]
 fn issuers_and_certificates_are_created_in_order() {
     let order = [

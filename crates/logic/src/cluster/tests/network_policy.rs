@@ -173,6 +173,29 @@ fn a_foreign_policy_of_the_same_name_halts_only_the_policies() {
 }
 
 #[test]
+fn a_foreign_policy_without_the_label_collides_too() {
+    let mut world = isolated("DenyAll");
+    let mut unlabelled = foreign(HEAD);
+    unlabelled["metadata"]["labels"] = json!({"app": "firewall"});
+    world.api.objects.insert(key(HEAD), unlabelled.clone());
+    world.pass();
+    assert_eq!(world.api.notes("NetworkPolicyNameCollision").len(), 1);
+    assert!(world.api.notes("FailedToCreateNetworkPolicy").is_empty());
+    assert_eq!(world.object(Kind::NetworkPolicy, HEAD), Some(&unlabelled));
+    world.api.objects.remove(&key(HEAD));
+    world.settle_ready();
+    assert_eq!(live(&world), wanted(&world));
+}
+
+#[test]
+fn a_policy_that_cannot_be_looked_up_is_created() {
+    let mut world = isolated("DenyAll");
+    world.api.unreadable = true;
+    world.settle();
+    assert_eq!(live(&world), wanted(&world));
+}
+
+#[test]
 fn an_invalid_spec_is_isolated_too() {
     let mut world = isolated("DenyAll");
     world.edit(|spec| spec["headGroupSpec"]["template"]["spec"]["containers"] = json!([]));
