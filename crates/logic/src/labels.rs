@@ -19,6 +19,8 @@ pub const HOST_INDEX: &str = "ray.io/replica-host-index";
 pub const CRONJOB_NAME: &str = "ray.io/cronjob-name";
 pub const PRIORITY_CLASS_NAME: &str = "ray.io/priority-class-name";
 pub const GANG_SCHEDULING: &str = "ray.io/gang-scheduling-enabled";
+/// The queue of Kueue that admits an object by setting `suspend` to `false`.
+pub const KUEUE_QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
 /// Values of [`NODE_TYPE`].
 pub const HEAD: &str = "head";

@@ -30,6 +30,7 @@ pub const FAILED_TO_DELETE_WORKER_POD: &str = "FailedToDeleteWorkerPod";
 pub const FAILED_TO_DELETE_WORKER_POD_COLLECTION: &str = "FailedToDeleteWorkerPodCollection";
 pub const FAILED_TO_UPDATE_HEAD_POD_SERVE_LABEL: &str = "FailedToUpdateHeadPodServeLabel";
 pub const FORCE_DELETED_HEAD_POD: &str = "ForceDeletedHeadPod";
+pub const ORPHANED_WORKER_GROUP_PODS_DETECTED: &str = "OrphanedWorkerGroupPodsDetected";
 pub const UPDATED_HEAD_POD_SERVE_LABEL: &str = "UpdatedHeadPodServeLabel";
 
 // RayClusters.

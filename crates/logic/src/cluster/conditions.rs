@@ -3,10 +3,11 @@
 //! Worked out in a fixed order, which is also the order in which they first appear.
 
 use super::observed::Observed;
-use super::suspend::{Suspension, suspension};
-use super::{pods_blocked, status::all_running};
+use super::suspend::{Suspension, is_resumed, suspension};
+use super::{orphans, pods_blocked, status::all_running};
 use crate::conditions::{
-    self, CLUSTER_SUSPENDED, CLUSTER_SUSPENDING, HEAD_POD_READY, PODS_BLOCKED, PROVISIONED, REPLICA_FAILURE,
+    self, CLUSTER_SUSPENDED, CLUSTER_SUSPENDING, HEAD_POD_READY, ORPHANED_WORKER_GROUP, PODS_BLOCKED, PROVISIONED,
+    REPLICA_FAILURE,
 };
 use crate::plan::Failure;
 use crate::view::PodView;
@@ -28,6 +29,10 @@ pub(super) fn after_pass(seen: &Observed, failure: Option<&Failure>, now: Timest
     match pods_blocked::explain(seen) {
         Some((reason, message)) => conditions.set(PODS_BLOCKED, "True", &reason, &message),
         None => conditions.remove(PODS_BLOCKED),
+    }
+    match orphans::explain(seen) {
+        Some(message) => conditions.set(ORPHANED_WORKER_GROUP, "True", "OrphanedWorkerGroupPodsFound", &message),
+        None => conditions.remove(ORPHANED_WORKER_GROUP),
     }
     conditions.list
 }
@@ -108,8 +113,7 @@ fn suspend_step(seen: &Observed, state: Suspension, conditions: &mut Conditions)
             conditions.set(CLUSTER_SUSPENDED, "True", CLUSTER_SUSPENDED, "");
         }
         Suspension::Suspending => {} // once begun, a suspension is finished
-        // Removing the field resumes too; KubeRay knows only an explicit `false`.
-        Suspension::Suspended if !wanted => conditions.set(CLUSTER_SUSPENDED, "False", CLUSTER_SUSPENDED, ""),
+        Suspension::Suspended if is_resumed(seen) => conditions.set(CLUSTER_SUSPENDED, "False", CLUSTER_SUSPENDED, ""),
         Suspension::Suspended => {}
         Suspension::None => {
             conditions.set(CLUSTER_SUSPENDED, "False", CLUSTER_SUSPENDED, "");

@@ -36,6 +36,10 @@ pub(super) fn plan(planner: &mut Planner<'_>, valid: &ValidCluster<'_>, suffixes
             }
             true
         }
+        several if several.iter().all(|head| head.metadata.is_controlled_by(seen.uid())) => {
+            keep_oldest(planner, several);
+            false
+        }
         several => {
             let names: Vec<&str> = several.iter().map(|head| head.metadata.name.as_str()).collect();
             planner.halt(format!(
@@ -46,6 +50,25 @@ pub(super) fn plan(planner: &mut Planner<'_>, valid: &ValidCluster<'_>, suffixes
             false
         }
     }
+}
+
+/// Deletes all heads but the oldest that lives, which most workers have joined.
+fn keep_oldest(planner: &mut Planner<'_>, heads: &[&Arc<PodView>]) {
+    let seen = planner.seen;
+    let lives = |head: &&&Arc<PodView>| !seen.is_going(head) && !replace::must_replace(head);
+    let age = |head: &&&Arc<PodView>| (head.metadata.creation_timestamp, head.metadata.name.clone());
+    let kept = heads.iter().filter(lives).min_by_key(age).map(|head| head.metadata.name.as_str());
+    for head in heads.iter().filter(|head| !seen.is_going(head) && Some(head.metadata.name.as_str()) != kept) {
+        let path = seen.path(&head.metadata.name);
+        let why = format!("{} head Pods found, {} is kept", heads.len(), kept.unwrap_or("none"));
+        planner.push(
+            seen.delete_pod(head, why.clone())
+                .on_success(reasons::DELETED_HEAD_POD, format!("Deleted head Pod {path}; {why}"))
+                .on_failure(reasons::FAILED_TO_DELETE_HEAD_POD, format!("Failed deleting head Pod {path}; {why}, "))
+                .failure_reason(reasons::FAILED_DELETE_HEAD_POD),
+        );
+    }
+    planner.wait_for("all head Pods but one to be deleted");
 }
 
 fn create(planner: &mut Planner<'_>, valid: &ValidCluster<'_>, suffixes: &mut Suffixes) -> bool {

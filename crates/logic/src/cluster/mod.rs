@@ -15,6 +15,7 @@ mod mtls;
 mod multihost;
 mod network_policy;
 mod observed;
+mod orphans;
 mod plan;
 mod pods;
 mod pods_blocked;

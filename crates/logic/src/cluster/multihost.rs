@@ -1,6 +1,6 @@
 //! Worker groups whose replicas have several hosts: a replica is made, replaced and removed whole.
 
-use super::workers::{WorkerGroup, free_indices};
+use super::workers::{WorkerGroup, free_indices, loss};
 use super::{Planner, counts, mtls, replace};
 use crate::build::WorkerIdentity;
 use crate::cluster_spec;
@@ -41,7 +41,10 @@ pub(super) fn plan(planner: &mut Planner<'_>, group: &WorkerGroup<'_>, suffixes:
     if desired > replicas.len() {
         create(planner, group, &replicas, desired - replicas.len(), suffixes);
     } else if desired < replicas.len() && group.may_remove_surplus() {
-        for pods in replicas.values().take(replicas.len() - desired) {
+        let mut by_loss: Vec<_> = replicas.values().collect();
+        // A replica works only as a whole: its worst host decides.
+        by_loss.sort_by_key(|pods| pods.iter().map(|pod| loss(group.seen, pod)).min());
+        for pods in by_loss.into_iter().take(replicas.len() - desired) {
             delete_all(planner, group, pods, "scaling down");
         }
     }

@@ -4,8 +4,10 @@
 //! `RayClusterSuspending` is set first, then all Pods go, then `RayClusterSuspended` is set.
 
 use super::Planner;
+use super::observed::Observed;
 use crate::action::Event;
 use crate::conditions::{CLUSTER_SUSPENDED, CLUSTER_SUSPENDING};
+use crate::labels::KUEUE_QUEUE;
 use crate::reasons;
 use crate::view::PodView;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -30,6 +32,17 @@ pub(super) fn suspension(status: Option<&RayClusterStatus>) -> Suspension {
         Some(condition) if condition.type_ == CLUSTER_SUSPENDING => Suspension::Suspending,
         Some(_) => Suspension::Suspended,
         None => Suspension::None,
+    }
+}
+
+/// Returns whether a suspended cluster is to run again.
+///
+/// Removing the field resumes it, unlike in KubeRay, except in a queue of Kueue: there only Kueue's `false` admits it.
+/// A manifest without the field must not start Pods outside the quota.
+pub(super) fn is_resumed(seen: &Observed) -> bool {
+    match seen.cluster.spec.suspend {
+        Some(suspend) => !suspend,
+        None => seen.label(KUEUE_QUEUE).is_none(),
     }
 }
 

@@ -4,7 +4,7 @@
 //! compared. With the autoscaler on, only what it named is removed.
 
 use super::observed::Observed;
-use super::{Planner, counts, mtls, multihost, pods, replace};
+use super::{Planner, counts, mtls, multihost, orphans, pods, replace};
 use crate::action::{Event, Kind, PodsOf, Step};
 use crate::build::{self, WorkerIdentity};
 use crate::cluster_spec;
@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 pub(super) fn plan(planner: &mut Planner<'_>, valid: &ValidCluster<'_>, suffixes: &mut Suffixes) {
     let (seen, config) = (planner.seen, planner.config);
+    orphans::plan(planner);
     let mut done = BTreeSet::new();
     for group in cluster_spec::worker_groups(&valid.spec) {
         // Groups of the same name share their Pods: the first one decides.
@@ -124,9 +125,8 @@ fn plan_group(planner: &mut Planner<'_>, group: &WorkerGroup<'_>, suffixes: &mut
         return;
     }
     let named = group.workers_to_delete();
-    let (leaving, staying): (Vec<_>, Vec<_>) =
-        group.pods.iter().partition(|pod| named.contains(&pod.metadata.name) && !group.seen.is_going(pod));
-    for pod in &leaving {
+    let (leaving, staying): (Vec<_>, Vec<_>) = group.pods.iter().partition(|pod| named.contains(&pod.metadata.name));
+    for pod in leaving.iter().filter(|pod| !group.seen.is_going(pod)) {
         let path = group.seen.path(&pod.metadata.name);
         planner.push(group.delete(
             pod,
@@ -163,9 +163,9 @@ fn create_missing(
 }
 
 fn remove_surplus(planner: &mut Planner<'_>, group: &WorkerGroup<'_>, staying: &[&Arc<PodView>], surplus: usize) {
-    let going = staying.iter().filter(|pod| group.seen.is_going(pod)).count();
-    let alive = staying.iter().filter(|pod| !group.seen.is_going(pod));
-    for pod in alive.take(surplus.saturating_sub(going)) {
+    let mut by_loss = staying.to_vec();
+    by_loss.sort_by_key(|pod| loss(group.seen, pod));
+    for pod in by_loss.into_iter().take(surplus).filter(|pod| !group.seen.is_going(pod)) {
         let path = group.seen.path(&pod.metadata.name);
         planner.push(group.delete(
             pod,
@@ -173,6 +173,27 @@ fn remove_surplus(planner: &mut Planner<'_>, group: &WorkerGroup<'_>, staying: &
             format!("Deleted Pod {path}"),
             format!("Failed deleting Pod {path}, "),
         ));
+    }
+}
+
+/// What is lost with a Pod, from the least. Scaling down takes the Pods in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Loss {
+    Terminating,
+    Unscheduled,
+    Starting,
+    Running,
+    Ready,
+}
+
+/// Returns what is lost with a Pod.
+pub(super) fn loss(seen: &Observed, pod: &PodView) -> Loss {
+    match pod.status.phase.as_str() {
+        _ if seen.is_going(pod) => Loss::Terminating,
+        "Running" if pod.is_running_and_ready() => Loss::Ready,
+        "Running" => Loss::Running,
+        _ if pod.spec.node_name.is_empty() => Loss::Unscheduled,
+        _ => Loss::Starting,
     }
 }
 

@@ -149,6 +149,18 @@ mod tests {
     }
 
     #[test]
+    fn a_collector_of_the_user_shares_the_logs() {
+        let config = Config { gates: FeatureGates::KUBERAY, ..Config::default() };
+        let given = json!({"pod": {"sidecars": [{"name": COLLECTOR, "image": "mine"}]}});
+        let pod = head(&cluster(given), &config);
+        assert_eq!(
+            (mounts(ray(&pod)), mounts(container(&pod, COLLECTOR))),
+            (vec!["/dev/shm", "/tmp/ray"], vec!["/tmp/ray"])
+        );
+        assert_eq!(env(ray(&pod), "RAY_enable_ray_event"), None);
+    }
+
+    #[test]
     fn the_feature_gate_disables_the_collector() {
         let config = Config { gates: FeatureGates::KUBERAY, ..Config::default() };
         let pod = head(&cluster(collecting(json!({"image": "collector:1"}))), &config);

@@ -18,7 +18,8 @@ pub(super) fn add_to_pod(context: &PodContext<'_>, builder: &mut PodBuilder) {
     if context.node_type == NodeType::Head && cluster_spec::is_autoscaling(&context.cluster.spec) {
         share_logs(builder, AUTOSCALER);
     }
-    if cluster_spec::collector(&context.cluster.spec, &context.config.gates).is_some() {
+    // By its name, as in KubeRay: a collector that the user has added reads the same logs.
+    if builder.sidecars.iter().any(|sidecar| sidecar.name == COLLECTOR) {
         share_logs(builder, COLLECTOR);
     }
 }

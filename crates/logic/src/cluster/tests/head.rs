@@ -1,7 +1,7 @@
 use super::world::{World, cluster};
-use crate::action::PodsOf;
+use crate::action::{Kind, ObjectKey, PodsOf};
 use crate::labels::{HEAD_GROUP, annotation};
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[test]
 fn an_ended_head_is_replaced() {
@@ -47,17 +47,42 @@ fn an_ended_head_is_reported_with_its_state() {
     );
 }
 
+/// Adds a second head Pod, created some seconds after the first.
+fn add_twin(world: &mut World, change: impl FnOnce(&mut Value)) -> (String, String) {
+    let head = world.pod_names(HEAD_GROUP)[0].clone();
+    let mut twin = world.object(Kind::Pod, &head).unwrap().clone();
+    twin["metadata"]["name"] = json!("a-twin");
+    twin["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:05Z");
+    change(&mut twin);
+    world.api.create(&ObjectKey::new(Kind::Pod, "ns", "a-twin"), twin, world.now);
+    (head, "a-twin".to_owned())
+}
+
 #[test]
-fn several_heads_halt_the_pass() {
+fn the_oldest_live_head_wins() {
     let mut world = cluster(1);
     world.settle_ready();
-    let head = world.pod_names(HEAD_GROUP)[0].clone();
-    let mut twin = world.api.objects[&crate::action::ObjectKey::new(crate::action::Kind::Pod, "ns", &head)].clone();
-    twin["metadata"]["name"] = json!("twin");
-    world.api.objects.insert(crate::action::ObjectKey::new(crate::action::Kind::Pod, "ns", "twin"), twin);
+    world.advance(5);
+    let (head, twin) = add_twin(&mut world, |_| {});
+    world.settle_ready();
+    assert_eq!((world.pod_names(HEAD_GROUP), world.state()), (vec![head.clone()], "ready"));
+    let note = format!("Deleted head Pod ns/{twin}; 2 head Pods found, {head} is kept");
+    assert_eq!(world.api.notes("DeletedHeadPod"), [note]);
+
+    let (head, twin) = add_twin(&mut world, |_| {});
+    world.end_pod(&head, "Failed", 1);
+    world.settle_ready();
+    assert_eq!(world.pod_names(HEAD_GROUP), [twin], "one that has ended does not count");
+}
+
+#[test]
+fn a_head_of_somebody_else_is_left_alone() {
+    let mut world = cluster(1);
+    world.settle_ready();
+    let (head, twin) = add_twin(&mut world, |twin| twin["metadata"]["ownerReferences"] = json!([]));
     let plan = world.pass();
     assert!(plan.stages.is_empty());
-    assert_eq!(plan.halts[0].error, format!("2 head pods found [{head} twin]. Please delete extra head pods"));
+    assert_eq!(plan.halts[0].error, format!("2 head pods found [{twin} {head}]. Please delete extra head pods"));
 }
 
 #[test]
@@ -75,10 +100,7 @@ fn a_provisioned_head_is_not_restarted_where_that_is_switched_off() {
 #[test]
 fn a_head_in_flight_is_not_created_twice() {
     let mut world = cluster(1);
-    world
-        .in_flight
-        .creating
-        .push((crate::action::ObjectKey::new(crate::action::Kind::Pod, "ns", "demo-head-x"), Some(PodsOf::Head)));
+    world.in_flight.creating.push((ObjectKey::new(Kind::Pod, "ns", "demo-head-x"), Some(PodsOf::Head)));
     world.pass();
     assert!(world.pod_names(HEAD_GROUP).is_empty());
     assert_eq!(world.pod_names("small").len(), 1, "other groups do not wait");

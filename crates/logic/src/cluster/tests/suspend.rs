@@ -47,6 +47,29 @@ fn removing_the_field_resumes_too() {
 }
 
 #[test]
+fn in_a_kueue_queue_only_an_explicit_false_resumes() {
+    let mut world = cluster(1);
+    world.label("kueue.x-k8s.io/queue-name", "team");
+    world.edit(|spec| spec["suspend"] = json!(true));
+    world.settle();
+    let created = world.api.created.len();
+    world.edit(|spec| {
+        spec.as_object_mut().unwrap().remove("suspend");
+    });
+    world.settle();
+    assert_eq!((suspended(&world), world.api.created.len()), (("False", "True"), created), "Kueue has not admitted it");
+
+    world.edit(|spec| spec["suspend"] = json!(false));
+    world.settle_ready();
+    assert_eq!((world.state(), world.pods().len()), ("ready", 2));
+    world.edit(|spec| {
+        spec.as_object_mut().unwrap().remove("suspend");
+    });
+    world.settle();
+    assert_eq!((world.state(), world.pods().len()), ("ready", 2), "an admitted cluster goes on");
+}
+
+#[test]
 fn a_suspension_that_has_begun_is_finished() {
     let mut world = cluster(1);
     world.settle_ready();

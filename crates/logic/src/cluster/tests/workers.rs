@@ -1,4 +1,5 @@
 use super::world::{World, cluster, group};
+use crate::action::Kind;
 use crate::labels::{HOST_INDEX, REPLICA_INDEX, REPLICA_NAME};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,6 +57,62 @@ fn workers_to_delete_are_deleted_first() {
     check(3, &[2, 3], 0, autoscaling, 3);
     check(3, &[2], 0, autoscaling_with_random_delete, 3);
     check(3, &[2], 0, autoscaling, 4);
+}
+
+#[test]
+fn a_named_pod_is_replaced_while_it_terminates() {
+    let mut world = cluster(3);
+    world.settle_ready();
+    let doomed = world.pod_names("small")[0].clone();
+    world.api.slow_deletion = vec![Kind::Pod];
+    world.edit(|spec| spec["workerGroupSpecs"][0]["scaleStrategy"] = json!({"workersToDelete": [doomed]}));
+    world.settle();
+    assert_eq!(world.pod_names("small").len(), 4, "three Pods beside the one that terminates");
+    assert_eq!(world.api.deleted.len(), 1, "it is deleted once");
+}
+
+#[test]
+fn workers_to_delete_of_another_group_stay() {
+    let mut world = cluster(2);
+    world.edit(|spec| spec["workerGroupSpecs"].as_array_mut().unwrap().push(group("big", 1)));
+    world.settle_ready();
+    let other = world.pod_names("big");
+    world.edit(|spec| spec["workerGroupSpecs"][0]["scaleStrategy"] = json!({"workersToDelete": other}));
+    world.settle();
+    assert_eq!((world.pod_names("small").len(), world.pod_names("big")), (2, other));
+}
+
+#[test]
+fn scaling_down_takes_first_what_does_not_run() {
+    let mut world = cluster(5);
+    world.settle_ready();
+    let names = world.pod_names("small");
+    world.change_pod(&names[1], |pod| pod["status"]["conditions"] = json!([{"type": "Ready", "status": "False"}]));
+    world.change_pod(&names[3], |pod| pod["status"] = json!({"phase": "Pending"}));
+    world.change_pod(&names[4], |pod| {
+        pod["spec"]["nodeName"] = json!("node");
+        pod["status"] = json!({"phase": "Pending"});
+    });
+    for (replicas, left) in [(4, vec![0, 1, 2, 4]), (3, vec![0, 1, 2]), (2, vec![0, 2]), (1, vec![2])] {
+        world.edit(|spec| spec["workerGroupSpecs"][0]["replicas"] = json!(replicas));
+        world.settle();
+        let left: Vec<&String> = left.into_iter().map(|index| &names[index]).collect();
+        assert_eq!(world.pod_names("small").iter().collect::<Vec<_>>(), left, "{replicas}");
+    }
+}
+
+#[test]
+fn scaling_down_takes_first_the_replicas_that_do_not_run() {
+    let mut world = multi_host(3);
+    let before = replicas(&world);
+    let (waiting, running) = (before.keys().last().unwrap(), before.keys().next().unwrap());
+    for pod in world.pods().iter().filter(|pod| pod.metadata.label(REPLICA_NAME) == Some(waiting)) {
+        world.change_pod(&pod.metadata.name, |pod| pod["status"] = json!({"phase": "Pending"}));
+    }
+    world.edit(|spec| spec["workerGroupSpecs"][0]["replicas"] = json!(2));
+    world.settle();
+    let left = replicas(&world);
+    assert!(left.len() == 2 && left.contains_key(running) && !left.contains_key(waiting), "{left:?}");
 }
 
 #[test]
@@ -171,6 +228,22 @@ fn a_multi_host_replica_is_deleted_and_created_whole() {
 }
 
 #[test]
+fn a_terminating_host_takes_its_whole_replica_along() {
+    let mut world = multi_host(2);
+    world.api.slow_deletion = vec![Kind::Pod];
+    let leaving = world.pod_names("small")[0].clone();
+    let now = world.now.to_string();
+    world.change_pod(&leaving, |pod| pod["metadata"]["deletionTimestamp"] = json!(now));
+    world.pass();
+    world.pass();
+    assert_eq!((world.api.deleted.len(), world.pod_names("small").len()), (3, 8), "the replica is not replaced yet");
+    world.end_pods();
+    world.api.slow_deletion.clear();
+    world.settle_ready();
+    assert_eq!(replicas(&world).len(), 2);
+}
+
+#[test]
 fn an_ended_host_deletes_its_whole_replica() {
     let mut world = multi_host(2);
     let lost = world.pod_names("small")[0].clone();
@@ -252,12 +325,23 @@ fn groups_of_the_same_name_share_their_pods() {
 }
 
 #[test]
-fn pods_of_removed_groups_stay() {
+fn pods_of_removed_groups_stay_and_are_reported() {
     let mut world = cluster(2);
     world.settle_ready();
     world.edit(|spec| spec["workerGroupSpecs"] = json!([]));
     world.settle();
     assert_eq!(world.pod_names("small").len(), 2);
+    let message =
+        "2 Pods belong to worker groups that are not in the spec: small. Delete them, or add the groups again";
+    let condition = world.condition("OrphanedWorkerGroup").unwrap();
+    assert_eq!((condition.reason.as_str(), condition.message.as_str()), ("OrphanedWorkerGroupPodsFound", message));
+    assert_eq!(world.api.notes("OrphanedWorkerGroupPodsDetected")[0], message);
+
+    for pod in world.pod_names("small") {
+        world.remove_pod(&pod);
+    }
+    world.settle();
+    assert_eq!(world.condition("OrphanedWorkerGroup"), None, "the condition goes with its cause");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Suspending and resuming.
 
-use super::world::{incremental, key, service};
+use super::world::{World, group, incremental, key, service};
 use crate::action::Kind;
+use crate::labels::KUEUE_QUEUE;
 use serde_json::json;
 
 const REST: [&str; 4] = ["Suspending", "UpgradeInProgress", "RollbackInProgress", "Ready"];
@@ -112,4 +113,50 @@ fn an_invalid_spec_is_not_suspended() {
     });
     world.steps(3);
     assert_eq!((world.condition("Ready").1, world.clusters()), ("ValidationFailed", 1));
+}
+
+/// The label of Kueue's queues reaches the cluster, which Kueue then suspends and admits. The service neither undoes
+/// that nor builds another cluster, and costs nothing while it waits.
+#[test]
+fn kueue_decides_when_the_cluster_of_a_service_runs() {
+    let mut world = service();
+    world.service.metadata.labels = Some([(KUEUE_QUEUE.to_owned(), "team".to_owned())].into());
+    world.until("a cluster", |world| world.clusters() == 1);
+    let name = world.api.names(Kind::RayCluster)[0].clone();
+    assert_eq!(world.object(Kind::RayCluster, &name)["metadata"]["labels"][KUEUE_QUEUE], "team");
+    suspend_cluster(&mut world, &name, true);
+    rests(&mut world);
+
+    suspend_cluster(&mut world, &name, false);
+    world.until_ready();
+    assert_eq!((world.active(), world.clusters()), (name.clone(), 1), "it runs once admitted");
+    rests(&mut world);
+    world.edit(|spec| spec["rayClusterConfig"]["workerGroupSpecs"].as_array_mut().unwrap().push(group("more", 1)));
+    world.steps(5);
+    let groups = &world.object(Kind::RayCluster, &name)["spec"]["workerGroupSpecs"];
+    assert_eq!(groups.as_array().unwrap().len(), 2, "updated in place");
+    assert_eq!(world.object(Kind::RayCluster, &name)["spec"]["suspend"], false);
+
+    suspend_cluster(&mut world, &name, true);
+    rests(&mut world);
+    assert_eq!((world.active(), world.clusters()), (name.clone(), 1), "an evicted one lets its Pods go");
+    assert_eq!(world.object(Kind::RayCluster, &name)["spec"]["suspend"], true);
+    assert_eq!(world.condition("Ready").0, "False");
+}
+
+/// Suspends or resumes a cluster as Kueue does, with what follows for its Pods.
+fn suspend_cluster(world: &mut World, name: &str, suspend: bool) {
+    world.object(Kind::RayCluster, name)["spec"]["suspend"] = json!(suspend);
+    match suspend {
+        true => world.pods_not_ready.insert(name.to_owned()),
+        false => world.pods_not_ready.remove(name),
+    };
+}
+
+/// Asserts that the service comes to rest: minutes without a write.
+fn rests(world: &mut World) {
+    world.steps(10);
+    let writes = (world.api.writes, world.status_writes, world.puts.len());
+    world.steps(60);
+    assert_eq!((world.api.writes, world.status_writes, world.puts.len()), writes);
 }

@@ -94,9 +94,10 @@ fn check_backend(
 
 /// Returns whether both an existing claim and the properties of a new one are set.
 fn mixes_claim_and_template(storage: &GcsStorage) -> bool {
-    let is_set = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+    let has_claim = storage.claim_name.as_ref().is_some_and(|name| !name.is_empty());
     let has_modes = storage.access_modes.as_ref().is_some_and(|modes| !modes.is_empty());
-    is_set(&storage.claim_name) && (storage.size.is_some() || is_set(&storage.storage_class_name) || has_modes)
+    // An empty class is a choice too: no dynamic provisioning.
+    has_claim && (storage.size.is_some() || storage.storage_class_name.is_some() || has_modes)
 }
 
 /// Checks that the user does not set the variables, the mount and the volume of the embedded storage.

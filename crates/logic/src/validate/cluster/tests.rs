@@ -270,9 +270,12 @@ fn embedded_storage_excludes_redis_and_reserved_names() {
         let expect = format!("cannot set GcsFaultToleranceOptions.{name} when backend is 'rocksdb'");
         check(&[rocksdb(json!({field: value}))], &expect);
     }
-    for other in
-        [json!({"size": "1Gi"}), json!({"storageClassName": "fast"}), json!({"accessModes": ["ReadWriteOnce"]})]
-    {
+    for other in [
+        json!({"size": "1Gi"}),
+        json!({"storageClassName": "fast"}),
+        json!({"storageClassName": ""}),
+        json!({"accessModes": ["ReadWriteOnce"]}),
+    ] {
         let mut storage = other;
         storage["claimName"] = json!("mine");
         check(
