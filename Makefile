@@ -66,6 +66,14 @@ simulate: ## Simulates the system from SEEDS seeds (default 1,000), or replays o
 bench: ## Measures the operator (CLUSTERS=50 for a quick run, OPERATOR='CMD' for another), or WHAT=apiserver
 	@$(XTASK) bench
 
+.PHONY: fuzz
+fuzz: ## Sends random requests to the embedded API server, with restarts, for MINUTES=60
+	MANTA_FUZZ_MINUTES=$${MINUTES:-60} $(CARGO) test --quiet --package manta-apiserver --test stateful -- --nocapture
+
+.PHONY: soak
+soak: ## Creates and deletes PODS=10000 pods in local mode over MINUTES=120, and checks that memory stays the same
+	@$(XTASK) soak
+
 .PHONY: dist
 dist: ## Writes the release to dist/: static archive, SBOM, charts, checksums (TARGET=TRIPLE for another architecture)
 	@$(XTASK) dist

@@ -55,11 +55,17 @@ pub(super) fn check_shape(resource: &Resource, value: &Value) -> Result<(), Stri
     }
 }
 
+/// Returns the fields of a body, which must be an object.
+pub(super) fn fields<'a>(
+    resource: &Resource,
+    value: &'a mut Value,
+) -> Result<&'a mut serde_json::Map<String, Value>, ApiError> {
+    let why = "json: cannot unmarshal into Go value: the body must be an object";
+    value.as_object_mut().ok_or_else(|| unhandled(resource, why))
+}
+
 fn check_type(resource: &Resource, value: &mut Value) -> Result<(), ApiError> {
-    let Some(object) = value.as_object_mut() else {
-        let why = "json: cannot unmarshal into Go value: the body must be an object";
-        return Err(unhandled(resource, why));
-    };
+    let object = fields(resource, value)?;
     if resource.custom().is_some() && !object.get("kind").is_some_and(Value::is_string) {
         let text = serde_json::to_string(object).unwrap_or_default();
         return Err(ApiError::bad_request(format!(

@@ -15,6 +15,8 @@ use crate::schema::FieldError;
 use crate::selector::Selection;
 use crate::store::{CommitError, Entry, ListRange, Write};
 
+/// The namespaces that cannot be deleted: without them the server could not create its own objects.
+const PERMANENT_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 /// The propagation policy of a deletion.
@@ -92,6 +94,10 @@ impl Propagation {
 impl Cluster {
     /// Deletes one object, or marks it for deletion.
     pub fn delete(&self, target: Target<'_>, options: &DeleteOptions) -> Result<Deleted, ApiError> {
+        if &*target.resource.table == "namespaces" && PERMANENT_NAMESPACES.contains(&target.name) {
+            let named = target.resource.named(target.name);
+            return Err(ApiError::forbidden(named, "this namespace may not be deleted"));
+        }
         loop {
             let entry = self.get(target)?;
             let old = entry.value();

@@ -95,8 +95,9 @@ impl Cluster {
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
         let resource = target.resource;
-        if !new["metadata"].is_object() && (new["metadata"].is_null() || new.get("metadata").is_none()) {
-            new["metadata"] = json!({});
+        let metadata = body::fields(resource, &mut new)?.entry("metadata").or_insert(Value::Null);
+        if metadata.is_null() {
+            *metadata = json!({});
         }
         let uid = new["metadata"]["uid"].as_str().unwrap_or("");
         if !uid.is_empty() && old["metadata"]["uid"] != uid {

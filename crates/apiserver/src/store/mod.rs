@@ -75,6 +75,8 @@ type Location = (Arc<str>, Arc<ObjectKey>);
 #[derive(Default)]
 struct State {
     revision: u64,
+    /// The revision at which the store was opened: the history of every table starts here.
+    opened: u64,
     tables: HashMap<Arc<str>, Table>,
     /// The dependents of each owner uid.
     dependents: HashMap<Uid, BTreeSet<Location>>,
@@ -170,6 +172,7 @@ impl Store {
     fn start(mut state: State, disk: Option<Disk>) -> Store {
         // Revision 0 means "any" to clients, so the first one they may see is 1.
         state.revision = state.revision.max(1);
+        state.opened = state.revision;
         let visible = tokio::sync::watch::Sender::new(Visible { revision: state.revision, failure: None });
         let durable = disk.is_some();
         let shared = Arc::new(Shared { state: Mutex::new(state), queued: Condvar::new(), visible, durable });
@@ -261,7 +264,8 @@ impl Store {
             let json = (change != Change::Deleted).then(|| entry.json.clone());
             state.queue.push(Pending { table: table.clone(), key: entry.key.clone(), json, revision });
         }
-        let target = state.tables.entry(table.clone()).or_insert_with(|| Table::since(revision - 1));
+        let opened = state.opened;
+        let target = state.tables.entry(table.clone()).or_insert_with(|| Table::since(opened));
         target.apply(Event { change, entry: entry.clone(), before });
         if self.shared.durable {
             drop(guard);
@@ -308,8 +312,8 @@ impl Store {
     /// Returns a follower of the changes of a table after a revision.
     pub fn follow(&self, table: &Arc<str>, after: u64) -> Follower {
         let mut state = self.shared.lock();
-        let revision = state.revision;
-        let changed = state.tables.entry(table.clone()).or_insert_with(|| Table::since(revision)).changed.subscribe();
+        let opened = state.opened;
+        let changed = state.tables.entry(table.clone()).or_insert_with(|| Table::since(opened)).changed.subscribe();
         Follower { shared: self.shared.clone(), table: table.clone(), position: after, changed }
     }
 

@@ -144,6 +144,19 @@ proptest! {
 }
 
 #[test]
+fn a_list_without_objects_can_be_followed_by_a_watch() {
+    let store = Store::in_memory();
+    let listed = store.list("jobs", &ListRange::default(), |_| true).expect("current").revision;
+    // Another table moves the revision on before the watch starts.
+    store.commit(&pods(), ObjectKey::new("n", "a"), Write::Create(object("a", 1))).expect("new");
+    let jobs: Arc<str> = "jobs".into();
+    assert_eq!(store.follow(&jobs, listed).poll(10).expect("nothing is compacted").len(), 0);
+    let other: Arc<str> = "leases".into();
+    store.commit(&other, ObjectKey::new("n", "b"), Write::Create(object("b", 1))).expect("new");
+    assert_eq!(store.follow(&other, listed).poll(10).expect("nothing is compacted").len(), 1);
+}
+
+#[test]
 fn a_follower_behind_the_history_gets_an_error() {
     let store = Store::in_memory();
     let mut follower = store.follow(&pods(), 1);

@@ -25,6 +25,10 @@ pub(crate) fn cases() -> Vec<Case> {
             ],
         ),
         case(
+            "permanent namespaces",
+            vec![delete("/api/v1/namespaces/kube-public"), delete("/api/v1/namespaces/default")],
+        ),
+        case(
             "finalizers",
             vec![
                 post(MAPS, json!({"metadata": {"name": "a", "finalizers": ["x.io/wait"]}})),
