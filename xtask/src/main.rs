@@ -9,8 +9,10 @@ mod parity;
 mod process;
 mod redis;
 mod release;
+mod soak;
 mod takeover;
 mod test;
+mod usage;
 mod workspace;
 
 use std::process::ExitCode;
@@ -45,6 +47,8 @@ enum Task {
     Takeover(takeover::Args),
     /// Measures an operator.
     Bench(bench::Args),
+    /// Creates and deletes many pods in local mode, and checks that its memory stays the same.
+    Soak(soak::Args),
     /// Writes the release archive, its SBOM, the packaged charts and their checksums.
     Dist(release::Args),
     /// Writes the container image as an OCI archive, and runs it in a bare root file system.
@@ -74,6 +78,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Parity(args) => parity::run(&args).map(|outcome| outcome.failed == 0),
         Task::Takeover(args) => takeover::run(&args).map(|outcome| outcome.failed == 0),
         Task::Bench(args) => bench::run(&args).map(|()| true),
+        Task::Soak(args) => soak::run(&args),
         Task::Dist(args) => release::dist(&args).map(|()| true),
         Task::Image(args) => release::image(&args).map(|()| true),
         Task::ControlPlane => serve_control_plane().map(|()| true),

@@ -4,14 +4,14 @@ use anyhow::{Context, Result};
 
 /// The use at one point in time.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Usage {
-    pub(super) cpu_seconds: f64,
-    pub(super) rss_bytes: u64,
-    pub(super) peak_bytes: u64,
+pub(crate) struct Usage {
+    pub(crate) cpu_seconds: f64,
+    pub(crate) rss_bytes: u64,
+    pub(crate) peak_bytes: u64,
 }
 
 impl Usage {
-    pub(super) fn of(pid: i32) -> Result<Self> {
+    pub(crate) fn of(pid: i32) -> Result<Self> {
         let read = |name: &str| {
             std::fs::read_to_string(format!("/proc/{pid}/{name}")).with_context(|| format!("cannot read /proc/{pid}"))
         };

@@ -6,7 +6,6 @@
 mod apiserver;
 mod clusters;
 mod silent_jobs;
-mod usage;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ use manta_testkit::{ControlPlane, Kubelet, Options, User};
 
 use crate::operator::{Build, Operator, OperatorArgs, Rights, is_work};
 use crate::process::{block_on, print_line};
-use usage::Usage;
+use crate::usage::Usage;
 
 /// The program to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
