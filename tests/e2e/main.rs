@@ -9,6 +9,7 @@ mod autoscaling;
 mod clusters;
 mod fault_tolerance;
 mod faults;
+mod internet;
 mod jobs;
 mod kills;
 mod persistence;
@@ -59,6 +60,7 @@ const SCENARIOS: &[Scenario] = scenarios![
     jobs::a_job_with_a_submitter_pod_succeeds,
     jobs::a_job_with_a_sidecar_succeeds,
     clusters::token_authentication_is_enforced,
+    internet::a_runtime_env_that_downloads_is_answered_at_once,
 ];
 
 /// Tests that start their own local mode and need no Ray.
@@ -74,6 +76,9 @@ const STANDALONE: &[(&str, fn())] = &[
 const STANDALONE_WITH_RAY: &[(&str, fn())] = &[
     ("persistence::objects_survive_a_restart", || {
         runtime().block_on(with_timeout(persistence::objects_survive_a_restart()))
+    }),
+    ("internet::pip_in_a_runtime_env_works", || {
+        runtime().block_on(with_timeout(internet::pip_in_a_runtime_env_works()))
     }),
     ("reduced::ray_runs_with_reduced_isolation", reduced::ray_runs_with_reduced_isolation),
 ];

@@ -166,7 +166,7 @@ pub(in crate::gpus) mod tests {
         fs::write(libraries.join("libcuda.so.1"), "").unwrap();
         let found = find(root.path(), "");
         let got = view(&found, &found[..1], Visibility::Own);
-        assert_eq!(got.libraries, [libraries.clone()]);
+        assert_eq!(got.libraries, std::slice::from_ref(&libraries));
         assert_eq!(env(&got).last().unwrap(), &format!("LD_LIBRARY_PATH={}", libraries.display()));
         assert!(view(&found, &[], Visibility::Own).libraries.is_empty());
     }

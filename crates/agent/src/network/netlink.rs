@@ -123,14 +123,7 @@ impl Netlink {
 
     fn ask(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<u8>> {
         self.sequence += 1;
-        let mut message = Vec::with_capacity(16 + body.len());
-        message.extend(u32::try_from(16 + body.len()).map_err(io::Error::other)?.to_ne_bytes());
-        message.extend(kind.to_ne_bytes());
-        message.extend(flags.to_ne_bytes());
-        message.extend(self.sequence.to_ne_bytes());
-        message.extend(0u32.to_ne_bytes());
-        message.extend(body);
-        send(self.socket.as_raw_fd(), &message, MsgFlags::empty())?;
+        send(self.socket.as_raw_fd(), &message(kind, flags, self.sequence, body), MsgFlags::empty())?;
         let mut reply = vec![0; 16 * 1024];
         let n = recv(self.socket.as_raw_fd(), &mut reply, MsgFlags::empty())?;
         reply.truncate(n);
@@ -145,6 +138,18 @@ impl Netlink {
     }
 }
 
+/// Returns a message with its header.
+pub(super) fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
+    let mut message = Vec::with_capacity(16 + body.len());
+    message.extend(u32::try_from(16 + body.len()).unwrap_or(u32::MAX).to_ne_bytes());
+    message.extend(kind.to_ne_bytes());
+    message.extend(flags.to_ne_bytes());
+    message.extend(sequence.to_ne_bytes());
+    message.extend(0u32.to_ne_bytes());
+    message.extend(body);
+    message
+}
+
 fn link_header(index: u32, flags: u32, change: u32) -> Vec<u8> {
     let mut body = vec![libc::AF_UNSPEC as u8, 0, 0, 0];
     body.extend(index.to_ne_bytes());
@@ -154,7 +159,7 @@ fn link_header(index: u32, flags: u32, change: u32) -> Vec<u8> {
 }
 
 /// Appends an attribute, padded to four bytes.
-fn attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
+pub(super) fn attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
     body.extend(length.to_ne_bytes());
     body.extend(kind.to_ne_bytes());
@@ -162,7 +167,7 @@ fn attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
     body.resize(body.len().next_multiple_of(4), 0);
 }
 
-fn zero_ended(text: &str) -> Vec<u8> {
+pub(super) fn zero_ended(text: &str) -> Vec<u8> {
     let mut bytes = text.as_bytes().to_vec();
     bytes.push(0);
     bytes

@@ -136,6 +136,6 @@ mod tests {
     #[tokio::test]
     async fn the_hosts_own_names_resolve() {
         assert_eq!(resolve("localhost").await, [Ipv4Addr::LOCALHOST]);
-        assert_eq!(resolve("no-such-name.invalid").await, []);
+        assert!(resolve("no-such-name.invalid").await.is_empty());
     }
 }

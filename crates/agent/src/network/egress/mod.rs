@@ -2,11 +2,12 @@
 //!
 //! ```text
 //!   pod ─▶ node ─ default route ─▶ egress namespace ─ a copy of each stream ─▶ gateway, on the host ─▶ the Internet
-//!                                  (every address is local, listens on the ports)      resolves names, dials
+//!                                  (accepts connections to any address)                resolves names, dials
 //! ```
 //!
-//! A pod connects as if it were on the Internet; it needs no proxy settings. In the egress namespace every address is
-//! local, so a connection to any of them is accepted by an ordinary listener. The gateway is a process in the host's own
+//! A pod connects as if it were on the Internet; it needs no proxy settings. In the egress namespace every connection is
+//! redirected to one listener. Where the kernel cannot redirect, every address is local there, and a connection to any of
+//! them is accepted by ordinary listeners on a few ports. The gateway is a process in the host's own
 //! namespaces that dials the same address from there. It works alike for root and for ordinary users, and ends with the
 //! agent.
 
@@ -21,23 +22,27 @@ use std::os::unix::net as unix;
 use std::path::PathBuf;
 
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::OriginalDst;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::UnixStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
 
 use super::netlink::Netlink;
-use super::{GATEWAY, POD_ADDRESSES, in_own_thread, proxy};
+use super::{GATEWAY, POD_ADDRESSES, in_own_thread, netfilter, proxy};
 use crate::runtime::Spawner;
 
 /// The address of the egress namespace on the link to the node.
 const HOP: Ipv4Addr = Ipv4Addr::new(169, 254, 244, 1);
+/// Where redirected connections go.
+const REDIRECTED: u16 = 1;
 /// The name of the gateway's socket, which only the node's network namespace can see.
 const SOCKET: &[u8] = b"manta-egress";
 
 /// What pods may reach beyond the node, and what they need for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Internet {
-    /// The TCP ports that connections out of the node may go to; without any, pods are on their own.
+    /// The TCP ports that pods reach where the kernel cannot redirect all of them; without any, pods are on their own.
     pub ports: Vec<u16>,
     /// Variables that every container starts with, such as the address of a package index.
     pub env: Vec<(String, String)>,
@@ -88,6 +93,13 @@ fn open_namespace(ports: &[u16]) -> io::Result<Vec<TcpListener>> {
     own.add_link_route(eth0, GATEWAY, 32)?;
     own.add_route_via(eth0, (pods, 16), GATEWAY)?;
     own.add_local_default(lo)?;
+    let ports = match netfilter::redirect_tcp(REDIRECTED) {
+        Ok(()) => &[REDIRECTED],
+        Err(error) => {
+            tracing::info!(%error, ?ports, "cannot redirect connections: pods reach the Internet on these ports only");
+            ports
+        }
+    };
     ports.iter().map(|port| TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port))).collect()
 }
 
@@ -99,13 +111,23 @@ async fn accept(listener: tokio::net::TcpListener, egress: Egress) {
         let client = proxy::accept(&listener).await;
         let egress = egress.clone();
         connections.spawn(async move {
-            // The local address is the one that the pod connected to.
-            let Ok(SocketAddr::V4(wanted)) = client.local_addr() else { return };
+            let Some(wanted) = destination(&client) else { return };
             match egress.connect(wanted).await {
                 Ok(outside) => proxy::splice(client, outside).await,
                 Err(error) => tracing::debug!(%wanted, %error, "cannot connect for a pod"),
             }
         });
+    }
+}
+
+/// Returns the address that the pod connected to: the one before the redirection, or the local one.
+fn destination(client: &TcpStream) -> Option<SocketAddrV4> {
+    if let Ok(before) = getsockopt(client, OriginalDst) {
+        return Some(SocketAddrV4::new(u32::from_be(before.sin_addr.s_addr).into(), u16::from_be(before.sin_port)));
+    }
+    match client.local_addr().ok()? {
+        SocketAddr::V4(address) => Some(address),
+        SocketAddr::V6(_) => None,
     }
 }
 

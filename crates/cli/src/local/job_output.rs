@@ -1,0 +1,131 @@
+//! Keeps the output of jobs that have no submitter pod: in HTTPMode it is gone with the cluster.
+
+use crate::commands::tail_job_log;
+use futures::StreamExt;
+use kube::api::DynamicObject;
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt};
+use serde_json::Value;
+use std::collections::HashSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use tokio::task::JoinSet;
+
+use super::progress::ray_resource;
+
+/// How many lines of a finished job are shown.
+const SHOWN_LINES: usize = 20;
+/// How often a stream that breaks is opened again.
+const MAX_ATTEMPTS: u32 = 5;
+
+/// A job whose output is to be kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Running {
+    /// As users know it.
+    name: String,
+    id: String,
+    /// Where its dashboard listens.
+    address: String,
+}
+
+/// Follows every job in HTTPMode into a file of `folder`, and prints its end; never returns.
+pub(crate) async fn keep(client: &Client, folder: &Path, has_service_names: bool, print: &(dyn Fn(String) + Sync)) {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &ray_resource("RayJob"));
+    let mut jobs = watcher(api, watcher::Config::default()).boxed();
+    let mut known = HashSet::new();
+    let mut following = JoinSet::new();
+    loop {
+        tokio::select! {
+            Some(event) = jobs.next() => {
+                let Ok(watcher::Event::Apply(job) | watcher::Event::InitApply(job)) = event else { continue };
+                let name = format!("{}/{}", job.namespace().unwrap_or_default(), job.name_any());
+                let Some(job) = running(name, &job.data, has_service_names) else { continue };
+                if known.insert((job.name.clone(), job.id.clone())) {
+                    let file = folder.join(file_name(&job));
+                    following.spawn(follow(job, file));
+                }
+            }
+            Some(Ok((job, file))) = following.join_next() => {
+                let text = std::fs::read_to_string(&file).unwrap_or_default();
+                for line in last_lines(&text) {
+                    print(format!("{:<11} {:<44} | {line}", "RayJob", job.name));
+                }
+                print(format!("{:<11} {:<44} output kept in {}", "RayJob", job.name, file.display()));
+            }
+            else => return,
+        }
+    }
+}
+
+/// Returns what to follow of a RayJob, once Ray runs it.
+fn running(name: String, job: &Value, has_service_names: bool) -> Option<Running> {
+    let text = |path: &str| job.pointer(path).and_then(Value::as_str).filter(|text| !text.is_empty());
+    if text("/spec/submissionMode") != Some("HTTPMode") || text("/status/jobStatus")? == "PENDING" {
+        return None;
+    }
+    let address = if has_service_names { text("/status/dashboardURL")? } else { "127.0.0.1:8265" };
+    Some(Running { name, id: text("/status/jobId")?.to_owned(), address: address.to_owned() })
+}
+
+/// Returns the name of the file; a job's id may hold any characters.
+fn file_name(job: &Running) -> PathBuf {
+    let safe = |text: &str| text.replace(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)), "_");
+    format!("{}_{}.log", safe(&job.name), safe(&job.id)).into()
+}
+
+async fn follow(job: Running, file: PathBuf) -> (Running, PathBuf) {
+    if let Err(error) = write_log(&job, &file).await {
+        tracing::warn!(job = %job.name, error = %format!("{error:#}"), "the job's output may be incomplete");
+    }
+    (job, file)
+}
+
+async fn write_log(job: &Running, file: &Path) -> anyhow::Result<()> {
+    if let Some(folder) = file.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let mut out = std::fs::File::create(file)?;
+    let mut received = 0;
+    for attempt in 0..MAX_ATTEMPTS {
+        match tail_job_log(&job.address, &job.id, None, &mut received, &mut out).await {
+            Ok(()) => break,
+            Err(error) if attempt + 1 == MAX_ATTEMPTS => return Err(error),
+            Err(_) => tokio::time::sleep(std::time::Duration::from_secs(1)).await,
+        }
+    }
+    Ok(out.flush()?)
+}
+
+fn last_lines(text: &str) -> Vec<&str> {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(SHOWN_LINES)..].to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn jobs_without_a_submitter_pod_are_followed() {
+        let job = |mode: &str, status: &str| {
+            json!({"spec": {"submissionMode": mode}, "status": {
+                "jobStatus": status, "jobId": "a/../b", "dashboardURL": "x-head-svc.d.svc.cluster.local:8265"}})
+        };
+        let found = |job: &Value| running("d/x".into(), job, true);
+        assert_eq!(found(&job("K8sJobMode", "RUNNING")), None);
+        assert_eq!(found(&job("HTTPMode", "PENDING")), None);
+        assert_eq!(found(&json!({"spec": {"submissionMode": "HTTPMode"}})), None);
+        let got = found(&job("HTTPMode", "RUNNING")).unwrap();
+        assert_eq!(got.address, "x-head-svc.d.svc.cluster.local:8265");
+        assert_eq!(file_name(&got), Path::new("d_x_a_.._b.log"));
+    }
+
+    #[test]
+    fn the_end_of_a_long_output_is_shown() {
+        let text: String = (0..50).map(|n| format!("{n}\n")).collect();
+        let got = last_lines(&text);
+        assert_eq!((got.len(), got[0], got[19]), (20, "30", "49"));
+        assert_eq!(last_lines(""), [] as [&str; 0]);
+    }
+}
