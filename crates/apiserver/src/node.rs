@@ -25,6 +25,9 @@ pub type ExecFn = dyn Fn(PodRef, ExecOptions, ExecStreams) -> BoxFuture<'static,
 /// The type of [`NodeBackend::dial`].
 pub type DialFn = dyn Fn(PodRef, u16) -> BoxFuture<'static, Result<Box<dyn Duplex>, NodeError>> + Send + Sync;
 
+/// The type of [`NodeBackend::usage`].
+pub type UsageFn = dyn Fn() -> BoxFuture<'static, Vec<PodUsage>> + Send + Sync;
+
 /// The functions of a node, as the server calls them.
 #[derive(Clone)]
 pub struct NodeBackend {
@@ -34,6 +37,28 @@ pub struct NodeBackend {
     pub exec: Arc<ExecFn>,
     /// Opens a TCP connection to a port as seen from inside the pod.
     pub dial: Arc<DialFn>,
+    /// Measures what pods use now.
+    pub usage: Arc<UsageFn>,
+}
+
+/// What the containers of a pod use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodUsage {
+    /// The pod's UID.
+    pub uid: String,
+    /// By the names of the containers.
+    pub containers: Vec<(String, Usage)>,
+    /// How long CPU use was averaged.
+    pub window_seconds: u64,
+}
+
+/// An amount of CPU and memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Billionths of a CPU.
+    pub cpu_nanos: u64,
+    /// Bytes that cannot be reclaimed at once.
+    pub memory_bytes: u64,
 }
 
 /// The pod a call is about, as it was stored when the call arrived.

@@ -6,13 +6,13 @@ mod served;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Command};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use manta_apiserver::Options;
-use manta_apiserver::node::{Duplex, NodeBackend, NodeError};
+use manta_apiserver::node::{Duplex, NodeBackend, NodeError, PodUsage, Usage};
 use serde_json::json;
 use served::Served;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,8 +20,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 /// The port that nobody listens on.
 const CLOSED: u16 = 81;
 
+/// What a fake node measures.
+type Measured = Arc<Mutex<Vec<PodUsage>>>;
+
 /// Returns a node backend whose ports and commands echo their input.
-fn fake_node() -> NodeBackend {
+fn fake_node(measured: &Measured) -> NodeBackend {
+    let measured = Arc::clone(measured);
     NodeBackend {
         logs: Arc::new(|_, options| {
             let lines = [format!("{} says hello\n", options.container), "and goodbye\n".to_owned()];
@@ -44,6 +48,10 @@ fn fake_node() -> NodeBackend {
                 Ok(options.command.last().and_then(|code| code.parse().ok()).unwrap_or(0))
             }
             .boxed()
+        }),
+        usage: Arc::new(move || {
+            let measured = measured.lock().expect("no panic").clone();
+            async move { measured }.boxed()
         }),
         dial: Arc::new(|_, port| {
             async move {
@@ -68,12 +76,13 @@ fn fake_node() -> NodeBackend {
     }
 }
 
-struct Cluster(Served);
+struct Cluster(Served, Measured);
 
 impl Cluster {
     /// Starts a server with the fake node and one pod, `p`.
     fn start() -> Cluster {
-        let served = Served::start(|_| Options { node: Some(fake_node()), ..Options::default() });
+        let measured = Measured::default();
+        let served = Served::start(|_| Options { node: Some(fake_node(&measured)), ..Options::default() });
         served.runtime.block_on(async {
             let pods = kube::Api::<Pod>::default_namespaced(served.client());
             let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
@@ -82,7 +91,7 @@ impl Cluster {
                 {"name": "c", "ready": true, "restartCount": 0, "image": "i", "imageID": "", "state": {"running": {}}}]}});
             pods.patch_status("p", &Default::default(), &kube::api::Patch::Merge(running)).await.expect("running");
         });
-        Cluster(served)
+        Cluster(served, measured)
     }
 
     fn kubectl(&self, args: &[&str]) -> Command {
@@ -257,4 +266,23 @@ fn input_file(cluster: &Cluster, text: &str) -> std::path::PathBuf {
     let path = cluster.0.path("input");
     std::fs::write(&path, text).expect("written");
     path
+}
+
+#[test]
+fn kubectl_top_shows_what_pods_use() {
+    let cluster = Cluster::start();
+    let uid = cluster.0.runtime.block_on(async {
+        let pods = kube::Api::<Pod>::default_namespaced(cluster.0.client());
+        pods.get("p").await.expect("the pod").metadata.uid.expect("a uid")
+    });
+    let used = Usage { cpu_nanos: 250_000_000, memory_bytes: 300 << 20 };
+    let containers = vec![("c".to_owned(), used), ("d".to_owned(), Usage { cpu_nanos: 1_000_000, ..Usage::default() })];
+    *cluster.1.lock().expect("no panic") = vec![PodUsage { uid, containers, window_seconds: 10 }];
+    let (code, output, complaints) = Cluster::run(&mut cluster.kubectl(&["top", "pods", "--no-headers"]), "");
+    let words: Vec<&str> = output.split_whitespace().collect();
+    assert_eq!((code, words.as_slice()), (0, ["p", "251m", "300Mi"].as_slice()), "{complaints}");
+    let (code, output, complaints) = Cluster::run(&mut cluster.kubectl(&["top", "pod", "p", "--containers"]), "");
+    assert!(code == 0 && output.contains("250m"), "{output}{complaints}");
+    let (code, _, complaints) = Cluster::run(&mut cluster.kubectl(&["top", "pod", "absent"]), "");
+    assert!(code != 0 && complaints.contains("not found"), "{complaints}");
 }

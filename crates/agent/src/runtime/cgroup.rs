@@ -134,7 +134,34 @@ impl Cgroups {
     }
 }
 
+/// What the processes of a group have used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// CPU time since the group was created, in nanoseconds.
+    pub cpu_nanos: u64,
+    /// Memory that cannot be reclaimed at once.
+    pub memory_bytes: u64,
+}
+
 impl Group {
+    /// Returns what the group has used. An emulated group knows its memory only.
+    pub fn usage(&self) -> Usage {
+        let dirs: Vec<&Path> = match self {
+            Self::Real { dirs } => dirs.iter().map(|(_, dir)| dir.as_path()).collect(),
+            Self::Emulated { dir, .. } => vec![dir],
+        };
+        let read = |file: &str| dirs.iter().find_map(|dir| fs::read_to_string(dir.join(file)).ok());
+        let number = |file: &str| read(file)?.trim().parse::<u64>().ok();
+        let field = |file: &str, name: &str| {
+            let text = read(file)?;
+            text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse::<u64>().ok())
+        };
+        let nanos = number("cpuacct.usage").or_else(|| Some(field("cpu.stat", "usage_usec")?.saturating_mul(1000)));
+        let current = number("memory.current").or_else(|| number("memory.usage_in_bytes")).unwrap_or(0);
+        let idle = field("memory.stat", "total_inactive_file").or_else(|| field("memory.stat", "inactive_file"));
+        Usage { cpu_nanos: nanos.unwrap_or(0), memory_bytes: current.saturating_sub(idle.unwrap_or(0)) }
+    }
+
     /// Returns the `cgroup.procs` files of the group.
     pub fn procs_files(&self) -> Vec<PathBuf> {
         match self {
@@ -250,6 +277,31 @@ fn remove_tree(root: &Path) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn usage_is_read_from_both_versions() {
+        let check = |files: &[(&str, &str)], cpu_nanos: u64, memory_bytes: u64| {
+            let dir = tempfile::tempdir().unwrap();
+            for (name, text) in files {
+                fs::write(dir.path().join(name), text).unwrap();
+            }
+            let group = Group::Real { dirs: vec![(String::new(), dir.path().to_path_buf())] };
+            assert_eq!(group.usage(), Usage { cpu_nanos, memory_bytes }, "{files:?}");
+        };
+        let second = [
+            ("cpu.stat", "usage_usec 7\nuser_usec 5\n"),
+            ("memory.current", "9000\n"),
+            ("memory.stat", "anon 1\ninactive_file 1000\n"),
+        ];
+        check(&second, 7000, 8000);
+        let first = [
+            ("cpuacct.usage", "123\n"),
+            ("memory.usage_in_bytes", "9000\n"),
+            ("memory.stat", "inactive_file 1\ntotal_inactive_file 2000\n"),
+        ];
+        check(&first, 123, 7000);
+        check(&[], 0, 0);
+    }
 
     #[test]
     fn emulated_files_show_limits_and_use() {

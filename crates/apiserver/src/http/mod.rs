@@ -8,6 +8,7 @@ mod path;
 mod read;
 mod respond;
 mod stream;
+mod usage;
 mod watch;
 mod write;
 
@@ -117,6 +118,14 @@ async fn answer(
             }
             plain(cluster, &request, &parts)
         }
+        Route::Resource(info) if info.group == usage::GROUP && cluster.node().is_some() => {
+            require(cluster, user, attributes)?;
+            if !matches!(attributes.verb.as_str(), "get" | "list") {
+                return Err(ApiError::method_not_allowed());
+            }
+            let value = usage::read(cluster, &info, &query).await?;
+            Ok(respond::value(StatusCode::OK, JSON, &value))
+        }
         Route::Resource(info) => {
             let now = cluster.registry.now();
             let Some(resource) = now.find(&info.group, &info.version, &info.resource).cloned() else {
@@ -216,7 +225,24 @@ fn plain(cluster: &Cluster, request: &Request, parts: &[&str]) -> Result<Respons
     let now = cluster.registry.now();
     let headers = request.headers();
     let aggregated = negotiate::aggregated(headers);
+    let measures = cluster.node().is_some();
     let value = match (parts, aggregated) {
+        (["apis"], Some(version)) if measures => {
+            let mut all = discovery::aggregated(&now, false, version);
+            if let Some(items) = all["items"].as_array_mut() {
+                items.push(usage::aggregated());
+            }
+            return Ok(aggregate(&all, version));
+        }
+        (["apis"], None) if measures => {
+            let mut all = discovery::groups(&now);
+            if let Some(groups) = all["groups"].as_array_mut() {
+                groups.push(usage::group());
+            }
+            Some(all)
+        }
+        (["apis", usage::GROUP], _) if measures => Some(usage::group()),
+        (["apis", usage::GROUP, "v1beta1"], _) if measures => Some(usage::resources()),
         (["api"], Some(version)) => return Ok(aggregate(&discovery::aggregated(&now, true, version), version)),
         (["apis"], Some(version)) => return Ok(aggregate(&discovery::aggregated(&now, false, version), version)),
         (["api"], None) => Some(discovery::core_versions()),

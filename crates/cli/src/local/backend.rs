@@ -4,17 +4,34 @@ use futures::FutureExt;
 use manta_agent::exec::Streams;
 use manta_agent::logs::LogQuery;
 use manta_agent::{Agent, RequestError};
-use manta_apiserver::node::{Duplex, ExecOptions, ExecStreams, LogOptions, LogStream, NodeBackend, NodeError, PodRef};
+use manta_apiserver::node::{
+    Duplex, ExecOptions, ExecStreams, LogOptions, LogStream, NodeBackend, NodeError, PodRef, PodUsage, Usage,
+};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
 pub(super) fn node_backend(agent: Agent) -> NodeBackend {
-    let (for_logs, for_exec, for_dial) = (agent.clone(), agent.clone(), agent);
+    let (for_logs, for_exec, for_dial, for_usage) = (agent.clone(), agent.clone(), agent.clone(), agent);
     NodeBackend {
         logs: Arc::new(move |pod, options| logs(for_logs.clone(), pod, options).boxed()),
         exec: Arc::new(move |pod, options, streams| exec(for_exec.clone(), pod, options, streams).boxed()),
         dial: Arc::new(move |pod, port| dial(for_dial.clone(), pod, port).boxed()),
+        usage: Arc::new(move || usage(for_usage.clone()).boxed()),
     }
+}
+
+async fn usage(agent: Agent) -> Vec<PodUsage> {
+    // Reads files of the control groups, one after the other.
+    let used = tokio::task::spawn_blocking(move || agent.usage()).await.unwrap_or_default();
+    let pod = |(uid, containers): (String, Vec<(String, manta_agent::ContainerUsage)>)| PodUsage {
+        uid,
+        window_seconds: containers.iter().map(|(_, used)| used.window_seconds).max().unwrap_or(1),
+        containers: containers
+            .into_iter()
+            .map(|(name, used)| (name, Usage { cpu_nanos: used.cpu_nanos, memory_bytes: used.memory_bytes }))
+            .collect(),
+    };
+    used.into_iter().map(pod).collect()
 }
 
 async fn logs(agent: Agent, pod: PodRef, options: LogOptions) -> Result<LogStream, NodeError> {
