@@ -10,13 +10,14 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
-use kube::Client;
-use kube::runtime::events::{Recorder, Reporter};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Client, Resource};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::environments::Progress;
 use crate::exec::{self, Streams};
 use crate::gpus::{Allocations, Gpus};
 use crate::images::Catalog;
@@ -35,10 +36,13 @@ use crate::runtime::user_namespace::IdMap;
 use crate::scheduler::{self, NodeInfo, Verdict};
 use crate::shared_host::{self, SharedHost};
 use crate::stores::Stores;
-use crate::worker::{PodHandle, Worker};
+use crate::worker::{ContainerUsage, Input, PodHandle, Worker};
 
 /// How long a pod whose worker panicked is left alone.
 const PANIC_BACKOFF: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Receives the progress of installations.
+pub type ProgressFn = Arc<dyn Fn(&Progress) + Send + Sync>;
 
 /// How the agent behaves; read once.
 #[derive(Clone)]
@@ -51,6 +55,8 @@ pub struct Config {
     pub memory_bytes: i64,
     pub gpus: Gpus,
     pub catalog: Catalog,
+    /// Called while an environment is installed.
+    pub progress: ProgressFn,
     pub backoff: Backoff,
     /// Run readiness probes from the start, ahead of their initial delay.
     pub eager_readiness: bool,
@@ -136,6 +142,30 @@ impl Shared {
         if self.lock(&self.logged).insert(text.to_owned()) {
             tracing::info!("{text}");
         }
+    }
+
+    /// Logs a warning once, however many pods it concerns.
+    pub(crate) fn warn_once(&self, text: &str) {
+        if self.lock(&self.logged).insert(text.to_owned()) {
+            tracing::warn!("{text}");
+        }
+    }
+
+    /// Records an event of a pod, in the background.
+    pub(crate) fn record_event(&self, pod: &Pod, type_: EventType, reason: &str, note: &str) {
+        let event = Event {
+            type_,
+            reason: reason.to_owned(),
+            note: Some(note.chars().take(1000).collect()),
+            action: reason.to_owned(),
+            secondary: None,
+        };
+        let (about, recorder): (ObjectReference, _) = (pod.object_ref(&()), self.recorder.clone());
+        tokio::spawn(async move {
+            if let Err(error) = recorder.publish(&event, &about).await {
+                tracing::debug!(%error, "cannot record the event");
+            }
+        });
     }
 
     pub(crate) fn pod_folder(&self, uid: &str) -> PathBuf {
@@ -276,11 +306,20 @@ impl Agent {
         let missing = || RequestError::BadRequest(format!("container not found (\"{container}\")"));
         if command.is_empty() {
             let log = handle.log(container, false).ok_or_else(missing)?;
-            attach(log, streams).await;
+            attach(log, handle.input(container), streams).await;
             return Ok(0);
         }
         let inside = handle.inside(container).ok_or_else(missing)?;
         exec::interactive(&inside, command, tty, streams).await.map_err(RequestError::Internal)
+    }
+
+    /// Returns what the containers of each pod use, by the pods' UIDs.
+    pub fn usage(&self) -> Vec<(String, Vec<(String, ContainerUsage)>)> {
+        let now = Timestamp::now();
+        let pods: Vec<(String, Arc<PodHandle>)> =
+            self.0.lock(&self.0.pods).iter().map(|(uid, entry)| (uid.clone(), Arc::clone(&entry.handle))).collect();
+        let used = pods.into_iter().map(|(uid, handle)| (uid, handle.usage(now)));
+        used.filter(|(_, containers)| !containers.is_empty()).collect()
     }
 
     /// Connects to a port as seen from inside a pod.
@@ -304,8 +343,15 @@ fn serve_services(table: &watch::Receiver<Arc<Table>>, outside: Option<&Egress>,
     }
 }
 
-async fn attach(log: Log, streams: Streams) {
+async fn attach(log: Log, input: Option<Input>, streams: Streams) {
     let mut live = log.live();
+    let mut clients = JoinSet::new();
+    if let Some(input) = input {
+        clients.spawn(input.clone().resize(streams.resize));
+        if let Some(typed) = streams.stdin {
+            clients.spawn(input.feed(typed));
+        }
+    }
     loop {
         let sent = match live.recv().await {
             Ok((crate::logs::Stream::Stdout, bytes)) => streams.stdout.send(bytes).await,

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, EnvVarSource, Pod};
 
 use crate::downward_api::{self, NodeValues};
+use crate::images::Environment;
 
 /// The ConfigMaps and Secrets of the pod's namespace.
 pub trait Sources {
@@ -77,11 +78,16 @@ pub fn environment(
     Ok(env.0)
 }
 
-/// The command line: the image's entry point unless the container has its own.
-pub fn command(container: &Container, entrypoint: &[String], env: &[(String, String)]) -> Vec<String> {
+/// The command line: the image's entry point and arguments where the container has none. An image without an entry point
+/// runs the container's arguments.
+pub fn command(container: &Container, image: &Environment, env: &[(String, String)]) -> Vec<String> {
     let own = container.command.as_deref().unwrap_or_default();
     let args = container.args.as_deref().unwrap_or_default();
-    let head = if own.is_empty() { entrypoint } else { own };
+    let (head, args) = match (own, args) {
+        ([], []) => (image.entrypoint.as_slice(), image.cmd.as_slice()),
+        ([], args) => (image.entrypoint.as_slice(), args),
+        (own, args) => (own, args),
+    };
     let lookup = |name: &str| env.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
     head.iter().chain(args).map(|part| expand(part, lookup)).collect()
 }
@@ -290,10 +296,22 @@ mod tests {
     fn commands_are_expanded_and_fall_back_to_the_entry_point() {
         let container = |v| serde_json::from_value::<Container>(v).unwrap();
         let env = [("A".to_owned(), "x".to_owned())];
+        let image = |entrypoint: &[&str], cmd: &[&str]| Environment {
+            entrypoint: entrypoint.iter().map(|s| (*s).to_owned()).collect(),
+            cmd: cmd.iter().map(|s| (*s).to_owned()).collect(),
+            ..Environment::default()
+        };
+        let redis = image(&["redis"], &["--save"]);
         let own = container(json!({"name": "c", "command": ["sh", "-c"], "args": ["echo $(A) $(B)"]}));
-        assert_eq!(command(&own, &["redis".into()], &env), ["sh", "-c", "echo x $(B)"]);
-        let none = container(json!({"name": "c", "args": ["--port"]}));
-        assert_eq!(command(&none, &["redis".into()], &env), ["redis", "--port"]);
+        assert_eq!(command(&own, &redis, &env), ["sh", "-c", "echo x $(B)"]);
+        let args = container(json!({"name": "c", "args": ["--port"]}));
+        assert_eq!(command(&args, &redis, &env), ["redis", "--port"]);
+        let none = container(json!({"name": "c"}));
+        assert_eq!(command(&none, &redis, &env), ["redis", "--save"]);
+        // kubectl run t --image=busybox -- echo hi
+        let busybox = image(&[], &["sh"]);
+        assert_eq!(command(&container(json!({"name": "c", "args": ["echo", "hi"]})), &busybox, &env), ["echo", "hi"]);
+        assert_eq!(command(&none, &busybox, &env), ["sh"]);
     }
 
     proptest::proptest! {

@@ -1,33 +1,57 @@
 //! Python environments on disk: finding one for an image, and installing it when it is missing.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::unix::pipe;
 
 use crate::agent::Shared;
-use crate::images::{self, Environment, Resolution};
+use crate::images::{self, Environment, MachineDisk, Recipe, Resolution};
 use crate::runtime::{CommandJob, Spawner, Stdio};
 
+/// How often the progress of an installation is reported to those who watch a pod.
+const REPORT_INTERVAL: Duration = Duration::from_secs(15);
+
+/// What happens while an image is provided, in the order of the kubelet's events.
+pub(crate) enum Pull {
+    Started,
+    Progress(Progress),
+    /// With the time that it took, if there was anything to do.
+    Done(Option<Duration>),
+}
+
 /// Returns the environment of an image, installing it if it is missing; the error is a message for the user.
-pub(crate) async fn provide(shared: &Shared, image: &str) -> Result<Environment, String> {
-    let catalog = &shared.config.catalog;
-    let look = || catalog.resolve(image, |package| images::installed(&catalog.folder, package));
-    let environment = match look() {
-        Resolution::Ready(environment) => environment,
+pub(crate) async fn provide(
+    shared: &Shared,
+    image: &str,
+    report: &(dyn Fn(Pull) + Sync),
+) -> Result<Environment, String> {
+    let look = || {
+        let catalog = shared.config.catalog.current()?;
+        Ok::<_, String>(catalog.resolve(image, &MachineDisk(&catalog.folder)))
+    };
+    let environment = match look()? {
+        Resolution::Ready(environment) => {
+            report(Pull::Done(None));
+            environment
+        }
         Resolution::Unknown(why) => return Err(why),
         Resolution::Make { .. } => {
+            report(Pull::Started);
+            let began = Instant::now();
             let _turn = shared.install_lock.lock().await;
             // Another container may have installed it while this one waited for the lock.
-            match look() {
+            let environment = match look()? {
                 Resolution::Ready(environment) => environment,
                 Resolution::Unknown(why) => return Err(why),
-                Resolution::Make { requirement, path, then } => {
-                    shared.log_once(&format!("image {image}: installing {requirement} into {}", path.display()));
-                    make(&shared.host, &requirement, &path, &|line| tracing::info!("{line}")).await?;
+                Resolution::Make { recipe, path, then } => {
+                    install(shared, &recipe, &path, report).await?;
                     then
                 }
-            }
+            };
+            report(Pull::Done(Some(began.elapsed())));
+            environment
         }
     };
     if let Some(path) = environment.path.as_ref().filter(|p| !p.join("bin").is_dir()) {
@@ -36,17 +60,113 @@ pub(crate) async fn provide(shared: &Shared, image: &str) -> Result<Environment,
     if let Some(note) = &environment.note {
         shared.log_once(note);
     }
+    if let Some(warning) = &environment.warning {
+        shared.warn_once(warning);
+    }
     Ok(environment)
 }
 
-/// Creates an environment with one requirement; `progress` receives the installer's output.
+async fn install(shared: &Shared, recipe: &Recipe, path: &Path, report: &(dyn Fn(Pull) + Sync)) -> Result<(), String> {
+    let last = std::sync::Mutex::new(Instant::now());
+    let progress = |now: &Progress| {
+        (shared.config.progress)(now);
+        let mut last = shared.lock(&last);
+        if last.elapsed() >= REPORT_INTERVAL {
+            *last = Instant::now();
+            report(Pull::Progress(now.clone()));
+        }
+    };
+    make(&shared.host, recipe, path, &progress).await
+}
+
+/// How far an installation has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// What is installed, and where.
+    pub what: String,
+    pub packages: u32,
+    pub megabytes: u32,
+    pub stage: Stage,
+}
+
+/// The part of an installation that is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    Downloading,
+    Installing,
+    Done,
+    Failed,
+}
+
+impl std::fmt::Display for Progress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { what, packages, megabytes, .. } = self;
+        match self.stage {
+            Stage::Downloading => write!(f, "{what}: {packages} packages, {megabytes} MB"),
+            Stage::Installing => write!(f, "{what}: {packages} packages, {megabytes} MB, unpacking"),
+            Stage::Done => write!(f, "{what}: done"),
+            Stage::Failed => write!(f, "{what}: failed"),
+        }
+    }
+}
+
+impl Progress {
+    fn new(recipe: &Recipe, path: &Path) -> Self {
+        let what = format!("installing {recipe} into {}", path.display());
+        Self { what, packages: 0, megabytes: 0, stage: Stage::Downloading }
+    }
+
+    /// Takes note of a line that pip or uv prints; returns whether it says anything new.
+    fn read(&mut self, line: &str) -> bool {
+        let line = line.trim_start();
+        let before = self.clone();
+        if line.starts_with("Collecting ") {
+            self.packages += 1;
+        } else if line.starts_with("Downloading ") || line.starts_with("Using cached ") {
+            self.megabytes += size(line).unwrap_or(0);
+        } else if let Some(rest) = line.strip_prefix("Resolved ") {
+            self.packages = rest.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(self.packages);
+        } else if line.starts_with("Installing collected packages") || line.starts_with("Prepared ") {
+            self.stage = Stage::Installing;
+        }
+        *self != before
+    }
+}
+
+/// Returns the megabytes that a line ends with in parentheses, as in `x.whl (71.2 MB)` or `x (68.0MiB)`.
+fn size(line: &str) -> Option<u32> {
+    let text = line.rsplit_once('(')?.1.split_once(')')?.0;
+    let at = text.find(|c: char| c.is_alphabetic())?;
+    let (number, unit) = text.split_at(at);
+    let whole: u32 = number.trim().split('.').next()?.parse().ok()?;
+    match unit {
+        "MB" | "MiB" => Some(whole),
+        "GB" | "GiB" => Some(whole.saturating_mul(1024)),
+        _ => None,
+    }
+}
+
+/// Creates an environment; `progress` is called whenever there is some.
 pub async fn make(
     host: &Spawner,
-    requirement: &str,
+    recipe: &Recipe,
     path: &Path,
-    progress: &(dyn Fn(&str) + Sync),
+    progress: &(dyn Fn(&Progress) + Sync),
 ) -> Result<(), String> {
-    let done = make_steps(host, requirement, path, progress).await;
+    let state = std::sync::Mutex::new(Progress::new(recipe, path));
+    let update = |change: &dyn Fn(&mut Progress) -> bool| {
+        let mut state = state.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if change(&mut state) {
+            progress(&state);
+        }
+    };
+    update(&|_| true);
+    let done = make_steps(host, recipe, path, &|line| update(&|state| state.read(line))).await;
+    let stage = if done.is_ok() { Stage::Done } else { Stage::Failed };
+    update(&|state| {
+        state.stage = stage;
+        true
+    });
     if done.is_err() {
         // A partial environment must not be mistaken for a complete one.
         let _ = tokio::fs::remove_dir_all(path).await;
@@ -56,28 +176,69 @@ pub async fn make(
 
 async fn make_steps(
     host: &Spawner,
-    requirement: &str,
+    recipe: &Recipe,
     path: &Path,
-    progress: &(dyn Fn(&str) + Sync),
+    on_line: &(dyn Fn(&str) + Sync),
 ) -> Result<(), String> {
     if let Some(parent) = path.parent() {
         tokio::fs::create_dir_all(parent).await.map_err(|e| format!("cannot create {}: {e}", parent.display()))?;
     }
-    let text = |p: PathBuf| p.display().to_string();
-    let python = text(path.join("bin/python"));
-    let venv = ["python3", "-m", "venv", "--clear"].map(str::to_owned).into_iter().chain([text(path.to_path_buf())]);
-    run(host, venv.collect(), progress).await.map_err(|why| {
+    // What an interrupted installation left.
+    let _ = tokio::fs::remove_dir_all(path).await;
+    let tool = if is_on_path("uv", &std::env::var("PATH").unwrap_or_default()) { Tool::Uv } else { Tool::Pip };
+    run(host, tool.create(path), on_line).await.map_err(|why| {
         format!("cannot make a Python environment (is python3 with its venv module installed?): {why}")
     })?;
-    let pip = ["-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"].map(str::to_owned);
-    let install = std::iter::once(python).chain(pip).chain([requirement.to_owned()]);
-    run(host, install.collect(), progress)
+    run(host, tool.install(path, recipe), on_line)
         .await
-        .map_err(|why| format!("cannot install {requirement} (is the package registry reachable?): {why}"))?;
-    tokio::fs::write(path.join(images::COMPLETE), requirement).await.map_err(|e| e.to_string())
+        .map_err(|why| format!("cannot install {recipe} (is the package registry reachable?): {why}"))?;
+    tokio::fs::write(path.join(images::COMPLETE), recipe.to_string()).await.map_err(|e| e.to_string())
 }
 
-async fn run(host: &Spawner, argv: Vec<String>, progress: &(dyn Fn(&str) + Sync)) -> Result<(), String> {
+/// What makes environments: uv where it is installed, because it is many times faster.
+#[derive(Clone, Copy)]
+enum Tool {
+    Uv,
+    Pip,
+}
+
+impl Tool {
+    fn create(self, path: &Path) -> Vec<String> {
+        let command: &[&str] = match self {
+            // Ray installs packages of a runtime_env with the pip of its environment.
+            Self::Uv => &["uv", "venv", "--seed"],
+            Self::Pip => &["python3", "-m", "venv", "--clear"],
+        };
+        words(command, [path.display().to_string()])
+    }
+
+    fn install(self, path: &Path, recipe: &Recipe) -> Vec<String> {
+        let python = path.join("bin/python").display().to_string();
+        let mut command = match self {
+            Self::Uv => words(&["uv", "pip", "install", "--python"], [python]),
+            Self::Pip => {
+                let flags = ["-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"];
+                words(&[&python], flags.map(str::to_owned))
+            }
+        };
+        match recipe {
+            Recipe::Requirement(text) => command.push(text.clone()),
+            Recipe::File(file) => command.extend(["-r".to_owned(), file.display().to_string()]),
+            Recipe::Project(folder) => command.push(folder.display().to_string()),
+        }
+        command
+    }
+}
+
+fn words<const N: usize>(first: &[&str], more: [String; N]) -> Vec<String> {
+    first.iter().map(|word| (*word).to_owned()).chain(more).collect()
+}
+
+fn is_on_path(program: &str, path: &str) -> bool {
+    path.split(':').filter(|folder| folder.starts_with('/')).any(|folder| Path::new(folder).join(program).is_file())
+}
+
+async fn run(host: &Spawner, argv: Vec<String>, on_line: &(dyn Fn(&str) + Sync)) -> Result<(), String> {
     let to_text = |e: std::io::Error| e.to_string();
     let (sender, receiver) = pipe::pipe().map_err(to_text)?;
     let stdio = Stdio::output_to(sender.into_blocking_fd().map_err(to_text)?).map_err(to_text)?;
@@ -86,7 +247,8 @@ async fn run(host: &Spawner, argv: Vec<String>, progress: &(dyn Fn(&str) + Sync)
     let mut lines = BufReader::new(receiver).lines();
     let mut last = String::new();
     while let Ok(Some(line)) = lines.next_line().await {
-        progress(&line);
+        tracing::debug!("{line}");
+        on_line(&line);
         if !line.trim().is_empty() {
             last = line;
         }
@@ -121,6 +283,38 @@ pub(crate) fn folders(path: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn progress_is_read_from_pip_and_uv() {
+        let check = |lines: &[&str], expect: &str| {
+            let mut progress = Progress::new(&Recipe::Requirement("x".into()), Path::new("/e"));
+            for line in lines {
+                progress.read(line);
+            }
+            assert_eq!(progress.to_string(), format!("installing x into /e: {expect}"));
+        };
+        check(&[], "0 packages, 0 MB");
+        let pip =
+            ["Collecting ray", "  Downloading ray-2.whl (71.9 MB)", "Collecting a", "  Using cached a.whl (12 kB)"];
+        check(&pip, "2 packages, 71 MB");
+        check(&["Collecting a", "Installing collected packages: a"], "1 packages, 0 MB, unpacking");
+        check(
+            &["Resolved 60 packages in 1s", "Downloading ray (68.0MiB)", "Prepared 60 packages"],
+            "60 packages, 68 MB, unpacking",
+        );
+        check(&["Downloading (", "Resolved x", "Downloading é(1.5 MB"], "0 packages, 0 MB");
+    }
+
+    #[test]
+    fn environments_are_made_with_uv_or_pip() {
+        let file = Recipe::File("/code/requirements.txt".into());
+        let install = |tool: Tool, recipe: &Recipe| tool.install(Path::new("/e"), recipe).join(" ");
+        assert_eq!(install(Tool::Uv, &file), "uv pip install --python /e/bin/python -r /code/requirements.txt");
+        let project = Recipe::Project("/code".into());
+        let expect = "/e/bin/python -m pip install --disable-pip-version-check --progress-bar off /code";
+        assert_eq!(install(Tool::Pip, &project), expect);
+        assert_eq!(Tool::Uv.create(Path::new("/e")).join(" "), "uv venv --seed /e");
+    }
 
     #[test]
     fn an_environment_includes_its_base_interpreter() {

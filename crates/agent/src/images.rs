@@ -2,24 +2,31 @@
 //!
 //! There is no registry and no unpacking. A rule says that images of some repositories are a
 //! package at the version their tag names; a mapping names any other image. What neither knows is
-//! an image that cannot be pulled, and the message says how to map it.
+//! an image that cannot be pulled, and the message says how to map it. Mappings come from flags and from a file that is
+//! read again for every container, so that a change takes effect while the node runs.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
 /// What a container runs in.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment {
     /// Shown as `imageID`.
     pub id: String,
     /// The root of the Python environment; the machine's own tools when absent.
     pub path: Option<PathBuf>,
+    /// What runs unless the container has a command.
     pub entrypoint: Vec<String>,
+    /// The arguments of the entry point unless the container has some.
+    pub cmd: Vec<String>,
     pub env: Vec<(String, String)>,
-    /// Logged once when the version differs from the one that was asked for.
+    /// How the image was understood, for the log.
     pub note: Option<String>,
+    /// What differs from the image, for the log and for an event.
+    pub warning: Option<String>,
 }
 
 /// The resolution of one image.
@@ -28,12 +35,60 @@ pub enum Resolution {
     Ready(Environment),
     /// The environment has to be made first.
     Make {
-        requirement: String,
+        recipe: Recipe,
         path: PathBuf,
         then: Environment,
     },
     /// `ErrImagePull`, with what to do about it.
     Unknown(String),
+}
+
+/// What is installed into an environment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Recipe {
+    /// A requirement, such as `numpy==2.0.0`.
+    Requirement(String),
+    /// The lines of a requirements file.
+    File(PathBuf),
+    /// A folder with a `pyproject.toml`.
+    Project(PathBuf),
+}
+
+impl fmt::Display for Recipe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Requirement(text) => f.write_str(text),
+            Self::File(path) | Self::Project(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// What [`Catalog::resolve`] asks about the disk.
+pub trait Disk {
+    /// The environments of a package.
+    fn installed(&self, package: &str) -> Vec<Installed>;
+    /// A number that changes with the contents of a file; `None` when it cannot be read.
+    fn fingerprint(&self, file: &Path) -> Option<u64>;
+    /// Whether an environment was made and is complete.
+    fn is_complete(&self, environment: &Path) -> bool;
+}
+
+/// The disk of this machine, with environments in a folder.
+pub struct MachineDisk<'a>(pub &'a Path);
+
+impl Disk for MachineDisk<'_> {
+    fn installed(&self, package: &str) -> Vec<Installed> {
+        installed(self.0, package)
+    }
+
+    fn fingerprint(&self, file: &Path) -> Option<u64> {
+        let bytes = std::fs::read(file).ok()?;
+        Some(bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3)))
+    }
+
+    fn is_complete(&self, environment: &Path) -> bool {
+        environment.join(COMPLETE).exists()
+    }
 }
 
 /// Images of these repositories are one package at the version in their tag.
@@ -44,8 +99,9 @@ pub struct PackageRule {
     pub package: String,
     /// `{version}` stands for the version.
     pub requirement: String,
-    /// Where to look for the package's own metadata, to learn an environment's version.
     pub env: Vec<(String, String)>,
+    /// How to get exactly the version of the tag, for people who got another one.
+    pub exact_hint: String,
 }
 
 /// Which version to run when the one asked for is not installed.
@@ -64,11 +120,13 @@ pub enum Versions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installed {
     pub version: Version,
+    /// The version of Python, where the environment records it.
+    pub python: Option<Version>,
     pub path: PathBuf,
 }
 
 /// One line of the mapping file.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Mapping {
     /// The image, with `*` for any text; without a tag it matches every tag.
@@ -76,8 +134,16 @@ pub struct Mapping {
     /// A Python environment; the machine's own tools when absent.
     #[serde(default)]
     pub environment: Option<PathBuf>,
+    /// A requirements file to make an environment from.
+    #[serde(default)]
+    pub requirements: Option<PathBuf>,
+    /// A folder with a `pyproject.toml` to make an environment from.
+    #[serde(default)]
+    pub project: Option<PathBuf>,
     #[serde(default)]
     pub entrypoint: Vec<String>,
+    #[serde(default)]
+    pub cmd: Vec<String>,
     #[serde(default)]
     pub env: BTreeMap<String, String>,
 }
@@ -93,7 +159,12 @@ pub struct MappingFile {
 /// Everything [`Catalog::resolve`] decides from.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
+    /// Come before those of the file.
     pub mappings: Vec<Mapping>,
+    /// More mappings, read again for every container.
+    pub mapping_file: Option<PathBuf>,
+    /// Mappings that all others take precedence over.
+    pub fallbacks: Vec<Mapping>,
     pub rules: Vec<PackageRule>,
     pub versions: Versions,
     /// Where environments are made, one folder `<package>-<version>` each.
@@ -101,62 +172,100 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Finds what an image stands for, given the environments on disk for a package.
-    pub fn resolve(&self, image: &str, installed: impl Fn(&str) -> Vec<Installed>) -> Resolution {
-        if let Some(mapping) = self.mappings.iter().find(|m| matches(&m.image, image)) {
-            let shown = mapping.environment.as_ref().map_or("host".to_owned(), |p| p.display().to_string());
-            return Resolution::Ready(Environment {
-                id: format!("manta://{shown}"),
-                path: mapping.environment.clone(),
-                entrypoint: mapping.entrypoint.clone(),
-                env: mapping.env.clone().into_iter().collect(),
-                note: None,
-            });
+    /// Returns the catalog with the mappings that its file has now.
+    pub fn current(&self) -> Result<Self, String> {
+        let mut current = self.clone();
+        if let Some(path) = &self.mapping_file {
+            current.mappings.extend(read_mappings(path)?);
+        }
+        Ok(current)
+    }
+
+    /// Finds what an image stands for.
+    pub fn resolve(&self, image: &str, disk: &dyn Disk) -> Resolution {
+        if let Some(mapping) = self.mappings.iter().chain(&self.fallbacks).find(|m| matches(&m.image, image)) {
+            return self.resolve_mapping(mapping, image, disk);
         }
         let (repository, tag) = split(image);
         let last = repository.rsplit('/').next().unwrap_or(repository);
         match self.rules.iter().find(|rule| rule.repositories.iter().any(|r| r == last)) {
-            Some(rule) => self.resolve_package(rule, image, tag, installed(&rule.package)),
+            Some(rule) => self.resolve_package(rule, image, tag, disk.installed(&rule.package)),
             None => Resolution::Unknown(format!(
-                "image \"{image}\" has no local environment: add it to the image mapping file (--images FILE) as\n\
+                "image \"{image}\" has no local environment: start manta up with --image {repository}=requirements.txt, \
+                 or add it to the image mapping file (--images FILE) as\n\
                  images:\n- image: {repository}\n  environment: /path/to/a/python/environment\n\
                  or leave out `environment` to run its command with this machine's own tools"
             )),
         }
     }
 
+    fn resolve_mapping(&self, mapping: &Mapping, image: &str, disk: &dyn Disk) -> Resolution {
+        let ready = |path: Option<PathBuf>| Environment {
+            id: format!("manta://{}", path.as_ref().map_or("host".to_owned(), |p| p.display().to_string())),
+            path,
+            entrypoint: mapping.entrypoint.clone(),
+            cmd: mapping.cmd.clone(),
+            env: mapping.env.clone().into_iter().collect(),
+            note: None,
+            warning: None,
+        };
+        let (recipe, file) = match (&mapping.requirements, &mapping.project) {
+            (Some(file), _) => (Recipe::File(file.clone()), file.clone()),
+            (None, Some(folder)) => (Recipe::Project(folder.clone()), folder.join("pyproject.toml")),
+            (None, None) => return Resolution::Ready(ready(mapping.environment.clone())),
+        };
+        let Some(fingerprint) = disk.fingerprint(&file) else {
+            return Resolution::Unknown(format!(
+                "image \"{image}\" is mapped to {}, which cannot be read",
+                file.display()
+            ));
+        };
+        // Another file, or other contents, is another environment.
+        let path = self.folder.join(format!("image-{fingerprint:016x}"));
+        let then = ready(Some(path.clone()));
+        if disk.is_complete(&path) { Resolution::Ready(then) } else { Resolution::Make { recipe, path, then } }
+    }
+
     fn resolve_package(&self, rule: &PackageRule, image: &str, tag: &str, installed: Vec<Installed>) -> Resolution {
         let wanted = Version::leading(tag);
-        let ready = |path: PathBuf, version: Option<&Version>, note: Option<String>| Environment {
+        let ready = |path: PathBuf, version: Option<&Version>| Environment {
             id: match version {
                 Some(version) => format!("manta://{}-{version}", rule.package),
                 None => format!("manta://{}", path.display()),
             },
             path: Some(path),
-            entrypoint: vec!["/bin/bash".to_owned()],
+            entrypoint: Vec::new(),
+            cmd: vec!["/bin/bash".to_owned()],
             env: rule.env.clone(),
-            note,
+            note: None,
+            warning: None,
         };
         if let Versions::Fixed(path) = &self.versions {
-            return Resolution::Ready(ready(
-                path.clone(),
-                None,
-                Some(format!("image {image} runs in {}", path.display())),
-            ));
+            let note = Some(format!("image {image} runs in {}", path.display()));
+            return Resolution::Ready(Environment { note, ..ready(path.clone(), None) });
         }
         if let Some(found) = installed.iter().find(|i| Some(&i.version) == wanted.as_ref()) {
-            return Resolution::Ready(ready(found.path.clone(), wanted.as_ref(), None));
+            let warning = python_differs(tag, found.python.as_ref()).map(|(wanted, has)| {
+                format!("image {image} asks for Python {wanted} and runs on Python {has}: use --ray-env with an environment of that Python")
+            });
+            return Resolution::Ready(Environment { warning, ..ready(found.path.clone(), wanted.as_ref()) });
         }
         let newest = installed.into_iter().max_by(|a, b| a.version.cmp(&b.version));
         match (newest, wanted) {
             (Some(newest), wanted) if self.versions == Versions::Newest || wanted.is_none() => {
-                let note = format!("image {image} runs {} {}, the newest one installed", rule.package, newest.version);
-                Resolution::Ready(ready(newest.path, Some(&newest.version), Some(note)))
+                let python = newest.python.as_ref().map(|v| format!(" on Python {}", v.minor())).unwrap_or_default();
+                let runs =
+                    format!("image {image} runs {} {}{python}, the newest one installed", rule.package, newest.version);
+                let ready = ready(newest.path, Some(&newest.version));
+                Resolution::Ready(match wanted {
+                    Some(_) => Environment { warning: Some(format!("{runs}: {}", rule.exact_hint)), ..ready },
+                    None => Environment { note: Some(runs), ..ready },
+                })
             }
             (_, Some(version)) => {
                 let path = self.folder.join(format!("{}-{version}", rule.package));
-                let requirement = rule.requirement.replace("{version}", &version.to_string());
-                Resolution::Make { requirement, then: ready(path.clone(), Some(&version), None), path }
+                let recipe = Recipe::Requirement(rule.requirement.replace("{version}", &version.to_string()));
+                Resolution::Make { recipe, then: ready(path.clone(), Some(&version)), path }
             }
             (_, None) => Resolution::Unknown(format!(
                 "image \"{image}\" names no version of {} and none is installed: use a tag such as {}:1.2.3",
@@ -166,18 +275,59 @@ impl Catalog {
     }
 }
 
+/// Reads a mapping file; relative paths in it begin at its folder.
+pub fn read_mappings(file: &Path) -> Result<Vec<Mapping>, String> {
+    let text = std::fs::read_to_string(file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
+    let read: MappingFile = serde_saphyr::from_str(&text)
+        .map_err(|e| format!("{} is not a list of image mappings: {e}", file.display()))?;
+    let folder = file.parent().unwrap_or(Path::new("/"));
+    let absolute = |path: Option<PathBuf>| path.map(|path| folder.join(path));
+    Ok(read
+        .images
+        .into_iter()
+        .map(|m| Mapping {
+            environment: absolute(m.environment),
+            requirements: absolute(m.requirements),
+            project: absolute(m.project),
+            ..m
+        })
+        .collect())
+}
+
+/// Returns the versions of Python that a tag such as `2.9.0-py310` names and that an environment has, if they differ.
+fn python_differs(tag: &str, has: Option<&Version>) -> Option<(String, String)> {
+    let digits = tag.split(['-', '.', '_']).find_map(|part| part.strip_prefix("py"))?;
+    let (major, minor) = digits.split_at_checked(1)?;
+    let wanted = format!("{major}.{}", minor.parse::<u64>().ok()?);
+    let has = has?.minor();
+    (wanted != has).then_some((wanted, has))
+}
+
 /// The environments of a package under `folder`, by the name of their folders.
 pub fn installed(folder: &Path, package: &str) -> Vec<Installed> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let version_of = |name: &str| Version::parse(name.strip_prefix(package)?.strip_prefix('-')?);
     let mut found: Vec<Installed> = entries
         .flatten()
-        .filter_map(|e| Some(Installed { version: version_of(e.file_name().to_str()?)?, path: e.path() }))
+        .filter_map(|e| {
+            let version = version_of(e.file_name().to_str()?)?;
+            Some(Installed { version, python: python_version(&e.path()), path: e.path() })
+        })
         // The marker is written last, so that half an installation does not count.
         .filter(|i| i.path.join(COMPLETE).exists())
         .collect();
     found.sort_by(|a, b| a.version.cmp(&b.version));
     found
+}
+
+/// The version of Python that an environment was made with.
+fn python_version(environment: &Path) -> Option<Version> {
+    let config = std::fs::read_to_string(environment.join("pyvenv.cfg")).ok()?;
+    let value = |line: &str| {
+        let (key, value) = line.split_once('=')?;
+        matches!(key.trim(), "version" | "version_info").then(|| Version::leading(value.trim()))?
+    };
+    config.lines().find_map(value)
 }
 
 /// The file whose presence says that an environment is complete.
@@ -192,6 +342,11 @@ impl Version {
         text.split('.').map(|part| part.parse().ok()).collect::<Option<Vec<_>>>().filter(|v| v.len() >= 2).map(Self)
     }
 
+    /// Its first two numbers.
+    fn minor(&self) -> String {
+        self.0.iter().take(2).map(u64::to_string).collect::<Vec<_>>().join(".")
+    }
+
     /// The version a tag begins with: `2.9.0` of `2.9.0-py310-gpu` or `2.9.0.abc123`.
     pub fn leading(tag: &str) -> Option<Self> {
         let parts: Vec<u64> = tag.split(['.', '-', '_']).map_while(|part| part.parse().ok()).take(3).collect();
@@ -199,8 +354,8 @@ impl Version {
     }
 }
 
-impl std::fmt::Display for Version {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts: Vec<String> = self.0.iter().map(u64::to_string).collect();
         f.write_str(&parts.join("."))
     }
@@ -234,58 +389,74 @@ fn glob(pattern: &str, text: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// Environments by version and Python, and the files that can be read.
+    struct FakeDisk(Vec<(&'static str, &'static str)>);
+
+    impl Disk for FakeDisk {
+        fn installed(&self, package: &str) -> Vec<Installed> {
+            let one = |(version, python): &(&str, &str)| Installed {
+                version: Version::parse(version).unwrap(),
+                python: Version::parse(python),
+                path: format!("/envs/{package}-{version}").into(),
+            };
+            self.0.iter().map(one).collect()
+        }
+        fn fingerprint(&self, file: &Path) -> Option<u64> {
+            file.starts_with("/code").then_some(7)
+        }
+        fn is_complete(&self, environment: &Path) -> bool {
+            environment == Path::new("/made/image-0000000000000007")
+        }
+    }
+
     fn catalog(versions: Versions) -> Catalog {
+        let mapping = |image: &str| Mapping { image: image.into(), ..Mapping::default() };
         Catalog {
             mappings: vec![
-                Mapping {
-                    image: "redis".into(),
-                    environment: None,
-                    entrypoint: vec!["redis-server".into()],
-                    env: BTreeMap::new(),
-                },
-                Mapping {
-                    image: "corp.io/*/train".into(),
-                    environment: Some("/e".into()),
-                    entrypoint: vec![],
-                    env: BTreeMap::new(),
-                },
+                Mapping { environment: Some("/e".into()), ..mapping("corp.io/*/train") },
+                Mapping { requirements: Some("/code/requirements.txt".into()), ..mapping("mine") },
+                Mapping { project: Some("/code/app".into()), ..mapping("app") },
+                Mapping { requirements: Some("/gone.txt".into()), ..mapping("gone") },
             ],
+            mapping_file: None,
+            fallbacks: vec![Mapping { entrypoint: vec!["redis-server".into()], ..mapping("redis") }, mapping("mine")],
             rules: vec![PackageRule {
                 repositories: vec!["ray".into(), "ray-ml".into()],
                 package: "ray".into(),
                 requirement: "ray[default]=={version}".into(),
                 env: vec![],
+                exact_hint: "be exact".into(),
             }],
             versions,
             folder: "/envs".into(),
         }
     }
 
-    /// In short: the path that runs, `make REQUIREMENT in PATH`, or the first words of the refusal.
-    fn check(versions: Versions, installed: &[&str], image: &str, expect: &str) {
-        let found = |_: &str| {
-            let one =
-                |v: &&str| Installed { version: Version::parse(v).unwrap(), path: format!("/envs/ray-{v}").into() };
-            installed.iter().map(one).collect()
-        };
-        let got = match catalog(versions).resolve(image, found) {
+    fn shown(resolution: Resolution) -> String {
+        match resolution {
             Resolution::Ready(e) => {
                 let path = e.path.map_or("host".to_owned(), |p| p.display().to_string());
-                format!("{path}{}", if e.note.is_some() { " (noted)" } else { "" })
+                let marks = [(e.note.is_some(), " (noted)"), (e.warning.is_some(), " (warned)")];
+                marks.into_iter().filter(|(is_set, _)| *is_set).fold(path, |text, (_, mark)| text + mark)
             }
-            Resolution::Make { requirement, path, .. } => format!("make {requirement} in {}", path.display()),
-            Resolution::Unknown(why) => why.split(':').next().unwrap_or_default().to_owned() + ":",
-        };
-        assert_eq!(got.trim_end_matches(':'), expect.trim_end_matches(':'), "{image}");
+            Resolution::Make { recipe, path, .. } => format!("make {recipe} in {}", path.display()),
+            Resolution::Unknown(why) => why.split(':').next().unwrap_or_default().to_owned(),
+        }
+    }
+
+    fn check(versions: Versions, installed: &[&'static str], image: &str, expect: &str) {
+        let disk = FakeDisk(installed.iter().map(|version| (*version, "3.11")).collect());
+        assert_eq!(shown(catalog(versions).resolve(image, &disk)), expect, "{image}");
     }
 
     #[test]
     fn tags_choose_versions() {
         let both: &[&str] = &["2.9.3", "2.60.0"];
         check(Versions::Newest, both, "rayproject/ray:2.9.3", "/envs/ray-2.9.3");
-        check(Versions::Newest, both, "rayproject/ray:2.9.3-py310-gpu", "/envs/ray-2.9.3");
+        check(Versions::Newest, both, "rayproject/ray:2.9.3-py311-gpu", "/envs/ray-2.9.3");
         check(Versions::Newest, both, "localhost:5000/a/ray-ml:2.60.0.abc", "/envs/ray-2.60.0");
-        check(Versions::Newest, both, "rayproject/ray:2.52.0", "/envs/ray-2.60.0 (noted)");
+        check(Versions::Newest, both, "rayproject/ray:2.52.0", "/envs/ray-2.60.0 (warned)");
+        check(Versions::Newest, both, "rayproject/ray:2.9.3-py310-gpu", "/envs/ray-2.9.3 (warned)");
         check(Versions::Newest, both, "rayproject/ray", "/envs/ray-2.60.0 (noted)");
         check(Versions::Newest, both, "rayproject/ray:nightly@sha256:00", "/envs/ray-2.60.0 (noted)");
         check(Versions::Newest, &[], "rayproject/ray:2.52.0", "make ray[default]==2.52.0 in /envs/ray-2.52.0");
@@ -304,11 +475,50 @@ mod tests {
         check(Versions::Newest, &[], "x-ray:1", "image \"x-ray");
     }
 
+    #[test]
+    fn images_can_be_made_from_requirements_and_projects() {
+        let make = "make /code/requirements.txt in /envs/image-0000000000000007";
+        check(Versions::Newest, &[], "mine:1", make);
+        check(Versions::Newest, &[], "app", "make /code/app in /envs/image-0000000000000007");
+        check(Versions::Newest, &[], "gone", "image \"gone\" is mapped to /gone.txt, which cannot be read");
+        let made = Catalog { folder: "/made".into(), ..catalog(Versions::Newest) };
+        assert_eq!(shown(made.resolve("mine:1", &FakeDisk(vec![]))), "/made/image-0000000000000007");
+    }
+
+    #[test]
+    fn a_difference_from_the_image_names_the_way_to_exactness() {
+        let warning =
+            |image: &str| match catalog(Versions::Newest).resolve(image, &FakeDisk(vec![("2.60.0", "3.11.7")])) {
+                Resolution::Ready(environment) => environment.warning.unwrap_or_default(),
+                other => panic!("{other:?}"),
+            };
+        let expect = "image ray:2.46.0-py310-gpu runs ray 2.60.0 on Python 3.11, the newest one installed: be exact";
+        assert_eq!(warning("ray:2.46.0-py310-gpu"), expect);
+        let expect = "image ray:2.60.0-py310 asks for Python 3.10 and runs on Python 3.11: use --ray-env with an \
+                      environment of that Python";
+        assert_eq!(warning("ray:2.60.0-py310"), expect);
+        assert_eq!(warning("ray:2.60.0-py311"), "");
+    }
+
+    #[test]
+    fn the_mapping_file_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("images.yaml");
+        let catalog = Catalog { mapping_file: Some(file.clone()), ..Catalog::default() };
+        assert!(catalog.current().unwrap_err().contains("cannot read"));
+        for (environment, expect) in [("/a", "/a".to_owned()), ("b", folder.path().join("b").display().to_string())] {
+            std::fs::write(&file, format!("images:\n- image: x\n  environment: {environment}\n")).unwrap();
+            assert_eq!(shown(catalog.current().unwrap().resolve("x", &FakeDisk(vec![]))), expect);
+        }
+        std::fs::write(&file, "images:\n- imag: x\n").unwrap();
+        assert!(catalog.current().unwrap_err().contains("is not a list of image mappings"));
+    }
+
     proptest::proptest! {
         #[test]
         fn no_image_panics(image in ".{0,30}", pattern in "[a*/:]{0,8}") {
             let _ = matches(&pattern, &image);
-            let _ = catalog(Versions::Newest).resolve(&image, |_| vec![]);
+            let _ = catalog(Versions::Newest).resolve(&image, &FakeDisk(vec![]));
         }
     }
 }

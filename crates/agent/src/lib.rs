@@ -31,4 +31,6 @@ pub mod tokens;
 pub mod volumes;
 mod worker;
 
-pub use agent::{Agent, AgentError, Config, RequestError, clean_leftovers};
+pub use worker::ContainerUsage;
+
+pub use agent::{Agent, AgentError, Config, ProgressFn, RequestError, clean_leftovers};

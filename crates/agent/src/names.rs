@@ -27,9 +27,10 @@ pub(crate) fn check(pod: &Pod) -> Result<(), String> {
         return refuse("metadata.uid", uid);
     }
     let Some(spec) = &pod.spec else { return Ok(()) };
-    for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
-        if !is_label(&container.name) {
-            return refuse("spec.containers[].name", &container.name);
+    let containers = spec.init_containers.iter().flatten().chain(&spec.containers).map(|c| &c.name);
+    for name in containers.chain(spec.ephemeral_containers.iter().flatten().map(|c| &c.name)) {
+        if !is_label(name) {
+            return refuse("spec.containers[].name", name);
         }
     }
     for volume in spec.volumes.iter().flatten() {

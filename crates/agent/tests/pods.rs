@@ -2,7 +2,6 @@
 
 #![allow(clippy::print_stderr, reason = "the report of a test without a harness")]
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -58,12 +57,12 @@ fn run(process: IsolatedProcess, dir: &Path) -> i32 {
             catalog: Catalog {
                 mappings: vec![Mapping {
                     image: "tools".into(),
-                    environment: None,
                     entrypoint: vec!["sh".into(), "-c".into()],
-                    env: BTreeMap::new(),
+                    ..Mapping::default()
                 }],
                 ..Catalog::default()
             },
+            progress: std::sync::Arc::new(|_| ()),
             backoff: Backoff::LOCAL,
             eager_readiness: true,
             host_paths: false,
@@ -102,6 +101,7 @@ async fn tests(client: &Client, agent: &Agent) -> bool {
         ("pods_that_cannot_run_report_why", t.pods_that_cannot_run_report_why().boxed()),
         ("hooks_run_and_grace_is_given", t.hooks_run_and_grace_is_given().boxed()),
         ("a_gpu_belongs_to_one_pod", t.a_gpu_belongs_to_one_pod().boxed()),
+        ("containers_read_what_clients_type", t.containers_read_what_clients_type().boxed()),
         ("exec_and_ports_reach_inside", t.exec_and_ports_reach_inside().boxed()),
     ];
     let tally = std::sync::Mutex::new(Tally::default());
@@ -399,6 +399,40 @@ impl Test {
         for name in ["gpu-none", "gpu-two"] {
             self.delete(name).await;
         }
+    }
+
+    async fn containers_read_what_clients_type(&self) {
+        self.create("debugged", shell("Always", "trap 'exit 0' TERM; sleep infinity & wait")).await;
+        let pod = self.ready("debugged").await;
+        let uid = pod.metadata.uid.clone().expect("a uid");
+        let shell = |name: &str, tty: bool| {
+            json!({"name": name, "image": "tools:1", "command": ["bash"], "stdin": true, "stdinOnce": true, "tty": tty,
+                   "imagePullPolicy": "Always", "terminationMessagePolicy": "File"})
+        };
+        let patch = json!({"spec": {"ephemeralContainers": [shell("pipes", false), shell("terminal", true)]}});
+        let params = PatchParams::default();
+        let (pods, patch) = (self.pods(), Patch::Strategic(patch));
+        pods.patch_subresource("ephemeralcontainers", "debugged", &params, &patch).await.expect("added");
+        for (name, expect) in [("pipes", "typed 7\n"), ("terminal", "typed 7\r\n")] {
+            self.until("debugged", |p| {
+                let mut all = p.status.as_ref()?.ephemeral_container_statuses.iter().flatten();
+                all.find(|s| s.name == name)?.state.as_ref()?.running.clone()
+            })
+            .await;
+            let (input, stdin) = tokio::sync::mpsc::channel(4);
+            let (stdout, mut out) = tokio::sync::mpsc::channel(64);
+            let (stderr, _err) = tokio::sync::mpsc::channel(64);
+            let (_sizes, resize) = tokio::sync::mpsc::channel(4);
+            input.send("echo typed $((3 + 4)); exit\n".into()).await.expect("input");
+            let streams = manta_agent::exec::Streams { stdin: Some(stdin), stdout, stderr, resize };
+            self.agent.exec(&uid, name, Vec::new(), name == "terminal", streams).await.expect("attached");
+            let mut text = String::new();
+            while let Ok(bytes) = out.try_recv() {
+                text.push_str(&String::from_utf8_lossy(&bytes));
+            }
+            assert!(text.contains(expect), "{name}: {text:?}");
+        }
+        self.delete("debugged").await;
     }
 
     async fn exec_and_ports_reach_inside(&self) {

@@ -16,8 +16,6 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
 
@@ -138,8 +136,15 @@ fn terminate(seen: &Observed<'_>, parts: &PodContainers<'_>, expired: bool) -> V
     let alive = |name: &str| seen.records.get(name).is_some_and(Record::is_alive);
     let stoppable = |name: &str| seen.records.get(name).is_some_and(|r| r.is_alive() && !r.stopping);
 
-    let regular: Vec<&str> =
-        parts.main.iter().chain(&parts.init).filter(|c| !is_sidecar(c)).map(|c| &*c.name).collect();
+    let regular: Vec<&str> = parts
+        .main
+        .iter()
+        .chain(&parts.init)
+        .copied()
+        .chain(&parts.ephemeral)
+        .filter(|c| !is_sidecar(c))
+        .map(|c| &*c.name)
+        .collect();
     if regular.iter().any(|name| alive(name)) {
         return regular.into_iter().filter(|name| stoppable(name)).map(stop).collect();
     }
@@ -170,15 +175,20 @@ fn active_deadline(seen: &Observed<'_>) -> Option<Timestamp> {
 struct PodContainers<'a> {
     init: Vec<&'a Container>,
     main: Vec<&'a Container>,
+    /// Added to the running pod by `kubectl debug`; started once.
+    ephemeral: Vec<Container>,
     policy: RestartPolicy,
 }
 
 impl<'a> PodContainers<'a> {
     fn of(pod: &'a Pod) -> Self {
-        let Some(spec) = &pod.spec else { return Self { init: vec![], main: vec![], policy: RestartPolicy::Always } };
+        let Some(spec) = &pod.spec else {
+            return Self { init: vec![], main: vec![], ephemeral: vec![], policy: RestartPolicy::Always };
+        };
         Self {
             init: spec.init_containers.iter().flatten().collect(),
             main: spec.containers.iter().collect(),
+            ephemeral: ephemeral(spec),
             policy: RestartPolicy::of(spec),
         }
     }
@@ -189,7 +199,15 @@ pub fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// Every container of a pod by name, init containers included.
-pub fn containers(spec: &PodSpec) -> BTreeMap<&str, &Container> {
-    spec.init_containers.iter().flatten().chain(&spec.containers).map(|c| (c.name.as_str(), c)).collect()
+/// Returns the container of a pod that has this name.
+pub fn container(spec: &PodSpec, name: &str) -> Option<Container> {
+    let mut all = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let found = all.find(|c| c.name == name).cloned();
+    found.or_else(|| ephemeral(spec).into_iter().find(|c| c.name == name))
+}
+
+/// Returns the ephemeral containers of a pod, which have the fields of ordinary ones.
+fn ephemeral(spec: &PodSpec) -> Vec<Container> {
+    let one = |c| serde_json::from_value(serde_json::to_value(c).ok()?).ok();
+    spec.ephemeral_containers.iter().flatten().filter_map(one).collect()
 }

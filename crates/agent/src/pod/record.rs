@@ -115,6 +115,9 @@ pub fn recover(pod: &Pod, now: Timestamp) -> Records {
     let Some(status) = &pod.status else { return Records::new() };
     let over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
     let mut records = Records::new();
+    for seen in status.ephemeral_container_statuses.iter().flatten() {
+        records.insert(seen.name.clone(), recover_one(seen, now));
+    }
     for seen in status.container_statuses.iter().flatten() {
         records.insert(seen.name.clone(), Record { lost: true, ..recover_one(seen, now) });
     }

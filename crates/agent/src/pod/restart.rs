@@ -82,6 +82,9 @@ pub(super) struct Steps {
 
 pub(super) fn steps(seen: &Observed<'_>, parts: &PodContainers<'_>) -> Steps {
     let mut steps = Steps { actions: Vec::new(), wake: None, initialized: true, finished: false };
+    for container in &parts.ephemeral {
+        steps.consider(seen, container, RestartPolicy::Never);
+    }
     let begun = has_begun(seen, parts);
     for container in &parts.init {
         let step = if is_sidecar(container) {

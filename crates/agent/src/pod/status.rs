@@ -38,6 +38,12 @@ pub(super) fn write(seen: &Observed<'_>, parts: &PodContainers<'_>, steps: &Step
         })
         .collect();
 
+    let ephemeral_statuses: Vec<_> = parts
+        .ephemeral
+        .iter()
+        .map(|c| container_status(seen, c, record(c), RestartPolicy::Never, "ContainerCreating", leaving))
+        .collect();
+
     let conditions = conditions::write(seen, parts, phase, steps.initialized, &statuses, &init_statuses);
     let old = seen.pod.status.as_ref();
     let ip = seen.sandbox.ip().map(str::to_owned);
@@ -51,6 +57,7 @@ pub(super) fn write(seen: &Observed<'_>, parts: &PodContainers<'_>, steps: &Step
         start_time: old.and_then(|s| s.start_time.clone()).or(Some(Time(seen.accepted))),
         init_container_statuses: (!init_statuses.is_empty()).then_some(init_statuses),
         container_statuses: Some(statuses),
+        ephemeral_container_statuses: (!ephemeral_statuses.is_empty()).then_some(ephemeral_statuses),
         qos_class: old.and_then(|s| s.qos_class.clone()).or_else(|| Some(qos(seen.pod.spec.as_ref()).to_owned())),
         reason: expired.then(|| "DeadlineExceeded".to_owned()).or_else(|| old.and_then(|s| s.reason.clone())),
         message: expired

@@ -315,6 +315,27 @@ fn a_pod_that_runs_again_is_initialised_again() {
 }
 
 #[test]
+fn ephemeral_containers_are_started_once() {
+    let mut spec = two("Always");
+    spec["ephemeralContainers"] = json!([{"name": "debug", "targetContainerName": "a", "image": "x"}]);
+    let both = || vec![("a", running(0)), ("b", running(0))];
+    let next = check(Given::new(spec.clone(), both()), "start debug", "Running");
+    assert_eq!(next.status.ephemeral_container_statuses.unwrap()[0].name, "debug");
+    let with = |record: Record| both().into_iter().chain([("debug", record)]).collect();
+    check(Given::new(spec.clone(), with(running(1))), "", "Running");
+    let ended = check(Given::new(spec.clone(), with(exited(1, 1, 2))), "", "Running");
+    let state = ended.status.ephemeral_container_statuses.unwrap()[0].state.clone().unwrap();
+    assert_eq!(state.terminated.map(|t| t.exit_code), Some(1));
+    let mut pod = pod(spec);
+    pod.status = serde_json::from_value(json!({"phase": "Running", "ephemeralContainerStatuses": [
+        {"name": "debug", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+         "state": {"running": {"startedAt": at(2).to_string()}}},
+    ]}))
+    .unwrap();
+    assert!(recover(&pod, at(50))["debug"].exit().is_some(), "not started again by the next agent");
+}
+
+#[test]
 fn a_pod_that_is_over_is_not_initialised_again() {
     let mut pod = pod(with_init("Never"));
     pod.status = serde_json::from_value(json!({"phase": "Running", "containerStatuses": [

@@ -13,6 +13,10 @@ use crate::network::PodNetwork;
 use crate::runtime::Spawner;
 use crate::runtime::cgroup::Group;
 use crate::runtime::memory;
+use crate::worker::Input;
+
+/// A shorter time says nothing about CPU use.
+const SHORTEST_WINDOW: jiff::SignedDuration = jiff::SignedDuration::from_secs(1);
 
 /// One run of one container.
 #[derive(Clone)]
@@ -30,9 +34,36 @@ pub(crate) struct Run {
     pub(super) message_from_logs: bool,
     /// The agent killed it for using too much memory.
     pub(super) over_limit: Arc<AtomicBool>,
+    /// Where clients that attach write to, if it reads.
+    pub(super) input: Option<Input>,
+    /// When its CPU time was last asked for, and what it was.
+    pub(super) measured: Arc<Mutex<Option<(Timestamp, u64)>>>,
+}
+
+/// What a container uses now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ContainerUsage {
+    /// Billionths of a CPU, averaged over the window.
+    pub cpu_nanos: u64,
+    pub memory_bytes: u64,
+    pub window_seconds: u64,
 }
 
 impl Run {
+    fn usage(&self, now: Timestamp) -> ContainerUsage {
+        let total = self.group.usage();
+        let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, before) =
+            measured.filter(|(at, _)| now.duration_since(*at) >= SHORTEST_WINDOW).unwrap_or((self.started, 0));
+        *measured = Some((now, total.cpu_nanos));
+        let window = u64::try_from(now.duration_since(since).as_millis()).unwrap_or(0).max(1);
+        ContainerUsage {
+            cpu_nanos: total.cpu_nanos.saturating_sub(before).saturating_mul(1000) / window,
+            memory_bytes: total.memory_bytes,
+            window_seconds: (window / 1000).max(1),
+        }
+    }
+
     pub(super) fn was_oom_killed(&self) -> bool {
         self.over_limit.load(Ordering::Relaxed) || self.group.oom_killed()
     }
@@ -75,6 +106,10 @@ impl PodHandle {
         self.lock().runs.get(container).map(|run| run.inside.clone())
     }
 
+    pub(crate) fn input(&self, container: &str) -> Option<Input> {
+        self.lock().runs.get(container).and_then(|run| run.input.clone())
+    }
+
     pub(super) fn run(&self, container: &str) -> Option<Run> {
         self.lock().runs.get(container).cloned()
     }
@@ -107,6 +142,12 @@ impl PodHandle {
         let logs = state.logs.get(container)?;
         let back = if previous { 2 } else { 1 };
         logs.len().checked_sub(back).and_then(|at| logs.get(at)).map(|(_, log)| log.clone())
+    }
+
+    /// Returns what each container uses: CPU since it was last asked for, or since its start.
+    pub(crate) fn usage(&self, now: Timestamp) -> Vec<(String, ContainerUsage)> {
+        let runs: Vec<(String, Run)> = self.lock().runs.iter().map(|(name, run)| (name.clone(), run.clone())).collect();
+        runs.into_iter().map(|(name, run)| (name, run.usage(now))).collect()
     }
 
     /// Records the memory use of each container and kills those above their limit.

@@ -6,6 +6,7 @@ mod pod_volumes;
 mod probe_loop;
 mod start;
 mod stop;
+mod streams;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -13,10 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::runtime::events::{Event as ApiEvent, EventType};
-use kube::{Api, Resource};
+use kube::runtime::events::EventType;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -30,9 +31,11 @@ use crate::shared_host::HostPod;
 use crate::tokens::Tokens;
 use crate::volumes;
 
+pub use handle::ContainerUsage;
 pub(crate) use handle::PodHandle;
 use handle::Run;
 use start::{StartError, Started};
+pub(crate) use streams::Input;
 
 /// An event of the pod's containers.
 enum Event {
@@ -249,9 +252,7 @@ impl Worker {
 
     fn start(&mut self, name: String) {
         let spec = self.pod.spec.as_ref();
-        let Some(container) = spec.and_then(|s| pod::containers(s).get(&*name).map(|c| Container::clone(c))) else {
-            return;
-        };
+        let Some(container) = spec.and_then(|s| pod::container(s, &name)) else { return };
         let reset = self.shared.config.backoff.reset;
         let record = self.record(&name);
         record.begin(reset);
@@ -492,20 +493,7 @@ impl Worker {
     }
 
     fn event(&mut self, type_: EventType, reason: &str, note: String) {
-        let event = ApiEvent {
-            type_,
-            reason: reason.to_owned(),
-            note: Some(note.chars().take(1000).collect()),
-            action: reason.to_owned(),
-            secondary: None,
-        };
-        let about: ObjectReference = self.pod.object_ref(&());
-        let recorder = self.shared.recorder.clone();
-        self.tasks.spawn(async move {
-            if let Err(error) = recorder.publish(&event, &about).await {
-                tracing::debug!(%error, "cannot record the event");
-            }
-        });
+        self.shared.record_event(&self.pod, type_, reason, &note);
     }
 
     fn record(&mut self, name: &str) -> &mut Record {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Container;
 use kube::runtime::events::EventType;
 
 use super::{Event, Worker};
@@ -38,7 +37,7 @@ impl Worker {
 
     fn start_probe(&mut self, name: String, kind: ProbeKind, timeout: Duration) {
         let spec = self.pod.spec.as_ref();
-        let container: Option<Container> = spec.and_then(|s| pod::containers(s).get(&*name).map(|c| (*c).clone()));
+        let container = spec.and_then(|s| pod::container(s, &name));
         let (Some(container), Some(run)) = (container, self.handle.run(&name)) else { return };
         let mut container = container;
         if let (Some(one), Some(ip)) = (&self.shared.config.shared_host, self.ip) {

@@ -8,20 +8,21 @@ use std::sync::atomic::AtomicBool;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
+use kube::runtime::events::EventType;
 use manta_quantity::Quantity;
-use tokio::net::unix::pipe;
 
 use super::etc_files::{self, bind};
 use super::handle::Run;
 use super::pod_volumes::{self, PodVolumes};
+use super::streams::{self, ContainerStreams, Input};
 use crate::agent::{self, Config, Shared};
 use crate::env;
-use crate::environments;
+use crate::environments::{self, Pull};
 use crate::exec::ExecTarget;
 use crate::gpus::{self, GpuView, Visibility};
 use crate::guards::{self, Guard};
 use crate::images::Environment;
-use crate::logs::{self, Log};
+use crate::logs::Log;
 use crate::names;
 use crate::network::PodNetwork;
 use crate::runtime::beneath::Owner;
@@ -29,7 +30,7 @@ use crate::runtime::cgroup::{self, Limits};
 use crate::runtime::confinement::{Confinement, Seccomp};
 use crate::runtime::lock;
 use crate::runtime::rootfs::{self, Bind, RootfsSpec};
-use crate::runtime::{ContainerJob, Process, SpawnError, Stdio};
+use crate::runtime::{ContainerJob, Process, SpawnError};
 use crate::security_context;
 use crate::shared_host::{self, HostPod, SharedHost};
 use crate::tokens::Tokens;
@@ -86,11 +87,15 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
     };
     let ip = address.to_string();
     let image = container.image.clone().unwrap_or_default();
-    let environment = environments::provide(shared, &image).await.map_err(|message| StartError::Retry {
+    let report = |pull: Pull| report_pull(shared, &pod, &image, &pull);
+    let environment = environments::provide(shared, &image, &report).await.map_err(|message| StartError::Retry {
         reason: "ErrImagePull",
         message,
         retry: SignedDuration::from_secs(10),
     })?;
+    if let Some(warning) = environment.warning.as_deref().filter(|_| attempt == 0) {
+        shared.record_event(&pod, EventType::Warning, "ImageDiffers", warning);
+    }
     let volumes = pod_volumes::set_up(shared, &pod, &ip, &tokens).await;
     let volumes = volumes.map_err(|e| StartError::retry("ContainerCreating", e))?;
     let mounts = shared.config.mounts.of_pod(&pod).map_err(StartError::config)?;
@@ -105,6 +110,9 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
     let mut base = base_env(&shared.config, &environment, &hostname);
     base.extend(gpus.env.clone());
     base.extend(shared.config.internet.env.clone());
+    if container.tty == Some(true) {
+        base.push(("TERM".to_owned(), "xterm".to_owned()));
+    }
     if !is_isolated {
         // The home of the image would be a user's home on this host.
         base.iter_mut().filter(|(name, _)| name == "HOME").for_each(|(_, home)| *home = text(&folder.join("root")));
@@ -112,7 +120,7 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
     let sources = shared.stores.sources(pod.metadata.namespace.as_deref().unwrap_or_default());
     let env = env::environment(&pod, &container, &base, &sources, &pod_volumes::values(shared, &ip));
     let env = env.map_err(StartError::config)?;
-    let argv = env::command(&container, &environment.entrypoint, &env);
+    let argv = env::command(&container, &environment, &env);
     let cwd = container.working_dir.clone().filter(|d| !d.is_empty()).map_or_else(|| home(&env), PathBuf::from);
 
     let (root, termination_log) = (folder.join("root"), folder.join("termination-log"));
@@ -154,10 +162,10 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
         mounts: if is_isolated { rootfs::plan(&spec, &rootfs::look, &rootfs::list) } else { Vec::new() },
         cgroups: group.procs_files(),
         confinement: confinement.clone(),
-        tty: false,
+        tty: container.tty == Some(true),
     };
     let log_path = shared.log_folder(uid(&pod)).join(&container.name).join(format!("{attempt}.log"));
-    let (process, log) = match spawn(shared, job, &network, &log_path).await {
+    let (process, log, input) = match spawn(shared, job, &container, &network, &log_path).await {
         Ok(started) => started,
         Err(error) => {
             group.remove();
@@ -179,8 +187,23 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
         termination_log,
         message_from_logs: container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError"),
         over_limit: Arc::new(AtomicBool::new(false)),
+        measured: Arc::default(),
+        input,
     };
     Ok(Started { run, process, image_id: environment.id, container })
+}
+
+/// Records the kubelet's events about images.
+fn report_pull(shared: &Shared, pod: &Pod, image: &str, pull: &Pull) {
+    let (reason, note) = match pull {
+        Pull::Started => ("Pulling", format!("Pulling image \"{image}\"")),
+        Pull::Progress(progress) => ("Pulling", format!("Pulling image \"{image}\": {progress}")),
+        Pull::Done(None) => ("Pulled", format!("Container image \"{image}\" already present on machine")),
+        Pull::Done(Some(took)) => {
+            ("Pulled", format!("Successfully pulled image \"{image}\" in {:.1}s", took.as_secs_f64()))
+        }
+    };
+    shared.record_event(pod, EventType::Normal, reason, &note);
 }
 
 /// Decides the restrictions of a container, or refuses what its specification asks for.
@@ -245,19 +268,14 @@ fn volume_mounts(
 async fn spawn(
     shared: &Shared,
     job: ContainerJob,
+    container: &Container,
     network: &PodNetwork,
     log_path: &Path,
-) -> Result<(Process, Log), StartError> {
-    let (stdout, out) = pipe::pipe().map_err(StartError::prepare)?;
-    let (stderr, err) = pipe::pipe().map_err(StartError::prepare)?;
-    let stdio = Stdio {
-        stdin: std::fs::File::open("/dev/null").map_err(StartError::prepare)?.into(),
-        stdout: stdout.into_blocking_fd().map_err(StartError::prepare)?,
-        stderr: stderr.into_blocking_fd().map_err(StartError::prepare)?,
-    };
-    let log = logs::record(log_path.to_path_buf(), out, err).await.map_err(StartError::prepare)?;
+) -> Result<(Process, Log, Option<Input>), StartError> {
+    let ContainerStreams { stdio, log, input } =
+        streams::open(container, log_path).await.map_err(StartError::prepare)?;
     match shared.containers.container(job, stdio, &network.namespaces()).await {
-        Ok(process) => Ok((process, log)),
+        Ok(process) => Ok((process, log, input)),
         Err(SpawnError::Start(message)) => Err(StartError::Failed { message }),
         Err(error) => Err(StartError::retry("RunContainerError", error)),
     }

@@ -20,7 +20,7 @@ impl Worker {
         let Some(run) = self.handle.run(name) else { return };
         self.event(EventType::Normal, "Killing", format!("Stopping container {name}: {why}"));
         let spec = self.pod.spec.as_ref();
-        let container = spec.and_then(|s| pod::containers(s).get(name).map(|c| Container::clone(c)));
+        let container = spec.and_then(|s| pod::container(s, name));
         let signal = stop_signal(container.as_ref());
         let ip = self.ip.map(|ip| ip.to_string()).unwrap_or_default();
         let spawner = self.shared.containers.clone();

@@ -1,6 +1,5 @@
 //! The node under attack: an agent, an API server, a victim, and the pods of the attacker.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
@@ -101,7 +100,7 @@ fn config(state: &Path, environment: &Path, cluster_ca: String) -> Config {
         image: image.into(),
         environment,
         entrypoint: vec!["sh".into(), "-c".into()],
-        env: BTreeMap::new(),
+        ..Mapping::default()
     };
     Config {
         node_name: "local".into(),
@@ -113,6 +112,7 @@ fn config(state: &Path, environment: &Path, cluster_ca: String) -> Config {
             mappings: vec![mapping("tools", None), mapping("python", Some(environment.to_path_buf()))],
             ..Catalog::default()
         },
+        progress: std::sync::Arc::new(|_| ()),
         backoff: Backoff::LOCAL,
         eager_readiness: true,
         host_paths: false,

@@ -103,15 +103,11 @@ impl Steps {
 async fn prepare(local: &Local) -> anyhow::Result<String> {
     match local::find_ray(&local.catalog, local::RAY_VERSION) {
         local::Found::Ready(what) => Ok(what),
-        local::Found::Missing { requirement, path } => {
-            print_line(&format!("      installing {requirement} into {} (once; about 500 MB)", path.display()));
-            let show = |line: &str| {
-                if line.starts_with("Collecting") || line.starts_with("Installing") {
-                    print_line(&format!("      {}", line.chars().take(100).collect::<String>()));
-                }
-            };
-            environments::make(&local.machine, &requirement, &path, &show).await.map_err(anyhow::Error::msg)?;
-            Ok(requirement)
+        local::Found::Missing { recipe, path } => {
+            print_line(&format!("      installing {recipe} into {} (once; about 500 MB)", path.display()));
+            let made = environments::make(&local.machine, &recipe, &path, &local::show_installation).await;
+            made.map_err(anyhow::Error::msg)?;
+            Ok(recipe.to_string())
         }
     }
 }

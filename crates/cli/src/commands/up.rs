@@ -45,10 +45,12 @@ async fn up(local: &local::Local, files: &[PathBuf], gpus: &[String]) -> anyhow:
         print_line(&format!("applied {applied}"));
     }
     let print = |text: String| print_line(&format!("{}  {text}", jiff::Zoned::now().strftime("%H:%M:%S")));
+    let outputs = local.kubeconfig.with_file_name("job-output");
     tokio::select! {
         () = local.stop.cancelled() => print_line("stopping"),
         () = local::print_changes(&local.client, &print) => {}
         () = local::expose_dashboards(local, &print) => {}
+        () = local::keep_job_output(&local.client, &outputs, local.has_pod_networks, &print) => {}
     }
     Ok(ExitCode::SUCCESS)
 }

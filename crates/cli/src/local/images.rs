@@ -1,9 +1,8 @@
 //! The images that local mode can run: Ray's, and a few whose tools most machines have.
 
 use anyhow::Context;
-use manta_agent::images::{Catalog, Mapping, PackageRule, Resolution, installed};
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use manta_agent::images::{Catalog, MachineDisk, Mapping, PackageRule, Recipe, Resolution};
+use std::path::{Path, PathBuf};
 
 /// Maps Ray images to a Python environment with that version of Ray.
 pub(super) fn package_rule() -> PackageRule {
@@ -18,21 +17,65 @@ pub(super) fn package_rule() -> PackageRule {
         package: "ray".to_owned(),
         requirement: "ray[default,serve]=={version}".to_owned(),
         env: env.map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec(),
+        exact_hint: "use --exact-ray-version to install the version of each image".to_owned(),
     }
 }
 
 /// Maps images of common tools to the tools of the machine itself.
 pub(super) fn default_mappings() -> Vec<Mapping> {
-    let tools = |image: &str, entrypoint: &[&str]| Mapping {
+    let texts = |words: &[&str]| words.iter().map(|s| (*s).to_owned()).collect();
+    let tools = |image: &str, entrypoint: &[&str], cmd: &[&str]| Mapping {
         image: image.to_owned(),
-        environment: None,
-        entrypoint: entrypoint.iter().map(|s| (*s).to_owned()).collect(),
-        env: BTreeMap::new(),
+        entrypoint: texts(entrypoint),
+        cmd: texts(cmd),
+        ..Mapping::default()
     };
-    let shells = ["busybox", "alpine", "bash", "debian", "ubuntu", "curl", "python"];
-    let mut all: Vec<Mapping> = shells.iter().map(|image| tools(image, &["/bin/sh"])).collect();
-    all.push(tools("redis", &["redis-server", "--protected-mode", "no"]));
+    // As in the images of these names: those of distributions have no entry point.
+    let shells = ["busybox", "alpine", "bash", "debian", "ubuntu"];
+    let mut all: Vec<Mapping> = shells.iter().map(|image| tools(image, &[], &["/bin/sh"])).collect();
+    all.push(tools("python", &[], &["python3"]));
+    all.push(tools("curl", &["curl"], &[]));
+    all.push(tools("redis", &["redis-server", "--protected-mode", "no"], &[]));
     all
+}
+
+/// Reads `NAME=SOURCE`: a requirements file, a folder with a `pyproject.toml`, or a Python environment.
+pub(super) fn mapping(text: &str) -> anyhow::Result<Mapping> {
+    let (image, source) = text
+        .split_once('=')
+        .filter(|(image, source)| !image.is_empty() && !source.is_empty())
+        .with_context(|| format!("--image {text}: use NAME=requirements.txt, NAME=FOLDER or NAME=ENVIRONMENT"))?;
+    let path = std::path::absolute(source)?;
+    let mapping = Mapping { image: image.to_owned(), cmd: vec!["/bin/bash".to_owned()], ..Mapping::default() };
+    match kind_of(&path) {
+        Some(Source::Requirements) => Ok(Mapping { requirements: Some(path), ..mapping }),
+        Some(Source::Project) => Ok(Mapping { project: Some(path), ..mapping }),
+        Some(Source::Environment) => Ok(Mapping { environment: Some(path), ..mapping }),
+        None => anyhow::bail!(
+            "--image {text}: {} is neither a requirements file, nor a folder with a pyproject.toml, nor a Python \
+             environment",
+            path.display()
+        ),
+    }
+}
+
+/// What an image can be made from.
+enum Source {
+    Requirements,
+    Project,
+    Environment,
+}
+
+fn kind_of(path: &Path) -> Option<Source> {
+    if path.is_file() {
+        Some(Source::Requirements)
+    } else if path.join("pyvenv.cfg").is_file() {
+        Some(Source::Environment)
+    } else if path.join("pyproject.toml").is_file() {
+        Some(Source::Project)
+    } else {
+        None
+    }
 }
 
 /// The version that is installed when there is no Ray yet.
@@ -43,15 +86,15 @@ pub(crate) enum Found {
     /// A description of the environment.
     Ready(String),
     Missing {
-        requirement: String,
+        recipe: Recipe,
         path: PathBuf,
     },
 }
 
 /// Finds the environment that an image with this version of Ray would run in.
 pub(crate) fn find_ray(catalog: &Catalog, version: &str) -> Found {
-    match catalog.resolve(&format!("rayproject/ray:{version}"), |package| installed(&catalog.folder, package)) {
-        Resolution::Make { requirement, path, .. } => Found::Missing { requirement, path },
+    match catalog.resolve(&format!("rayproject/ray:{version}"), &MachineDisk(&catalog.folder)) {
+        Resolution::Make { recipe, path, .. } => Found::Missing { recipe, path },
         Resolution::Ready(environment) => {
             let path = environment.path.map(|p| p.display().to_string()).unwrap_or_default();
             Found::Ready(format!("{} in {path}", environment.id.trim_start_matches("manta://")))
@@ -71,4 +114,28 @@ pub(super) fn home_folder(variable: &str, default: &str) -> anyhow::Result<PathB
     absolute(variable)
         .or_else(|| absolute("HOME").map(|home| home.join(default)))
         .with_context(|| format!("neither {variable} nor HOME is set to an absolute path; set one of them"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_are_mapped_to_what_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("requirements.txt"), "numpy").unwrap();
+        for (name, file) in [("app", "pyproject.toml"), ("venv", "pyvenv.cfg")] {
+            std::fs::create_dir(path(name)).unwrap();
+            std::fs::write(path(name).join(file), "").unwrap();
+        }
+        let read = |name: &str| mapping(&format!("corp.io/x={}", path(name).display()));
+        assert_eq!(read("requirements.txt").unwrap().requirements, Some(path("requirements.txt")));
+        assert_eq!(read("app").unwrap().project, Some(path("app")));
+        assert_eq!(read("venv").unwrap().environment, Some(path("venv")));
+        assert!(read("none").unwrap_err().to_string().contains("neither a requirements file"));
+        for wrong in ["x", "=y", "x="] {
+            assert!(mapping(wrong).unwrap_err().to_string().contains("use NAME=requirements.txt"), "{wrong}");
+        }
+    }
 }

@@ -10,7 +10,9 @@ mod backend;
 mod expose;
 mod identity;
 mod images;
+mod install_bar;
 mod internet;
+mod job_output;
 mod options;
 mod progress;
 mod shared_network;
@@ -37,6 +39,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use apply::{apply_files, apply_text};
 pub(crate) use expose::expose_dashboards;
 pub(crate) use images::{Found, RAY_VERSION, find_ray};
+pub(crate) use install_bar::show as show_installation;
+pub(crate) use job_output::keep as keep_job_output;
 pub(crate) use options::{LocalArgs, Options, StateArgs};
 pub(crate) use progress::{KINDS, print_changes, ray_resource, summarise, summarise_pod};
 

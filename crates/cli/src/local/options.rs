@@ -1,10 +1,10 @@
 //! The flags of local mode.
 
-use super::images;
 use super::internet::{self, Choice, InternetArgs};
+use super::{images, install_bar};
 use anyhow::Context;
 use manta_agent::gpus::{self, Gpus};
-use manta_agent::images::{Catalog, MappingFile, Versions};
+use manta_agent::images::{Catalog, Versions};
 use manta_agent::mounts::{self, Mounts};
 use manta_agent::pod::Backoff;
 use manta_agent::shared_host::SharedHost;
@@ -47,7 +47,10 @@ pub(crate) struct LocalArgs {
     /// Install exactly the Ray version of each image's tag, instead of using the newest one installed
     #[arg(long)]
     exact_ray_version: bool,
-    /// File that maps other images to Python environments or to this machine's own tools
+    /// Image to make from a requirements file, a folder with a pyproject.toml, or an environment; may be repeated
+    #[arg(long, value_name = "NAME=SOURCE")]
+    image: Vec<String>,
+    /// File, read again while running, that maps other images to Python environments or to this machine's own tools
     #[arg(long, value_name = "FILE")]
     images: Option<PathBuf>,
     /// CPUs that the node offers to the scheduler; they are shared, not reserved [default: eight times the machine's]
@@ -97,14 +100,17 @@ pub(crate) struct Options {
 
 impl LocalArgs {
     pub(crate) fn options(self, state: PathBuf, data: Option<PathBuf>, port: u16) -> anyhow::Result<Options> {
-        let mut mappings = images::default_mappings();
-        if let Some(path) = &self.images {
-            let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-            let file: MappingFile = serde_saphyr::from_str(&text)
-                .with_context(|| format!("{} is not a list of image mappings", path.display()))?;
-            // The user's mappings come first and take precedence.
-            mappings.splice(0..0, file.images);
-        }
+        let mapping_file = self.images.map(std::path::absolute).transpose()?;
+        let catalog = Catalog {
+            mappings: self.image.iter().map(|text| images::mapping(text)).collect::<anyhow::Result<_>>()?,
+            mapping_file,
+            fallbacks: images::default_mappings(),
+            rules: vec![images::package_rule()],
+            folder: images::folder()?,
+            ..Catalog::default()
+        };
+        // Later mistakes in the file are reported by events, this one at once.
+        catalog.current().map_err(anyhow::Error::msg)?;
         let versions = match self.ray_env {
             Some(path) => {
                 anyhow::ensure!(
@@ -128,7 +134,7 @@ impl LocalArgs {
             internet,
             data,
             port,
-            catalog: Catalog { mappings, rules: vec![images::package_rule()], versions, folder: images::folder()? },
+            catalog: Catalog { versions, ..catalog },
             // CPU requests are only shares here, so a cluster may request more than the machine has.
             cpu_milli: match &self.cpus {
                 Some(text) => amount(text, "--cpus")?.milli_value(),
@@ -180,6 +186,7 @@ impl Options {
             memory_bytes: self.memory_bytes,
             gpus: self.gpus.clone(),
             catalog: self.catalog.clone(),
+            progress: std::sync::Arc::new(install_bar::show),
             backoff: Backoff::LOCAL,
             eager_readiness: true,
             host_paths: self.host_paths,
