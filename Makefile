@@ -33,6 +33,10 @@ prepare: ## Builds what the tests need: Kubernetes, CRDs of other projects, Helm
 test: ## Runs everything that CI runs: check, all tests, parity with KubeRay
 	@$(XTASK) test
 
+.PHONY: test-neighbours
+test-neighbours: ## Builds cert-manager, Prometheus and Traefik, and tests beside them and Redis (ONLY=NAME for one)
+	@$(XTASK) test-neighbours
+
 .PHONY: demo
 demo: ## Runs a RayCluster, a RayJob and a RayService with real Ray on this machine
 	$(CARGO) run --release --package manta -- demo

@@ -9,17 +9,21 @@ use crate::user::{User, is_ready, poll};
 pub(crate) async fn redis_keeps_a_cluster_through_head_loss(user: &User) {
     user.apply_example("raycluster-redis.yaml").await;
     survives_head_loss(user, "lasting").await;
+    keys_go_with(user, "lasting", "").await;
+}
 
+/// Deletes a cluster and asserts that its keys in Redis are deleted; `options` are those of redis-cli.
+pub(crate) async fn keys_go_with(user: &User, cluster: &str, options: &str) {
     let redis = user.pods_with("app=redis").await.pop().expect("the Redis pod").name_any();
     let keys = async || {
-        let command = "REDISCLI_AUTH=$PASSWORD redis-cli --scan";
-        let ran = user.run_in(&redis, "redis", &["sh", "-c", command]).await;
+        let command = format!("REDISCLI_AUTH=$PASSWORD redis-cli {options} --scan");
+        let ran = user.run_in(&redis, "redis", &["sh", "-c", &command]).await;
         assert!(ran.ok, "{ran:?}");
         ran.stdout.lines().map(str::to_owned).collect::<Vec<_>>()
     };
     let before = keys().await;
     assert!(before.iter().any(|key| key.starts_with("RAY")), "Ray's state is in Redis: {before:?}");
-    user.delete("RayCluster", "lasting").await;
+    user.delete("RayCluster", cluster).await;
     assert_eq!(keys().await, [] as [&str; 0], "the keys are deleted with the cluster");
 }
 
@@ -29,7 +33,7 @@ pub(crate) async fn rocksdb_keeps_a_cluster_through_head_loss(user: &User) {
 }
 
 /// Replaces the head and asserts that the workers and the state of an actor on them survive.
-async fn survives_head_loss(user: &User, cluster: &str) {
+pub(crate) async fn survives_head_loss(user: &User, cluster: &str) {
     user.until_ready(cluster).await;
     assert_eq!(user.python(cluster, COUNT).await, "1");
     let before = workers(user, cluster).await;

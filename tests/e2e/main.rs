@@ -13,9 +13,11 @@ mod internet;
 mod jobs;
 mod kills;
 mod persistence;
+mod redis;
 mod reduced;
 mod samples;
 mod services;
+mod traefik;
 mod up;
 mod user;
 
@@ -83,6 +85,16 @@ const STANDALONE_WITH_RAY: &[(&str, fn())] = &[
     ("reduced::ray_runs_with_reduced_isolation", reduced::ray_runs_with_reduced_isolation),
 ];
 
+/// Tests beside programs of other projects, which only `make test-neighbours` builds and runs.
+const NEIGHBOURS: &[(&str, fn())] = &[
+    ("redis::an_encrypted_redis_keeps_a_cluster_through_head_loss", || {
+        runtime().block_on(with_timeout(redis::an_encrypted_redis_keeps_a_cluster_through_head_loss()))
+    }),
+    ("traefik::an_incremental_upgrade_follows_its_weights", || {
+        runtime().block_on(with_timeout(traefik::an_incremental_upgrade_follows_its_weights()))
+    }),
+];
+
 /// The timeout of one scenario; generous, because the machine may be busy.
 const TIMEOUT: Duration = Duration::from_secs(600);
 /// The memory that a scenario needs.
@@ -93,6 +105,9 @@ fn main() {
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part));
     if std::env::var_os("MANTA_SAMPLES").is_some() {
         std::process::exit(i32::from(!runtime().block_on(samples::run())));
+    }
+    if std::env::var_os("MANTA_NEIGHBOURS").is_some() {
+        std::process::exit(i32::from(!run_neighbours(is_wanted)));
     }
     let mut tally = Tally::default();
     for (name, test) in STANDALONE.iter().filter(|(name, _)| is_wanted(name)) {
@@ -113,6 +128,19 @@ fn main() {
         }
     }
     std::process::exit(i32::from(!tally.finish()));
+}
+
+/// Runs the chosen tests beside other programs, and returns whether all passed.
+fn run_neighbours(is_wanted: impl Fn(&str) -> bool) -> bool {
+    let mut tally = Tally::default();
+    let environment = user::ray_environment();
+    for (name, test) in NEIGHBOURS.iter().filter(|(name, _)| is_wanted(name)) {
+        match &environment {
+            Ok(()) => run_standalone(&mut tally, name, *test),
+            Err(why) => tally.skip(name, why),
+        }
+    }
+    tally.finish()
 }
 
 fn run_standalone(tally: &mut Tally, name: &str, test: fn()) {

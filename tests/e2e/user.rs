@@ -96,6 +96,11 @@ impl Machine {
         Self { client: Client::try_from(config).expect("a client"), kubeconfig, _up: up }
     }
 
+    /// Returns the path of the administrator's kubeconfig.
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
     /// Kills it with SIGKILL.
     pub(crate) fn kill(self) -> Arc<tempfile::TempDir> {
         self._up.kill()

@@ -33,6 +33,8 @@ impl std::ops::AddAssign for Counts {
 /// A `cargo test` command.
 pub(crate) struct CargoTest {
     command: Command,
+    /// The arguments of the test programs.
+    passed: Vec<String>,
 }
 
 impl CargoTest {
@@ -40,7 +42,7 @@ impl CargoTest {
     pub(crate) fn of_workspace() -> Self {
         let mut command = cargo();
         command.args(["test", "--workspace", "--no-fail-fast"]).current_dir(workspace::root()).stdin(Stdio::null());
-        Self { command }
+        Self { command, passed: Vec::new() }
     }
 
     pub(crate) fn env(&mut self, name: &str, value: impl AsRef<OsStr>) {
@@ -52,6 +54,11 @@ impl CargoTest {
         self.command.arg("--test").arg(name);
     }
 
+    /// Passes arguments to the test programs.
+    pub(crate) fn pass<'a>(&mut self, arguments: impl IntoIterator<Item = &'a str>) {
+        self.passed.extend(arguments.into_iter().map(str::to_owned));
+    }
+
     /// Builds and runs the tests; returns the counts and whether cargo succeeded.
     pub(crate) fn run(mut self) -> Result<(Counts, bool)> {
         // The silence timeout does not apply to the build.
@@ -60,7 +67,7 @@ impl CargoTest {
         if !build.status().context("cannot start cargo")?.success() {
             return Ok((Counts::default(), false));
         }
-        watch(&mut self.command, SILENCE_TIMEOUT, print_line)
+        watch(self.command.arg("--").args(&self.passed), SILENCE_TIMEOUT, print_line)
     }
 }
 

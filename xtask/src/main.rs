@@ -4,6 +4,7 @@ mod bench;
 mod cargo_test;
 mod chart;
 mod check;
+mod neighbours;
 mod operator;
 mod parity;
 mod process;
@@ -41,6 +42,8 @@ enum Task {
     Prepare,
     /// Runs everything that CI runs.
     Test,
+    /// Runs the operator beside programs of other projects.
+    TestNeighbours(neighbours::Args),
     /// Replays the recorded cases against an operator and compares the results.
     Parity(parity::Args),
     /// Loads objects that KubeRay created, starts an operator, and counts its pod writes.
@@ -75,6 +78,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Deny => Ok(process::all_passed(&check::deny())),
         Task::Prepare => Ok(process::all_passed(&test::prepare())),
         Task::Test => test::run(),
+        Task::TestNeighbours(args) => neighbours::run(&args),
         Task::Parity(args) => parity::run(&args).map(|outcome| outcome.failed == 0),
         Task::Takeover(args) => takeover::run(&args).map(|outcome| outcome.failed == 0),
         Task::Bench(args) => bench::run(&args).map(|()| true),

@@ -95,7 +95,7 @@ fn step_with_value<T>(steps: &mut Vec<Step>, name: &str, work: impl FnOnce() -> 
 }
 
 /// Returns the outcome of `cargo test`, which also fails if something did not build or a test process crashed.
-fn test_outcome(counts: Counts, succeeded: bool) -> Outcome {
+pub(crate) fn test_outcome(counts: Counts, succeeded: bool) -> Outcome {
     match outcome(counts, "test") {
         Outcome::Passed if !succeeded => Outcome::Failed("cargo test did not finish, see above".to_owned()),
         outcome => outcome,

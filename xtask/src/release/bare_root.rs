@@ -1,4 +1,4 @@
-//! Runs an image archive, unpacked into a bare root file system.
+//! Runs an image or a release archive, unpacked into a bare root file system.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::archive;
 use super::image::UID;
+use super::{VERSION, archive};
 use crate::process::{Outcome, is_root, succeeds};
 
 /// Mounts the root read-only with one writable volume, runs the command in it as the image's user, and prints the owner
@@ -54,6 +54,24 @@ pub(super) fn run(image: &Path) -> Result<Outcome> {
     ensure!(stdout.contains("--batch-scheduler"), "the entrypoint is not the operator: {stdout}{stderr}");
     ensure!(stdout.contains(&format!("owner {UID}\n")), "another user ran it: {stdout}{stderr}");
     ensure!(stderr.contains("Read-only file system"), "the root is writable: {stdout}{stderr}");
+    Ok(Outcome::Passed)
+}
+
+/// Unpacks a release archive into an empty directory and runs its binary with that directory as root.
+pub(super) fn run_archive(file: &Path) -> Result<Outcome> {
+    let root = tempfile::tempdir().context("no temporary directory")?;
+    archive::run(Command::new("tar").args(["-xz", "--strip-components=1", "-f"]).arg(file).arg("-C").arg(root.path()))?;
+    let mut command = Command::new("timeout");
+    command.args(["120", "unshare", "--mount"]);
+    if !is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    if !succeeds(Command::new("timeout").args(command.get_args()).arg("true")) {
+        return Ok(Outcome::Skipped("this user may not create namespaces".to_owned()));
+    }
+    command.arg("chroot").arg(root.path()).args(["/bin/manta", "version", "--client"]);
+    let output = archive::run(command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"))?;
+    ensure!(output.contains(&format!("manta {VERSION}")), "{output}");
     Ok(Outcome::Passed)
 }
 

@@ -1,8 +1,8 @@
 //! Builds what a release consists of: a static archive, an SBOM, packaged charts and an OCI image.
 //!
 //! ```text
-//!   cargo build (static) ─▶ dist ─▶ archive, SBOM, charts, checksums
-//!                       └─▶ image ─▶ OCI archive ─▶ run in a bare root file system
+//!   cargo build (static) ─▶ dist ─▶ archive, SBOM, charts, checksums ─▶ run in a bare root file system
+//!                       └─▶ image ─▶ OCI archive ─▶ run in a bare root file system and in containerd
 //! ```
 //!
 //! Archives are reproducible: sorted, without owners, and with the time of the commit.
@@ -21,7 +21,7 @@ use anyhow::{Context, Result};
 
 use crate::process::{Outcome, print_line};
 use crate::workspace;
-use binary::Binary;
+use binary::{Binary, Linkage};
 
 /// The version of the workspace.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -61,6 +61,9 @@ pub(crate) fn dist(args: &Args) -> Result<()> {
     let files = dist::write(&binary, &out)?;
     archive::update_checksums(&out, &files)?;
     report(&files);
+    if binary.linkage == Linkage::Static {
+        check(&binary, &files[0], "in a bare root file system", bare_root::run_archive)?;
+    }
     Ok(())
 }
 
@@ -71,19 +74,29 @@ pub(crate) fn image(args: &Args) -> Result<()> {
     archive::update_checksums(&out, std::slice::from_ref(&image))?;
     report(std::slice::from_ref(&image));
     let checks = [
-        ("in a bare root file system", bare_root::run as fn(&Path) -> Result<Outcome>),
-        ("in containerd", containerd::run),
+        (
+            "in a bare root file system as uid 65532 with a read-only root",
+            bare_root::run as fn(&Path) -> Result<Outcome>,
+        ),
+        ("in containerd as uid 65532 with a read-only root", containerd::run),
     ];
-    for (name, check) in checks {
-        if !binary.runs_here()? {
-            print_line(&format!("not run {name}: the image is for {}", binary.architecture));
-            continue;
-        }
-        match check(&image).with_context(|| format!("the image does not run {name}"))? {
-            Outcome::Skipped(why) => print_line(&format!("not run {name}: {why}")),
-            Outcome::Failed(why) => anyhow::bail!("the image does not run {name}: {why}"),
-            Outcome::Passed => print_line(&format!("ran {name} as uid {} with a read-only root", image::UID)),
-        }
+    for (place, run) in checks {
+        check(&binary, &image, place, run)?;
+    }
+    Ok(())
+}
+
+/// Runs an artefact, if this machine can, and prints whether it did.
+fn check(binary: &Binary, file: &Path, place: &str, run: fn(&Path) -> Result<Outcome>) -> Result<()> {
+    if !binary.runs_here()? {
+        print_line(&format!("not run {place}: it is for {}", binary.architecture));
+        return Ok(());
+    }
+    let name = file.display();
+    match run(file).with_context(|| format!("{name} does not run {place}"))? {
+        Outcome::Skipped(why) => print_line(&format!("not run {place}: {why}")),
+        Outcome::Failed(why) => anyhow::bail!("{name} does not run {place}: {why}"),
+        Outcome::Passed => print_line(&format!("ran {place}")),
     }
     Ok(())
 }

@@ -3,15 +3,13 @@
 //! They come from `KUBEBUILDER_ASSETS`, else from `PATH`, else from the cache, into which Go builds them once. All four
 //! come from one source, so that their versions match.
 
-use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::cache::{self, print_progress};
-use crate::go;
+use crate::go::Program;
 
 const NAMES: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"];
 
@@ -97,29 +95,14 @@ fn minor_version(text: &str) -> Option<u32> {
     text.split_once("v1.")?.1.split('.').next()?.trim().parse().ok()
 }
 
-/// Builds one program to a temporary name and renames it, so that a failed build leaves nothing behind.
 fn build(name: &str, version: &str, folder: &Path, progress: &str) -> Result<()> {
-    let go = go::find_go()?;
-    let partial = folder.join(format!("{name}.partial"));
     let package = match name {
         "etcd" => "go.etcd.io/etcd/server/v3".to_owned(),
         _ => format!("k8s.io/kubernetes/cmd/{name}"),
     };
-    let mut command = Command::new(go);
-    command.current_dir(MODULE).env("GOFLAGS", "-mod=readonly").env("CGO_ENABLED", "0");
-    command.args(["build", "-trimpath", "-ldflags", &linker_flags(version), "-o"]).arg(&partial).arg(package);
-    let log = folder.join(format!("{name}.build.log"));
-    let output = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
-    let child =
-        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).spawn().context("cannot start go")?;
-    let what = format!("building {name} {version} with Go {progress}, about 5 minutes for all, once per user");
-    if !wait_with_progress(child, &what)? {
-        let text = fs::read_to_string(&log).unwrap_or_default();
-        bail!("cannot build {name} with Go in {MODULE}; its output:\n{text}");
-    }
-    fs::rename(&partial, folder.join(name)).with_context(|| format!("cannot move {name} to {}", folder.display()))?;
-    let _ = fs::remove_file(log);
-    Ok(())
+    let program = Program { module: MODULE, package: &package, flags: &["-ldflags", &linker_flags(version)] };
+    let what = format!("{name} {version} {progress}, about 5 minutes for all, once per user,");
+    program.build(&folder.join(name), &what)
 }
 
 /// Returns the linker flags that set the version; without them it is v0.0.0, which changes the API versions served.
@@ -132,22 +115,6 @@ fn linker_flags(version: &str) -> String {
             format!(" -X {package}.gitVersion={version} -X {package}.gitMajor={major} -X {package}.gitMinor={minor}")
         })
         .fold("-s -w".to_owned(), |flags, more| flags + &more)
-}
-
-fn wait_with_progress(mut child: Child, what: &str) -> Result<bool> {
-    let start = Instant::now();
-    let mut printed = None;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status.success());
-        }
-        let half_minutes = start.elapsed().as_secs() / 30;
-        if printed != Some(half_minutes) {
-            printed = Some(half_minutes);
-            print_progress(&format!("{what}: {} s", half_minutes * 30));
-        }
-        std::thread::sleep(Duration::from_millis(200));
-    }
 }
 
 #[cfg(test)]

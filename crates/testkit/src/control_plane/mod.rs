@@ -75,6 +75,11 @@ pub fn find_kubectl() -> Result<PathBuf> {
     Ok(Binaries::obtain()?.kubectl)
 }
 
+/// Returns the directory with the standard CRDs of Gateway API.
+pub fn gateway_crds() -> Result<PathBuf> {
+    crds::of_gateway_api()
+}
+
 /// Options of a control plane.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
