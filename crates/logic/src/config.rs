@@ -50,6 +50,7 @@ pub struct Config {
     pub batch_scheduler: Option<BatchScheduler>,
     pub gates: FeatureGates,
     pub platform: Platform,
+    pub safeguards: Safeguards,
 }
 
 impl Default for Config {
@@ -76,6 +77,44 @@ impl Default for Config {
             batch_scheduler: None,
             gates: FeatureGates::default(),
             platform: Platform::default(),
+            safeguards: Safeguards::default(),
+        }
+    }
+}
+
+/// What keeps a decision right when caches are stale, replies are lost and operators crash. All of it is on, and nothing
+/// that a user can set switches it off: the simulation does, to show that its checker notices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Safeguards {
+    /// Writes that no watch has shown yet are part of what is observed.
+    pub in_flight_writes: bool,
+    /// Deletions name the UID that was observed.
+    pub uid_preconditions: bool,
+    /// Statuses are written onto the version that was read.
+    pub version_preconditions: bool,
+    /// Requests end with the term of a leader.
+    pub leadership_fence: bool,
+    /// A run of a RayCronJob has one name, whenever it is created.
+    pub deterministic_run_names: bool,
+    /// A RayJob has one submission ID per attempt.
+    pub one_submission_per_attempt: bool,
+    /// Objects that were looked up by name count only if they belong to the object that asked.
+    pub owner_checks: bool,
+    /// A cluster is not deleted while traffic reaches it.
+    pub drain_before_deletion: bool,
+}
+
+impl Default for Safeguards {
+    fn default() -> Self {
+        Self {
+            in_flight_writes: true,
+            uid_preconditions: true,
+            version_preconditions: true,
+            leadership_fence: true,
+            deterministic_run_names: true,
+            one_submission_per_attempt: true,
+            owner_checks: true,
+            drain_before_deletion: true,
         }
     }
 }

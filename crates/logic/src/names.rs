@@ -3,6 +3,7 @@
 //! As in KubeRay, names are truncated by bytes, but never inside a character.
 
 use manta_api::RayClusterSpec;
+use std::collections::BTreeSet;
 
 /// Names of containers, volumes and environment variables in Ray Pods that are reserved for the operator.
 pub(crate) mod reserved {
@@ -75,6 +76,8 @@ pub fn fqdn(service: &str, namespace: &str, domain: &str) -> String {
 #[derive(Clone, Debug)]
 pub struct Suffixes {
     state: u64,
+    /// Suffixes that are in use.
+    taken: BTreeSet<String>,
 }
 
 impl Suffixes {
@@ -82,11 +85,29 @@ impl Suffixes {
 
     /// Returns a generator; the same seed gives the same suffixes.
     pub fn new(seed: u64) -> Self {
-        Self { state: seed }
+        Self { state: seed, taken: BTreeSet::new() }
+    }
+
+    /// Returns a generator that draws no suffix of these names.
+    ///
+    /// A pass that repeats an earlier one with the same seed draws for what is still missing the names that it drew before,
+    /// so that a write whose reply was lost is not made twice.
+    pub fn avoiding<'a>(seed: u64, names: impl Iterator<Item = &'a str>) -> Self {
+        let taken = names.filter_map(|name| name.rsplit_once('-')).map(|(_, suffix)| suffix.to_owned()).collect();
+        Self { state: seed, taken }
     }
 
     /// Returns the next suffix of five characters.
     pub fn draw(&mut self) -> String {
+        loop {
+            let suffix = self.next();
+            if !self.taken.contains(&suffix) {
+                return suffix;
+            }
+        }
+    }
+
+    fn next(&mut self) -> String {
         // SplitMix64 is random enough for names.
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.state;
@@ -156,6 +177,14 @@ mod tests {
     fn pod_prefixes_keep_their_beginning() {
         assert_eq!(pod_prefix("ray-cluster-01", "head"), "ray-cluster-01-head");
         assert_eq!(pod_prefix(&"X".repeat(60), "worker"), format!("{}-worker", "x".repeat(50)));
+    }
+
+    #[test]
+    fn a_repeated_pass_draws_the_names_that_are_still_missing() {
+        let mut first = Suffixes::new(7);
+        let drawn: Vec<String> = (0..3).map(|_| format!("demo-worker-{}", first.draw())).collect();
+        let mut again = Suffixes::avoiding(7, [drawn[0].as_str(), drawn[2].as_str()].into_iter());
+        assert_eq!(format!("demo-worker-{}", again.draw()), drawn[1]);
     }
 
     #[test]

@@ -76,7 +76,6 @@ pub struct Pass<'a, K: Reconciled> {
     events: Vec<Event>,
     status: Option<K::Status>,
     status_write: Option<StatusWrite>,
-    has_created_pods: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -106,18 +105,12 @@ impl<'a, K: Reconciled> Pass<'a, K> {
             events: Vec::new(),
             status: None,
             status_write: None,
-            has_created_pods: false,
         }
     }
 
     /// Returns the plan that is carried out.
     pub fn plan(&self) -> &PlanOf<K> {
         &self.plan
-    }
-
-    /// Returns whether the pass has created Pods, whose names are taken now.
-    pub fn has_created_pods(&self) -> bool {
-        self.has_created_pods
     }
 
     /// Advances to the next need and returns it.
@@ -171,10 +164,7 @@ impl<'a, K: Reconciled> Pass<'a, K> {
         let stage = &self.plan.stages[self.stage];
         for (step, result) in stage.into_iter().zip(results) {
             match result {
-                StepResult::Done => {
-                    self.events.extend(step.done.clone());
-                    self.has_created_pods |= step.pods_of.is_some();
-                }
+                StepResult::Done => self.events.extend(step.done.clone()),
                 StepResult::Unchanged | StepResult::Skipped => {}
                 StepResult::Superseded => self.outcome.superseded = true,
                 StepResult::Failed(error) => {

@@ -130,8 +130,7 @@ async fn drive<K: Controller>(
             }
             Need::Done(wake) => {
                 report_end::<K>(key, &pass, running.reason);
-                let seed = Some(sources.seed).filter(|_| !pass.has_created_pods());
-                return Requeue::by(wake, now, pass.plan().waiting_for.as_deref(), seed);
+                return Requeue::by(wake, now, pass.plan().waiting_for.as_deref(), sources.seed);
             }
         }
     }

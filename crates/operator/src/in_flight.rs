@@ -16,9 +16,9 @@ use tokio::time::Instant;
 const LOST_AFTER: Duration = Duration::from_secs(30);
 
 /// The writes in flight of all objects, by the object whose plan asked for them.
-#[derive(Default)]
 pub(crate) struct InFlightWrites {
     by_owner: Mutex<HashMap<ObjectKey, Writes>>,
+    remembered: bool,
 }
 
 #[derive(Default)]
@@ -64,27 +64,41 @@ pub(crate) enum Shown {
     Terminating,
 }
 
+impl Default for InFlightWrites {
+    fn default() -> Self {
+        Self::new(true)
+    }
+}
+
 impl InFlightWrites {
+    /// Returns an empty memory. With `remembered` off it stays empty: see [`manta_logic::config::Safeguards`].
+    pub(crate) fn new(remembered: bool) -> Self {
+        Self { by_owner: Mutex::default(), remembered }
+    }
+
+    /// Changes what is remembered about an owner.
+    fn remember(&self, owner: &ObjectKey, change: impl FnOnce(&mut Writes)) {
+        if self.remembered {
+            change(lock(&self.by_owner).entry(owner.clone()).or_default());
+        }
+    }
+
     /// Remembers that an object was created.
     pub(crate) fn created(&self, owner: &ObjectKey, key: &ObjectKey, pods_of: Option<PodsOf>, uid: String) {
-        lock(&self.by_owner).entry(owner.clone()).or_default().creating.push(Creating {
-            key: key.clone(),
-            pods_of,
-            uid,
-            since: Instant::now(),
-        });
+        let creating = Creating { key: key.clone(), pods_of, uid, since: Instant::now() };
+        self.remember(owner, |writes| writes.creating.push(creating));
     }
 
     /// Remembers that an object was deleted.
     pub(crate) fn deleted(&self, owner: &ObjectKey, key: &ObjectKey, uid: &str) {
         let deleting = Deleting { key: key.clone(), uid: uid.to_owned() };
-        lock(&self.by_owner).entry(owner.clone()).or_default().deleting.push(deleting);
+        self.remember(owner, |writes| writes.deleting.push(deleting));
     }
 
     /// Remembers that the owner's status was written onto this version of it.
     pub(crate) fn wrote_status(&self, owner: &ObjectKey, onto: &str) {
         let status = StatusWritten { onto: onto.to_owned(), since: Instant::now() };
-        lock(&self.by_owner).entry(owner.clone()).or_default().status = Some(status);
+        self.remember(owner, |writes| writes.status = Some(status));
     }
 
     /// Returns whether the cache still shows the version that a status was written onto: whatever is decided

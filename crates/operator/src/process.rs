@@ -1,11 +1,10 @@
 //! The operator as a process: its servers, leader election, and waiting for the API server.
 
 use crate::args::{Process, gates};
-use crate::leader::fence::Fence;
-use crate::leader::{Candidate, Lost};
+use crate::leader::{Candidate, Fence, Lost, run_terms};
 use crate::metrics::client::MetricsLayer;
 use crate::metrics::{Metrics, Telemetry};
-use crate::run::{Settings, Term, run_as};
+use crate::run::{Settings, Term};
 use crate::webhooks::Webhook;
 pub use crate::webhooks::WebhookError;
 use crate::{platform, probes};
@@ -95,27 +94,18 @@ pub async fn run(
         let (config, metrics) = (settings.config.clone(), Arc::clone(&counts));
         Webhook { listener, args, config, metrics, client: client.clone() }.start(&servers, servers_stop.clone())?;
     }
-    let mut candidate = process.leader_election.then(|| {
+    let candidate = process.leader_election.then(|| {
         let namespace = process.leader_election_namespace.as_deref().unwrap_or(client.default_namespace());
-        Candidate::new(client.clone(), namespace, &settings.host)
+        Candidate::new(client.clone(), namespace, &settings)
     });
-    let ended = loop {
-        let term = Term::default();
-        // Start with empty caches: another leader may have acted in between.
+    let new_term = |term: &Term| {
         let telemetry = Telemetry { metrics: Arc::clone(&counts), ..Telemetry::default() };
         current.send_replace(telemetry.clone());
-        let client = fenced_client(&config, &counts, term.lost.clone())?;
-        match lead(client, settings.clone(), telemetry, candidate.as_mut(), &term, &stop).await {
-            Err(lost @ Lost::NotRenewed) => warn!("{lost}; waiting to acquire it again"),
-            Err(lost) => {
-                stop.cancel();
-                break Err(lost.into());
-            }
-            Ok(()) => break Ok(()),
-        }
+        Ok((fenced_client(&config, &counts, term.lost.clone())?, telemetry))
     };
-    if let Some(candidate) = candidate.filter(|_| ended.is_ok()) {
-        candidate.release().await;
+    let ended: Result<(), ProcessError> = run_terms(new_term, settings, candidate, &stop).await;
+    if ended.is_err() {
+        stop.cancel();
     }
     servers_stop.cancel();
     servers.close();
@@ -136,42 +126,6 @@ fn fenced_client(config: &Config, metrics: &Arc<Metrics>, over: CancellationToke
     let layer = MetricsLayer { host: host.into(), metrics: Arc::clone(metrics) };
     let builder = ClientBuilder::try_from(config).map_err(ProcessError::Client)?;
     Ok(builder.with_layer(&layer).with_layer(&Fence(over)).build())
-}
-
-/// Runs the operator for one term: it acts from winning the election until leadership is lost.
-async fn lead(
-    client: Client,
-    settings: Settings,
-    telemetry: Telemetry,
-    candidate: Option<&mut Candidate>,
-    term: &Term,
-    stop: &CancellationToken,
-) -> Result<(), Lost> {
-    let metrics = Arc::clone(&telemetry.metrics);
-    let stop = stop.child_token();
-    let operator = run_as(client, settings, telemetry, term.clone(), stop.clone());
-    let Some(candidate) = candidate else {
-        term.elected.cancel();
-        operator.await;
-        return Ok(());
-    };
-    let leadership = async {
-        let since = candidate.acquire().await;
-        metrics.set_leader(true);
-        term.elected.cancel();
-        candidate.renew_until_lost(since).await
-    };
-    let ended = tokio::select! {
-        () = operator => Ok(()),
-        lost = leadership => {
-            // No request may be sent any more, not even by running passes.
-            term.lost.cancel();
-            stop.cancel();
-            Err(lost)
-        }
-    };
-    metrics.set_leader(false);
-    ended
 }
 
 async fn listen(

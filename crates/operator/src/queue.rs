@@ -126,14 +126,15 @@ pub enum Requeue {
     OnceShown,
     /// After a back-off that grows with every failure.
     BackOff,
-    /// The same, after writes that were refused: changes of other objects do not bring it much closer. The next pass
-    /// draws its random names from the same seed, if there is one, so that the same error has the same text.
-    Refused(Option<u64>),
+    /// The same, after writes that failed: changes of other objects do not bring it much closer. The next pass draws its
+    /// random names from this seed again, so that the same error has the same text, and a write whose reply was lost is not
+    /// made twice.
+    Refused(u64),
 }
 
 impl Requeue {
-    /// Returns what a plan's wake-up means now; `seed` is for a pass that is to try the same names again.
-    pub(crate) fn by(wake: Wake, now: Timestamp, waiting_for: Option<&str>, seed: Option<u64>) -> Self {
+    /// Returns what a plan's wake-up means now, after a pass with this seed.
+    pub(crate) fn by(wake: Wake, now: Timestamp, waiting_for: Option<&str>, seed: u64) -> Self {
         match wake {
             Wake::BackOff => Self::BackOff,
             Wake::Refused => Self::Refused(seed),
@@ -243,11 +244,13 @@ impl Queue {
         let shown = std::mem::take(&mut entry.shown);
         entry.failures = if requeue.is_failure() { entry.failures.saturating_add(1) } else { 0 };
         entry.held_until = None;
+        if let Requeue::Refused(seed) = requeue {
+            entry.seed = Some(seed);
+        }
         let wait = match requeue {
             _ if changed => Some((gather, WakeReason::Retry)),
             Requeue::BackOff => Some((back_off(entry.failures), WakeReason::Retry)),
-            Requeue::Refused(seed) => {
-                entry.seed = seed;
+            Requeue::Refused(_) => {
                 let wait = back_off(entry.failures);
                 entry.held_until = Some(Instant::now() + wait.min(REFUSED));
                 Some((wait, WakeReason::Retry))
@@ -349,11 +352,11 @@ mod tests {
     #[test]
     fn a_plan_says_when_the_object_is_due_again() {
         let now: Timestamp = "2026-03-01T08:00:00Z".parse().unwrap();
-        let check = |wake: Wake, expect: Requeue| assert_eq!(Requeue::by(wake, now, Some("x"), Some(7)), expect);
+        let check = |wake: Wake, expect: Requeue| assert_eq!(Requeue::by(wake, now, Some("x"), 7), expect);
         let (soon, past) = (now + Duration::from_secs(5), now - Duration::from_secs(5));
         check(Wake::OnChange, Requeue::OnChange);
         check(Wake::BackOff, Requeue::BackOff);
-        check(Wake::Refused, Requeue::Refused(Some(7)));
+        check(Wake::Refused, Requeue::Refused(7));
         check(Wake::OnceShown, Requeue::OnceShown);
         check(Wake::At(soon), Requeue::After(Duration::from_secs(5), Some("x".into())));
         check(Wake::At(past), Requeue::After(Duration::ZERO, Some("x".into())));
@@ -456,8 +459,8 @@ mod tests {
         for (during_pass, requeue) in [
             (false, Requeue::OnceShown),
             (true, Requeue::OnceShown),
-            (true, Requeue::Refused(None)),
-            (false, Requeue::Refused(None)),
+            (true, Requeue::Refused(7)),
+            (false, Requeue::Refused(7)),
         ] {
             queue.wake(&key("a"), changed);
             queue.next().await;
@@ -496,18 +499,18 @@ mod tests {
             queue.next().await;
             tries += 1;
             queue.wake(&key("a"), changed);
-            queue.done(&key("a"), Requeue::Refused(None));
+            queue.done(&key("a"), Requeue::Refused(7));
             queue.wake(&key("a"), changed);
         }
         assert!(tries <= 10, "{tries} tries in 20 s");
         queue.next().await;
-        queue.done(&key("a"), Requeue::Refused(None));
+        queue.done(&key("a"), Requeue::Refused(7));
         let started = Instant::now();
         queue.wake_itself(&key("a"), changed);
         queue.next().await;
         assert!(started.elapsed() < FIRST_BACK_OFF);
         queue.wake_itself(&key("a"), changed);
-        queue.done(&key("a"), Requeue::Refused(None));
+        queue.done(&key("a"), Requeue::Refused(7));
         queue.next().await;
         assert!(started.elapsed() < FIRST_BACK_OFF, "it changed during the pass");
     }
@@ -517,7 +520,7 @@ mod tests {
         let queue = Queue::default();
         queue.wake(&key("a"), changed);
         assert_eq!(queue.next().await.seed, None);
-        queue.done(&key("a"), Requeue::Refused(Some(7)));
+        queue.done(&key("a"), Requeue::Refused(7));
         assert_eq!(queue.next().await.seed, Some(7));
         queue.done(&key("a"), Requeue::BackOff);
         assert_eq!(queue.next().await.seed, None);

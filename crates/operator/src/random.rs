@@ -1,4 +1,4 @@
-//! Random values: tokens that Ray clusters authenticate with, and seeds for names.
+//! Random values: tokens that Ray clusters authenticate with, identities of leaders, and seeds for names.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -25,6 +25,16 @@ impl Random {
     pub(crate) fn token(&self) -> String {
         let words: [[u8; 8]; 4] = std::array::from_fn(|_| self.number().to_le_bytes());
         STANDARD.encode(words.as_flattened())
+    }
+
+    /// Returns a random (version 4) UUID.
+    pub(crate) fn uuid(&self) -> String {
+        let words = [self.number(), self.number()].map(u64::to_le_bytes);
+        let mut bytes = <[u8; 16]>::try_from(words.as_flattened()).unwrap_or_default();
+        bytes[6] = bytes[6] & 0x0f | 0x40;
+        bytes[8] = bytes[8] & 0x3f | 0x80;
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
     }
 
     /// Returns a random number.
@@ -60,6 +70,13 @@ mod tests {
         let (one, two) = (Random::System.token(), Random::System.token());
         assert_ne!(one, two);
         assert_eq!(STANDARD.decode(one).unwrap().len(), 32);
+    }
+
+    #[test]
+    fn uuids_are_unique() {
+        let (one, two) = (Random::System.uuid(), Random::System.uuid());
+        assert_ne!(one, two);
+        assert_eq!((one.len(), &one[14..15]), (36, "4"));
     }
 
     #[test]

@@ -112,7 +112,8 @@ fn start(
 ) -> Context {
     let Telemetry { stores, queue, metrics } = telemetry;
     let limit = Arc::new(ConcurrencyLimit::new(execute::WRITES));
-    let in_flight = Arc::new(InFlightWrites::default());
+    let safeguards = settings.config.safeguards;
+    let in_flight = Arc::new(InFlightWrites::new(safeguards.in_flight_writes));
     let namespaces = settings.watch_namespaces;
     let watches =
         Watches::new(client.clone(), namespaces, Arc::clone(&stores), Arc::clone(&queue), tasks.clone(), stop.clone());
@@ -129,6 +130,7 @@ fn start(
                 limit: Arc::clone(&limit),
                 in_flight: Arc::clone(&in_flight),
                 random: settings.random.clone(),
+                safeguards,
             },
             ray: RayExecutor {
                 dashboards,
@@ -137,7 +139,7 @@ fn start(
                 serve: Arc::clone(&serve),
             },
         },
-        status: StatusWriter::new(client.clone(), limit, Arc::clone(&in_flight)),
+        status: StatusWriter::new(client.clone(), limit, Arc::clone(&in_flight), safeguards.version_preconditions),
         publisher: Publisher::start(client.clone(), &settings.host, settings.clock, tasks),
         client,
         config: settings.config,

@@ -19,11 +19,17 @@ pub(crate) struct StatusWriter {
     client: Client,
     limit: Arc<ConcurrencyLimit>,
     in_flight: Arc<InFlightWrites>,
+    version_preconditions: bool,
 }
 
 impl StatusWriter {
-    pub(crate) fn new(client: Client, limit: Arc<ConcurrencyLimit>, in_flight: Arc<InFlightWrites>) -> Self {
-        Self { client, limit, in_flight }
+    pub(crate) fn new(
+        client: Client,
+        limit: Arc<ConcurrencyLimit>,
+        in_flight: Arc<InFlightWrites>,
+        version_preconditions: bool,
+    ) -> Self {
+        Self { client, limit, in_flight, version_preconditions }
     }
 
     /// Replaces the status of an object, if it still has this resource version.
@@ -67,6 +73,7 @@ impl StatusWriter {
         status: &S,
     ) -> Result<String, kube::Error> {
         let resource = key.kind.resource();
+        let resource_version = resource_version.filter(|_| self.version_preconditions);
         let body = Body {
             api_version: &resource.api_version(),
             kind: resource.kind,

@@ -5,16 +5,16 @@ use crate::rng::Rng;
 use crate::transcript::Transcript;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 /// How often a submitter asks for its job.
 const ASK: Duration = Duration::from_millis(500);
@@ -37,7 +37,14 @@ pub(crate) struct Kubelet {
 pub(crate) struct Known {
     starting: BTreeSet<String>,
     ending: BTreeSet<String>,
+    /// The lost node is back at this time.
+    lost_until: Option<Instant>,
+    /// Until then, Pods take long to end.
+    slow_until: Option<Instant>,
 }
+
+/// How long Pods take to end when they are slow.
+const SLOW_END: Duration = Duration::from_secs(60);
 
 impl Kubelet {
     /// Runs until dropped.
@@ -59,7 +66,7 @@ impl Kubelet {
         if phase == "Failed" {
             self.set_head(&pod, false);
         }
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.lock();
         if pod.metadata.deletion_timestamp.is_some() {
             if known.ending.insert(uid) {
                 let kubelet = self.clone();
@@ -69,6 +76,52 @@ impl Kubelet {
             let kubelet = self.clone();
             tokio::spawn(async move { kubelet.start(&pod).await });
         }
+    }
+
+    /// Makes Pods take long to end.
+    pub(crate) fn slow_ends(&self, until: Instant) {
+        self.lock().slow_until = Some(until);
+    }
+
+    /// Loses the node with every second Pod, until it is back.
+    pub(crate) async fn lose_node(&self, until: Instant) {
+        self.lock().lost_until = Some(until);
+        let pods = self.pods_of_lost_node().await;
+        for pod in &pods {
+            self.set_ready(pod, false).await;
+        }
+        let kubelet = self.clone();
+        tokio::spawn(async move {
+            sleep_until(until).await;
+            for pod in &pods {
+                kubelet.set_ready(pod, true).await;
+            }
+        });
+    }
+
+    async fn pods_of_lost_node(&self) -> Vec<Pod> {
+        let pods: Api<Pod> = Api::all(self.client.clone());
+        let all = pods.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+        let running = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
+        all.into_iter().filter(|pod| is_on_lost_node(pod) && running(pod)).collect()
+    }
+
+    async fn set_ready(&self, pod: &Pod, ready: bool) {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
+        let Ok(Some(live)) = pods.get_opt(&pod.name_any()).await else { return };
+        let phase = live.status.as_ref().and_then(|status| status.phase.as_deref());
+        if live.uid() != pod.uid() || phase != Some("Running") {
+            return;
+        }
+        let status = if ready { "True" } else { "False" };
+        let conditions = json!([{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": status}]);
+        if self.set_status(&live, json!({"phase": "Running", "conditions": conditions})).await {
+            self.set_head(&live, ready);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn start(&self, pod: &Pod) {
@@ -115,6 +168,16 @@ impl Kubelet {
     }
 
     async fn end(&self, pod: &Pod) {
+        let (slow_until, lost_until) = {
+            let known = self.lock();
+            (known.slow_until, known.lost_until.filter(|_| is_on_lost_node(pod)))
+        };
+        if slow_until.is_some_and(|until| Instant::now() < until) {
+            sleep(SLOW_END).await;
+        }
+        if let Some(until) = lost_until {
+            sleep_until(until).await;
+        }
         sleep(Duration::from_millis(self.rng.within(50..6_000))).await;
         self.set_head(pod, false);
         let now = DeleteParams {
@@ -147,8 +210,8 @@ impl Kubelet {
             return;
         }
         let Some(cluster) = labels.get("ray.io/cluster") else { return };
-        let (namespace, uid) = (pod.namespace().unwrap_or_default(), pod.uid().unwrap_or_default());
-        self.ray.set_head(&namespace, &format!("{cluster}-head-svc"), &uid, answers);
+        let uid = pod.uid().unwrap_or_default();
+        self.ray.set_head(&format!("{cluster}-head-svc"), &uid, answers);
     }
 
     /// Runs the submitter's command. Returns its exit code.
@@ -164,17 +227,23 @@ impl Kubelet {
             let (status, spec) = (&job.data["status"], &job.data["spec"]);
             let id = status["jobId"].as_str().unwrap_or_default();
             let service = format!("{}-head-svc", status["rayClusterName"].as_str().unwrap_or_default());
-            match self.ray.status(&namespace, &service, id) {
+            match self.ray.status(&service, id) {
                 Some("SUCCEEDED") => return 0,
                 Some("FAILED" | "STOPPED") => return 1,
                 Some(_) => silent = 0,
                 None => {
                     let fails = spec["entrypoint"].as_str().is_some_and(|entrypoint| entrypoint.contains("fail"));
-                    self.ray.submit(&namespace, &service, id, fails);
+                    self.ray.submit(&service, id, fails);
                     silent += 1;
                 }
             }
         }
         1
     }
+}
+
+/// Returns whether a Pod runs on the node that can be lost: by its address, every second does.
+fn is_on_lost_node(pod: &Pod) -> bool {
+    let address = pod.status.as_ref().and_then(|status| status.pod_ip.as_deref()).unwrap_or_default();
+    address.bytes().last().is_some_and(|digit| digit % 2 == 0)
 }

@@ -1,12 +1,14 @@
-//! `make simulate`: runs many seeds, or replays one.
+//! `make simulate`: runs many seeds, replays one, or shows that the checker can see.
 
 #![allow(clippy::print_stdout)]
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Parser;
-use manta_sim::script::Script;
+use manta_sim::checker::Transitions;
+use manta_sim::script::{Fault, Script};
 use manta_sim::shrink::shrink;
 use manta_sim::world::run;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Simulates the operator, the API server, nodes, Ray and users, with faults.
@@ -21,55 +23,128 @@ struct Args {
     /// Replays this seed and prints its transcript
     #[arg(long, env = "SEED")]
     seed: Option<u64>,
+    /// Replays this script and prints its transcript
+    #[arg(long, env = "SCRIPT")]
+    script: Option<PathBuf>,
+    /// Runs the script of --seed or --script with every fault at every write
+    #[arg(long, env = "EXHAUSTIVE", value_parser = clap::builder::FalseyValueParser::new(), default_value_t = false)]
+    exhaustive: bool,
 }
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    match args.seed {
-        Some(seed) => replay(seed),
+    let script = match (args.seed, &args.script) {
+        (Some(seed), _) => Some(Script::from_seed(seed)),
+        (None, Some(path)) => {
+            let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+            Some(serde_json::from_str(&text).with_context(|| format!("{} is no script", path.display()))?)
+        }
+        (None, None) => None,
+    };
+    match script {
+        Some(script) if args.exhaustive => run_exhaustively(&script),
+        Some(script) => replay(&script),
         None => run_all(args.from, args.seeds),
     }
 }
 
-fn replay(seed: u64) -> Result<()> {
-    let script = Script::from_seed(seed);
-    let report = run(&script)?;
+fn replay(script: &Script) -> Result<()> {
+    let report = run(script)?;
     println!("{script}\n{}", report.transcript);
     match report.violation {
-        Some(violation) => bail!("seed {seed}: {violation}"),
-        None => println!("seed {seed}: all invariants hold"),
+        Some(violation) => bail!("{violation}"),
+        None => println!("all invariants hold"),
     }
     Ok(())
 }
 
+/// Runs a script with every fault at every write, one at a time.
+fn run_exhaustively(script: &Script) -> Result<()> {
+    let writes = run(script)?.writes;
+    let mut totals = Totals::new();
+    for number in 0..writes {
+        for fault in Fault::ALL {
+            totals.run(&format!("write {number} {fault:?}"), &script.with_fault(number, fault))?;
+        }
+    }
+    totals.finish()
+}
+
 fn run_all(from: u64, seeds: u64) -> Result<()> {
-    let start = Instant::now();
-    let (mut writes, mut time, mut failed) = (0, Duration::ZERO, 0);
+    let mut totals = Totals::new();
     for seed in from..from + seeds {
-        let script = Script::from_seed(seed);
-        let report = run(&script)?;
-        writes += report.writes;
-        time += report.time;
+        totals.run(&format!("seed {seed}"), &Script::from_seed(seed))?;
+    }
+    totals.finish()
+}
+
+/// What all worlds together brought.
+struct Totals {
+    start: Instant,
+    worlds: u64,
+    failed: u64,
+    writes: u64,
+    answered: u64,
+    time: Duration,
+    transitions: Transitions,
+}
+
+impl Totals {
+    fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            worlds: 0,
+            failed: 0,
+            writes: 0,
+            answered: 0,
+            time: Duration::ZERO,
+            transitions: Transitions::default(),
+        }
+    }
+
+    fn run(&mut self, name: &str, script: &Script) -> Result<()> {
+        let report = run(script)?;
+        self.worlds += 1;
+        self.writes += report.writes;
+        self.answered += report.answered;
+        self.time += report.time;
+        self.transitions.add(&report.transitions);
         if let Some(violation) = report.violation {
-            failed += 1;
-            println!("seed {seed}: {violation}");
-            let shortest = shrink(&script, |script| run(script).is_ok_and(|report| report.violation.is_some()));
-            println!("{shortest}replay: make simulate SEED={seed}\n");
+            self.failed += 1;
+            println!("{name}: {violation}");
+            let shortest = shrink(script, |script| run(script).is_ok_and(|report| report.violation.is_some()));
+            println!("{shortest}{}", serde_json::to_string(&shortest)?);
+            println!("replay: save the line above as a file and run make simulate SCRIPT=file\n");
         }
-        let done = seed - from + 1;
-        if done.is_multiple_of(1_000) {
-            println!("{done} seeds, {:.1} a second", done as f64 / start.elapsed().as_secs_f64());
+        if self.worlds.is_multiple_of(1_000) {
+            println!("{} worlds, {:.1} a second, {} failed", self.worlds, self.rate(), self.failed);
         }
+        Ok(())
     }
-    let rate = seeds as f64 / start.elapsed().as_secs_f64();
-    println!(
-        "{} of {seeds} seeds passed in {:.0} s ({rate:.1} a second): {writes} writes, {:.1} days of simulated time",
-        seeds - failed,
-        start.elapsed().as_secs_f64(),
-        time.as_secs_f64() / 86_400.0
-    );
-    if failed > 0 {
-        bail!("{failed} seeds failed");
+
+    fn rate(&self) -> f64 {
+        self.worlds as f64 / self.start.elapsed().as_secs_f64()
     }
-    Ok(())
+
+    fn finish(self) -> Result<()> {
+        println!("{}", self.transitions);
+        let unreached = self.transitions.unreached();
+        if !unreached.is_empty() {
+            println!("never reached: {}", unreached.join(", "));
+        }
+        println!(
+            "{} of {} worlds hold all invariants, {:.0} s ({:.1} a second): {} writes, {} requests answered, {:.1} days",
+            self.worlds - self.failed,
+            self.worlds,
+            self.start.elapsed().as_secs_f64(),
+            self.rate(),
+            self.writes,
+            self.answered,
+            self.time.as_secs_f64() / 86_400.0
+        );
+        if self.failed > 0 {
+            bail!("{} worlds failed", self.failed);
+        }
+        Ok(())
+    }
 }

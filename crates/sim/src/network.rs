@@ -1,23 +1,27 @@
-//! The network between an operator and the API server, with all that can go wrong on it.
+//! The network between the operators and the API server, with all that can go wrong on it.
 //!
 //! Requests to Ray's dashboards take the same way, through the API server's proxy, and end at the simulated Ray.
 
+use crate::checker::Checker;
 use crate::ray::Ray;
 use crate::rng::Rng;
 use crate::script::{Fault, RequestFault};
 use crate::transcript::Transcript;
 use axum::body::Body;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyStream;
 use kube::Client;
+use manta_operator::leader::Fence;
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
+use tower::{BoxError, Layer, Service};
 
 /// The network, and what is wrong with it.
 #[derive(Clone)]
@@ -26,47 +30,93 @@ pub(crate) struct Network(Arc<Inner>);
 struct Inner {
     server: Client,
     ray: Ray,
+    checker: Checker,
     rng: Rng,
     transcript: Transcript,
     faults: Mutex<Vec<RequestFault>>,
     writes: AtomicU64,
-    /// Raised to end all watches.
-    cuts: watch::Sender<u64>,
-    /// The watches that start before this number of cuts has passed start over.
+    /// Ends all watches.
+    cuts: Arc<Notify>,
+    /// The next watch starts over.
     expired: AtomicBool,
     lag: Mutex<Option<(Duration, Instant)>>,
-    crash: Notify,
+    /// Until when nothing of an operator gets through.
+    partitions: Mutex<[Option<Instant>; 2]>,
+    /// Until when new Pods are refused.
+    quota: Mutex<Option<Instant>>,
+    /// Told of an operator's death by a fault.
+    crashes: [Notify; 2],
+}
+
+/// One life of an operator. Once it is over, its requests hang.
+#[derive(Clone)]
+pub(crate) struct Life {
+    pub(crate) operator: usize,
+    pub(crate) alive: Arc<AtomicBool>,
+}
+
+impl Life {
+    async fn wait_if_over(&self) {
+        if !self.alive.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+    }
 }
 
 impl Network {
-    pub(crate) fn new(server: Client, ray: Ray, rng: Rng, transcript: Transcript, faults: Vec<RequestFault>) -> Self {
+    pub(crate) fn new(
+        server: Client,
+        (ray, checker): (Ray, Checker),
+        (rng, transcript): (Rng, Transcript),
+        faults: Vec<RequestFault>,
+    ) -> Self {
         Self(Arc::new(Inner {
             server,
             ray,
+            checker,
             rng,
             transcript,
             faults: Mutex::new(faults),
             writes: AtomicU64::new(0),
-            cuts: watch::Sender::new(0),
+            cuts: Arc::default(),
             expired: AtomicBool::new(false),
             lag: Mutex::default(),
-            crash: Notify::new(),
+            partitions: Mutex::default(),
+            quota: Mutex::default(),
+            crashes: Default::default(),
         }))
     }
 
-    /// Returns a client for one life of an operator. Once it is not alive any more, its requests hang.
-    pub(crate) fn client(&self, alive: &Arc<AtomicBool>) -> Client {
-        let (network, alive) = (self.clone(), Arc::clone(alive));
-        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
-            let (network, alive) = (network.clone(), Arc::clone(&alive));
-            async move { network.carry(request, &alive).await }.boxed()
-        });
-        Client::new(service, "default")
+    /// Returns a client for one life of an operator.
+    pub(crate) fn client(&self, life: &Life) -> Client {
+        Client::new(self.service(life), "default")
     }
 
-    /// Waits until a fault asks for the operator's death.
-    pub(crate) async fn crash(&self) {
-        self.0.crash.notified().await;
+    /// Returns a client whose requests end with the term of a leader.
+    pub(crate) fn fenced_client(&self, life: &Life, fence: &Fence) -> Client {
+        Client::new(fence.layer(self.service(life)), "default")
+    }
+
+    fn service(
+        &self,
+        life: &Life,
+    ) -> impl Service<
+        Request<kube::client::Body>,
+        Response = Response<Body>,
+        Error = BoxError,
+        Future = BoxFuture<'static, Result<Response<Body>, BoxError>>,
+    > + Clone
+    + use<> {
+        let (network, life) = (self.clone(), life.clone());
+        tower::service_fn(move |request: Request<kube::client::Body>| {
+            let (network, life) = (network.clone(), life.clone());
+            async move { network.carry(request, &life).await }.boxed()
+        })
+    }
+
+    /// Waits until a fault asks for an operator's death.
+    pub(crate) async fn crash(&self, operator: usize) {
+        self.0.crashes[operator].notified().await;
     }
 
     /// Returns how many writes operators have sent.
@@ -76,7 +126,7 @@ impl Network {
 
     /// Ends all watches.
     pub(crate) fn cut(&self) {
-        self.0.cuts.send_modify(|cuts| *cuts += 1);
+        self.0.cuts.notify_waiters();
     }
 
     /// Ends all watches, and makes the next one of each start over.
@@ -90,25 +140,34 @@ impl Network {
         *self.0.lag.lock().unwrap_or_else(PoisonError::into_inner) = Some((lag, until));
     }
 
+    /// Holds back everything of an operator.
+    pub(crate) fn partition(&self, operator: usize, until: Instant) {
+        self.0.partitions.lock().unwrap_or_else(PoisonError::into_inner)[operator] = Some(until);
+    }
+
+    /// Refuses new Pods.
+    pub(crate) fn refuse_pods(&self, until: Instant) {
+        *self.0.quota.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+    }
+
     /// Repairs everything.
     pub(crate) fn heal(&self) {
+        *self.0.quota.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.0.faults.lock().unwrap_or_else(PoisonError::into_inner).clear();
         *self.0.lag.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    async fn carry(
-        &self,
-        request: Request<kube::client::Body>,
-        alive: &AtomicBool,
-    ) -> Result<Response<Body>, tower::BoxError> {
+    async fn carry(&self, request: Request<kube::client::Body>, life: &Life) -> Result<Response<Body>, BoxError> {
         let inner = &self.0;
         let path = request.uri().path().to_owned();
         let is_watch = request.uri().query().unwrap_or_default().contains("watch=");
-        let is_write = request.method() != Method::GET && !path.contains("/proxy/");
+        let is_proxied = path.contains("/proxy/");
+        let is_write = request.method() != Method::GET && !is_proxied;
         let line = format!("{} {}", request.method(), short(&path));
         let fault = is_write.then(|| self.fault(&path)).flatten();
+        let sent = Instant::now();
         sleep(Duration::from_millis(inner.rng.within(0..8))).await;
-        wait_if_dead(alive).await;
+        self.pass_partition(life).await;
         match fault {
             Some(Fault::Slow(millis)) => sleep(Duration::from_millis(millis.into())).await,
             Some(Fault::Lose) => {
@@ -119,9 +178,23 @@ impl Network {
                 inner.transcript.line("network", format!("{line} is refused with {code}"));
                 return refused(code);
             }
+            Some(Fault::Late(millis)) => {
+                inner.transcript.line("network", format!("{line} breaks, and arrives late"));
+                let (network, life) = (self.clone(), life.clone());
+                tokio::spawn(async move {
+                    sleep(Duration::from_millis(millis.into())).await;
+                    // What a process that died had sent, nobody can know about; it would make one object too many.
+                    if request.method() == Method::POST {
+                        life.wait_if_over().await;
+                    }
+                    // Nobody waits for the reply.
+                    let _ = network.deliver(request, &path, sent).await;
+                });
+                return Err("connection reset".into());
+            }
             Some(Fault::CrashBefore) => {
                 inner.transcript.line("network", format!("the operator dies before {line}"));
-                inner.crash.notify_one();
+                inner.crashes[life.operator].notify_one();
                 return std::future::pending().await;
             }
             _ => {}
@@ -129,15 +202,21 @@ impl Network {
         if is_watch && inner.expired.swap(false, Ordering::Relaxed) {
             return refused(410);
         }
-        wait_if_dead(alive).await;
-        let response = self.send(request, &path).await?;
-        if is_write || path.contains("/proxy/") && !line.starts_with("GET") {
-            inner.transcript.line("operator", format!("{line} {}", response.status().as_u16()));
+        if request.method() == Method::POST && path.ends_with("/pods") && self.is_quota_used_up() {
+            inner.transcript.line("network", format!("{line} is refused: the quota is used up"));
+            return refused(403);
+        }
+        life.wait_if_over().await;
+        let response = self.deliver(request, &path, sent).await?;
+        let is_renewal = path.contains("/leases");
+        if is_write && !is_renewal || is_proxied && !line.starts_with("GET") {
+            let number = if life.operator == 0 { "operator" } else { "other" };
+            inner.transcript.line(number, format!("{line} {}", response.status().as_u16()));
         }
         match fault {
             Some(Fault::CrashAfter) => {
                 inner.transcript.line("network", format!("the operator dies after {line}"));
-                inner.crash.notify_one();
+                inner.crashes[life.operator].notify_one();
                 return std::future::pending().await;
             }
             Some(Fault::LoseReply) => {
@@ -147,14 +226,47 @@ impl Network {
             _ => {}
         }
         sleep(Duration::from_millis(inner.rng.within(0..8))).await;
-        wait_if_dead(alive).await;
-        Ok(if is_watch { self.watched(response) } else { response })
+        self.pass_partition(life).await;
+        Ok(if is_watch { self.watched(response, life.operator) } else { response })
     }
 
-    /// Returns what happens to the next write. Events do not count: there are too many of them, and nothing depends on
-    /// them.
+    /// Delivers a request that was sent at a time.
+    async fn deliver(
+        &self,
+        request: Request<kube::client::Body>,
+        path: &str,
+        sent: Instant,
+    ) -> Result<Response<Body>, BoxError> {
+        let deleted =
+            (request.method() == Method::DELETE).then(|| self.0.checker.operator_deletes(path, sent)).flatten();
+        let response = self.send(request, path).await?;
+        if response.status().is_success() {
+            self.0.checker.operator_deleted(deleted);
+        }
+        Ok(response)
+    }
+
+    /// Waits while nothing of an operator gets through.
+    async fn pass_partition(&self, life: &Life) {
+        self.wait_for_partition(life.operator).await;
+        life.wait_if_over().await;
+    }
+
+    async fn wait_for_partition(&self, operator: usize) {
+        let until = self.0.partitions.lock().unwrap_or_else(PoisonError::into_inner)[operator];
+        if let Some(until) = until {
+            sleep_until(until).await;
+        }
+    }
+
+    fn is_quota_used_up(&self) -> bool {
+        self.0.quota.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Returns what happens to the next write. Events do not count, since nothing depends on them, and neither do
+    /// renewals of the Lease.
     fn fault(&self, path: &str) -> Option<Fault> {
-        if path.contains("/events") {
+        if path.contains("/events") || path.contains("/leases") {
             return None;
         }
         let number = self.0.writes.fetch_add(1, Ordering::Relaxed);
@@ -162,20 +274,28 @@ impl Network {
         faults.iter().find(|fault| fault.number == number).map(|fault| fault.fault)
     }
 
-    async fn send(&self, request: Request<kube::client::Body>, path: &str) -> Result<Response<Body>, tower::BoxError> {
-        if let Some((namespace, service, rest)) = proxied(path) {
-            let method = request.method().to_string();
-            let body = request.into_body().collect_bytes().await?;
-            return self.0.ray.reply(namespace, service, &method, rest, &body).await;
+    async fn send(&self, request: Request<kube::client::Body>, path: &str) -> Result<Response<Body>, BoxError> {
+        match proxied(path) {
+            Some(Proxied::Dashboard { service, rest }) => {
+                let method = request.method().to_string();
+                let body = request.into_body().collect_bytes().await?;
+                return self.0.ray.reply(service, &method, rest, &body).await;
+            }
+            Some(Proxied::ServeProxy { pod }) => {
+                let head = self.0.checker.uid_of_ready_pod(pod);
+                let healthy = head.is_some_and(|uid| self.0.ray.has_serve(&uid));
+                return self.0.ray.proxy_reply(healthy);
+            }
+            None => {}
         }
         let response = self.0.server.send(request).await?;
         Ok(response.map(Body::new))
     }
 
     /// Passes a watch on, late where it lags, until it is cut.
-    fn watched(&self, response: Response<Body>) -> Response<Body> {
+    fn watched(&self, response: Response<Body>, operator: usize) -> Response<Body> {
         let network = self.clone();
-        let mut cuts = self.0.cuts.subscribe();
+        let cuts = Arc::clone(&self.0.cuts);
         let (parts, body) = response.into_parts();
         let frames = BodyStream::new(body).filter_map(|frame| async {
             match frame {
@@ -187,12 +307,11 @@ impl Network {
             let network = network.clone();
             async move {
                 network.wait_for_lag().await;
+                network.wait_for_partition(operator).await;
                 frame
             }
         });
-        let cut = async move {
-            let _ = cuts.changed().await;
-        };
+        let cut = async move { cuts.notified().await };
         let frames = frames.take_until(cut);
         let stream = frames.map(|frame: Result<Bytes, axum::Error>| frame);
         Response::from_parts(parts, Body::from_stream(stream))
@@ -206,22 +325,26 @@ impl Network {
     }
 }
 
-async fn wait_if_dead(alive: &AtomicBool) {
-    if !alive.load(Ordering::Relaxed) {
-        std::future::pending::<()>().await;
-    }
+/// A request through the API server's proxy.
+enum Proxied<'a> {
+    Dashboard { service: &'a str, rest: &'a str },
+    ServeProxy { pod: &'a str },
 }
 
-/// Returns namespace, service and the rest of a request through the API server's proxy.
-fn proxied(path: &str) -> Option<(&str, &str, &str)> {
-    let rest = path.strip_prefix("/api/v1/namespaces/")?;
-    let (namespace, rest) = rest.split_once("/services/")?;
-    let (service, rest) = rest.split_once(":dashboard/proxy")?;
-    Some((namespace, service, rest))
+fn proxied(path: &str) -> Option<Proxied<'_>> {
+    let (_, rest) = path.strip_prefix("/api/v1/namespaces/")?.split_once('/')?;
+    let (target, rest) = rest.split_once("/proxy")?;
+    let (kind, target) = target.split_once('/')?;
+    let (name, _) = target.split_once(':')?;
+    Some(match kind {
+        "services" => Proxied::Dashboard { service: name, rest },
+        _ => Proxied::ServeProxy { pod: name },
+    })
 }
 
-fn refused(code: u16) -> Result<Response<Body>, tower::BoxError> {
+fn refused(code: u16) -> Result<Response<Body>, BoxError> {
     let reason = match code {
+        403 => "Forbidden",
         409 => "Conflict",
         410 => "Expired",
         429 => "TooManyRequests",

@@ -1,16 +1,22 @@
-//! Worlds from fixed and fresh seeds.
+//! Worlds from fixed and fresh seeds, the regressions, and a checker that sees.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-use manta_sim::script::Script;
-use manta_sim::world::{Report, run};
+use manta_logic::config::Safeguards;
+use manta_sim::script::{Act, Fault, Script, Timed};
+use manta_sim::world::{Report, run, run_with};
 use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
 
 /// How many seeds of each sort run here; `make simulate` runs as many as one likes.
-const SEEDS: u64 = 25;
+const SEEDS: u64 = 50;
 
 fn simulate(seed: u64) -> Report {
     run(&Script::from_seed(seed)).unwrap()
+}
+
+fn assert_holds(name: &str, script: &Script, report: &Report) {
+    assert_eq!(report.violation, None, "{name}\n{script}\n{}", report.transcript);
 }
 
 #[test]
@@ -27,9 +33,57 @@ fn the_same_seed_gives_the_same_transcript() {
 fn no_fault_breaks_an_invariant() {
     let fresh = RandomState::new().hash_one("seed") >> 16;
     println!("fresh seeds from {fresh}");
-    for seed in (0..SEEDS).chain(fresh..fresh + SEEDS) {
-        let report = simulate(seed);
-        let script = Script::from_seed(seed);
-        assert_eq!(report.violation, None, "make simulate SEED={seed}\n{script}\n{}", report.transcript);
+    for seed in (SEEDS..2 * SEEDS).chain(fresh..fresh + SEEDS) {
+        assert_holds(&format!("make simulate SEED={seed}"), &Script::from_seed(seed), &simulate(seed));
+    }
+}
+
+#[test]
+fn every_fault_at_every_write_of_a_small_cluster_is_survived() {
+    let create = Act::CreateCluster { cluster: 0, workers: 1, token: true, autoscaled: true };
+    let script = Script { seed: 7, elected: false, skew: 0, acts: vec![Timed { at: 0, act: create }], faults: vec![] };
+    let writes = run(&script).unwrap().writes;
+    assert!(writes > 8, "{writes} writes");
+    for number in 0..writes {
+        for fault in Fault::ALL {
+            let script = script.with_fault(number, fault);
+            assert_holds("exhaustive", &script, &run(&script).unwrap());
+        }
+    }
+}
+
+#[test]
+fn regressions_stay_fixed() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("regressions");
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(!files.is_empty());
+    for file in files {
+        let script: Script = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        assert_holds(&file.display().to_string(), &script, &run(&script).unwrap());
+    }
+}
+
+/// Without a safeguard some world fails, and it is found soon.
+#[test]
+fn the_checker_notices_every_safeguard_that_is_missing() {
+    let all = Safeguards::default();
+    let table: [(&str, Safeguards); 8] = [
+        ("in_flight_writes", Safeguards { in_flight_writes: false, ..all }),
+        ("uid_preconditions", Safeguards { uid_preconditions: false, ..all }),
+        ("version_preconditions", Safeguards { version_preconditions: false, ..all }),
+        ("leadership_fence", Safeguards { leadership_fence: false, ..all }),
+        ("deterministic_run_names", Safeguards { deterministic_run_names: false, ..all }),
+        ("one_submission_per_attempt", Safeguards { one_submission_per_attempt: false, ..all }),
+        ("owner_checks", Safeguards { owner_checks: false, ..all }),
+        ("drain_before_deletion", Safeguards { drain_before_deletion: false, ..all }),
+    ];
+    for (name, safeguards) in table {
+        let found = (0..1_000).find_map(|seed| {
+            let violation = run_with(&Script::from_seed(seed), safeguards).unwrap().violation?;
+            Some((seed, violation))
+        });
+        println!("{name}: {found:?}");
+        assert!(found.is_some(), "nothing fails without {name}");
     }
 }

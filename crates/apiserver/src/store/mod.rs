@@ -14,9 +14,10 @@
 
 mod disk;
 mod entry;
+mod signal;
 mod table;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -26,6 +27,7 @@ use serde_json::Value;
 pub use disk::DiskError;
 use disk::{Disk, Pending};
 pub use entry::{Entry, ObjectKey, Uid};
+use signal::Listener;
 use table::Table;
 pub use table::{Change, Event};
 
@@ -275,7 +277,7 @@ impl Store {
         } else {
             // A woken reader must already be allowed to see the change.
             self.shared.visible.send_modify(|visible| visible.revision = revision);
-            target.changed.send_replace(revision);
+            target.changed.notify();
         }
         Ok(entry)
     }
@@ -375,7 +377,7 @@ pub struct Follower {
     shared: Arc<Shared>,
     table: Arc<str>,
     position: u64,
-    changed: tokio::sync::watch::Receiver<u64>,
+    changed: Listener,
 }
 
 impl Follower {
@@ -395,10 +397,7 @@ impl Follower {
 
     /// Waits until `poll` may return new changes.
     pub async fn changed(&mut self) {
-        if self.changed.changed().await.is_err() {
-            // The store is gone: nothing will ever change.
-            std::future::pending::<()>().await;
-        }
+        self.changed.changed().await;
     }
 
     /// Returns the revision up to which this follower has seen everything, after an empty `poll`.
@@ -435,10 +434,10 @@ impl Shared {
                 Err(panic) => return self.fail(&format!("panic: {}", message_of(&*panic))),
             }
             self.visible.send_modify(|visible| visible.revision = last);
-            let touched: HashSet<&Arc<str>> = batch.iter().map(|pending| &pending.table).collect();
+            let touched: BTreeSet<&Arc<str>> = batch.iter().map(|pending| &pending.table).collect();
             let state = self.lock();
             for table in touched.into_iter().filter_map(|name| state.tables.get(name)) {
-                table.changed.send_replace(last);
+                table.changed.notify();
             }
             // Writers of this batch, and those that queued meanwhile.
             together = batch.len() + state.queue.len();

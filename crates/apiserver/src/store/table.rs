@@ -8,6 +8,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::entry::{Entry, ObjectKey};
+use super::signal::Signal;
 
 /// The largest history of a table, in changes and in bytes of JSON.
 const HISTORY_EVENTS: usize = 16_384;
@@ -50,13 +51,13 @@ pub(super) struct Table {
     history_bytes: usize,
     /// The newest revision that the history has compacted.
     compacted: u64,
-    pub(super) changed: tokio::sync::watch::Sender<u64>,
+    pub(super) changed: Signal,
 }
 
 impl Table {
     /// Creates a table whose history starts at `revision`.
     pub(super) fn since(revision: u64) -> Table {
-        Table { compacted: revision, changed: tokio::sync::watch::Sender::new(revision), ..Table::default() }
+        Table { compacted: revision, ..Table::default() }
     }
 
     /// Returns the revision of the last change, or of the start of the history.

@@ -26,7 +26,10 @@ pub(super) fn plan(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
     if !upgrade::plan(planner) || !gang::plan(planner) {
         return;
     }
-    let mut suffixes = Suffixes::new(planner.seen.seed);
+    let seen = planner.seen;
+    let shown = seen.pods.iter().map(|pod| pod.metadata.name.as_str());
+    let in_flight = seen.in_flight.creating.iter().map(|(key, _)| key.name.as_str());
+    let mut suffixes = Suffixes::avoiding(seen.seed, shown.chain(in_flight));
     if head::plan(planner, valid, &mut suffixes) {
         workers::plan(planner, valid, &mut suffixes);
     }

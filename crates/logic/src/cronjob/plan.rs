@@ -63,7 +63,8 @@ fn decide(planner: &mut Planner<'_>) {
     let missed = Missed::read(annotations.and_then(|map| map.get(missed::ANNOTATION)).map(String::as_str));
     let due = due(schedule, base, planner.now, zone, missed);
     if let Some(run) = due.run {
-        planner.then(start(seen, run));
+        let named_after = if planner.config.safeguards.deterministic_run_names { run } else { planner.now };
+        planner.then(start(seen, run, named_after));
     }
     if let Some(event) = skipped(due.skipped, due.run) {
         planner.event(event);
@@ -75,8 +76,8 @@ fn decide(planner: &mut Planner<'_>) {
     planner.wake_at(schedule.next_after(due.settled.unwrap_or(base), zone));
 }
 
-fn start(seen: &Observed, run: Timestamp) -> Step {
-    let name = job_name(seen.name(), run);
+fn start(seen: &Observed, run: Timestamp, named_after: Timestamp) -> Step {
+    let name = job_name(seen.name(), named_after);
     let failed = format!("Failed to create RayJob {}: ", seen.path(&name));
     Step::create(
         seen.key(Kind::RayJob, &name),

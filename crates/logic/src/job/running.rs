@@ -31,8 +31,11 @@ pub(super) fn plan(planner: &mut Planner<'_>, mode: Mode, attempt: &Attempt, add
     let mut freshness = Freshness { reply, fresher_than: None };
     observe_reply(planner, &mut freshness);
     let is_unknown = matches!(reply, Some(JobReply { answer: JobAnswer::NotFound, .. }));
-    let submission =
-        (mode == Mode::Http && is_unknown).then(|| http_submission::request(&seen.job.spec, &attempt.job_id));
+    let submission = (mode == Mode::Http && is_unknown).then(|| {
+        let once = planner.config.safeguards.one_submission_per_attempt;
+        let id = if once { attempt.job_id.clone() } else { format!("{}-{}", attempt.job_id, planner.now) };
+        http_submission::request(&seen.job.spec, &id)
+    });
     let end = match &submission {
         Some(Err(error)) => {
             let message = format!("Job submission has failed. Reason: InvalidRequest. Message: {error}");

@@ -45,6 +45,10 @@ pub(super) fn plan(planner: &mut Planner<'_>) {
             planner.finally(delete(planner, cluster, "the RayService is being deleted", ""));
             continue;
         }
+        if !planner.config.safeguards.drain_before_deletion {
+            planner.finally(delete(planner, cluster, "another cluster has taken its place", ""));
+            continue;
+        }
         let moment = cluster_spec::annotation(cluster, DELETE_AFTER).and_then(|text| text.parse::<Timestamp>().ok());
         match moment {
             None => schedule(planner, name),

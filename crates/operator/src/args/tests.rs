@@ -55,7 +55,13 @@ const FIELDS: &[Row] = &[
     ),
     // Blanks are part of the name.
     (Some("watchNamespace: 'a, b'"), None, |a| format!("{:?}", a.settings.watch_namespaces), "[]", "[\"a\", \" b\"]"),
-    (None, Some("--watch-namespace=a,,b,"), |a| a.settings.watch_namespaces.join(" "), "", "a b"),
+    (
+        Some("watchNamespace: 'a,,b,'"),
+        Some("--watch-namespace=a,,b,"),
+        |a| a.settings.watch_namespaces.join(" "),
+        "",
+        "a b",
+    ),
     (Some("watchNamespace: a,b"), Some("--watch-namespace=a,b"), |a| a.settings.watch_namespaces.join(" "), "", "a b"),
     (
         Some("logFile: /l"),

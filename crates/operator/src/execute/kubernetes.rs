@@ -14,6 +14,7 @@ use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::request::Request;
 use manta_logic::action::{Accept, Action, Body, DRAWN_WHEN_WRITTEN, Kind, ObjectKey, Step};
+use manta_logic::config::Safeguards;
 use manta_logic::pass::StepResult;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -33,6 +34,7 @@ pub(crate) struct KubernetesExecutor {
     pub(crate) limit: Arc<ConcurrencyLimit>,
     pub(crate) in_flight: Arc<InFlightWrites>,
     pub(crate) random: Random,
+    pub(crate) safeguards: Safeguards,
 }
 
 impl KubernetesExecutor {
@@ -120,7 +122,10 @@ impl KubernetesExecutor {
     async fn delete(&self, owner: &ObjectKey, key: &ObjectKey, uid: &str, force: bool) -> Result<(), kube::Error> {
         let params = DeleteParams {
             grace_period_seconds: force.then_some(0),
-            preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
+            preconditions: self
+                .safeguards
+                .uid_preconditions
+                .then(|| Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
             propagation_policy: Some(kube::api::PropagationPolicy::Background),
             ..DeleteParams::default()
         };

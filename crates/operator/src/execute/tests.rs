@@ -14,6 +14,7 @@ use axum::http::{Method, StatusCode};
 use axum::response::IntoResponse;
 use kube::Client;
 use manta_logic::action::{Action, Kind};
+use manta_logic::config::Safeguards;
 use manta_logic::dashboard::RayRequest;
 use manta_logic::job::dashboard::{JobPoll, StopAttempt};
 use manta_testkit::FakeDashboard;
@@ -60,6 +61,7 @@ impl Fixture {
                 limit: Arc::new(ConcurrencyLimit::new(WRITES)),
                 in_flight: Arc::clone(&in_flight),
                 random: Random::System,
+                safeguards: Safeguards::default(),
             },
             ray: RayExecutor { dashboards, limit: ConcurrencyLimit::new(RAY_REQUESTS), jobs: Arc::clone(&jobs), serve },
         };

@@ -14,7 +14,7 @@ struct Fenced;
 
 /// Fails requests after the end of a term.
 #[derive(Clone)]
-pub(crate) struct Fence(pub(crate) CancellationToken);
+pub struct Fence(pub(crate) CancellationToken);
 
 impl<S> Layer<S> for Fence {
     type Service = FencedService<S>;
@@ -25,7 +25,7 @@ impl<S> Layer<S> for Fence {
 }
 
 /// A service behind the fence.
-pub(crate) struct FencedService<S> {
+pub struct FencedService<S> {
     inner: S,
     over: CancellationToken,
 }

@@ -4,8 +4,15 @@
 //! of its last successful renewal. Others may take over 15 s after they observed that renewal, by their own clocks. On
 //! exit the lease is released, so that a successor need not wait.
 
-pub(crate) mod fence;
+mod fence;
+mod terms;
 
+pub use fence::Fence;
+pub use terms::run_elected;
+pub(crate) use terms::run_terms;
+
+use crate::clock::Clock;
+use crate::run::Settings;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -22,9 +29,10 @@ const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
 /// A candidate in the leader election.
-pub struct Candidate {
+pub(crate) struct Candidate {
     leases: Api<Lease>,
     identity: String,
+    clock: Clock,
     /// The Lease as last observed, and when its spec was first observed.
     seen: Option<(Lease, Instant)>,
 }
@@ -72,13 +80,13 @@ impl Blocked {
 
 impl Candidate {
     /// Returns a candidate with a unique identity.
-    pub fn new(client: Client, namespace: &str, host: &str) -> Self {
-        let identity = format!("{host}_{}", random_uuid());
-        Self { leases: Api::namespaced(client, namespace), identity, seen: None }
+    pub(crate) fn new(client: Client, namespace: &str, settings: &Settings) -> Self {
+        let identity = format!("{}_{}", settings.host, settings.random.uuid());
+        Self { leases: Api::namespaced(client, namespace), identity, clock: settings.clock, seen: None }
     }
 
     /// Waits until the Lease is acquired. Returns when the successful attempt started.
-    pub async fn acquire(&mut self) -> Instant {
+    pub(crate) async fn acquire(&mut self) -> Instant {
         let mut logged = None;
         loop {
             let start = Instant::now();
@@ -101,7 +109,7 @@ impl Candidate {
     }
 
     /// Renews the Lease, acquired at `since`, until it is lost.
-    pub async fn renew_until_lost(&mut self, since: Instant) -> Lost {
+    pub(crate) async fn renew_until_lost(&mut self, since: Instant) -> Lost {
         let mut renewed = since;
         loop {
             let end = renewed + RENEW_DEADLINE;
@@ -120,14 +128,14 @@ impl Candidate {
     }
 
     /// Releases the Lease, if this candidate holds it.
-    pub async fn release(mut self) {
+    pub(crate) async fn release(mut self) {
         let Some((mut lease, _)) = self.seen.take().filter(|(lease, _)| holder(lease) == self.identity) else {
             return;
         };
         let spec = lease.spec.get_or_insert_default();
         spec.holder_identity = Some(String::new());
         spec.lease_duration_seconds = Some(1);
-        spec.renew_time = Some(MicroTime(Timestamp::now()));
+        spec.renew_time = Some(MicroTime(self.clock.now()));
         match timeout_at(Instant::now() + RETRY_PERIOD, self.write(&lease)).await {
             Ok(Ok(_)) => info!(lease = LEASE, "released the lease"),
             Ok(Err(error)) => {
@@ -141,7 +149,7 @@ impl Candidate {
     async fn try_acquire_or_renew(&mut self) -> Result<Holder, kube::Error> {
         // A renewal needs no read first: a conflict shows that somebody else wrote the Lease in between.
         if let Some((ours, since)) = self.seen.clone().filter(|(lease, _)| holder(lease) == self.identity)
-            && let Step::Write(lease) = step(&ours, since, Instant::now(), Timestamp::now(), &self.identity)
+            && let Step::Write(lease) = step(&ours, since, Instant::now(), self.clock.now(), &self.identity)
         {
             match self.write(&lease).await {
                 Ok(written) => return Ok(self.record_held(written)),
@@ -156,14 +164,14 @@ impl Candidate {
                     _ => Instant::now(),
                 };
                 self.seen = Some((found.clone(), since));
-                match step(&found, since, Instant::now(), Timestamp::now(), &self.identity) {
+                match step(&found, since, Instant::now(), self.clock.now(), &self.identity) {
                     Step::Write(lease) => *lease,
                     Step::Wait(holder) => return Ok(Holder::Other(holder)),
                 }
             }
             None => {
                 self.seen = None;
-                new_lease(Timestamp::now(), &self.identity)
+                new_lease(self.clock.now(), &self.identity)
             }
         };
         match self.write(&lease).await {
@@ -223,19 +231,6 @@ fn holder(lease: &Lease) -> &str {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
 
-/// Returns a random (version 4) UUID.
-fn random_uuid() -> String {
-    let mut bytes = [0; 16];
-    // Without randomness, the time still distinguishes two processes.
-    if getrandom::fill(&mut bytes).is_err() {
-        bytes = Timestamp::now().as_nanosecond().to_be_bytes();
-    }
-    bytes[6] = bytes[6] & 0x0f | 0x40;
-    bytes[8] = bytes[8] & 0x3f | 0x80;
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -273,12 +268,5 @@ mod tests {
             };
             assert_eq!(transitions, expect, "{lease:?} after {after} s");
         }
-    }
-
-    #[test]
-    fn identities_are_unique() {
-        let (a, b) = (random_uuid(), random_uuid());
-        assert_ne!(a, b);
-        assert_eq!((a.len(), &a[14..15]), (36, "4"));
     }
 }

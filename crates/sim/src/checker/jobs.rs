@@ -1,0 +1,45 @@
+//! Jobs end once, say what happened, and run once per tick of their schedule.
+
+use super::{Seen, owner, text, uid};
+use crate::ray::Ray;
+use serde_json::Value;
+
+/// The annotation with the time that a run was scheduled for.
+const SCHEDULED: &str = "ray.io/cronjob-scheduled-timestamp";
+
+impl Seen {
+    pub(super) fn see_job(&mut self, job: &Value, ray: &Ray) -> Option<String> {
+        self.ends_once(job).or_else(|| self.runs_once(job)).or_else(|| claims_success(job, ray))
+    }
+
+    /// A job that has ended does not begin again, unless somebody changed it.
+    fn ends_once(&mut self, job: &Value) -> Option<String> {
+        let generation = job["metadata"]["generation"].as_i64().unwrap_or_default();
+        let phase = text(&job["status"]["jobDeploymentStatus"]);
+        match self.ended.get(&uid(job)) {
+            Some((ended, how)) => (*ended == generation && *how != phase)
+                .then(|| format!("RayJob {} went from {how} to {phase}", text(&job["metadata"]["name"]))),
+            None => {
+                if matches!(phase.as_str(), "Complete" | "Failed") {
+                    self.ended.insert(uid(job), (generation, phase));
+                }
+                None
+            }
+        }
+    }
+
+    /// A tick of a RayCronJob starts one RayJob.
+    fn runs_once(&mut self, job: &Value) -> Option<String> {
+        let run = text(&job["metadata"]["annotations"][SCHEDULED]);
+        let cron_job = owner(job).filter(|_| !run.is_empty())?;
+        let first = self.runs.entry((cron_job, run.clone())).or_insert_with(|| uid(job));
+        (*first != uid(job)).then(|| format!("two RayJobs for the run of {run}: {}", text(&job["metadata"]["name"])))
+    }
+}
+
+/// A job that is said to have succeeded has.
+fn claims_success(job: &Value, ray: &Ray) -> Option<String> {
+    let id = text(&job["status"]["jobId"]);
+    (job["status"]["jobStatus"] == "SUCCEEDED" && !ray.has_succeeded(&id))
+        .then(|| format!("RayJob {} is said to have succeeded, and never did", text(&job["metadata"]["name"])))
+}

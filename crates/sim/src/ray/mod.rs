@@ -1,0 +1,202 @@
+//! The simulated Ray: one per head Pod, with its jobs and applications.
+
+mod job;
+mod serve;
+
+use crate::rng::Rng;
+use crate::transcript::Transcript;
+use axum::body::Body;
+use http::{Response, StatusCode};
+use job::Job;
+use serde_json::{Value, json};
+use serve::Serve;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// The Rays of all clusters.
+#[derive(Clone)]
+pub(crate) struct Ray(Arc<Mutex<State>>, Rng, Transcript);
+
+struct State {
+    start: Instant,
+    /// The UID of the head Pod that answers, by head Service.
+    heads: BTreeMap<String, String>,
+    /// The jobs of each head Pod, by UID and submission ID.
+    jobs: BTreeMap<(String, String), Job>,
+    /// Serve on each head Pod, by UID.
+    serve: BTreeMap<String, Serve>,
+    /// The IDs of all jobs that ever succeeded.
+    succeeded: BTreeSet<String>,
+    silent_until: Instant,
+    violation: Option<String>,
+}
+
+impl Ray {
+    pub(crate) fn new(rng: Rng, transcript: Transcript) -> Self {
+        let now = Instant::now();
+        let state = State {
+            start: now,
+            heads: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            serve: BTreeMap::new(),
+            succeeded: BTreeSet::new(),
+            silent_until: now,
+            violation: None,
+        };
+        Self(Arc::new(Mutex::new(state)), rng, transcript)
+    }
+
+    /// Sets whether a head Pod answers for a Service.
+    pub(crate) fn set_head(&self, service: &str, uid: &str, answers: bool) {
+        let mut state = self.lock();
+        if answers {
+            state.heads.insert(service.to_owned(), uid.to_owned());
+        } else if state.heads.get(service).is_some_and(|head| head == uid) {
+            state.heads.remove(service);
+        }
+    }
+
+    /// Silences all dashboards.
+    pub(crate) fn silence(&self, until: Instant) {
+        self.lock().silent_until = until;
+    }
+
+    /// Makes all heads forget their jobs and applications.
+    pub(crate) fn forget(&self) {
+        let mut state = self.lock();
+        state.note_successes();
+        state.jobs.clear();
+        state.serve.clear();
+    }
+
+    /// Returns the first thing that Ray should never have been asked.
+    pub(crate) fn violation(&self) -> Option<String> {
+        self.lock().violation.clone()
+    }
+
+    /// Returns whether a job with this ID ever succeeded.
+    pub(crate) fn has_succeeded(&self, id: &str) -> bool {
+        let mut state = self.lock();
+        state.note_successes();
+        state.succeeded.contains(id)
+    }
+
+    /// Returns the version that a cluster serves, if it answers requests.
+    pub(crate) fn serves(&self, cluster: &str) -> Option<String> {
+        let state = self.lock();
+        let serve = state.serve.get(state.heads.get(&format!("{cluster}-head-svc"))?)?;
+        serve.answers().map(ToOwned::to_owned)
+    }
+
+    /// Submits a job. Returns whether it was accepted.
+    pub(crate) fn submit(&self, service: &str, id: &str, fails: bool) -> bool {
+        let runs_for = Duration::from_millis(self.1.within(500..30_000));
+        let mut state = self.lock();
+        let Some(head) = state.heads.get(service).cloned() else { return false };
+        if state.jobs.contains_key(&(head.clone(), id.to_owned())) {
+            return false;
+        }
+        if let Some(((_, other), _)) = state.jobs.iter().find(|((of, _), _)| *of == head) {
+            let violation = format!("two jobs were submitted for one attempt: {other} and {id}");
+            state.violation.get_or_insert(violation);
+        }
+        state.jobs.insert((head, id.to_owned()), Job::new(runs_for, fails));
+        drop(state);
+        self.2.line("ray", format!("accepts {id}"));
+        true
+    }
+
+    /// Returns a job's status, if the head knows it.
+    pub(crate) fn status(&self, service: &str, id: &str) -> Option<&'static str> {
+        let state = self.lock();
+        let head = state.heads.get(service)?;
+        Some(state.jobs.get(&(head.clone(), id.to_owned()))?.status())
+    }
+
+    /// Replies to a request to the dashboard behind a Service.
+    pub(crate) async fn reply(
+        &self,
+        service: &str,
+        method: &str,
+        path: &str,
+        body: &[u8],
+    ) -> Result<Response<Body>, tower::BoxError> {
+        let silent_until = self.lock().silent_until;
+        if silent_until > Instant::now() {
+            sleep_until(silent_until).await;
+        }
+        let Some(head) = self.lock().heads.get(service).cloned() else {
+            return text(503, "no endpoints available for service");
+        };
+        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        match (method, parts.as_slice()) {
+            ("POST", ["api", "jobs"]) => {
+                let body: Value = serde_json::from_slice(body)?;
+                let id = body["submission_id"].as_str().unwrap_or_default().to_owned();
+                let fails = body["entrypoint"].as_str().is_some_and(|entrypoint| entrypoint.contains("fail"));
+                if self.submit(service, &id, fails) {
+                    json_reply(&json!({"job_id": id, "submission_id": id}))
+                } else {
+                    text(500, "Please use a different submission_id")
+                }
+            }
+            ("GET", ["api", "jobs", id]) => {
+                let state = self.lock();
+                match state.jobs.get(&(head, (*id).to_owned())) {
+                    Some(job) => json_reply(&job.info(id, state.start)),
+                    None => text(404, &format!("Job {id} does not exist")),
+                }
+            }
+            ("POST", ["api", "jobs", id, "stop"]) => match self.lock().jobs.get_mut(&(head, (*id).to_owned())) {
+                Some(job) => {
+                    job.stop();
+                    json_reply(&json!({"stopped": true}))
+                }
+                None => text(404, &format!("Job {id} does not exist")),
+            },
+            ("PUT", ["api", "serve", "applications"]) => {
+                let starts_for = Duration::from_millis(self.1.within(500..20_000));
+                let mut state = self.lock();
+                let serve = Serve::configure(state.serve.get(&head), serde_json::from_slice(body)?, starts_for);
+                state.serve.insert(head, serve);
+                json_reply(&json!({}))
+            }
+            ("GET", ["api", "serve", "applications"]) => {
+                let none = || json!({"applications": {}});
+                json_reply(&self.lock().serve.get(&head).map_or_else(none, Serve::details))
+            }
+            _ => text(404, "not simulated"),
+        }
+    }
+
+    /// Replies to a request to the Serve proxy of a Pod.
+    pub(crate) fn proxy_reply(&self, healthy: bool) -> Result<Response<Body>, tower::BoxError> {
+        if healthy { text(200, "success") } else { text(503, "unavailable") }
+    }
+
+    /// Returns whether the head with this UID has started Serve, whose proxy then answers.
+    pub(crate) fn has_serve(&self, uid: &str) -> bool {
+        self.lock().serve.contains_key(uid)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn note_successes(&mut self) {
+        let succeeded = self.jobs.iter().filter(|(_, job)| job.status() == "SUCCEEDED").map(|((_, id), _)| id.clone());
+        self.succeeded.extend(succeeded);
+    }
+}
+
+fn json_reply(body: &Value) -> Result<Response<Body>, tower::BoxError> {
+    Ok(Response::builder().header("content-type", "application/json").body(Body::from(body.to_string()))?)
+}
+
+fn text(status: u16, body: &str) -> Result<Response<Body>, tower::BoxError> {
+    Ok(Response::builder().status(StatusCode::from_u16(status)?).body(Body::from(body.to_owned()))?)
+}

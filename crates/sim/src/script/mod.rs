@@ -1,0 +1,204 @@
+//! What happens in a world, and when.
+
+mod generate;
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What users, nodes, networks and Ray do, in order of time, and what happens to single requests of the operator.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Script {
+    /// Decides everything that the script leaves open: delays, names, order.
+    pub seed: u64,
+    /// Two operators share the work by leader election.
+    #[serde(default)]
+    pub elected: bool,
+    /// How many seconds the operators' clock is ahead of the API server's.
+    #[serde(default)]
+    pub skew: i64,
+    pub acts: Vec<Timed>,
+    #[serde(default)]
+    pub faults: Vec<RequestFault>,
+}
+
+/// Something that happens at a time, in milliseconds since the start.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Timed {
+    pub at: u64,
+    pub act: Act,
+}
+
+/// Something that happens. Names are small numbers, so that acts concern each other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Act {
+    CreateCluster {
+        cluster: u8,
+        workers: u8,
+        token: bool,
+        autoscaled: bool,
+    },
+    Scale {
+        cluster: u8,
+        workers: u8,
+    },
+    /// Ray's autoscaler asks for so many workers more, or removes so many, by name.
+    Autoscale {
+        cluster: u8,
+        change: i8,
+    },
+    Suspend {
+        cluster: u8,
+        suspend: bool,
+    },
+    DeleteCluster(u8),
+    /// A cluster is deleted and created again at once, under the same name.
+    RecreateCluster(u8),
+    CreateJob {
+        job: u8,
+        http: bool,
+        fails: bool,
+        retries: u8,
+        shutdown: bool,
+    },
+    SuspendJob {
+        job: u8,
+        suspend: bool,
+    },
+    DeleteJob(u8),
+    /// A job is deleted and created again at once, under the same name.
+    RecreateJob(u8),
+    CreateService(u8),
+    /// The cluster of a service changes, which needs an upgrade.
+    UpgradeService(u8),
+    /// Only the configuration of Serve changes.
+    ReconfigureService(u8),
+    DeleteService(u8),
+    CreateCronJob(u8),
+    SuspendCronJob {
+        cron_job: u8,
+        suspend: bool,
+    },
+    DeleteCronJob(u8),
+    /// The n-th Pod fails.
+    FailPod(u8),
+    /// The n-th Pod is deleted by hand.
+    DeletePod(u8),
+    /// The token Secret of a cluster is deleted by hand.
+    DeleteSecret(u8),
+    /// The head Service of a cluster is deleted by hand.
+    DeleteHeadService(u8),
+    /// Every second Pod is not ready for so many seconds, and does not end.
+    LoseNode(u8),
+    /// For so many seconds, Pods take a minute to end.
+    SlowEnds(u8),
+    /// For so many seconds, new Pods are refused: the quota is used up.
+    Quota(u8),
+    /// Ray's dashboards are silent for so many seconds.
+    Silence(u8),
+    /// All heads lose what they know: jobs and applications.
+    Amnesia,
+    /// All watches of the operators end.
+    CutWatches,
+    /// The next watch starts over: its version is too old.
+    ExpireWatches,
+    /// Watches lag behind by so many milliseconds, for so many seconds.
+    Lag {
+        millis: u16,
+        seconds: u8,
+    },
+    /// Nothing of an operator gets through for so many seconds; then everything does that still waits.
+    Partition {
+        operator: u8,
+        seconds: u8,
+    },
+    /// An operator dies and is back after so many milliseconds.
+    Crash {
+        operator: u8,
+        millis: u16,
+    },
+}
+
+impl Act {
+    /// Returns whether this interrupts what a service serves, whatever the operator does.
+    pub(crate) fn interrupts_serving(&self) -> bool {
+        matches!(
+            self,
+            Self::DeleteService(_)
+                | Self::FailPod(_)
+                | Self::DeletePod(_)
+                | Self::DeleteHeadService(_)
+                | Self::LoseNode(_)
+                | Self::Amnesia
+        )
+    }
+}
+
+/// What happens to a write of an operator, counted from the start.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RequestFault {
+    pub number: u64,
+    pub fault: Fault,
+}
+
+/// What happens to one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fault {
+    /// The server refuses it with this code.
+    Refuse(u16),
+    /// It takes effect, but its reply is lost.
+    LoseReply,
+    /// Its sender is told that the connection broke, but it takes effect so many milliseconds later.
+    Late(u16),
+    /// It never reaches the server.
+    Lose,
+    /// It takes this many milliseconds.
+    Slow(u16),
+    /// The operator dies before it is sent.
+    CrashBefore,
+    /// The operator dies after it took effect, before the reply.
+    CrashAfter,
+}
+
+impl Fault {
+    /// One of each sort.
+    pub const ALL: [Self; 10] = [
+        Self::Refuse(409),
+        Self::Refuse(429),
+        Self::Refuse(500),
+        Self::Refuse(503),
+        Self::LoseReply,
+        Self::Late(5_000),
+        Self::Lose,
+        Self::Slow(9_000),
+        Self::CrashBefore,
+        Self::CrashAfter,
+    ];
+}
+
+impl Script {
+    /// Returns the script with one more fault.
+    #[must_use]
+    pub fn with_fault(&self, number: u64, fault: Fault) -> Self {
+        let mut script = self.clone();
+        script.faults.push(RequestFault { number, fault });
+        script
+    }
+}
+
+impl fmt::Display for Script {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.elected {
+            writeln!(formatter, "two operators")?;
+        }
+        if self.skew != 0 {
+            writeln!(formatter, "the operators' clock is {} s ahead", self.skew)?;
+        }
+        for Timed { at, act } in &self.acts {
+            writeln!(formatter, "{:>9.3} s  {act:?}", *at as f64 / 1000.0)?;
+        }
+        for RequestFault { number, fault } in &self.faults {
+            writeln!(formatter, "write {number:>3}  {fault:?}")?;
+        }
+        Ok(())
+    }
+}
