@@ -72,8 +72,11 @@ impl StatusWriter {
         resource_version: Option<&str>,
         status: &S,
     ) -> Result<String, kube::Error> {
+        if !self.version_preconditions {
+            let written = send(&self.client, unconditional(key, status)?).await?;
+            return Ok(written.metadata.resource_version);
+        }
         let resource = key.kind.resource();
-        let resource_version = resource_version.filter(|_| self.version_preconditions);
         let body = Body {
             api_version: &resource.api_version(),
             kind: resource.kind,
@@ -87,6 +90,15 @@ impl StatusWriter {
         let written = send(&self.client, request).await?;
         Ok(written.metadata.resource_version)
     }
+}
+
+/// Returns a request that replaces a status, whatever has become of the object since it was read.
+fn unconditional<S: Serialize>(key: &ObjectKey, status: &S) -> Result<http::Request<Vec<u8>>, kube::Error> {
+    let patch = serde_json::json!([{"op": "add", "path": "/status", "value": status}]);
+    http::Request::patch(format!("{}/{}/status", collection_url(key), key.name))
+        .header(http::header::CONTENT_TYPE, "application/json-patch+json")
+        .body(patch.to_string().into_bytes())
+        .map_err(kube::Error::HttpError)
 }
 
 #[derive(Serialize)]

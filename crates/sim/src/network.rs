@@ -40,8 +40,10 @@ struct Inner {
     /// The next watch starts over.
     expired: AtomicBool,
     lag: Mutex<Option<(Duration, Instant)>>,
-    /// Until when nothing of an operator gets through.
+    /// Until when nothing that an operator writes gets through.
     partitions: Mutex<[Option<Instant>; 2]>,
+    /// How late deletions arrive, and until when.
+    late_deletions: Mutex<Option<(u16, Instant)>>,
     /// Until when new Pods are refused.
     quota: Mutex<Option<Instant>>,
     /// Told of an operator's death by a fault.
@@ -82,6 +84,7 @@ impl Network {
             expired: AtomicBool::new(false),
             lag: Mutex::default(),
             partitions: Mutex::default(),
+            late_deletions: Mutex::default(),
             quota: Mutex::default(),
             crashes: Default::default(),
         }))
@@ -140,9 +143,14 @@ impl Network {
         *self.0.lag.lock().unwrap_or_else(PoisonError::into_inner) = Some((lag, until));
     }
 
-    /// Holds back everything of an operator.
+    /// Holds back what an operator writes.
     pub(crate) fn partition(&self, operator: usize, until: Instant) {
         self.0.partitions.lock().unwrap_or_else(PoisonError::into_inner)[operator] = Some(until);
+    }
+
+    /// Makes deletions arrive late.
+    pub(crate) fn delay_deletions(&self, millis: u16, until: Instant) {
+        *self.0.late_deletions.lock().unwrap_or_else(PoisonError::into_inner) = Some((millis, until));
     }
 
     /// Refuses new Pods.
@@ -153,6 +161,7 @@ impl Network {
     /// Repairs everything.
     pub(crate) fn heal(&self) {
         *self.0.quota.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.0.late_deletions.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.0.faults.lock().unwrap_or_else(PoisonError::into_inner).clear();
         *self.0.lag.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -167,7 +176,10 @@ impl Network {
         let fault = is_write.then(|| self.fault(&path)).flatten();
         let sent = Instant::now();
         sleep(Duration::from_millis(inner.rng.within(0..8))).await;
-        self.pass_partition(life).await;
+        if is_write {
+            self.pass_partition(life).await;
+        }
+        let fault = fault.or_else(|| self.late_deletion(request.method()));
         match fault {
             Some(Fault::Slow(millis)) => sleep(Duration::from_millis(millis.into())).await,
             Some(Fault::Lose) => {
@@ -226,8 +238,11 @@ impl Network {
             _ => {}
         }
         sleep(Duration::from_millis(inner.rng.within(0..8))).await;
-        self.pass_partition(life).await;
-        Ok(if is_watch { self.watched(response, life.operator) } else { response })
+        if is_write {
+            self.pass_partition(life).await;
+        }
+        life.wait_if_over().await;
+        Ok(if is_watch { self.watched(response) } else { response })
     }
 
     /// Delivers a request that was sent at a time.
@@ -246,17 +261,18 @@ impl Network {
         Ok(response)
     }
 
-    /// Waits while nothing of an operator gets through.
+    /// Waits while nothing that an operator writes gets through.
     async fn pass_partition(&self, life: &Life) {
-        self.wait_for_partition(life.operator).await;
-        life.wait_if_over().await;
-    }
-
-    async fn wait_for_partition(&self, operator: usize) {
-        let until = self.0.partitions.lock().unwrap_or_else(PoisonError::into_inner)[operator];
+        let until = self.0.partitions.lock().unwrap_or_else(PoisonError::into_inner)[life.operator];
         if let Some(until) = until {
             sleep_until(until).await;
         }
+    }
+
+    fn late_deletion(&self, method: &Method) -> Option<Fault> {
+        let late = *self.0.late_deletions.lock().unwrap_or_else(PoisonError::into_inner);
+        let (millis, _) = late.filter(|(_, until)| method == Method::DELETE && Instant::now() < *until)?;
+        Some(Fault::Late(millis))
     }
 
     fn is_quota_used_up(&self) -> bool {
@@ -293,7 +309,7 @@ impl Network {
     }
 
     /// Passes a watch on, late where it lags, until it is cut.
-    fn watched(&self, response: Response<Body>, operator: usize) -> Response<Body> {
+    fn watched(&self, response: Response<Body>) -> Response<Body> {
         let network = self.clone();
         let cuts = Arc::clone(&self.0.cuts);
         let (parts, body) = response.into_parts();
@@ -307,7 +323,6 @@ impl Network {
             let network = network.clone();
             async move {
                 network.wait_for_lag().await;
-                network.wait_for_partition(operator).await;
                 frame
             }
         });

@@ -17,6 +17,8 @@ pub(crate) const NAMESPACE: &str = "default";
 /// How often, and how many times, users try to create an object whose predecessor is still being deleted.
 const RECREATION_INTERVAL: Duration = Duration::from_millis(300);
 const RECREATION_TRIES: usize = 100;
+/// How long a Secret stays that a slow garbage collector deletes.
+const SLOW_COLLECTION: Duration = Duration::from_secs(20);
 
 /// The users.
 #[derive(Clone)]
@@ -48,7 +50,13 @@ impl Users {
                 self.patch("RayCluster", &format!("c{cluster}"), json!({"suspend": suspend})).await;
             }
             Act::DeleteCluster(cluster) => self.delete("RayCluster", &format!("c{cluster}")).await,
-            Act::RecreateCluster(cluster) => self.recreate("RayCluster", &format!("c{cluster}")).await,
+            Act::RecreateCluster { cluster, secret_stays } => {
+                let name = format!("c{cluster}");
+                if *secret_stays {
+                    self.hold_secret(&name).await;
+                }
+                self.recreate("RayCluster", &name).await;
+            }
             Act::CreateJob { job, http, fails, retries, shutdown } => {
                 let mut spec = job_spec(*http, *fails);
                 spec["backoffLimit"] = json!(retries);
@@ -156,6 +164,18 @@ impl Users {
         groups[0]["scaleStrategy"] = json!({"workersToDelete": named});
         self.checker.asked_to_delete(named);
         self.patch("RayCluster", cluster, json!({"workerGroupSpecs": groups})).await;
+    }
+
+    /// Keeps a Secret from going for a while, as a slow garbage collector does.
+    async fn hold_secret(&self, name: &str) {
+        let finalizers = |list: Value| Patch::Merge(json!({"metadata": {"finalizers": list}}));
+        let (secrets, name) = (self.api::<Secret>(), name.to_owned());
+        if secrets.patch(&name, &PatchParams::default(), &finalizers(json!(["sim.io/slow"]))).await.is_ok() {
+            tokio::spawn(async move {
+                tokio::time::sleep(SLOW_COLLECTION).await;
+                let _ = secrets.patch(&name, &PatchParams::default(), &finalizers(Value::Null)).await;
+            });
+        }
     }
 
     /// Deletes an object, and creates it again as soon as it is gone.

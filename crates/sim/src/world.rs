@@ -259,6 +259,7 @@ impl World {
                 self.network.lag(Duration::from_millis((*millis).into()), after(*seconds));
             }
             Act::Partition { operator, seconds } => self.network.partition((*operator).into(), after(*seconds)),
+            Act::LateDeletions { millis, seconds } => self.network.delay_deletions(*millis, after(*seconds)),
             Act::Crash { operator, millis } => {
                 if let Some(orders) = self.orders.get(usize::from(*operator)) {
                     orders.kill(Instant::now() + Duration::from_millis((*millis).into()));

@@ -63,8 +63,11 @@ fn decide(planner: &mut Planner<'_>) {
     let missed = Missed::read(annotations.and_then(|map| map.get(missed::ANNOTATION)).map(String::as_str));
     let due = due(schedule, base, planner.now, zone, missed);
     if let Some(run) = due.run {
-        let named_after = if planner.config.safeguards.deterministic_run_names { run } else { planner.now };
-        planner.then(start(seen, run, named_after));
+        let name = match planner.config.safeguards.deterministic_run_names {
+            true => job_name(seen.name(), run),
+            false => format!("{}-{}", seen.name(), planner.now.as_millisecond()),
+        };
+        planner.then(start(seen, run, &name));
     }
     if let Some(event) = skipped(due.skipped, due.run) {
         planner.event(event);
@@ -76,16 +79,11 @@ fn decide(planner: &mut Planner<'_>) {
     planner.wake_at(schedule.next_after(due.settled.unwrap_or(base), zone));
 }
 
-fn start(seen: &Observed, run: Timestamp, named_after: Timestamp) -> Step {
-    let name = job_name(seen.name(), named_after);
-    let failed = format!("Failed to create RayJob {}: ", seen.path(&name));
-    Step::create(
-        seen.key(Kind::RayJob, &name),
-        &body(seen, &name, run),
-        format!("the run of {} is due", scheduled(run)),
-    )
-    .on_failure(reasons::FAILED_TO_CREATE_RAY_JOB, failed)
-    .accept(Accept::AlreadyExists)
+fn start(seen: &Observed, run: Timestamp, name: &str) -> Step {
+    let failed = format!("Failed to create RayJob {}: ", seen.path(name));
+    Step::create(seen.key(Kind::RayJob, name), &body(seen, name, run), format!("the run of {} is due", scheduled(run)))
+        .on_failure(reasons::FAILED_TO_CREATE_RAY_JOB, failed)
+        .accept(Accept::AlreadyExists)
 }
 
 fn body(seen: &Observed, name: &str, run: Timestamp) -> Value {

@@ -59,6 +59,8 @@ struct Seen {
     ended: BTreeMap<String, (i64, String)>,
     /// The UID of the RayJob of each run, by UID of the RayCronJob and time.
     runs: BTreeMap<(String, String), String>,
+    /// The clusters that requests to each RayService are sent to, and since when.
+    routes: BTreeMap<String, (Instant, Vec<String>)>,
     /// The tokens of all clusters.
     tokens: BTreeSet<String>,
     transitions: Transitions,

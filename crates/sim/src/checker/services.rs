@@ -2,6 +2,11 @@
 
 use super::{Checker, Seen, is_deleting, text};
 use serde_json::Value;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long nodes take to learn of changed endpoints.
+const PROPAGATION: Duration = Duration::from_secs(3);
 
 /// What became of a request to a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,16 +18,23 @@ pub(crate) enum Answer {
 }
 
 impl Checker {
-    /// Sends a request to a RayService, as a client of its Service does.
+    /// Sends a request to a RayService, as a client of its Service does: by way of endpoints that may be a little old.
     pub(crate) fn request(&self, service: &str) -> Answer {
-        let seen = self.lock();
-        let Some(object) = seen.get("RayService", service).filter(|object| !is_deleting(object)) else {
-            return Answer::NotServing;
-        };
-        if !condition(object, "Ready") {
+        let mut seen = self.lock();
+        let object = seen.get("RayService", service).filter(|object| !is_deleting(object));
+        if !object.is_some_and(|object| condition(object, "Ready")) {
+            seen.routes.remove(service);
             return Answer::NotServing;
         }
-        let clusters = seen.endpoints(&format!("{service}-serve-svc"));
+        let known = seen.routes.get(service).filter(|(since, _)| since.elapsed() < PROPAGATION);
+        let clusters = match known {
+            Some((_, clusters)) => clusters.clone(),
+            None => {
+                let clusters = seen.endpoints(&format!("{service}-serve-svc"));
+                seen.routes.insert(service.to_owned(), (Instant::now(), clusters.clone()));
+                clusters
+            }
+        };
         let answered = !clusters.is_empty() && clusters.iter().all(|cluster| self.1.serves(cluster).is_some());
         if answered { Answer::Answered } else { Answer::Failed }
     }
@@ -30,8 +42,8 @@ impl Checker {
     /// Reports that a request failed that nothing but the operator can have made fail.
     pub(crate) fn request_failed(&self, service: &str) {
         let mut seen = self.lock();
-        let clusters = seen.endpoints(&format!("{service}-serve-svc"));
-        seen.report(Some(format!("a request to {service} failed; its Service leads to {clusters:?}")));
+        let clusters = seen.routes.get(service).map(|(_, clusters)| clusters.clone()).unwrap_or_default();
+        seen.report(Some(format!("a request to {service} failed; it was sent to one of {clusters:?}")));
     }
 }
 

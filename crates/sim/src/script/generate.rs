@@ -36,8 +36,8 @@ fn create(rng: &Rng) -> Act {
         4..7 => Act::CreateJob {
             job: small(rng),
             http: rng.percent(50),
-            fails: rng.percent(30),
-            retries: rng.within(0..2) as u8,
+            fails: rng.percent(40),
+            retries: rng.within(0..3) as u8,
             shutdown: rng.percent(50),
         },
         7..9 => Act::CreateService(small(rng)),
@@ -60,7 +60,7 @@ fn by_users(rng: &Rng) -> Act {
         1 | 2 => Act::Autoscale { cluster: small(rng), change: rng.within(0..5) as i8 - 2 },
         3 => Act::Suspend { cluster: small(rng), suspend: rng.percent(60) },
         4 => Act::DeleteCluster(small(rng)),
-        5 => Act::RecreateCluster(small(rng)),
+        5 => Act::RecreateCluster { cluster: small(rng), secret_stays: rng.percent(50) },
         6 => Act::SuspendJob { job: small(rng), suspend: rng.percent(60) },
         7 => Act::DeleteJob(small(rng)),
         8 | 9 => Act::UpgradeService(small(rng)),
@@ -87,11 +87,12 @@ fn to_pods(rng: &Rng) -> Act {
 }
 
 fn to_operators(rng: &Rng) -> Act {
-    match rng.within(0..6) {
+    match rng.within(0..8) {
         0 => Act::CutWatches,
         1 => Act::ExpireWatches,
         2 => Act::Lag { millis: rng.within(100..8_000) as u16, seconds: rng.within(1..40) as u8 },
-        3 => Act::Partition { operator: rng.within(0..2) as u8, seconds: rng.within(5..40) as u8 },
+        3 | 4 => Act::Partition { operator: rng.within(0..2) as u8, seconds: rng.within(5..40) as u8 },
+        5 => Act::LateDeletions { millis: rng.within(100..30_000) as u16, seconds: rng.within(10..120) as u8 },
         _ => Act::Crash { operator: rng.within(0..2) as u8, millis: rng.within(100..20_000) as u16 },
     }
 }

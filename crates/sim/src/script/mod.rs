@@ -51,8 +51,11 @@ pub enum Act {
         suspend: bool,
     },
     DeleteCluster(u8),
-    /// A cluster is deleted and created again at once, under the same name.
-    RecreateCluster(u8),
+    /// A cluster is deleted and created again at once, under the same name. Its Secret may stay for a while.
+    RecreateCluster {
+        cluster: u8,
+        secret_stays: bool,
+    },
     CreateJob {
         job: u8,
         http: bool,
@@ -106,9 +109,16 @@ pub enum Act {
         millis: u16,
         seconds: u8,
     },
-    /// Nothing of an operator gets through for so many seconds; then everything does that still waits.
+    /// For so many seconds, what an operator writes does not get through, though it sees everything; then all of it does
+    /// that still waits.
     Partition {
         operator: u8,
+        seconds: u8,
+    },
+    /// For so many seconds, operators are told that the connection broke when they delete something; it takes effect so many
+    /// milliseconds later.
+    LateDeletions {
+        millis: u16,
         seconds: u8,
     },
     /// An operator dies and is back after so many milliseconds.
