@@ -1,7 +1,7 @@
 //! The gateway: dials and resolves for pods, in a process of the host's own namespaces.
 //!
-//! A client sends one line, `connect ADDRESS:PORT` or `resolve NAME`, reads one line, and confirms it with an empty one.
-//! A connection is then copied both ways.
+//! A client sends one line, `connect ADDRESS:PORT` or `resolve NAME`, and reads one line. It confirms the line about a
+//! connection with an empty one; the connection is then copied both ways.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};

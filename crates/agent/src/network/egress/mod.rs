@@ -134,11 +134,13 @@ fn destination(client: &TcpStream) -> Option<SocketAddrV4> {
 impl Egress {
     /// Connects to an address of the Internet.
     async fn connect(&self, to: SocketAddrV4) -> io::Result<UnixStream> {
-        let (stream, reply) = self.ask(&format!("connect {to}\n")).await?;
-        match reply.as_str() {
-            "ok" => Ok(stream),
-            error => Err(io::Error::other(error.to_owned())),
+        let (mut stream, reply) = self.ask(&format!("connect {to}\n")).await?;
+        if reply != "ok" {
+            return Err(io::Error::other(reply));
         }
+        // A server may speak first. The gateway begins to copy only now, so that its line was all there was to read.
+        stream.write_all(b"\n").await?;
+        Ok(stream)
     }
 
     /// Resolves a name as the host does; empty when it does not exist.
@@ -154,9 +156,36 @@ impl Egress {
         stream.write_all(request.as_bytes()).await?;
         let mut reply = String::new();
         stream.read_line(&mut reply).await?;
-        // After its line the gateway waits for the first bytes of the pod, so nothing else is buffered; a server that
-        // speaks first is read by the gateway only when told to go on.
-        stream.write_all(b"\n").await?;
         Ok((stream.into_inner(), reply.trim_end().to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, Write};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn names_resolve_although_the_gateway_closes_at_once() {
+        let name = format!("manta-egress-test-{}", std::process::id());
+        let address = unix::SocketAddr::from_abstract_name(name).unwrap();
+        let listener = unix::UnixListener::bind_addr(&address).unwrap();
+        let gateway = std::thread::spawn(move || {
+            for _ in 0..20 {
+                let (mut client, _) = listener.accept().unwrap();
+                let mut request = String::new();
+                io::BufReader::new(&client).read_line(&mut request).unwrap();
+                client.write_all(b"192.0.2.1 192.0.2.2\n").unwrap();
+            }
+        });
+        let egress = Egress { address };
+        for _ in 0..20 {
+            assert_eq!(
+                egress.resolve("example.com").await.unwrap(),
+                ["192.0.2.1", "192.0.2.2"].map(|ip| ip.parse::<Ipv4Addr>().unwrap())
+            );
+        }
+        gateway.join().unwrap();
     }
 }
