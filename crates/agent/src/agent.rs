@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource};
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -353,11 +354,21 @@ async fn attach(log: Log, input: Option<Input>, streams: Streams) {
         }
     }
     loop {
-        let sent = match live.recv().await {
+        let piece = tokio::select! {
+            biased;
+            piece = live.recv() => piece,
+            // What was written before the end is still there.
+            () = log.wait_until_closed() => match live.try_recv() {
+                Ok(piece) => Ok(piece),
+                Err(TryRecvError::Lagged(_)) => continue,
+                Err(TryRecvError::Empty | TryRecvError::Closed) => return,
+            },
+        };
+        let sent = match piece {
             Ok((crate::logs::Stream::Stdout, bytes)) => streams.stdout.send(bytes).await,
             Ok((crate::logs::Stream::Stderr, bytes)) => streams.stderr.send(bytes).await,
-            Err(tokio::sync::broadcast::error::RecvError::Lagged(_)) => continue,
-            Err(tokio::sync::broadcast::error::RecvError::Closed) => return,
+            Err(RecvError::Lagged(_)) => continue,
+            Err(RecvError::Closed) => return,
         };
         if sent.is_err() {
             return;

@@ -121,18 +121,41 @@ async fn pump(
     live: broadcast::Sender<(Stream, Bytes)>,
 ) {
     let mut source = BufReader::with_capacity(MAX_LINE, source);
-    loop {
-        let mut line = Vec::new();
-        let read = (&mut source).take(MAX_LINE as u64).read_until(b'\n', &mut line).await;
-        if !matches!(read, Ok(n) if n > 0) {
-            return;
-        }
-        let _ = live.send((stream, Bytes::copy_from_slice(&line)));
-        let stored = encode(Timestamp::now(), stream, &line);
+    let store = async |line: &[u8]| {
+        let stored = encode(Timestamp::now(), stream, line);
         if let Err(error) = writer.lock().await.write(&stored).await {
             tracing::warn!(%error, "cannot write a container's log; the disk may be full");
         }
+    };
+    let mut pending = Vec::new();
+    loop {
+        let chunk = match source.fill_buf().await {
+            Ok(chunk) if !chunk.is_empty() => Bytes::copy_from_slice(chunk),
+            // A terminal whose last user is gone reports an error instead of an end of file.
+            _ => break,
+        };
+        source.consume(chunk.len());
+        for line in complete_lines(&mut pending, &chunk) {
+            store(&line).await;
+        }
+        // Clients that attach also see the beginnings of lines, such as prompts.
+        let _ = live.send((stream, chunk));
     }
+    if !pending.is_empty() {
+        store(&pending).await;
+    }
+}
+
+/// Adds a piece of output to what is left of the last line, and takes out the lines that are complete or full.
+fn complete_lines(pending: &mut Vec<u8>, chunk: &[u8]) -> Vec<Vec<u8>> {
+    let mut lines = Vec::new();
+    for byte in chunk {
+        pending.push(*byte);
+        if *byte == b'\n' || pending.len() == MAX_LINE {
+            lines.push(std::mem::take(pending));
+        }
+    }
+    lines
 }
 
 /// `P` marks a part of a line that goes on.
@@ -167,6 +190,12 @@ impl Log {
     pub async fn wait_until_complete(&self) {
         let mut progress = self.progress.clone();
         let _ = tokio::time::timeout(COMPLETE_WITHIN, progress.wait_for(|progress| progress.finished)).await;
+    }
+
+    /// Waits until the container has closed its output, however long that takes.
+    pub async fn wait_until_closed(&self) {
+        let mut progress = self.progress.clone();
+        let _ = progress.wait_for(|progress| progress.finished).await;
     }
 
     /// The last lines, for a termination message.
@@ -323,6 +352,19 @@ mod tests {
             text.extend_from_slice(&piece.unwrap());
         }
         String::from_utf8(text).unwrap()
+    }
+
+    #[tokio::test]
+    async fn clients_that_attach_see_the_beginnings_of_lines() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut print, stdout) = tokio::io::duplex(64);
+        let log = record(dir.path().join("0.log"), stdout, tokio::io::empty()).await.unwrap();
+        let mut live = log.live();
+        print.write_all(b"prompt> ").await.unwrap();
+        assert_eq!(live.recv().await.unwrap().1, "prompt> ");
+        drop(print);
+        log.wait_until_closed().await;
+        assert_eq!(all(&log, LogQuery::default()).await, "prompt> ");
     }
 
     #[tokio::test]
