@@ -190,6 +190,7 @@ pub fn clean_leftovers(state: &Path) -> Option<String> {
     let cgroups = Cgroups::sweep(&cgroup_name(state));
     let _ = std::fs::remove_dir_all(state.join("pods"));
     let _ = std::fs::remove_dir_all(state.join("logs"));
+    let _ = std::fs::remove_dir_all(state.join("unpack"));
     let _ = std::fs::remove_dir_all(shared_host::temp_dir(&cgroup_name(state)));
     (pods + cgroups > 0).then(|| {
         format!("cleaned up after an earlier run that was killed: {pods} pod folder(s), {cgroups} control group(s)")

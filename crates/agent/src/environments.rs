@@ -7,6 +7,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::unix::pipe;
 
 use crate::agent::Shared;
+use crate::archives;
 use crate::images::{self, Environment, MachineDisk, Recipe, Resolution};
 use crate::runtime::{CommandJob, Spawner, Stdio};
 
@@ -37,7 +38,7 @@ pub(crate) async fn provide(
             environment
         }
         Resolution::Unknown(why) => return Err(why),
-        Resolution::Make { .. } => {
+        Resolution::Make { .. } | Resolution::Unpack { .. } => {
             report(Pull::Started);
             let began = Instant::now();
             let _turn = shared.install_lock.lock().await;
@@ -49,6 +50,10 @@ pub(crate) async fn provide(
                     install(shared, &recipe, &path, report).await?;
                     then
                 }
+                Resolution::Unpack { archive, path, then } => {
+                    archives::unpack(shared, &archive, &path).await?;
+                    then
+                }
             };
             report(Pull::Done(Some(began.elapsed())));
             environment
@@ -57,6 +62,10 @@ pub(crate) async fn provide(
     if let Some(path) = environment.path.as_ref().filter(|p| !p.join("bin").is_dir()) {
         return Err(format!("image \"{image}\" is mapped to {}, which is not a Python environment", path.display()));
     }
+    let environment = match environment.root.clone() {
+        Some(root) => archives::configure(environment, &root)?,
+        None => environment,
+    };
     if let Some(note) = &environment.note {
         shared.log_once(note);
     }

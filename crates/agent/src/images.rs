@@ -18,6 +18,12 @@ pub struct Environment {
     pub id: String,
     /// The root of the Python environment; the machine's own tools when absent.
     pub path: Option<PathBuf>,
+    /// The unpacked image that replaces the machine's own files.
+    pub root: Option<PathBuf>,
+    /// Where programs start unless the container says so.
+    pub cwd: Option<PathBuf>,
+    /// The user and group unless the pod names some.
+    pub user: (u32, u32),
     /// What runs unless the container has a command.
     pub entrypoint: Vec<String>,
     /// The arguments of the entry point unless the container has some.
@@ -36,6 +42,12 @@ pub enum Resolution {
     /// The environment has to be made first.
     Make {
         recipe: Recipe,
+        path: PathBuf,
+        then: Environment,
+    },
+    /// An archive has to be unpacked first.
+    Unpack {
+        archive: PathBuf,
         path: PathBuf,
         then: Environment,
     },
@@ -69,6 +81,8 @@ pub trait Disk {
     fn installed(&self, package: &str) -> Vec<Installed>;
     /// A number that changes with the contents of a file; `None` when it cannot be read.
     fn fingerprint(&self, file: &Path) -> Option<u64>;
+    /// A number that changes when a file is written; `None` when there is no such file.
+    fn stamp(&self, file: &Path) -> Option<u64>;
     /// Whether an environment was made and is complete.
     fn is_complete(&self, environment: &Path) -> bool;
 }
@@ -82,13 +96,22 @@ impl Disk for MachineDisk<'_> {
     }
 
     fn fingerprint(&self, file: &Path) -> Option<u64> {
-        let bytes = std::fs::read(file).ok()?;
-        Some(bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3)))
+        std::fs::read(file).ok().map(|bytes| hash(&bytes))
+    }
+
+    fn stamp(&self, file: &Path) -> Option<u64> {
+        let meta = std::fs::metadata(file).ok()?;
+        let changed = meta.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?.as_nanos();
+        Some(hash(format!("{changed} {} {}", meta.len(), file.display()).as_bytes()))
     }
 
     fn is_complete(&self, environment: &Path) -> bool {
         environment.join(COMPLETE).exists()
     }
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Images of these repositories are one package at the version in their tag.
@@ -140,6 +163,9 @@ pub struct Mapping {
     /// A folder with a `pyproject.toml` to make an environment from.
     #[serde(default)]
     pub project: Option<PathBuf>,
+    /// An archive of the image itself, as `docker save`, `podman save` and `buildah` write it.
+    #[serde(default)]
+    pub archive: Option<PathBuf>,
     #[serde(default)]
     pub entrypoint: Vec<String>,
     #[serde(default)]
@@ -203,12 +229,18 @@ impl Catalog {
         let ready = |path: Option<PathBuf>| Environment {
             id: format!("manta://{}", path.as_ref().map_or("host".to_owned(), |p| p.display().to_string())),
             path,
+            root: None,
+            cwd: None,
+            user: (0, 0),
             entrypoint: mapping.entrypoint.clone(),
             cmd: mapping.cmd.clone(),
             env: mapping.env.clone().into_iter().collect(),
             note: None,
             warning: None,
         };
+        if let Some(archive) = &mapping.archive {
+            return self.resolve_archive(archive, image, ready(None), disk);
+        }
         let (recipe, file) = match (&mapping.requirements, &mapping.project) {
             (Some(file), _) => (Recipe::File(file.clone()), file.clone()),
             (None, Some(folder)) => (Recipe::Project(folder.clone()), folder.join("pyproject.toml")),
@@ -226,6 +258,17 @@ impl Catalog {
         if disk.is_complete(&path) { Resolution::Ready(then) } else { Resolution::Make { recipe, path, then } }
     }
 
+    fn resolve_archive(&self, archive: &Path, image: &str, ready: Environment, disk: &dyn Disk) -> Resolution {
+        let Some(stamp) = disk.stamp(archive) else {
+            let shown = archive.display();
+            return Resolution::Unknown(format!("image \"{image}\" is mapped to {shown}, which cannot be read"));
+        };
+        let path = self.folder.join(format!("archive-{stamp:016x}"));
+        let then = Environment { id: format!("manta://{}", path.display()), root: Some(path.join("rootfs")), ..ready };
+        let archive = archive.to_path_buf();
+        if disk.is_complete(&path) { Resolution::Ready(then) } else { Resolution::Unpack { archive, path, then } }
+    }
+
     fn resolve_package(&self, rule: &PackageRule, image: &str, tag: &str, installed: Vec<Installed>) -> Resolution {
         let wanted = Version::leading(tag);
         let ready = |path: PathBuf, version: Option<&Version>| Environment {
@@ -234,6 +277,9 @@ impl Catalog {
                 None => format!("manta://{}", path.display()),
             },
             path: Some(path),
+            root: None,
+            cwd: None,
+            user: (0, 0),
             entrypoint: Vec::new(),
             cmd: vec!["/bin/bash".to_owned()],
             env: rule.env.clone(),
@@ -289,6 +335,7 @@ pub fn read_mappings(file: &Path) -> Result<Vec<Mapping>, String> {
             environment: absolute(m.environment),
             requirements: absolute(m.requirements),
             project: absolute(m.project),
+            archive: absolute(m.archive),
             ..m
         })
         .collect())
@@ -404,6 +451,9 @@ mod tests {
         fn fingerprint(&self, file: &Path) -> Option<u64> {
             file.starts_with("/code").then_some(7)
         }
+        fn stamp(&self, file: &Path) -> Option<u64> {
+            self.fingerprint(file)
+        }
         fn is_complete(&self, environment: &Path) -> bool {
             environment == Path::new("/made/image-0000000000000007")
         }
@@ -417,6 +467,7 @@ mod tests {
                 Mapping { requirements: Some("/code/requirements.txt".into()), ..mapping("mine") },
                 Mapping { project: Some("/code/app".into()), ..mapping("app") },
                 Mapping { requirements: Some("/gone.txt".into()), ..mapping("gone") },
+                Mapping { archive: Some("/code/image.tar".into()), ..mapping("whole") },
             ],
             mapping_file: None,
             fallbacks: vec![Mapping { entrypoint: vec!["redis-server".into()], ..mapping("redis") }, mapping("mine")],
@@ -440,6 +491,7 @@ mod tests {
                 marks.into_iter().filter(|(is_set, _)| *is_set).fold(path, |text, (_, mark)| text + mark)
             }
             Resolution::Make { recipe, path, .. } => format!("make {recipe} in {}", path.display()),
+            Resolution::Unpack { archive, path, .. } => format!("unpack {} in {}", archive.display(), path.display()),
             Resolution::Unknown(why) => why.split(':').next().unwrap_or_default().to_owned(),
         }
     }
@@ -480,6 +532,7 @@ mod tests {
         let make = "make /code/requirements.txt in /envs/image-0000000000000007";
         check(Versions::Newest, &[], "mine:1", make);
         check(Versions::Newest, &[], "app", "make /code/app in /envs/image-0000000000000007");
+        check(Versions::Newest, &[], "whole", "unpack /code/image.tar in /envs/archive-0000000000000007");
         check(Versions::Newest, &[], "gone", "image \"gone\" is mapped to /gone.txt, which cannot be read");
         let made = Catalog { folder: "/made".into(), ..catalog(Versions::Newest) };
         assert_eq!(shown(made.resolve("mine:1", &FakeDisk(vec![]))), "/made/image-0000000000000007");

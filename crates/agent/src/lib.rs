@@ -8,6 +8,7 @@
 //! [`runtime::enter_namespaces`] must be called first, while the process has one thread.
 
 pub mod agent;
+mod archives;
 pub mod downward_api;
 pub mod env;
 pub mod environments;

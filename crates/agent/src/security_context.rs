@@ -49,8 +49,8 @@ pub enum Refusal {
     Seccomp { container: String, value: String },
 }
 
-/// Decides the restrictions of one container.
-pub fn confinement(pod: &Pod, container: &Container, ids: IdMap) -> Result<Confinement, Refusal> {
+/// Decides the restrictions of one container; `default` is the user and group of its image.
+pub fn confinement(pod: &Pod, container: &Container, default: (u32, u32), ids: IdMap) -> Result<Confinement, Refusal> {
     let pod = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
     let own = container.security_context.as_ref();
     let name = || container.name.clone();
@@ -61,13 +61,13 @@ pub fn confinement(pod: &Pod, container: &Container, ids: IdMap) -> Result<Confi
     {
         return Err(Refusal::ProcMount { container: name(), value });
     }
-    let id = |field, value: Option<i64>| match value.map(|value| (value, u32::try_from(value))) {
-        None => Ok(0),
+    let id = |field, value: Option<i64>, default| match value.map(|value| (value, u32::try_from(value))) {
+        None => Ok(default),
         Some((_, Ok(id))) if i32::try_from(id).is_ok() => Ok(id),
         Some((value, _)) => Err(Refusal::Id { container: name(), field, value }),
     };
-    let uid = id("runAsUser", own.and_then(|c| c.run_as_user).or(pod.and_then(|p| p.run_as_user)))?;
-    let gid = id("runAsGroup", own.and_then(|c| c.run_as_group).or(pod.and_then(|p| p.run_as_group)))?;
+    let uid = id("runAsUser", own.and_then(|c| c.run_as_user).or(pod.and_then(|p| p.run_as_user)), default.0)?;
+    let gid = id("runAsGroup", own.and_then(|c| c.run_as_group).or(pod.and_then(|p| p.run_as_group)), default.1)?;
     let non_root = own.and_then(|c| c.run_as_non_root).or(pod.and_then(|p| p.run_as_non_root));
     if non_root == Some(true) && uid == 0 {
         return Err(Refusal::NonRoot { container: name() });
@@ -76,7 +76,7 @@ pub fn confinement(pod: &Pod, container: &Container, ids: IdMap) -> Result<Confi
         ids,
         uid,
         gid,
-        groups: groups(pod).map(|group| id("fsGroup", Some(group))).collect::<Result<_, _>>()?,
+        groups: groups(pod).map(|group| id("fsGroup", Some(group), 0)).collect::<Result<_, _>>()?,
         capabilities: capabilities(own, &container.name)?.bits(),
         seccomp: seccomp(own, pod, &container.name)?,
         max_processes: None,
@@ -131,7 +131,7 @@ mod tests {
     fn decide(pod: Value, own: Value) -> Result<Confinement, String> {
         let container: Container = serde_json::from_value(json!({"name": "c", "securityContext": own})).unwrap();
         let pod: Pod = serde_json::from_value(json!({"spec": {"containers": [], "securityContext": pod}})).unwrap();
-        confinement(&pod, &container, IdMap::Single).map_err(|e| e.to_string())
+        confinement(&pod, &container, (0, 0), IdMap::Single).map_err(|e| e.to_string())
     }
 
     #[test]
@@ -148,6 +148,16 @@ mod tests {
         assert_eq!((got.uid, got.gid, got.groups), (5, 100, vec![8, 7]));
         assert_eq!(decide(pod, json!({"runAsNonRoot": true})).unwrap().uid, 1000);
         assert_eq!(decide(json!({"runAsUser": 2_147_483_647}), json!({})).unwrap().uid, 2_147_483_647);
+    }
+
+    #[test]
+    fn the_user_of_the_image_is_the_default() {
+        let container: Container = serde_json::from_value(json!({"name": "c"})).unwrap();
+        let pod: Pod = serde_json::from_value(json!({"spec": {"containers": [],
+            "securityContext": {"runAsGroup": 5, "runAsNonRoot": true}}}))
+        .unwrap();
+        let got = confinement(&pod, &container, (1000, 100), IdMap::Single).unwrap();
+        assert_eq!((got.uid, got.gid), (1000, 5));
     }
 
     #[test]

@@ -60,6 +60,12 @@ fn run(process: IsolatedProcess, dir: &Path) -> i32 {
                     entrypoint: vec!["sh".into(), "-c".into()],
                     ..Mapping::default()
                 }],
+                fallbacks: vec![Mapping {
+                    image: "archived".into(),
+                    archive: Some(image_archive(dir)),
+                    ..Mapping::default()
+                }],
+                folder: dir.join("images"),
                 ..Catalog::default()
             },
             progress: std::sync::Arc::new(|_| ()),
@@ -100,6 +106,7 @@ async fn tests(client: &Client, agent: &Agent) -> bool {
         ("unhealthy_containers_are_restarted", t.unhealthy_containers_are_restarted().boxed()),
         ("pods_that_cannot_run_report_why", t.pods_that_cannot_run_report_why().boxed()),
         ("hooks_run_and_grace_is_given", t.hooks_run_and_grace_is_given().boxed()),
+        ("an_archive_is_a_root_file_system", t.an_archive_is_a_root_file_system().boxed()),
         ("a_gpu_belongs_to_one_pod", t.a_gpu_belongs_to_one_pod().boxed()),
         ("containers_read_what_clients_type", t.containers_read_what_clients_type().boxed()),
         ("exec_and_ports_reach_inside", t.exec_and_ports_reach_inside().boxed()),
@@ -374,6 +381,21 @@ impl Test {
         claims.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.expect("bound");
     }
 
+    async fn an_archive_is_a_root_file_system(&self) {
+        let spec = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "archived:1"}]});
+        self.create("archived", spec).await;
+        let pod = self
+            .until("archived", |p| {
+                let phase = p.status.as_ref()?.phase.as_deref()?;
+                matches!(phase, "Succeeded" | "Failed").then(|| p.clone())
+            })
+            .await;
+        let expect = "hello from the image\n1000\nb /home/app\n/home/app\nwrote\ngone\nkept inside\n";
+        assert_eq!(self.logs(&pod, "c", false).await, expect);
+        assert!(!Path::new("/etc/manta-escape").exists());
+        self.delete("archived").await;
+    }
+
     async fn a_gpu_belongs_to_one_pod(&self) {
         let see =
             "cd /dev; echo $(ls -d nvidia* dri/* kfd 2>/dev/null) / $NVIDIA_VISIBLE_DEVICES / $CUDA_VISIBLE_DEVICES";
@@ -478,6 +500,15 @@ impl Test {
         }
         self.delete("inside").await;
     }
+}
+
+/// Writes an image, as people save theirs.
+fn image_archive(dir: &Path) -> std::path::PathBuf {
+    let file = dir.join("image.tar");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/image.py");
+    let made = std::process::Command::new("python3").arg(script).arg(&file).status().expect("python3");
+    assert!(made.success());
+    file
 }
 
 /// Makes a machine with three GPUs, of which two are offered; the device nodes are plain files.

@@ -26,6 +26,8 @@ pub struct ContainerJob {
     pub cwd: PathBuf,
     /// The directory that becomes `/`; without one there are no namespaces and the host's own files are seen.
     pub root: Option<PathBuf>,
+    /// An image that is the beginning of `/`.
+    pub overlay: Option<rootfs::Overlay>,
     pub mounts: Vec<rootfs::MountStep>,
     pub confinement: Confinement,
     /// `cgroup.procs` files to enter.
@@ -101,7 +103,7 @@ fn run_container(one: SingleThread, job: &ContainerJob, fds: &JobFds) -> io::Res
         setns(namespace, CloneFlags::empty())?;
     }
     unshare(CloneFlags::CLONE_NEWCGROUP)?;
-    rootfs::build(root, confinement.ids.owner(0, 0), &job.mounts)?;
+    rootfs::build(root, job.overlay.as_ref(), confinement.ids.owner(0, 0), &job.mounts)?;
     rootfs::enter(root)?;
     new_session_keyring();
     user_namespace::enter(one, confinement.ids, confinement.uid, confinement.gid)?;

@@ -29,7 +29,7 @@ use crate::runtime::beneath::Owner;
 use crate::runtime::cgroup::{self, Limits};
 use crate::runtime::confinement::{Confinement, Seccomp};
 use crate::runtime::lock;
-use crate::runtime::rootfs::{self, Bind, RootfsSpec};
+use crate::runtime::rootfs::{self, Bind, Overlay, RootfsSpec};
 use crate::runtime::{ContainerJob, Process, SpawnError};
 use crate::security_context;
 use crate::shared_host::{self, HostPod, SharedHost};
@@ -81,7 +81,7 @@ impl StartError {
 
 pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result<Started, StartError> {
     let StartRequest { pod, mut container, attempt, ip, hostname, network, tokens } = request;
-    let confinement = confine(shared, &pod, &container)?;
+    names::check(&pod).map_err(StartError::config)?;
     let (Some(network), Some(address)) = (network, ip) else {
         return Err(StartError::retry("ContainerCreating", "the pod has no network yet"));
     };
@@ -96,6 +96,7 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
     if let Some(warning) = environment.warning.as_deref().filter(|_| attempt == 0) {
         shared.record_event(&pod, EventType::Warning, "ImageDiffers", warning);
     }
+    let confinement = confine(shared, &pod, &container, environment.user)?;
     let volumes = pod_volumes::set_up(shared, &pod, &ip, &tokens).await;
     let volumes = volumes.map_err(|e| StartError::retry("ContainerCreating", e))?;
     let mounts = shared.config.mounts.of_pod(&pod).map_err(StartError::config)?;
@@ -121,7 +122,8 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
     let env = env::environment(&pod, &container, &base, &sources, &pod_volumes::values(shared, &ip));
     let env = env.map_err(StartError::config)?;
     let argv = env::command(&container, &environment, &env);
-    let cwd = container.working_dir.clone().filter(|d| !d.is_empty()).map_or_else(|| home(&env), PathBuf::from);
+    let cwd = container.working_dir.clone().filter(|d| !d.is_empty()).map(PathBuf::from);
+    let cwd = cwd.or_else(|| environment.cwd.clone()).unwrap_or_else(|| home(&env));
 
     let (root, termination_log) = (folder.join("root"), folder.join("termination-log"));
     let (owner, user) = (shared.ids.owner(0, 0), shared.ids.owner(confinement.uid, confinement.gid));
@@ -140,10 +142,13 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
             .map_err(StartError::prepare)?,
         root: owner,
         user,
+        is_image: environment.root.is_some(),
         read_only_root: container.security_context.as_ref().is_some_and(|c| c.read_only_root_filesystem == Some(true)),
     };
-    let accounts = etc_files::accounts(&confinement, &home(&env), &folder, owner);
-    spec.binds.extend(accounts.map_err(StartError::prepare)?);
+    if !spec.is_image {
+        let accounts = etc_files::accounts(&confinement, &home(&env), &folder, owner);
+        spec.binds.extend(accounts.map_err(StartError::prepare)?);
+    }
     if let Some(path) = &environment.path {
         spec.binds.push(etc_files::login_path(path, &folder, owner).map_err(StartError::prepare)?);
     }
@@ -159,6 +164,7 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
         env: env.clone(),
         cwd: cwd.clone(),
         root: is_isolated.then_some(root),
+        overlay: overlay(&environment, &folder, owner).map_err(StartError::prepare)?,
         mounts: if is_isolated { rootfs::plan(&spec, &rootfs::look, &rootfs::list) } else { Vec::new() },
         cgroups: group.procs_files(),
         confinement: confinement.clone(),
@@ -207,9 +213,9 @@ fn report_pull(shared: &Shared, pod: &Pod, image: &str, pull: &Pull) {
 }
 
 /// Decides the restrictions of a container, or refuses what its specification asks for.
-fn confine(shared: &Shared, pod: &Pod, container: &Container) -> Result<Confinement, StartError> {
-    names::check(pod).map_err(StartError::config)?;
-    let mut confinement = security_context::confinement(pod, container, shared.ids).map_err(StartError::config)?;
+fn confine(shared: &Shared, pod: &Pod, container: &Container, user: (u32, u32)) -> Result<Confinement, StartError> {
+    let confinement = security_context::confinement(pod, container, user, shared.ids);
+    let mut confinement = confinement.map_err(StartError::config)?;
     if !guards::is_on(Guard::Seccomp) {
         confinement.seccomp = Seccomp::Unconfined;
     }
@@ -217,6 +223,15 @@ fn confine(shared: &Shared, pod: &Pod, container: &Container) -> Result<Confinem
         confinement.max_processes = Some(cgroup::max_processes());
     }
     Ok(confinement)
+}
+
+/// Returns the image that the container begins with, and makes the directories for its changes.
+fn overlay(environment: &Environment, folder: &Path, owner: Owner) -> std::io::Result<Option<Overlay>> {
+    let Some(image) = environment.root.clone() else { return Ok(None) };
+    let (changes, work) = (folder.join("changes"), folder.join("work"));
+    disk::make_dir(&changes, 0o755, owner)?;
+    disk::make_dir(&work, 0o755, owner)?;
+    Ok(Some(Overlay { image, changes, work }))
 }
 
 /// Returns what the container sees of the machine's GPUs, reserving those that its pod asks for.

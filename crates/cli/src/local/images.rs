@@ -39,21 +39,23 @@ pub(super) fn default_mappings() -> Vec<Mapping> {
     all
 }
 
-/// Reads `NAME=SOURCE`: a requirements file, a folder with a `pyproject.toml`, or a Python environment.
+/// Reads `NAME=SOURCE`: a requirements file, a folder with a `pyproject.toml`, a Python environment, or an archive.
 pub(super) fn mapping(text: &str) -> anyhow::Result<Mapping> {
-    let (image, source) = text
-        .split_once('=')
-        .filter(|(image, source)| !image.is_empty() && !source.is_empty())
-        .with_context(|| format!("--image {text}: use NAME=requirements.txt, NAME=FOLDER or NAME=ENVIRONMENT"))?;
+    let (image, source) =
+        text.split_once('=').filter(|(image, source)| !image.is_empty() && !source.is_empty()).with_context(|| {
+            format!("--image {text}: use NAME=requirements.txt, NAME=FOLDER, NAME=ENVIRONMENT or NAME=ARCHIVE.tar")
+        })?;
     let path = std::path::absolute(source)?;
     let mapping = Mapping { image: image.to_owned(), cmd: vec!["/bin/bash".to_owned()], ..Mapping::default() };
     match kind_of(&path) {
+        // The archive brings its own command.
+        Some(Source::Archive) => Ok(Mapping { archive: Some(path), cmd: Vec::new(), ..mapping }),
         Some(Source::Requirements) => Ok(Mapping { requirements: Some(path), ..mapping }),
         Some(Source::Project) => Ok(Mapping { project: Some(path), ..mapping }),
         Some(Source::Environment) => Ok(Mapping { environment: Some(path), ..mapping }),
         None => anyhow::bail!(
             "--image {text}: {} is neither a requirements file, nor a folder with a pyproject.toml, nor a Python \
-             environment",
+             environment, nor an archive",
             path.display()
         ),
     }
@@ -61,13 +63,17 @@ pub(super) fn mapping(text: &str) -> anyhow::Result<Mapping> {
 
 /// What an image can be made from.
 enum Source {
+    Archive,
     Requirements,
     Project,
     Environment,
 }
 
 fn kind_of(path: &Path) -> Option<Source> {
-    if path.is_file() {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    if path.is_file() && [".tar", ".tar.gz", ".tgz"].iter().any(|end| name.ends_with(end)) {
+        Some(Source::Archive)
+    } else if path.is_file() {
         Some(Source::Requirements)
     } else if path.join("pyvenv.cfg").is_file() {
         Some(Source::Environment)
@@ -129,9 +135,11 @@ mod tests {
             std::fs::create_dir(path(name)).unwrap();
             std::fs::write(path(name).join(file), "").unwrap();
         }
+        std::fs::write(path("image.tar"), "").unwrap();
         let read = |name: &str| mapping(&format!("corp.io/x={}", path(name).display()));
         assert_eq!(read("requirements.txt").unwrap().requirements, Some(path("requirements.txt")));
         assert_eq!(read("app").unwrap().project, Some(path("app")));
+        assert_eq!(read("image.tar").unwrap().archive, Some(path("image.tar")));
         assert_eq!(read("venv").unwrap().environment, Some(path("venv")));
         assert!(read("none").unwrap_err().to_string().contains("neither a requirements file"));
         for wrong in ["x", "=y", "x="] {

@@ -83,10 +83,10 @@ pub(super) struct Choice {
 }
 
 impl InternetArgs {
-    /// Returns the choice of the flags, of an earlier run, or of the user.
-    pub(super) fn choice(&self, state: &Path) -> anyhow::Result<Choice> {
+    /// Returns the choice of the flags, of an earlier run, or of the user, who is asked only if it is remembered.
+    pub(super) fn choice(&self, state: &Path, is_kept: bool) -> anyhow::Result<Choice> {
         let flag = self.internet.then_some(true).or(self.no_internet.then_some(false));
-        let can_ask = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+        let can_ask = is_kept && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
         choose(flag, remembered(state)?, || if can_ask { ask().map(Some) } else { Ok(None) })
     }
 }

@@ -47,7 +47,8 @@ pub(crate) struct LocalArgs {
     /// Install exactly the Ray version of each image's tag, instead of using the newest one installed
     #[arg(long)]
     exact_ray_version: bool,
-    /// Image to make from a requirements file, a folder with a pyproject.toml, or an environment; may be repeated
+    /// Image to make from a requirements file, a folder with a pyproject.toml, an environment, or an archive of the
+    /// image; may be repeated
     #[arg(long, value_name = "NAME=SOURCE")]
     image: Vec<String>,
     /// File, read again while running, that maps other images to Python environments or to this machine's own tools
@@ -128,7 +129,7 @@ impl LocalArgs {
             parsed.with_context(|| format!("{flag} {text} is not a quantity; use a form like 4 or 8Gi"))
         };
         let cores = i64::try_from(std::thread::available_parallelism().map_or(2, usize::from))?;
-        let internet = self.internet.choice(&state)?;
+        let internet = self.internet.choice(&state, data.is_some())?;
         Ok(Options {
             state,
             internet,

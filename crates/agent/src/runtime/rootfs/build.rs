@@ -3,9 +3,10 @@
 //! Every path inside the new root is resolved within it by the kernel, and mounts are attached to the file
 //! descriptor found: a link that a container left in a volume cannot lead the agent out of the root.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use nix::libc;
@@ -15,19 +16,46 @@ use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
 use super::super::beneath::{self, Owner};
 use super::super::container::named;
-use super::MountStep;
+use super::{MountStep, Overlay};
 
 /// Assembles the root file system at `root`.
-pub(in crate::runtime) fn build(root: &Path, owner: Owner, steps: &[MountStep]) -> io::Result<()> {
+pub(in crate::runtime) fn build(
+    root: &Path,
+    overlay: Option<&Overlay>,
+    owner: Owner,
+    steps: &[MountStep],
+) -> io::Result<()> {
     let none: Option<&str> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
-    mount(Some(root), root, none, MsFlags::MS_BIND, none)?;
+    match overlay {
+        None => mount(Some(root), root, none, MsFlags::MS_BIND, none)?,
+        Some(overlay) => {
+            let options = overlay_options(overlay);
+            let mounted = mount(Some("overlay"), root, Some("overlay"), MsFlags::empty(), Some(options.as_os_str()));
+            mounted.map_err(|e| named("cannot mount the image", &overlay.image, &e))?;
+        }
+    }
     let builder = Builder { root: beneath::open_dir(root)?, owner };
     set_attributes(builder.root.as_fd(), libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV, Depth::One)?;
     for step in steps {
         builder.apply(step).map_err(|e| io::Error::other(format!("cannot set up the file system: {step:?}: {e}")))?;
     }
     Ok(())
+}
+
+/// Returns the options of an overlay, with the characters escaped that separate them.
+fn overlay_options(overlay: &Overlay) -> OsString {
+    let mut options = OsString::from("userxattr");
+    for (name, path) in [("lowerdir", &overlay.image), ("upperdir", &overlay.changes), ("workdir", &overlay.work)] {
+        options.push(format!(",{name}="));
+        for byte in path.as_os_str().as_bytes() {
+            if b"\\,:".contains(byte) {
+                options.push("\\");
+            }
+            options.push(OsStr::from_bytes(std::slice::from_ref(byte)));
+        }
+    }
+    options
 }
 
 /// Makes `root` the root of this process and detaches the old one.

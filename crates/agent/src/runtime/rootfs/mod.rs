@@ -65,6 +65,15 @@ pub enum MountStep {
     ReadOnlyRoot,
 }
 
+/// An unpacked image, and where a container's changes to it go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overlay {
+    pub image: PathBuf,
+    pub changes: PathBuf,
+    /// An empty directory for the kernel's own use.
+    pub work: PathBuf,
+}
+
 /// What the host has at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
@@ -107,6 +116,8 @@ pub struct RootfsSpec {
     /// Who the container's user is outside.
     pub user: Owner,
     pub read_only_root: bool,
+    /// The root begins as an image, without the host's tools.
+    pub is_image: bool,
     /// Directories of the kernel of which only the entries named are shown.
     pub reduced: Vec<(PathBuf, Vec<String>)>,
 }
@@ -195,7 +206,7 @@ pub fn plan(
     list: &dyn Fn(&Path) -> Vec<String>,
 ) -> Vec<MountStep> {
     let mut tree = Tree { look, list, nodes: BTreeMap::new(), root: spec.root };
-    for name in TOOLS {
+    for name in TOOLS.iter().filter(|_| !spec.is_image) {
         let path = Path::new("/").join(name);
         if let Some(entry) = look(&path) {
             tree.mirror_entry(&path, &entry);
