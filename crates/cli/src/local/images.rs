@@ -105,6 +105,7 @@ pub(crate) fn find_ray(catalog: &Catalog, version: &str) -> Found {
             let path = environment.path.map(|p| p.display().to_string()).unwrap_or_default();
             Found::Ready(format!("{} in {path}", environment.id.trim_start_matches("manta://")))
         }
+        Resolution::Unpack { archive, .. } => Found::Ready(format!("the image in {}", archive.display())),
         Resolution::Unknown(why) => Found::Ready(why),
     }
 }
