@@ -139,6 +139,7 @@ async fn start_result(
         env: [("PATH", "/usr/bin:/bin"), ("HOME", "/home/ray")].map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec(),
         cwd: "/home/ray".into(),
         root: Some(root),
+        overlay: None,
         mounts: rootfs::plan(&wanted, &rootfs::look, &rootfs::list),
         cgroups: vec![],
         confinement: confinement(),
@@ -151,7 +152,7 @@ async fn start_result(
 
 fn confinement() -> Confinement {
     let (pod, container) = (Pod::default(), Container::default());
-    security_context::confinement(&pod, &container, IdMap::detect()).expect("the default")
+    security_context::confinement(&pod, &container, (0, 0), IdMap::detect()).expect("the default")
 }
 
 fn pipes() -> (tokio::net::unix::pipe::Receiver, Stdio) {

@@ -25,9 +25,6 @@ macro_rules! commands {
     };
 }
 
-/// Prints the log of a Ray job until it ends.
-pub(crate) use submitter::tail as tail_job_log;
-
 commands! {
     Apiserver => apiserver,
     Completion => completion,

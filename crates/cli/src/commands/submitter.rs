@@ -167,7 +167,7 @@ async fn follow(job: &Job, address: &str, id: &str, token: Option<&str>, out: &m
 }
 
 /// Prints the log stream until Ray closes it, and skips the bytes that were printed before.
-pub(crate) async fn tail(
+async fn tail(
     address: &str,
     id: &str,
     token: Option<&str>,

@@ -1,22 +1,26 @@
 //! Keeps the output of jobs that have no submitter pod: in HTTPMode it is gone with the cluster.
 
-use crate::commands::tail_job_log;
 use futures::StreamExt;
 use kube::api::DynamicObject;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 use std::collections::HashSet;
-use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::progress::ray_resource;
 
 /// How many lines of a finished job are shown.
 const SHOWN_LINES: usize = 20;
-/// How often a stream that breaks is opened again.
-const MAX_ATTEMPTS: u32 = 5;
+/// How often a job is asked for; the dashboard is on this machine.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// After how many questions the log of a running job is copied.
+const TICKS_PER_COPY: u64 = 50;
+/// How many questions may fail between two copies.
+const MAX_FAILURES: u32 = 20;
 
 /// A job whose output is to be kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,10 +61,11 @@ pub(crate) async fn keep(client: &Client, folder: &Path, has_service_names: bool
     }
 }
 
-/// Returns what to follow of a RayJob, once Ray runs it.
+/// Returns what to follow of a RayJob, once Ray has it.
 fn running(name: String, job: &Value, has_service_names: bool) -> Option<Running> {
     let text = |path: &str| job.pointer(path).and_then(Value::as_str).filter(|text| !text.is_empty());
-    if text("/spec/submissionMode") != Some("HTTPMode") || text("/status/jobStatus")? == "PENDING" {
+    // A short job is over when its status is looked at for the second time.
+    if text("/spec/submissionMode") != Some("HTTPMode") || text("/status/jobStatus").is_none() {
         return None;
     }
     let address = if has_service_names { text("/status/dashboardURL")? } else { "127.0.0.1:8265" };
@@ -80,20 +85,43 @@ async fn follow(job: Running, file: PathBuf) -> (Running, PathBuf) {
     (job, file)
 }
 
+/// Asks for the job until it has ended, and writes its log. The cluster goes soon after, so the last question must come at
+/// once.
 async fn write_log(job: &Running, file: &Path) -> anyhow::Result<()> {
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    let mut out = std::fs::File::create(file)?;
-    let mut received = 0;
-    for attempt in 0..MAX_ATTEMPTS {
-        match tail_job_log(&job.address, &job.id, None, &mut received, &mut out).await {
-            Ok(()) => break,
-            Err(error) if attempt + 1 == MAX_ATTEMPTS => return Err(error),
-            Err(_) => tokio::time::sleep(std::time::Duration::from_secs(1)).await,
+    let url = format!("http://{}/api/jobs/{}", job.address.trim_start_matches("http://"), job.id);
+    let client = reqwest::Client::builder().timeout(REQUEST_TIMEOUT).no_proxy().build()?;
+    let get = async |url: &str| -> anyhow::Result<Value> {
+        Ok(client.get(url).send().await?.error_for_status()?.json().await?)
+    };
+    let mut ticks = tokio::time::interval(POLL_INTERVAL);
+    let mut failures = 0;
+    for tick in 0_u64.. {
+        ticks.tick().await;
+        let asked = get(&url).await;
+        let is_over =
+            asked.as_ref().is_ok_and(|info| ["SUCCEEDED", "FAILED", "STOPPED"].iter().any(|s| info["status"] == *s));
+        let got = match asked {
+            // Now and then while it runs, for a cluster that is deleted under its job.
+            Ok(_) if is_over || tick % TICKS_PER_COPY == 0 => get(&format!("{url}/logs")).await,
+            Ok(_) => continue,
+            Err(error) => Err(error),
+        };
+        match got {
+            Ok(reply) => {
+                std::fs::write(file, reply["logs"].as_str().unwrap_or_default())?;
+                failures = 0;
+                if is_over {
+                    break;
+                }
+            }
+            Err(error) if failures == MAX_FAILURES => return Err(error),
+            Err(_) => failures += 1,
         }
     }
-    Ok(out.flush()?)
+    Ok(())
 }
 
 fn last_lines(text: &str) -> Vec<&str> {
@@ -114,9 +142,9 @@ mod tests {
         };
         let found = |job: &Value| running("d/x".into(), job, true);
         assert_eq!(found(&job("K8sJobMode", "RUNNING")), None);
-        assert_eq!(found(&job("HTTPMode", "PENDING")), None);
+        assert_eq!(found(&job("HTTPMode", "")), None);
         assert_eq!(found(&json!({"spec": {"submissionMode": "HTTPMode"}})), None);
-        let got = found(&job("HTTPMode", "RUNNING")).unwrap();
+        let got = found(&job("HTTPMode", "PENDING")).unwrap();
         assert_eq!(got.address, "x-head-svc.d.svc.cluster.local:8265");
         assert_eq!(file_name(&got), Path::new("d_x_a_.._b.log"));
     }
