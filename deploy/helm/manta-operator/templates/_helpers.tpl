@@ -70,6 +70,15 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end -}}
 
+{{/* The number of replicas. All of them answer webhooks, and only the leader reconciles; without an election all would. */}}
+{{- define "manta.replicas" -}}
+{{- if and .Values.webhooks.enabled .Values.leaderElectionEnabled -}}
+{{- max (int .Values.replicas) (int .Values.webhooks.minReplicas) -}}
+{{- else -}}
+{{- .Values.replicas -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "manta.webhookConfiguration" -}}
 kuberay-validating-webhook-configuration
 {{- end -}}
