@@ -45,6 +45,7 @@ use crate::node::NodeBackend;
 use crate::ops::{Cluster, ServiceIps};
 use crate::store::Store;
 use crate::tls::{Identity, IdentityError};
+pub use crate::webhook::{Review, Reviewer, Verdict};
 
 /// The configuration of a server.
 #[derive(Default)]
@@ -69,6 +70,8 @@ pub struct Options {
     pub clock: Option<Clock>,
     /// The node backend that serves logs, exec and port-forward.
     pub node: Option<NodeBackend>,
+    /// Reviews writes in this process, beside the webhooks that users configure.
+    pub reviewer: Option<Reviewer>,
 }
 
 /// Why a server did not start.
@@ -142,6 +145,7 @@ impl Server {
             panics: Panics::default(),
             admit_service_accounts: options.admit_service_accounts,
             node: RwLock::new(options.node),
+            reviewer: options.reviewer,
         });
         bootstrap::run(&cluster).map_err(StartError::Bootstrap)?;
         let stop = CancellationToken::new();

@@ -10,7 +10,8 @@ use http::{Method, Request};
 use http_body_util::BodyExt;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
-use manta_apiserver::{Options, Server};
+use manta_apiserver::schema::FieldError;
+use manta_apiserver::{Options, Reviewer, Server, Verdict};
 use serde_json::{Value, json};
 
 /// What the webhook was asked.
@@ -188,6 +189,36 @@ async fn validating_webhooks_refuse() {
     }
     assert_eq!(call(&client, Method::POST, MAPS, json!({"metadata": {"name": "good"}})).await.code, 201);
     assert_eq!(call(&client, Method::GET, &format!("{MAPS}/bad-old"), Value::Null).await.code, 200);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_reviewer_in_the_process_refuses_and_warns() {
+    let review = |kind: &str, object: &Value, old: Option<&Value>| {
+        assert_eq!(kind, "Deployment", "only of its group");
+        let is_bad = object["metadata"]["labels"]["bad"] == "yes" && old.is_none();
+        let errors = is_bad.then(|| FieldError::forbidden("metadata.labels", "it is bad"));
+        Verdict { errors: errors.into_iter().collect(), warnings: vec!["reviewed".to_owned()] }
+    };
+    let reviewer = Reviewer { group: "apps", review: Arc::new(review) };
+    let server = Server::start(Options { reviewer: Some(reviewer), ..Options::default() }).await.expect("starts");
+    let client = server.client();
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    let deployment = |name: &str, bad: &str| {
+        let labels = json!({"app": name, "bad": bad});
+        json!({"metadata": {"name": name, "labels": labels}, "spec": {"selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}})
+    };
+    let refused = call(&client, Method::POST, path, deployment("a", "yes")).await;
+    assert_eq!(
+        (refused.code, refused.body["message"].as_str()),
+        (422, Some("Deployment.apps \"a\" is invalid: metadata.labels: Forbidden: it is bad"))
+    );
+    let made = call(&client, Method::POST, path, deployment("b", "no")).await;
+    assert_eq!((made.code, made.warnings.len()), (201, 1), "{}", made.body);
+    let patch = json!({"metadata": {"labels": {"bad": "yes"}}});
+    assert_eq!(call(&client, Method::PATCH, &format!("{path}/b"), patch).await.code, 200);
+    assert_eq!(call(&client, Method::POST, MAPS, json!({"metadata": {"name": "other-group"}})).await.code, 201);
     server.stop().await;
 }
 

@@ -21,6 +21,8 @@ pub const UPGRADE_IN_PROGRESS: &str = "UpgradeInProgress";
 pub const ROLLBACK_IN_PROGRESS: &str = "RollbackInProgress";
 /// Ours alone, and there only while an upgrade makes no progress.
 pub const UPGRADE_STALLED: &str = "UpgradeStalled";
+/// Ours alone: True while applications that should serve cannot be deployed, absent otherwise.
+pub const APPLICATIONS_FAILED: &str = "ApplicationsFailed";
 pub const SUSPENDING: &str = "Suspending";
 pub const SUSPENDED: &str = "Suspended";
 

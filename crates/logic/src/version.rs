@@ -26,6 +26,13 @@ impl RayVersion {
     }
 }
 
+impl std::fmt::Display for RayVersion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [major, minor, patch] = self.0;
+        write!(f, "{major}.{minor}.{patch}")
+    }
+}
+
 /// Returns the number at the start of a text, and whether it is the whole text.
 fn leading_number(text: &str) -> Option<(u64, bool)> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -49,5 +56,6 @@ mod tests {
         check("invalid", None);
         check("02.53", None);
         assert!(RayVersion::new(2, 9, 0) < RayVersion::new(2, 53, 0));
+        assert_eq!(RayVersion::new(2, 53, 1).to_string(), "2.53.1");
     }
 }

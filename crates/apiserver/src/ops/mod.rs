@@ -52,6 +52,7 @@ pub struct Cluster {
     /// Whether pods get a service account and its token.
     pub admit_service_accounts: bool,
     pub(crate) node: RwLock<Option<NodeBackend>>,
+    pub(crate) reviewer: Option<crate::webhook::Reviewer>,
 }
 
 /// The handling of unknown fields.

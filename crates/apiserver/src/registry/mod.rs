@@ -21,6 +21,7 @@ pub(crate) use defaults::pod::{add_default_tolerations, admit as admit_pod, qos_
 
 use crate::error::{ApiError, Named};
 use crate::names::NameRule;
+use crate::schema::FieldError;
 
 /// One kind at one version.
 pub struct Resource {
@@ -323,6 +324,15 @@ fn builtins() -> Vec<Arc<Resource>> {
             })
         })
         .collect()
+}
+
+/// Returns what would be refused in a pod made from a template; the paths are those below the template.
+pub fn template_errors(template: &Value) -> Vec<FieldError> {
+    let mut template = template.clone();
+    defaults::pod::template(&mut template);
+    let mut errors = Vec::new();
+    validation::pod::spec(&template["spec"], "spec", &mut errors);
+    errors
 }
 
 #[cfg(test)]

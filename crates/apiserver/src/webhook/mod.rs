@@ -20,6 +20,7 @@ use crate::auth::User;
 use crate::error::ApiError;
 use crate::ops::{Cluster, DeleteOptions, Target, WriteOptions, Written};
 use crate::registry::Resource;
+use crate::schema::FieldError;
 use crate::selector::Selection;
 use crate::store::{Entry, ListRange};
 pub(crate) use review::Operation;
@@ -147,9 +148,41 @@ fn told(mut written: Written, of_trial: Vec<String>, of_hooks: Vec<String>) -> W
     written
 }
 
-/// The configured webhooks.
+/// A validating webhook in this process, for the objects of one API group.
+#[derive(Clone)]
+pub struct Reviewer {
+    pub group: &'static str,
+    pub review: Arc<Review>,
+}
+
+/// Judges a new object, given its kind and the stored object if there is one.
+pub type Review = dyn Fn(&str, &Value, Option<&Value>) -> Verdict + Send + Sync;
+
+/// What a [`Reviewer`] says about a write; with errors, the write is refused.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    pub errors: Vec<FieldError>,
+    pub warnings: Vec<String>,
+}
+
+impl Reviewer {
+    fn admit(&self, request: &AdmissionRequest<'_>, object: &Value, old: &Value) -> Result<Vec<String>, ApiError> {
+        if request.subresource.is_some() || request.operation == Operation::Delete {
+            return Ok(Vec::new());
+        }
+        let Target { resource, name, .. } = request.target;
+        let verdict = (self.review)(&resource.kind, object, Some(old).filter(|old| !old.is_null()));
+        match verdict.errors.as_slice() {
+            [] => Ok(verdict.warnings),
+            errors => Err(ApiError::invalid(resource.kind_named(name), errors)),
+        }
+    }
+}
+
+/// The webhooks that apply to a kind.
 struct Hooks<'a> {
     cluster: &'a Cluster,
+    reviewer: Option<&'a Reviewer>,
     mutating: Vec<Value>,
     validating: Vec<Value>,
 }
@@ -160,7 +193,8 @@ impl<'a> Hooks<'a> {
         // Webhooks that judged webhooks could lock everybody out for good.
         let exempt = &*resource.group == "admissionregistration.k8s.io";
         let counts = [MUTATING, VALIDATING].map(|table| cluster.store.count(table));
-        if exempt || counts == [0, 0] {
+        let reviewer = cluster.reviewer.as_ref().filter(|reviewer| *reviewer.group == *resource.group);
+        if exempt || (counts == [0, 0] && reviewer.is_none()) {
             return None;
         }
         let all = |table: &str| -> Vec<Value> {
@@ -175,7 +209,7 @@ impl<'a> Hooks<'a> {
                 .flatten()
                 .collect()
         };
-        Some(Hooks { cluster, mutating: all(MUTATING), validating: all(VALIDATING) })
+        Some(Hooks { cluster, reviewer, mutating: all(MUTATING), validating: all(VALIDATING) })
     }
 
     /// Runs the mutating, then the validating webhooks; returns their warnings.
@@ -193,6 +227,9 @@ impl<'a> Hooks<'a> {
             }
         }
         let object = &*object;
+        if let Some(reviewer) = self.reviewer {
+            warnings.extend(reviewer.admit(request, object, old)?);
+        }
         let answers = self.validating.iter().map(|hook| self.ask(hook, request, object, old));
         for answer in futures::future::join_all(answers).await {
             warnings.extend(answer?.into_iter().flat_map(|answer| answer.warnings));

@@ -11,7 +11,7 @@ pub fn desired_pods(group: &WorkerGroupSpec) -> i32 {
     if is_suspended(group) {
         return 0;
     }
-    desired_replicas(group).saturating_mul(hosts(group))
+    desired_replicas(group).saturating_mul(hosts(group)).max(0)
 }
 
 /// Returns how many replicas a group should have, whether suspended or not.
@@ -54,14 +54,14 @@ pub struct DesiredResources {
 
 /// Sums the head's and the workers' requests, or limits where there is no request.
 ///
-/// Counts `replicas` as written, not within its bounds, like KubeRay.
+/// Counts `replicas` as written, not within its bounds, like KubeRay. Unlike there, a negative number counts as none.
 pub fn desired_resources(spec: &RayClusterSpec) -> DesiredResources {
     let mut sum =
         DesiredResources { cpu: Quantity::ZERO, memory: Quantity::ZERO, gpu: Quantity::ZERO, tpu: Quantity::ZERO };
     sum.add(spec.head_group_spec.template.spec.as_ref(), 1);
     for group in worker_groups(spec) {
         if !is_suspended(group) {
-            let pods = i64::from(hosts(group)) * i64::from(group.replicas.unwrap_or(0));
+            let pods = i64::from(hosts(group).max(0)) * i64::from(group.replicas.unwrap_or(0).max(0));
             sum.add(group.template.spec.as_ref(), pods);
         }
     }
@@ -121,6 +121,8 @@ mod tests {
         check(json!({"replicas": 4, "maxReplicas": 3, "numOfHosts": 4}), 12);
         check(json!({"replicas": 4, "suspend": true}), 0);
         check(json!({"replicas": 4, "numOfHosts": 0}), 0);
+        check(json!({"replicas": 4, "numOfHosts": -1}), 0);
+        check(json!({"replicas": -1}), 0);
         check(json!({"replicas": 2, "minReplicas": 5, "maxReplicas": 3}), 3);
     }
 
@@ -171,5 +173,7 @@ mod tests {
         assert_eq!(sum.tpu.to_string(), "8");
         with.worker_group_specs.as_mut().unwrap()[0].replicas = Some(i32::MAX);
         assert_eq!(desired_resources(&with).cpu.to_string(), "2147483648");
+        with.worker_group_specs.as_mut().unwrap()[0].replicas = Some(-2);
+        assert_eq!(desired_resources(&with).cpu.to_string(), "1", "the head's alone");
     }
 }

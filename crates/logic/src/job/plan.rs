@@ -1,7 +1,6 @@
 //! The decision about one RayJob: what comes before the phase, and which phase decides.
 
 use super::dashboard::JobPoll;
-use super::mode::Mode;
 use super::observed::Observed;
 use super::phase::{Phase, deployment, reason};
 use super::status::{StatusDraft, text};
@@ -10,7 +9,6 @@ use crate::action::Event;
 use crate::config::Config;
 use crate::labels;
 use crate::plan::{Reconciled, StatusPlan};
-use crate::reasons;
 use crate::validate::validate_job;
 use manta_api::{RayJob, RayJobStatus};
 
@@ -42,18 +40,9 @@ fn decide(planner: &mut Planner<'_>) {
     if job.metadata.deletion_timestamp.is_some() {
         return deletion::plan(planner);
     }
-    if let Err(invalid) = validate_job(job, planner.config) {
-        return refuse(planner, invalid.reason(), invalid.text);
-    }
-    let mode = match Mode::of(&job.spec) {
+    let mode = match validate_job(job, planner.config) {
         Ok(mode) => mode,
-        Err(unknown) => {
-            let message = format!(
-                "The RayJob spec is invalid: submissionMode {unknown:?} is not one of K8sJobMode, HTTPMode, \
-                 InteractiveMode and SidecarMode"
-            );
-            return refuse(planner, reasons::INVALID_RAY_JOB_SPEC, message);
-        }
+        Err(invalid) => return refuse(planner, invalid.reason(), invalid.text),
     };
     let phase = Phase::read(job, mode);
     leave_invalid(planner, &phase);

@@ -2,7 +2,7 @@
 
 use super::Planner;
 use super::{initializing_timeout, stalled_upgrade};
-use crate::conditions::{self as list, READY, UPGRADE_IN_PROGRESS, UPGRADE_STALLED};
+use crate::conditions::{self as list, APPLICATIONS_FAILED, READY, UPGRADE_IN_PROGRESS, UPGRADE_STALLED};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use manta_api::RayServiceStatus;
 
@@ -55,6 +55,26 @@ pub(super) fn finish(planner: &mut Planner<'_>) {
         initializing_timeout::check(planner);
     }
     upgrade_in_progress(planner);
+    applications_failed(planner);
+}
+
+/// Reports applications that Ray has given up on; those of an upgrade are the upgrade's own matter.
+fn applications_failed(planner: &mut Planner<'_>) {
+    /// Tracebacks are long, and the whole text is in `applicationStatuses`.
+    const MAX_CHARS: usize = 1000;
+    let status = &planner.draft.status;
+    let has_active = planner.draft.active_name().is_some();
+    let slot = if has_active { &status.active_service_status } else { &status.pending_service_status };
+    let all = slot.iter().flat_map(|slot| slot.application_statuses.iter().flatten());
+    let failed: Vec<String> = all
+        .filter(|(_, application)| application.status.as_deref() == Some("DEPLOY_FAILED"))
+        .map(|(name, application)| format!("{name}: {}", application.message.as_deref().unwrap_or_default()))
+        .collect();
+    if failed.is_empty() {
+        return remove(planner, APPLICATIONS_FAILED);
+    }
+    let message: String = failed.join("; ").chars().take(MAX_CHARS).collect();
+    set(planner, APPLICATIONS_FAILED, "True", "DeployFailed", &message);
 }
 
 fn upgrade_in_progress(planner: &mut Planner<'_>) {

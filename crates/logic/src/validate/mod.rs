@@ -9,11 +9,13 @@ pub(crate) mod fixtures;
 pub mod job;
 pub mod kubernetes_names;
 pub mod service;
+pub mod warnings;
 
 pub use cluster::{ValidCluster, cluster_problems, cluster_spec_problems, validate_cluster_spec};
 pub use cronjob::ValidCronJob;
 pub use job::{validate_job, validate_job_spec};
 pub use service::validate_service;
+pub use warnings::{Warning, cluster_warnings};
 
 use crate::action::Event;
 use crate::reasons;

@@ -14,7 +14,7 @@ use manta_logic::job::dashboard::JobPoll;
 use manta_logic::pass::StepResult;
 use manta_logic::service::dashboard::{ServePoll, submit_failure};
 use std::sync::Arc;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 /// Carries out the steps that are for Ray.
 pub(crate) struct RayExecutor {
@@ -34,16 +34,33 @@ impl RayExecutor {
         }
         let woken_by = pass.reason;
         let (verb, cluster, address) = (verb(request), &key.name, &endpoint.address);
-        info!(action = verb, %cluster, %address, why = step.why, %woken_by, "asking Ray");
+        // A refused configuration is sent again every few seconds; one report is enough.
+        let last_error = self.last_error(pass.key, key);
+        match &last_error {
+            None => info!(action = verb, %cluster, %address, why = step.why, %woken_by, "asking Ray"),
+            Some(_) => debug!(action = verb, %cluster, %address, why = step.why, %woken_by, "asking Ray again"),
+        }
         let result = permit.run(self.send(endpoint, request)).await;
         self.record(pass.key, key, request, &result);
         match result {
             Ok(()) => StepResult::Done,
             Err(error) => {
-                warn!(action = verb, %cluster, %address, why = step.why, error, "request to Ray failed");
+                if last_error.as_ref() == Some(&error) {
+                    debug!(action = verb, %cluster, %address, error, "request to Ray failed again");
+                } else {
+                    warn!(action = verb, %cluster, %address, why = step.why, error, "request to Ray failed");
+                }
                 StepResult::Failed(error)
             }
         }
+    }
+
+    /// Returns why the last request to configure Serve on a cluster failed, if it did.
+    fn last_error(&self, owner: &ObjectKey, cluster: &ObjectKey) -> Option<String> {
+        if owner.kind != Kind::RayService {
+            return None;
+        }
+        self.serve.state(owner)?.get(&cluster.name)?.attempt.as_ref()?.result.clone().err()
     }
 
     async fn send(&self, endpoint: &DashboardEndpoint, request: &RayRequest) -> Result<(), String> {

@@ -16,7 +16,7 @@ pub(in crate::registry) fn pod(new: &Value, old: Option<&Value>, errors: &mut Ve
 }
 
 /// Validates the spec of a pod or of a pod template.
-pub(super) fn spec(spec: &Value, path: &str, errors: &mut Vec<FieldError>) {
+pub(in crate::registry) fn spec(spec: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let volumes = volume::pod_volumes(spec, path, errors);
     if spec["containers"].as_array().is_none_or(Vec::is_empty) {
         errors.push(FieldError::required(format!("{path}.containers"), ""));

@@ -99,6 +99,13 @@ fn rules() -> Vec<Rule> {
         rules.push(rule(&format!("variables.job.?{field}.orValue(1) > 0"), message));
     }
     rules.push(rule("variables.retries >= 0", "backoffLimit must be a positive integer"));
+    rules.push(Rule::interpolated(
+        "variables.mode in ['', 'K8sJobMode', 'HTTPMode', 'InteractiveMode', 'SidecarMode']",
+        &format!(
+            "{SPEC}submissionMode \"{{variables.mode}}\" is not one of K8sJobMode, HTTPMode, InteractiveMode and \
+             SidecarMode"
+        ),
+    ));
     rules
 }
 

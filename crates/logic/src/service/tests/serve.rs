@@ -20,6 +20,25 @@ fn all_applications_must_run() {
 }
 
 #[test]
+fn applications_that_cannot_be_deployed_are_a_condition() {
+    let mut world = service();
+    world.outcome = "DEPLOY_FAILED".to_owned();
+    world.steps(6);
+    assert_eq!(world.condition("ApplicationsFailed"), ("True", "DeployFailed"), "before the first one serves");
+    let name = world.pending();
+    world.set_apps(&name, "RUNNING");
+    world.until("promoted", |world| world.active() == name);
+    assert_eq!(world.full_condition("ApplicationsFailed"), None);
+    world.set_apps(&name, "DEPLOY_FAILED");
+    world.steps(3);
+    assert_eq!(world.condition("ApplicationsFailed"), ("True", "DeployFailed"));
+    assert_eq!(world.condition("Ready").0, "True", "the proxies still answer, as in KubeRay");
+    world.set_apps(&name, "RUNNING");
+    world.steps(3);
+    assert_eq!(world.full_condition("ApplicationsFailed"), None);
+}
+
+#[test]
 fn the_application_without_a_name_is_the_default_one() {
     let mut world = service();
     world.edit(|spec| spec["serveConfigV2"] = json!("applications: [{import_path: 'a:b'}]"));

@@ -21,12 +21,13 @@ use std::collections::BTreeMap;
 pub(crate) const MAX_NAME: usize = 47;
 const SPEC: &str = "The RayJob spec is invalid:";
 
-/// Checks metadata, spec and status of a RayJob.
-pub fn validate_job(job: &RayJob, config: &Config) -> Result<(), Invalid> {
+/// Checks metadata, spec and status of a RayJob; returns its submission mode.
+pub fn validate_job(job: &RayJob, config: &Config) -> Result<Mode, Invalid> {
     let metadata = &job.metadata;
     check_job_name(metadata).map_err(invalid(Part::JobMetadata))?;
-    validate_job_spec(&job.spec, metadata.annotations.as_ref(), config).map_err(invalid(Part::JobSpec))?;
-    check_status(job).map_err(invalid(Part::JobStatus))
+    let mode = validate_job_spec(&job.spec, metadata.annotations.as_ref(), config).map_err(invalid(Part::JobSpec))?;
+    check_status(job).map_err(invalid(Part::JobStatus))?;
+    Ok(mode)
 }
 
 /// Checks the name of a RayJob.
@@ -35,12 +36,12 @@ fn check_job_name(metadata: &ObjectMeta) -> Result<(), String> {
         .map_err(|text| format!("The RayJob metadata is invalid: {text}"))
 }
 
-/// Checks the spec of a job with the annotations of its object, and returns the first broken rule.
+/// Checks the spec of a job with the annotations of its object; returns its submission mode, or the first broken rule.
 pub fn validate_job_spec(
     spec: &RayJobSpec,
     annotations: Option<&BTreeMap<String, String>>,
     config: &Config,
-) -> Result<(), String> {
+) -> Result<Mode, String> {
     let shutdown = spec.shutdown_after_job_finishes == Some(true);
     let suspend = spec.suspend == Some(true);
     let ttl = spec.ttl_seconds_after_finished.unwrap_or_default();
@@ -67,7 +68,10 @@ pub fn validate_job_spec(
     check_mode(spec)?;
     check_cluster(spec, annotations, config)?;
     check_runtime_env(spec)?;
-    check_limits(spec)
+    check_limits(spec)?;
+    Mode::of(spec).map_err(|unknown| {
+        format!("{SPEC} submissionMode {unknown:?} is not one of K8sJobMode, HTTPMode, InteractiveMode and SidecarMode")
+    })
 }
 
 fn check_selector(spec: &RayJobSpec) -> Result<(), String> {

@@ -10,7 +10,7 @@ fn outcome(edits: &[Edit<'_>], config: &Config) -> Result<(), Invalid> {
         "spec": {"entrypoint": "x", "submissionMode": "K8sJobMode", "backoffLimit": 0, "rayClusterSpec": cluster_spec()},
     });
     let job: RayJob = serde_json::from_value(edited(base, edits)).unwrap();
-    validate_job(&job, config)
+    validate_job(&job, config).map(|_| ())
 }
 
 #[track_caller]
@@ -111,6 +111,9 @@ fn submission_modes_restrict_other_fields() {
     );
     check(&[mode("SidecarMode"), (policy, json!("Never"))], "ok");
     check(&[mode("HTTPMode"), (policy, json!("Always"))], "ok");
+    check(&[mode("")], "ok");
+    let known = "is not one of K8sJobMode, HTTPMode, InteractiveMode and SidecarMode";
+    check(&[mode("K8JobMode")], &spec(&format!("submissionMode \"K8JobMode\" {known}")));
 }
 
 #[test]
