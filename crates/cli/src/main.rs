@@ -7,16 +7,16 @@ mod commands;
 mod connect;
 mod local;
 mod log;
+mod manifests;
 mod output;
 mod signals;
 
 use clap::Parser;
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Runs Ray on Kubernetes, and on one machine without it
+/// Run Ray on Kubernetes, and on one machine without it
 #[derive(Parser)]
 #[command(name = "manta", version, subcommand_required = false)]
 struct Cli {
@@ -48,8 +48,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     };
     command.run().unwrap_or_else(|error| {
-        // Nowhere is left to report to when stderr is closed too.
-        let _ = writeln!(std::io::stderr(), "manta: {error:#}");
+        output::print_error(&error);
         ExitCode::FAILURE
     })
 }
@@ -86,6 +85,15 @@ mod tests {
     #[test]
     fn flags_do_not_conflict() {
         command().debug_assert();
+    }
+
+    #[test]
+    fn help_texts_are_imperative() {
+        for command in std::iter::once(command()).chain(command().get_subcommands().cloned()) {
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            let first = about.split(' ').next().unwrap_or_default();
+            assert!(!first.is_empty() && !first.ends_with('s'), "{}: {about}", command.get_name());
+        }
     }
 
     #[test]

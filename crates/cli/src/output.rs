@@ -24,6 +24,12 @@ pub(crate) fn print_line(line: &str) {
     let _ = write_stdout(|out| writeln!(out, "{line}"));
 }
 
+/// Prints why a command failed, in the format of wrong usage.
+pub(crate) fn print_error(error: &anyhow::Error) {
+    // Nowhere is left to report to when stderr is closed too.
+    let _ = writeln!(io::stderr(), "error: {error:#}");
+}
+
 /// Formats an object as YAML with every string on one line, so that grep finds messages and expressions.
 pub(crate) fn to_yaml(object: &impl Serialize) -> anyhow::Result<String> {
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };

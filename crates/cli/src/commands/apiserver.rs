@@ -9,7 +9,7 @@ use manta_apiserver::{Options, Server, tls};
 
 use crate::signals::StopSignals;
 
-/// Serves a Kubernetes API on this machine, without nodes
+/// Serve a Kubernetes API on this machine, without nodes
 ///
 /// Writes a kubeconfig once the server is ready, and runs until SIGINT or SIGTERM.
 #[derive(clap::Args)]

@@ -4,7 +4,7 @@ use crate::output::write_stdout;
 use clap_complete::Shell;
 use std::process::ExitCode;
 
-/// Prints the completion script for a shell
+/// Print the completion script for a shell
 ///
 /// For bash: source <(manta completion bash). For zsh: manta completion zsh > "${fpath[1]}/_manta". For fish: manta
 /// completion fish > ~/.config/fish/completions/manta.fish.

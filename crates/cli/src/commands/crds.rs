@@ -5,7 +5,7 @@ use manta_api::crd::{self, Versions};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Prints the CustomResourceDefinitions of RayCluster, RayJob, RayService and RayCronJob as YAML
+/// Print the CustomResourceDefinitions of RayCluster, RayJob, RayService and RayCronJob as YAML
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Also serve the deprecated ray.io/v1alpha1, for clusters that still use it

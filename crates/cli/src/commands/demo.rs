@@ -18,7 +18,7 @@ const SERVICE: &str = include_str!("../../../../examples/rayservice.yaml");
 /// How long one step may take; generous, because the machine may be busy.
 const STEP_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Runs a RayCluster, a RayJob and a RayService on this machine, then cleans up
+/// Run a RayCluster, a RayJob and a RayService on this machine, then clean up
 ///
 /// Needs Python 3. The first run installs Ray into an environment of its own. Exits with 0 only if every step
 /// succeeded.

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-/// Stops the local mode that `manta up` started; persisted objects stay on disk
+/// Stop the local mode that `manta up` started; persisted objects stay on disk
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

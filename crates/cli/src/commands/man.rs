@@ -7,7 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Prints the man page of manta, or writes one page per command
+/// Print the man page of manta, or write one page per command
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Write manta.1 and one page per command to this directory instead of printing manta.1

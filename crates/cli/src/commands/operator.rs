@@ -18,7 +18,7 @@ const DRAIN: Duration = Duration::from_secs(30);
 /// The exit code of Go's `flag` package for wrong usage.
 const WRONG_USAGE: u8 = 2;
 
-/// Runs the operator: reconciles RayClusters, RayJobs, RayServices and RayCronJobs
+/// Run the operator, which reconciles RayClusters, RayJobs, RayServices and RayCronJobs
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Args {

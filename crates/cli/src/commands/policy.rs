@@ -5,7 +5,7 @@ use manta_logic::admission::policy;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Prints the operator's rules as ValidatingAdmissionPolicies, which the API server enforces without a webhook
+/// Print the operator's rules as ValidatingAdmissionPolicies, which the API server enforces without a webhook
 ///
 /// The operator still reports the rules that CEL cannot express: schedules, time zones, YAML, labels, TLS, and
 /// everything that depends on feature gates.

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// The interval between two reads of the cluster's status.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Checks an installed operator: creates a tiny RayCluster, waits until it is ready, and deletes it
+/// Check an installed operator: create a tiny RayCluster, wait until it is ready, and delete it
 ///
 /// Exits with 0 only if the cluster became ready in time. The cluster is deleted in any case.
 #[derive(clap::Args)]

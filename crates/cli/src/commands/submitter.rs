@@ -24,7 +24,7 @@ const MAX_RECONNECTS: u32 = 5;
 /// How often to ask, once a second, for the final status of a job whose log has ended.
 const STATUS_ATTEMPTS: u32 = 30;
 
-/// Submits a Ray job, prints its log, and exits with its result
+/// Submit a Ray job, print its log, and exit with its result
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The runtime environment, as JSON

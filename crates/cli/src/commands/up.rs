@@ -1,16 +1,21 @@
 //! `manta up`: runs local mode in the foreground.
 
-use crate::local::{self, LocalArgs, StateArgs};
+use crate::local::{self, LocalArgs, Manifest, StateArgs};
+use crate::manifests;
 use crate::output::print_line;
-use std::path::PathBuf;
+use manta_cli::lint::{Finding, Linter, Severity};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Runs Ray resources on this machine, without Kubernetes and without containers
+/// Run Ray resources on this machine, without Kubernetes and without containers
 ///
-/// Starts an API server, the operator and a node agent that runs pods as processes. Runs until interrupted.
+/// Starts an API server, the operator and a node agent that runs pods as processes, and runs until interrupted. Checks
+/// the manifests first, as manta lint does, and starts nothing if they are invalid. If local mode is running already,
+/// applies the manifests to it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Manifest to apply once everything is running; may be repeated
+    /// Manifest to apply once everything is running: a file, a directory, or - for standard input; may be repeated
     #[arg(short, long = "filename", value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
@@ -26,22 +31,68 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let manifests = match read(&args.files)? {
+        Ok(manifests) => manifests,
+        Err(code) => return Ok(code),
+    };
     let state = args.state.folder()?;
+    if !manifests.is_empty() && local::running_pid(&state)?.is_some() {
+        return apply_to_running(&state, manifests);
+    }
     let data = (!args.in_memory).then(|| state.join("data"));
     let options = args.local.options(state, data, args.port)?;
     let gpus = options.gpus();
     local::run(options, async |local| {
-        let result = up(&local, &args.files, &gpus).await;
+        let result = up(&local, manifests, &gpus).await;
         (local, result)
     })
 }
 
-async fn up(local: &local::Local, files: &[PathBuf], gpus: &[String]) -> anyhow::Result<ExitCode> {
+/// Reads and lints the manifests; returns the exit code if they cannot be used.
+fn read(files: &[PathBuf]) -> anyhow::Result<Result<Vec<Manifest>, ExitCode>> {
+    let mut linter = Linter::default();
+    let mut findings = Vec::new();
+    let mut manifests = Vec::new();
+    manifests::read_each(files, |source, contents| match contents {
+        Ok(contents) => {
+            let (found, objects) = linter.read(source, &contents);
+            findings.extend(found);
+            manifests.extend(objects.into_iter().map(|object| Manifest { source: source.to_owned(), object }));
+        }
+        Err(why) => findings.push(Finding::unreadable(source, &why)),
+    });
+    findings.retain(|finding| finding.severity <= Severity::Warning);
+    for finding in &findings {
+        writeln!(std::io::stderr(), "{finding}")?;
+    }
+    match findings.iter().map(|finding| finding.severity).min() {
+        Some(severity @ (Severity::Unreadable | Severity::Error)) => {
+            writeln!(std::io::stderr(), "error: nothing was applied, because the manifests above are invalid")?;
+            Ok(Err(ExitCode::from(if severity == Severity::Unreadable { 2 } else { 1 })))
+        }
+        _ => Ok(Ok(manifests)),
+    }
+}
+
+/// Applies the manifests to the local mode that runs already.
+fn apply_to_running(state: &Path, manifests: Vec<Manifest>) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let client = local::client_of(state).await?;
+        for applied in local::apply_all(&client, manifests).await? {
+            print_line(&format!("applied {applied}"));
+        }
+        print_line("local mode is running already; see manta status");
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+async fn up(local: &local::Local, manifests: Vec<Manifest>, gpus: &[String]) -> anyhow::Result<ExitCode> {
     print_line(&format!("local mode is up; use it with\n  export KUBECONFIG={}", local.kubeconfig.display()));
     if !gpus.is_empty() {
         print_line(&format!("GPUs: {}", gpus.join(", ")));
     }
-    for applied in local::apply_files(&local.client, files).await? {
+    for applied in local::apply_all(&local.client, manifests).await? {
         print_line(&format!("applied {applied}"));
     }
     let print = |text: String| print_line(&format!("{}  {text}", jiff::Zoned::now().strftime("%H:%M:%S")));

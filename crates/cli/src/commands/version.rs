@@ -16,7 +16,7 @@ const OPERATOR: &str = "app.kubernetes.io/name in (kuberay-operator,kuberay)";
 /// How long the cluster may take to respond.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Prints the version of manta, and of the operator in the current cluster
+/// Print the version of manta, and of the operator in the current cluster
 ///
 /// Exits with 1 if a cluster is configured but cannot be asked.
 #[derive(clap::Args)]

@@ -4,16 +4,24 @@ use std::collections::HashMap;
 
 use manta_api::crd::{self, Versions};
 use manta_apiserver::schema::StructuralSchema;
+use manta_logic::action;
 use serde_json::Value;
 
 use super::suggest;
 
 const GROUP: &str = "ray.io";
 
+const KINDS: [(&str, action::Kind); 4] = [
+    (manta_api::RayCluster::KIND, action::Kind::RayCluster),
+    (manta_api::RayCronJob::KIND, action::Kind::RayCronJob),
+    (manta_api::RayJob::KIND, action::Kind::RayJob),
+    (manta_api::RayService::KIND, action::Kind::RayService),
+];
+
 /// A kind in one version.
 #[derive(Debug)]
 pub(crate) struct Kind {
-    pub(crate) name: &'static str,
+    pub(crate) action: action::Kind,
     version: String,
     pub(crate) schema: StructuralSchema,
 }
@@ -79,12 +87,14 @@ impl Kinds {
         };
         let schema = StructuralSchema::compile(schema)
             .map_err(|errors| Unsupported::Version(format!("the schema does not compile: {}", errors.join(", "))))?;
-        Ok(Kind { name, version: version.to_owned(), schema })
+        let action =
+            KINDS.into_iter().find(|(known, _)| *known == name).map_or(action::Kind::RayCluster, |(_, kind)| kind);
+        Ok(Kind { action, version: version.to_owned(), schema })
     }
 }
 
 fn kind_names() -> [&'static str; 4] {
-    [manta_api::RayCluster::KIND, manta_api::RayCronJob::KIND, manta_api::RayJob::KIND, manta_api::RayService::KIND]
+    KINDS.map(|(name, _)| name)
 }
 
 fn schemas() -> HashMap<(&'static str, String), Value> {

@@ -4,6 +4,11 @@ use super::yaml::Node;
 
 /// Returns the line of a field, or of its closest existing parent.
 pub(crate) fn locate(root: &Node, path: &str) -> usize {
+    find(root, path).0
+}
+
+/// Returns the line of a field and its value; without a value, the line is that of its closest existing parent.
+pub(crate) fn find<'a>(root: &'a Node, path: &str) -> (usize, Option<&'a Node>) {
     let mut node = root;
     let mut line = root.line;
     let mut rest = path;
@@ -14,12 +19,12 @@ pub(crate) fn locate(root: &Node, path: &str) -> usize {
             node = child;
             continue;
         }
-        let Some((length, child_line, child)) = step_in_brackets(node, rest) else { break };
+        let Some((length, child_line, child)) = step_in_brackets(node, rest) else { return (line, None) };
         rest = &rest[length..];
         line = child_line;
         node = child;
     }
-    line
+    (line, Some(node))
 }
 
 /// Takes the longest key that the path continues with, because keys may contain dots and brackets.

@@ -1,24 +1,31 @@
 //! Checks manifests without a cluster.
 //!
 //! ```text
-//!   bytes ─▶ documents with lines ─▶ kind ─▶ schema, CEL rules ─▶ the operator's own rules ─▶ findings
+//!   bytes ─▶ documents with lines ─▶ kind ─▶ schema, CEL rules ─▶ rules of webhook and operator ─▶ findings
 //!            (yaml)                  (kinds) (schema)             (rules)
 //! ```
 //!
 //! Linting is pure: it never panics, reads neither clock nor network, and does bounded work on any input.
 
+mod embedded;
+mod fields;
 mod kinds;
 mod locate;
+mod pods;
 mod rules;
 mod scalar;
 mod suggest;
+mod suspicious;
+mod syntax;
 #[cfg(test)]
 mod tests;
+mod wording;
 mod yaml;
 
 use std::fmt;
 
 use serde::Serialize;
+use serde_json::Value;
 
 use self::kinds::{Kind, Kinds, Unsupported};
 use self::locate::locate;
@@ -32,6 +39,8 @@ pub enum Severity {
     Unreadable,
     /// The API server or the operator would reject it.
     Error,
+    /// It is accepted, and hardly meant.
+    Warning,
     /// Informational; nothing to fix.
     Note,
 }
@@ -48,14 +57,29 @@ pub struct Finding {
     pub severity: Severity,
 }
 
+impl Finding {
+    /// Returns the finding about a file that cannot be read.
+    pub fn unreadable(file: &str, why: &str) -> Self {
+        Self {
+            file: file.to_owned(),
+            line: 0,
+            path: String::new(),
+            message: format!("cannot be read: {why}"),
+            severity: Severity::Unreadable,
+        }
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", self.file)?;
         if self.line > 0 {
             write!(f, "{}:", self.line)?;
         }
-        if self.severity == Severity::Note {
-            write!(f, " note:")?;
+        match self.severity {
+            Severity::Unreadable | Severity::Error => {}
+            Severity::Warning => write!(f, " warning:")?,
+            Severity::Note => write!(f, " note:")?,
         }
         if !self.path.is_empty() {
             write!(f, " {}:", self.path)?;
@@ -70,9 +94,23 @@ pub struct Linter {
     kinds: Kinds,
 }
 
+/// How many syntax errors get a better message: one mistake can cause thousands.
+const MAX_IMPROVED: usize = 100;
+
 impl Linter {
     /// Returns the findings about the contents of a file, sorted by line.
     pub fn lint(&mut self, file: &str, contents: &[u8]) -> Vec<Finding> {
+        self.visit(file, contents, &mut |_| {})
+    }
+
+    /// Returns the findings about the contents of a file, and the objects in it.
+    pub fn read(&mut self, file: &str, contents: &[u8]) -> (Vec<Finding>, Vec<Value>) {
+        let mut objects = Vec::new();
+        let findings = self.visit(file, contents, &mut |object| objects.push(object.to_value()));
+        (findings, objects)
+    }
+
+    fn visit(&mut self, file: &str, contents: &[u8], visitor: &mut dyn FnMut(&Node)) -> Vec<Finding> {
         let mut report = Report { file, findings: Vec::new() };
         match std::str::from_utf8(contents) {
             Ok(text) => {
@@ -80,10 +118,16 @@ impl Linter {
                 let mut any = false;
                 while let Some(root) = documents.next(&mut report) {
                     any = true;
-                    self.lint_document(&root, &mut report);
+                    for object in objects_of(&root) {
+                        visitor(object);
+                        self.lint_object(object, &mut report);
+                    }
                 }
                 if !any && report.findings.is_empty() {
                     report.note(0, "the file is empty");
+                }
+                for finding in report.findings.iter_mut().take(MAX_IMPROVED) {
+                    syntax::improve(finding, text);
                 }
             }
             Err(error) => {
@@ -95,17 +139,6 @@ impl Linter {
         report.findings.sort_by_key(|finding| finding.line);
         report.findings.dedup();
         report.findings
-    }
-
-    fn lint_document(&mut self, root: &Node, report: &mut Report<'_>) {
-        let text = |key: &str| root.get(key).and_then(Node::as_str);
-        if text("kind") == Some("List") && text("apiVersion") == Some("v1") {
-            for item in root.get("items").into_iter().flat_map(Node::items) {
-                self.lint_object(item, report);
-            }
-            return;
-        }
-        self.lint_object(root, report);
     }
 
     fn lint_object(&mut self, root: &Node, report: &mut Report<'_>) {
@@ -141,10 +174,21 @@ impl Linter {
     }
 }
 
+/// Returns the document itself, or the items of a List.
+fn objects_of(document: &Node) -> Vec<&Node> {
+    let text = |key: &str| document.get(key).and_then(Node::as_str);
+    if text("kind") == Some("List") && text("apiVersion") == Some("v1") {
+        return document.get("items").into_iter().flat_map(Node::items).collect();
+    }
+    vec![document]
+}
+
 fn lint_kind(root: &Node, kind: &Kind, report: &mut Report<'_>) {
     if let Some(warning) = kind.deprecation() {
         report.note(root.key_line("apiVersion").unwrap_or(root.line), warning);
     }
+    suspicious::check(root, report);
+    embedded::check(root, report);
     let mut object = root.to_value();
     for unknown in kind.schema.find_unknown_fields(&object) {
         let name = unknown.path.rsplit(['.', ']']).next().unwrap_or_default();
@@ -162,13 +206,20 @@ fn lint_kind(root: &Node, kind: &Kind, report: &mut Report<'_>) {
         }
         broken = true;
         let path = if error.field == "<nil>" { "" } else { &error.field };
-        report.error_at(root, path, &error.body);
+        let (line, value) = locate::find(root, path);
+        report.error(line, path, &wording::reword(path, &error.body, value));
     }
     if broken {
         return;
     }
-    for problem in rules::check(kind, object, root) {
+    let problems = rules::check(kind, &object, root);
+    for problem in &problems {
         report.error_at(root, &problem.path, &problem.message);
+    }
+    let is_refused =
+        |path: &str| problems.iter().any(|problem| problem.path != "spec" && path.starts_with(problem.path.as_str()));
+    for warning in rules::warnings(&object, root).into_iter().filter(|warning| !is_refused(&warning.path)) {
+        report.warning(locate(root, &warning.path), &warning.path, &warning.message);
     }
 }
 
@@ -195,6 +246,10 @@ impl Report<'_> {
 
     pub(crate) fn error(&mut self, line: usize, path: &str, message: &str) {
         self.push(line, path, message, Severity::Error);
+    }
+
+    pub(crate) fn warning(&mut self, line: usize, path: &str, message: &str) {
+        self.push(line, path, message, Severity::Warning);
     }
 
     fn note(&mut self, line: usize, message: &str) {

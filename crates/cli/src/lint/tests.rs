@@ -79,7 +79,7 @@ fn documents_after_a_syntax_error_are_still_checked() {
     let found = lint(&broken);
     assert_eq!(found.len(), 3, "{found:?}");
     assert!(found[0].starts_with("f:1: not YAML"), "{found:?}");
-    assert!(found[2].starts_with("f:17: spec.workerGroupSpecs[0].replicas: Invalid value"), "{found:?}");
+    assert!(found[2].starts_with("f:17: spec.workerGroupSpecs[0].replicas: must be an integer"), "{found:?}");
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn only_ray_kinds_are_checked_but_never_skipped_by_a_typo() {
     );
     let found = lint(list.trim_end());
     assert!(
-        found.iter().any(|line| line.starts_with("f:17: spec.workerGroupSpecs[0]: worker group small has")),
+        found.iter().any(|line| line.starts_with("f:19: spec.workerGroupSpecs[0].minReplicas: worker group small has")),
         "{found:?}"
     );
 }
@@ -154,8 +154,8 @@ fn every_problem_is_found_not_just_the_first() {
             "f:1: note: the CEL rules were not checked, because the object does not match the schema",
             "f:14: spec.workerGroupSpecs[0].groupNam: unknown field, did you mean \"groupName\"?",
             "f:14: spec.workerGroupSpecs[0].groupName: Required value",
-            "f:15: spec.workerGroupSpecs[0].replicas: Invalid value: \"string\": spec.workerGroupSpecs[0].replicas in body must be of type integer: \"string\"",
-            "f:17: spec.workerGroupSpecs[0].maxReplicas: Invalid value: \"string\": spec.workerGroupSpecs[0].maxReplicas in body must be of type integer: \"string\"",
+            "f:15: spec.workerGroupSpecs[0].replicas: must be an integer, not the string \"one\"",
+            "f:17: spec.workerGroupSpecs[0].maxReplicas: must be an integer, not the string \"five\"",
         ],
     );
 }
@@ -168,8 +168,8 @@ fn every_violated_rule_is_reported() {
     let found = lint(&bad);
     assert_eq!(found.len(), 3, "{found:?}");
     assert!(found[0].starts_with("f:4: metadata.name: "), "{found:?}");
-    assert!(found[1].starts_with("f:14: spec.workerGroupSpecs[0]: worker group small has"), "{found:?}");
-    assert!(found[2].starts_with("f:24: spec.workerGroupSpecs[1]: worker group big has"), "{found:?}");
+    assert!(found[1].starts_with("f:16: spec.workerGroupSpecs[0].minReplicas: worker group small has"), "{found:?}");
+    assert!(found[2].starts_with("f:26: spec.workerGroupSpecs[1].minReplicas: worker group big has"), "{found:?}");
 }
 
 #[test]
@@ -182,7 +182,9 @@ fn rules_of_schema_and_operator_are_applied() {
     );
     check(
         &edited("minReplicas: 1", "minReplicas: 9"),
-        &["f:14: spec.workerGroupSpecs[0]: worker group small has minReplicas 9 greater than maxReplicas 5"],
+        &[
+            "f:16: spec.workerGroupSpecs[0].minReplicas: worker group small has minReplicas 9 greater than maxReplicas 5",
+        ],
     );
     let found = lint(edited("  name: demo", "  name: Demo"));
     assert_eq!(found.len(), 1);
@@ -194,8 +196,187 @@ fn rules_of_schema_and_operator_are_applied() {
     );
     check(
         &edited("replicas: 1", "replicas: 5000000000"),
-        &["f:5: spec: cannot be read: invalid value: integer `5000000000`, expected i32"],
+        &["f:15: spec.workerGroupSpecs[0].replicas: invalid value: integer `5000000000`, expected i32"],
     );
+}
+
+const CRON: &str = "\
+apiVersion: ray.io/v1
+kind: RayCronJob
+metadata:
+  name: nightly
+spec:
+  schedule: 0 3 * * *
+  jobTemplate:
+    entrypoint: python train.py
+    submissionMode: HTTPMode
+    runtimeEnvYAML: |
+      pip: [torch]
+    rayClusterSpec:
+      rayVersion: 2.53.0
+      headGroupSpec:
+        rayStartParams: {}
+        template:
+          spec:
+            containers:
+              - name: head
+                image: rayproject/ray:2.53.0
+";
+
+#[test]
+fn what_webhook_and_operator_refuse_is_found_on_its_own_line() {
+    let check = |from: &str, to: &str, expect: &str| {
+        let found = lint(CRON.replacen(from, to, 1));
+        assert!(found.len() == 1 && found[0].starts_with(expect), "{from} -> {to}: {found:?}");
+    };
+    super::tests::check(CRON, &[]);
+    check("  schedule: 0 3 * * *", "  schedule: 0 3 * *", "f:6: spec.schedule: invalid cron schedule: ");
+    check(
+        "  schedule: 0 3 * * *",
+        "  schedule: 0 3 * * *\n  timeZone: Nowhere",
+        "f:7: spec.timeZone: invalid time zone: unknown time zone Nowhere",
+    );
+    check(
+        "HTTPMode",
+        "K8JobMode",
+        "f:9: spec.jobTemplate.submissionMode: invalid RayJob template: The RayJob spec is invalid: submissionMode",
+    );
+    check(
+        "    submissionMode",
+        "    backoffLimit: -1\n    submissionMode",
+        "f:9: spec.jobTemplate.backoffLimit: invalid RayJob template: The RayJob spec is invalid: backoffLimit",
+    );
+    check(
+        "                image",
+        "                env: [{name: RAY_REDIS_ADDRESS, value: x}]\n                image",
+        "f:20: spec.jobTemplate.rayClusterSpec.headGroupSpec.template.spec.containers[0].env[0]: invalid RayJob template: ",
+    );
+    let group = "    - groupName: small\n      replicas: 0\n      rayStartParams: {}\n      minReplicas: 0\n      maxReplicas: 1\n      \
+                 template: {spec: {containers: [{name: w, image: i}]}}\n";
+    let found = lint(format!("{CLUSTER}{group}"));
+    assert_eq!(found, ["f:24: spec.workerGroupSpecs[1]: worker group names must be unique"]);
+}
+
+#[test]
+fn what_is_hardly_meant_is_a_warning() {
+    let check = |from: &str, to: &str, expect: &[&str]| {
+        let text = if CLUSTER.contains(from) { edited(from, to) } else { CRON.replacen(from, to, 1) };
+        let expect: Vec<String> = expect.iter().map(|line| line.replacen(": ", ": warning: ", 1)).collect();
+        assert_eq!(lint(&text), expect, "{from} -> {to}");
+    };
+    check(
+        "      replicas: 1",
+        "      replicas: -1",
+        &["f:15: spec.workerGroupSpecs[0].replicas: -1 is negative and counts as 0"],
+    );
+    check(
+        "            image: rayproject/ray:2.53.0",
+        "            image: rayproject/ray:2.53.0\n            resources: {limits: {cpu: 1}, requests: {cpu: 2}}",
+        &[
+            "f:13: spec.headGroupSpec.template.spec.containers[0].resources.requests: the Pod would be refused: Invalid value: \
+           \"2\": must be less than or equal to cpu limit of 1",
+        ],
+    );
+    check(
+        "            image: rayproject/ray:2.53.0",
+        "            image: rayproject/ray:2.53.0\n            volumeMounts: [{name: data, mountPath: /data}]",
+        &[
+            "f:13: spec.headGroupSpec.template.spec.containers[0].volumeMounts[0].name: the Pod would be refused: Not found: \
+           \"data\"",
+        ],
+    );
+    check(
+        "rayVersion: 2.53.0",
+        "rayVersion: 2.46.0",
+        &[
+            "f:20: spec.jobTemplate.rayClusterSpec.headGroupSpec.template.spec.containers[0].image: the image has Ray 2.53.0, \
+           but rayVersion is 2.46.0",
+        ],
+    );
+    check(
+        "pip: [torch]",
+        "env_vars: {A: b}\n      pipp: [torch]",
+        &["f:12: spec.jobTemplate.runtimeEnvYAML.pipp: Ray does not know this key, did you mean \"pip\"?"],
+    );
+    let curly = "contains the curly quote \u{201c}, which is an ordinary character; use \" or '";
+    check(
+        "python train.py",
+        "\u{201c}python train.py\u{201d}",
+        &[&format!("f:8: spec.jobTemplate.entrypoint: {curly}")],
+    );
+    check(
+        "python train.py",
+        "python {{ .Values.script }}",
+        &[
+            "f:8: spec.jobTemplate.entrypoint: contains a template expression; render it first, for example with helm template",
+        ],
+    );
+}
+
+#[test]
+fn serve_configurations_are_checked_with_their_lines() {
+    let service = "\
+apiVersion: ray.io/v1
+kind: RayService
+metadata:
+  name: demo
+spec:
+  serveConfigV2: |
+    applications:
+      - name: app
+        import_path: a:b
+        deployments:
+          - name: d
+            num_replica: 2
+            ray_actor_options: {num_cpus: 1}
+  rayClusterConfig:
+    headGroupSpec:
+      rayStartParams: {}
+      template:
+        spec:
+          containers:
+            - name: head
+              image: rayproject/ray:2.53.0
+";
+    check(
+        service,
+        &[
+            "f:12: warning: spec.serveConfigV2.applications[0].deployments[0].num_replica: Ray does not know this key, did you \
+             mean \"num_replicas\"?",
+        ],
+    );
+    let broken = service.replace("num_replica: 2", "\"num_replicas: 2");
+    let found = lint(&broken);
+    assert!(found.len() == 1 && found[0].contains("spec.serveConfigV2: not YAML"), "{found:?}");
+}
+
+#[test]
+fn values_are_corrected_in_plain_words() {
+    check(
+        &edited("    rayStartParams: {}", "    rayStartParams: {num-cpus: 1}"),
+        &[
+            "f:1: note: the CEL rules were not checked, because the object does not match the schema",
+            "f:7: spec.headGroupSpec.rayStartParams.num-cpus: must be a string, not the number 1; put it in quotes: \"1\"",
+        ],
+    );
+    check(
+        &edited("            image: rayproject/ray:2.53.0", "            resources: {limits: {memory: 2GB}}"),
+        &[
+            "f:12: spec.headGroupSpec.template.spec.containers[0].resources.limits.memory: \"2GB\" is not a quantity, use 2G or \
+             2Gi",
+        ],
+    );
+}
+
+#[test]
+fn tabs_and_templates_are_reported_where_they_are() {
+    let tab = "not YAML: indented with a tab; use spaces";
+    check(&edited("            image:", "\t    image:"), &[&format!("f:12: {tab}")]);
+    check(&edited("    rayStartParams", "\trayStartParams"), &[&format!("f:7: {tab}")]);
+    let found = lint(edited("rayproject/ray:2.53.0", "{{ .Values.image }}"));
+    assert!(found.iter().any(|line| line.starts_with("f:12: ") && line.contains("template expression")), "{found:?}");
+    let found = lint(edited("spec:\n  head", "{{- if .Values.ray }}\nspec:\n  head"));
+    assert!(found[0].starts_with("f:5: not YAML") && found[0].contains("template expression"), "{found:?}");
 }
 
 #[test]

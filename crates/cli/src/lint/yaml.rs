@@ -25,6 +25,8 @@ const MAX_PROBLEMS: usize = 1_000;
 pub(crate) struct Node {
     pub(crate) line: usize,
     data: Data,
+    /// Whether it is a block of text, `|` or `>`.
+    is_block: bool,
     /// The number of values in it, itself included, with aliases expanded.
     size: usize,
     depth: usize,
@@ -52,7 +54,11 @@ impl Node {
             Data::List(items) => measure(items.iter()),
             Data::Map(entries) => measure(entries.iter().map(|entry| &entry.value)),
         };
-        Self { line, data, size, depth }
+        Self { line, data, is_block: false, size, depth }
+    }
+
+    pub(crate) fn is_block(&self) -> bool {
+        self.is_block
     }
 
     pub(crate) fn is_map(&self) -> bool {
@@ -90,6 +96,16 @@ impl Node {
         if let Data::Scalar(value) = &self.data { value.as_str() } else { None }
     }
 
+    /// Returns a scalar as it is written, but without quotes.
+    pub(crate) fn text(&self) -> Option<String> {
+        match &self.data {
+            Data::Scalar(Value::String(text)) => Some(text.clone()),
+            Data::Scalar(Value::Null) => Some(String::new()),
+            Data::Scalar(value) => Some(value.to_string()),
+            Data::List(_) | Data::Map(_) => None,
+        }
+    }
+
     /// Returns its type in words, for messages.
     pub(crate) fn type_name(&self) -> &'static str {
         match &self.data {
@@ -99,6 +115,16 @@ impl Node {
             Data::Scalar(Value::String(_)) => "a string",
             Data::Scalar(Value::Bool(_)) => "a boolean",
             Data::Scalar(_) => "a number",
+        }
+    }
+
+    /// Returns the value in words: its type, and itself if it is short.
+    pub(crate) fn describe(&self) -> String {
+        match &self.data {
+            Data::Scalar(Value::String(text)) if text.chars().count() <= 40 => format!("the string \"{text}\""),
+            Data::Scalar(Value::Bool(value)) => format!("the boolean {value}"),
+            Data::Scalar(Value::Number(number)) => format!("the number {number}"),
+            _ => self.type_name().to_owned(),
         }
     }
 
@@ -230,7 +256,8 @@ impl Builder {
         let (node, anchor) = match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let value = scalar_value(&text, style, tag.as_deref());
-                (Rc::new(Node::new(line, Data::Scalar(value))), anchor)
+                let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+                (Rc::new(Node { is_block, ..Node::new(line, Data::Scalar(value)) }), anchor)
             }
             Event::SequenceStart(_, anchor, _) => {
                 self.open.push(Open { line, anchor, kind: OpenKind::List(Vec::new()) });

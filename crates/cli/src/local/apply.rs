@@ -1,62 +1,68 @@
-//! Applies manifests as `kubectl apply --server-side` does.
+//! Applies objects as kubectl does, so that `kubectl apply` can take over.
 
 use anyhow::{Context, bail};
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::discovery::{ApiCapabilities, ApiResource, Scope};
 use kube::{Api, Client, Discovery};
 use serde_json::Value;
-use std::path::PathBuf;
 
-const MANAGER: &str = "manta-up";
+/// kubectl's own manager: fields that it applies later are no conflict, and those that it drops are removed.
+const MANAGER: &str = "kubectl";
+/// What kubectl compares with; without it, `kubectl apply` warns.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// The most that all annotations of an object may take.
+const MAX_ANNOTATIONS: usize = 256 * 1024;
 
-/// Applies every document of the files in order and returns the applied objects as `kind/name`.
-pub(crate) async fn apply_files(client: &Client, files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
-    let mut documents = Vec::new();
-    for path in files {
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let name = path.display().to_string();
-        documents.extend(read(&name, &text)?.into_iter().map(|document| (name.clone(), document)));
-    }
-    apply_documents(client, documents).await
+/// An object of a manifest, and the manifest's name.
+#[derive(Clone, Debug)]
+pub(crate) struct Manifest {
+    pub(crate) source: String,
+    pub(crate) object: Value,
 }
 
-/// Applies a manifest that is already in memory.
-pub(crate) async fn apply_text(client: &Client, name: &str, text: &str) -> anyhow::Result<Vec<String>> {
-    let documents = read(name, text)?.into_iter().map(|document| (name.to_owned(), document)).collect();
-    apply_documents(client, documents).await
-}
-
-async fn apply_documents(client: &Client, documents: Vec<(String, Value)>) -> anyhow::Result<Vec<String>> {
-    if documents.is_empty() {
+/// Applies objects in order and returns them as `kind/name`.
+pub(crate) async fn apply_all(client: &Client, manifests: Vec<Manifest>) -> anyhow::Result<Vec<String>> {
+    if manifests.is_empty() {
         return Ok(Vec::new());
     }
     let known = Discovery::new(client.clone()).run().await.context("cannot discover the API server's resources")?;
     let mut applied = Vec::new();
-    for (source, document) in documents {
-        let object: DynamicObject = serde_json::from_value(document)
+    for Manifest { source, object } in manifests {
+        let object: DynamicObject = serde_json::from_value(object)
             .with_context(|| format!("{source}: a document is not a Kubernetes object"))?;
-        let shown = apply(client, &known, object).await.with_context(|| source.clone())?;
-        applied.push(shown);
+        applied.push(apply(client, &known, object).await.with_context(|| source.clone())?);
     }
     Ok(applied)
 }
 
-async fn apply(client: &Client, known: &Discovery, object: DynamicObject) -> anyhow::Result<String> {
+/// Applies a manifest that is already in memory.
+pub(crate) async fn apply_text(client: &Client, name: &str, text: &str) -> anyhow::Result<Vec<String>> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).with_context(|| format!("{name} is not YAML"))?;
+    let objects = documents.into_iter().filter(|document| !document.is_null());
+    apply_all(client, objects.map(|object| Manifest { source: name.to_owned(), object }).collect()).await
+}
+
+async fn apply(client: &Client, known: &Discovery, mut object: DynamicObject) -> anyhow::Result<String> {
     let types = object.types.clone().context("a document has no apiVersion and kind")?;
     let name = object.metadata.name.clone().with_context(|| format!("a {} has no name", types.kind))?;
     let Some((resource, capabilities)) = find(known, &types.api_version, &types.kind) else {
         bail!("{} {name}: local mode does not serve {} of {}", types.kind, types.kind, types.api_version);
     };
-    let api: Api<DynamicObject> = if capabilities.scope == Scope::Cluster {
-        Api::all_with(client.clone(), &resource)
-    } else {
-        let namespace = object.metadata.namespace.as_deref().unwrap_or("default");
-        Api::namespaced_with(client.clone(), namespace, &resource)
+    let namespace = match capabilities.scope {
+        Scope::Cluster => None,
+        Scope::Namespaced => Some(object.metadata.namespace.clone().unwrap_or_else(|| "default".to_owned())),
     };
+    let api: Api<DynamicObject> = match &namespace {
+        None => Api::all_with(client.clone(), &resource),
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+    };
+    record(&mut object, namespace.as_deref());
     let params = PatchParams::apply(MANAGER).force();
-    api.patch(&name, &params, &Patch::Apply(&object))
-        .await
-        .with_context(|| format!("cannot apply {} {name}", types.kind))?;
+    api.patch(&name, &params, &Patch::Apply(&object)).await.map_err(|error| match error {
+        // The server's sentence, not its whole reply.
+        kube::Error::Api(status) => anyhow::anyhow!("{}", status.message),
+        other => anyhow::Error::new(other).context(format!("cannot apply {} {name}", types.kind)),
+    })?;
     Ok(format!("{}/{name}", types.kind.to_lowercase()))
 }
 
@@ -65,33 +71,41 @@ fn find(known: &Discovery, api_version: &str, kind: &str) -> Option<(ApiResource
     known.resolve_gvk(&kube::core::GroupVersionKind::gvk(group, version, kind))
 }
 
-fn read(name: &str, text: &str) -> anyhow::Result<Vec<Value>> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text).with_context(|| format!("{name} is not YAML"))?;
-    let mut objects = Vec::new();
-    for document in documents {
-        match document {
-            Value::Null => {}
-            Value::Object(mut map) if map.get("kind").is_some_and(|k| k == "List") => {
-                let items = map.remove("items").unwrap_or_default();
-                objects.extend(items.as_array().cloned().unwrap_or_default());
-            }
-            other => objects.push(other),
-        }
+/// Records the manifest in an annotation, as kubectl does.
+fn record(object: &mut DynamicObject, namespace: Option<&str>) {
+    let annotations = object.metadata.annotations.get_or_insert_default();
+    annotations.remove(LAST_APPLIED);
+    if let Some(namespace) = namespace {
+        object.metadata.namespace = Some(namespace.to_owned());
     }
-    Ok(objects)
+    let Ok(mut text) = serde_json::to_string(&object) else { return };
+    text.push('\n');
+    if text.len() < MAX_ANNOTATIONS {
+        object.metadata.annotations.get_or_insert_default().insert(LAST_APPLIED.to_owned(), text);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
-    fn documents_and_lists_are_read_in_order() {
-        let text = "---\nkind: A\n---\n---\nkind: List\nitems:\n- kind: B\n- kind: C\n";
-        let read_kinds = |text: &str| -> anyhow::Result<Vec<String>> {
-            Ok(read("x.yaml", text)?.iter().map(|d| d["kind"].as_str().unwrap_or("?").to_owned()).collect())
-        };
-        assert_eq!(read_kinds(text).unwrap(), ["A", "B", "C"]);
-        assert!(read_kinds("a: [").unwrap_err().to_string().contains("x.yaml is not YAML"));
+    fn the_manifest_is_recorded_as_by_kubectl() {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"b": "c"}});
+        let mut object: DynamicObject = serde_json::from_value(object).unwrap();
+        record(&mut object, Some("default"));
+        let recorded = object.metadata.annotations.as_ref().unwrap()[LAST_APPLIED].clone();
+        let recorded: Value = serde_json::from_str(&recorded).unwrap();
+        assert_eq!(
+            recorded,
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"b": "c"},
+                   "metadata": {"name": "a", "namespace": "default", "annotations": {}}})
+        );
+        record(&mut object, Some("default"));
+        assert_eq!(recorded["metadata"]["annotations"], json!({}), "not itself");
+        object.data = json!({"data": {"big": "x".repeat(MAX_ANNOTATIONS)}});
+        record(&mut object, None);
+        assert_eq!(object.metadata.annotations.unwrap().get(LAST_APPLIED), None);
     }
 }

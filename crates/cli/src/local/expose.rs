@@ -1,4 +1,4 @@
-//! Forwards loopback ports of this machine to dashboards and Serve endpoints.
+//! Forwards loopback ports of this machine to dashboards, Ray clients' servers and Serve endpoints.
 
 use super::Local;
 use futures::StreamExt;
@@ -7,48 +7,113 @@ use kube::api::DynamicObject;
 use kube::runtime::watcher;
 use kube::{Api, ResourceExt};
 use manta_agent::network::proxy;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::task::JoinSet;
 
-const DASHBOARD: u16 = 8265;
-const SERVE: u16 = 8000;
+/// The file in the state directory that lists the forwarded ports, for `manta status`.
+const ADDRESSES: &str = "addresses.json";
+
+/// What a port leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Endpoint {
+    Dashboard,
+    /// The server for `ray.init("ray://…")`.
+    Client,
+    Serve,
+}
+
+impl Endpoint {
+    fn port(self) -> u16 {
+        match self {
+            Self::Dashboard => 8265,
+            Self::Client => 10001,
+            Self::Serve => 8000,
+        }
+    }
+
+    fn url(self, address: SocketAddr) -> String {
+        let scheme = if self == Self::Client { "ray" } else { "http" };
+        format!("{scheme}://{address}")
+    }
+
+    /// Returns its name for users.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Dashboard => "dashboard",
+            Self::Client => "client",
+            Self::Serve => "Serve",
+        }
+    }
+}
+
+/// A port of this machine that leads to an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Address {
+    /// As in `RayCluster default/demo`; empty if the port is the same for every object.
+    pub(crate) object: String,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) url: String,
+}
+
+/// Returns the forwarded ports of the local mode in a state directory.
+pub(crate) fn addresses(state: &Path) -> Vec<Address> {
+    let text = std::fs::read_to_string(state.join(ADDRESSES)).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_default()
+}
 
 /// The address that a port of this machine is currently forwarded to.
 type Target = Arc<Mutex<Option<SocketAddr>>>;
 
-/// Opens a port for every cluster's dashboard and every RayService, and prints it; never returns.
+/// Opens ports for every cluster's dashboard and client server and for every RayService, and prints them; never returns.
 pub(crate) async fn expose_dashboards(local: &Local, print: &(dyn Fn(String) + Sync)) {
+    let file = local.state.join(ADDRESSES);
+    let mut forwards = Forwards { file, open: HashMap::new(), tasks: JoinSet::new() };
     if !local.has_pod_networks {
         // Ray listens on these ports of the machine itself.
-        print(format!("dashboard: http://127.0.0.1:{DASHBOARD}, Serve: http://127.0.0.1:{SERVE}"));
+        let fixed = [Endpoint::Dashboard, Endpoint::Client, Endpoint::Serve].map(|endpoint| {
+            let url = endpoint.url((Ipv4Addr::LOCALHOST, endpoint.port()).into());
+            Address { object: String::new(), endpoint, url }
+        });
+        let shown = fixed.iter().map(|address| format!("{}: {}", address.endpoint.name(), address.url));
+        print(shown.collect::<Vec<_>>().join(", "));
+        forwards.publish(&fixed);
         return std::future::pending().await;
     }
+    forwards.publish(&[]);
     let clusters: Api<DynamicObject> = Api::all_with(local.client.clone(), &super::ray_resource("RayCluster"));
     let services: Api<Service> = Api::all(local.client.clone());
     let mut clusters = watcher(clusters, watcher::Config::default()).boxed();
     let mut services = watcher(services, watcher::Config::default()).boxed();
-    let mut forwards = Forwards { targets: HashMap::new(), tasks: JoinSet::new() };
     loop {
         tokio::select! {
             Some(event) = clusters.next() => match event {
                 Ok(watcher::Event::Apply(cluster) | watcher::Event::InitApply(cluster)) => {
                     let ip = cluster.data.pointer("/status/head/podIP").and_then(|v| v.as_str()).and_then(|ip| ip.parse().ok());
-                    let key = format!("dashboard of {}", key(&cluster));
-                    forwards.forward(local, print, &key, DASHBOARD, ip.map(|ip: Ipv4Addr| (ip, DASHBOARD).into())).await;
+                    for endpoint in [Endpoint::Dashboard, Endpoint::Client] {
+                        let backend = ip.map(|ip: Ipv4Addr| (ip, endpoint.port()).into());
+                        let key = (format!("RayCluster {}", key(&cluster)), endpoint);
+                        forwards.forward(local, print, key, backend).await;
+                    }
                 }
-                Ok(watcher::Event::Delete(cluster)) => forwards.close(&format!("dashboard of {}", key(&cluster))),
+                Ok(watcher::Event::Delete(cluster)) => forwards.close(&format!("RayCluster {}", key(&cluster))),
                 _ => {}
             },
             Some(event) = services.next() => match event {
                 Ok(watcher::Event::Apply(service) | watcher::Event::InitApply(service)) => {
-                    if let Some(address) = serve_address(&service) {
-                        let key = format!("Serve at {}", key(&service));
-                        forwards.forward(local, print, &key, SERVE, Some(address)).await;
+                    if let Some((owner, address)) = serve_address(&service) {
+                        forwards.forward(local, print, (owner, Endpoint::Serve), Some(address)).await;
                     }
                 }
-                Ok(watcher::Event::Delete(service)) => forwards.close(&format!("Serve at {}", key(&service))),
+                Ok(watcher::Event::Delete(service)) => {
+                    if let Some((owner, _)) = serve_address(&service) {
+                        forwards.close(&owner);
+                    }
+                }
                 _ => {}
             },
             else => return,
@@ -56,30 +121,36 @@ pub(crate) async fn expose_dashboards(local: &Local, print: &(dyn Fn(String) + S
     }
 }
 
+/// An object as in `RayCluster default/demo`, and one of its endpoints.
+type Key = (String, Endpoint);
+
+/// A port that is forwarded.
+struct Forward {
+    target: Target,
+    url: String,
+    task: tokio::task::AbortHandle,
+}
+
 struct Forwards {
-    targets: HashMap<String, (Target, tokio::task::AbortHandle)>,
+    /// Where the open ports are published.
+    file: PathBuf,
+    open: HashMap<Key, Forward>,
     tasks: JoinSet<()>,
 }
 
 impl Forwards {
     /// Forwards a port to the backend, and opens the port the first time.
-    async fn forward(
-        &mut self,
-        local: &Local,
-        print: &(dyn Fn(String) + Sync),
-        key: &str,
-        preferred_port: u16,
-        backend: Option<SocketAddr>,
-    ) {
-        if let Some((target, _)) = self.targets.get(key) {
-            *target.lock().unwrap_or_else(PoisonError::into_inner) = backend;
+    async fn forward(&mut self, local: &Local, print: &(dyn Fn(String) + Sync), key: Key, backend: Option<SocketAddr>) {
+        if let Some(forward) = self.open.get(&key) {
+            *forward.target.lock().unwrap_or_else(PoisonError::into_inner) = backend;
             return;
         }
         if backend.is_none() {
             return;
         }
+        let (object, endpoint) = &key;
         // A port close to the usual one is easier to remember than a random one.
-        for port in (preferred_port..preferred_port + 20).chain([0]) {
+        for port in (endpoint.port()..endpoint.port() + 20).chain([0]) {
             let Ok(listener) = local.machine.listen((Ipv4Addr::LOCALHOST, port).into()).await else { continue };
             let Ok(address) = listener.local_addr() else { continue };
             let target: Target = Arc::new(Mutex::new(backend));
@@ -90,28 +161,55 @@ impl Forwards {
                     tracing::warn!(%address, %error, "stopped forwarding a local port");
                 }
             });
-            print(format!("{key}: http://{address}"));
-            self.targets.insert(key.to_owned(), (target, task));
+            let url = endpoint.url(address);
+            print(format!("{} of {object}: {url}", endpoint.name()));
+            self.open.insert(key, Forward { target, url, task });
+            self.publish(&self.addresses());
             return;
         }
     }
 
-    fn close(&mut self, key: &str) {
-        if let Some((_, task)) = self.targets.remove(key) {
-            task.abort();
+    /// Closes the ports of an object.
+    fn close(&mut self, object: &str) {
+        self.open.retain(|(of, _), forward| {
+            let stays = of != object;
+            if !stays {
+                forward.task.abort();
+            }
+            stays
+        });
+        self.publish(&self.addresses());
+    }
+
+    fn addresses(&self) -> Vec<Address> {
+        let address = |((object, endpoint), forward): (&Key, &Forward)| Address {
+            object: object.clone(),
+            endpoint: *endpoint,
+            url: forward.url.clone(),
+        };
+        self.open.iter().map(address).collect()
+    }
+
+    fn publish(&self, addresses: &[Address]) {
+        let text = serde_json::to_string(addresses).unwrap_or_default();
+        let new = self.file.with_extension("new");
+        // Renamed, so that nobody reads half of it.
+        if let Err(error) = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &self.file)) {
+            tracing::warn!(file = %self.file.display(), %error, "cannot publish the forwarded ports");
         }
     }
 }
 
-/// Returns the address of a RayService's own Serve Service, not of the one per cluster.
-fn serve_address(service: &Service) -> Option<SocketAddr> {
-    let owner = service.metadata.owner_references.iter().flatten().any(|o| o.kind == "RayService");
+/// Returns a RayService and the address of its own Serve Service, not of the one per cluster.
+fn serve_address(service: &Service) -> Option<(String, SocketAddr)> {
+    let owner = service.metadata.owner_references.iter().flatten().find(|owner| owner.kind == "RayService")?;
     let spec = service.spec.as_ref()?;
-    let port =
-        spec.ports.iter().flatten().find(|p| p.name.as_deref() == Some("serve") || p.port == i32::from(SERVE))?;
-    let is_serve = service.name_any().ends_with("-serve-svc");
+    let is_serve = |name: Option<&str>, port: i32| name == Some("serve") || port == i32::from(Endpoint::Serve.port());
+    let port = spec.ports.iter().flatten().find(|port| is_serve(port.name.as_deref(), port.port))?;
     let ip: Ipv4Addr = spec.cluster_ip.as_deref()?.parse().ok()?;
-    (owner && is_serve).then(|| (ip, u16::try_from(port.port).unwrap_or(SERVE)).into())
+    let owner = format!("RayService {}/{}", service.namespace().unwrap_or_default(), owner.name);
+    let address = (ip, u16::try_from(port.port).ok()?).into();
+    service.name_any().ends_with("-serve-svc").then_some((owner, address))
 }
 
 fn key<K: ResourceExt>(object: &K) -> String {

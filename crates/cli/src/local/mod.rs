@@ -15,15 +15,18 @@ mod internet;
 mod job_output;
 mod options;
 mod progress;
+mod review;
 mod shared_network;
+mod summary;
 
-use crate::output::print_line;
+use crate::output::{print_error, print_line};
 use crate::signals::StopSignals;
 use anyhow::Context;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client};
 use manta_agent::images::Catalog;
 use manta_agent::runtime::isolation::{Isolation, IsolationError, Spawners, enter_namespaces_or_share_host};
-use manta_agent::runtime::{IsolatedProcess, Spawner, lock};
+use manta_agent::runtime::{IsolatedProcess, Spawner, lock, memory};
 use manta_agent::shared_host::SharedHost;
 use manta_agent::{Agent, clean_leftovers, network};
 use manta_api::crd::{self, Versions};
@@ -36,24 +39,29 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use apply::{apply_files, apply_text};
-pub(crate) use expose::expose_dashboards;
+pub(crate) use apply::{Manifest, apply_all, apply_text};
+pub(crate) use expose::{Address, addresses, expose_dashboards};
 pub(crate) use images::{Found, RAY_VERSION, find_ray};
 pub(crate) use install_bar::show as show_installation;
 pub(crate) use job_output::keep as keep_job_output;
 pub(crate) use options::{LocalArgs, Options, StateArgs};
-pub(crate) use progress::{KINDS, print_changes, ray_resource, summarise, summarise_pod};
+pub(crate) use progress::{KINDS, describe_event, involved, is_warning, print_changes, ray_resource};
+pub(crate) use summary::{Application, applications, summarise, summarise_pod};
 
 /// How long to wait for a CRD to be served; generous, because the machine may be busy.
 const CRD_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the agent and the operator may take to stop.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// How often freed memory is given back to the system.
+const RELEASE_INTERVAL: Duration = Duration::from_secs(10);
+
 /// A running local mode.
 pub(crate) struct Local {
     pub(crate) client: Client,
     /// Opens ports and runs commands in the machine's own namespaces.
     pub(crate) machine: Spawner,
+    pub(crate) state: PathBuf,
     pub(crate) kubeconfig: PathBuf,
     /// Maps images to local environments.
     pub(crate) catalog: Catalog,
@@ -83,7 +91,7 @@ where
         match in_world(world, reduced, options, leftovers, main) {
             Ok(code) => code,
             Err(error) => {
-                tracing::error!("{error:#}");
+                print_error(&error);
                 1
             }
         }
@@ -92,6 +100,15 @@ where
     clean_leftovers(&state);
     lock::release(&state, held);
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+}
+
+/// Returns a client of the local mode that runs in a state directory.
+pub(crate) async fn client_of(state: &std::path::Path) -> anyhow::Result<Client> {
+    let kubeconfig = state.join("kubeconfig");
+    let file = Kubeconfig::read_from(&kubeconfig)
+        .with_context(|| format!("cannot read {}; local mode may still be starting", kubeconfig.display()))?;
+    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
 }
 
 /// Returns the process that runs local mode in a state directory, if any.
@@ -134,6 +151,7 @@ where
         }
         Some(why) => warn_reduced_isolation(&why),
     }
+    memory::share_heap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let local = start(world, &options).await?;
@@ -163,6 +181,8 @@ async fn start(world: IsolatedProcess, options: &Options) -> anyhow::Result<Loca
     let mut tasks = JoinSet::new();
     tasks.spawn(stop_on_signal(StopSignals::listen()?, outer, stop.clone(), inner.clone()));
 
+    tasks.spawn(release_memory(inner.clone()));
+
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, options.port));
     let listener = machine.listen(address).await.with_context(|| {
         format!(
@@ -170,8 +190,10 @@ async fn start(world: IsolatedProcess, options: &Options) -> anyhow::Result<Loca
             options.port
         )
     })?;
+    let reviewer = options.has_operator.then(|| options.operator_settings(has_pod_networks)).transpose()?;
     let server = Server::start(manta_apiserver::Options {
         data: options.data.clone(),
+        reviewer: reviewer.map(|settings| review::reviewer(settings.config)),
         admit_service_accounts: true,
         rbac: true,
         volumes: Some(options.state.join("claims")),
@@ -201,7 +223,7 @@ async fn start(world: IsolatedProcess, options: &Options) -> anyhow::Result<Loca
     let stop_all = stop.clone();
     tasks.spawn(async move {
         if let Err(error) = agent.await {
-            tracing::error!("{:#}", anyhow::Error::new(error));
+            print_error(&anyhow::Error::new(error));
             stop_all.cancel();
         }
     });
@@ -230,6 +252,7 @@ async fn start(world: IsolatedProcess, options: &Options) -> anyhow::Result<Loca
     Ok(Local {
         client,
         machine,
+        state: options.state.clone(),
         kubeconfig,
         catalog: options.catalog.clone(),
         has_pod_networks,
@@ -266,6 +289,17 @@ async fn install_crds(client: &Client) -> anyhow::Result<()> {
             .with_context(|| format!("the CRD {name} was not established within {} s", CRD_TIMEOUT.as_secs()))??;
     }
     Ok(())
+}
+
+/// Gives memory back that a burst of work has freed: the start itself, a first kubectl, a new CRD.
+async fn release_memory(stop: CancellationToken) {
+    let mut tick = tokio::time::interval(RELEASE_INTERVAL);
+    loop {
+        tokio::select! {
+            _ = tick.tick() => memory::release_freed(),
+            () = stop.cancelled() => return,
+        }
+    }
 }
 
 /// Starts a graceful stop on the first signal; the outer process kills everything on further ones.

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct StateArgs {
     /// Directory for all persistent state [default: ~/.local/state/manta]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", env = "MANTA_STATE")]
     state: Option<PathBuf>,
 }
 
@@ -142,7 +142,7 @@ impl LocalArgs {
                 None => cores * 8000,
             },
             memory_bytes: match &self.memory {
-                Some(text) => amount(text, "--memory")?.value(),
+                Some(text) => plausible_memory(text, &amount(text, "--memory")?)?,
                 None => machine_memory(),
             },
             gpus: machine_gpus(&self.gpus)?,
@@ -235,9 +235,38 @@ fn machine_gpus(choice: &str) -> anyhow::Result<Gpus> {
     Ok(Gpus { found, offered })
 }
 
+/// Returns the bytes of an amount of memory that a pod could run in.
+fn plausible_memory(text: &str, amount: &Quantity) -> anyhow::Result<i64> {
+    const LEAST: i64 = 64 << 20;
+    let bytes = amount.value();
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    anyhow::ensure!(
+        bytes >= LEAST,
+        "--memory {text} is {bytes} bytes, too little for any pod; did you mean {number}Gi or {number}Mi?"
+    );
+    Ok(bytes)
+}
+
 fn machine_memory() -> i64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:"));
     let kib: Option<i64> = line.and_then(|l| l.split_whitespace().next()?.parse().ok());
     kib.unwrap_or(4 << 20) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_without_a_unit_is_refused() {
+        let check =
+            |text: &str| plausible_memory(text, &Quantity::parse(text).unwrap()).map_err(|error| error.to_string());
+        assert_eq!(check("8Gi"), Ok(8 << 30));
+        assert_eq!(
+            check("10"),
+            Err("--memory 10 is 10 bytes, too little for any pod; did you mean 10Gi or 10Mi?".to_owned())
+        );
+        assert!(check("512m").unwrap_err().contains("did you mean 512Gi or 512Mi?"));
+    }
 }

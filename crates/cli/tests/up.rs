@@ -1,0 +1,59 @@
+//! What `manta up` checks before it starts anything.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+const INVALID: &str = "\
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata:
+  name: demo
+  annotations: {ray.io/ft-enabled: \"true\"}
+spec:
+  gcsFaultToleranceOptions: {}
+  headGroupSpec:
+    rayStartParams: {}
+    template: {spec: {containers: [{name: head, image: rayproject/ray:2.53.0}]}}
+";
+
+fn up(args: &[&str], stdin: &str) -> (i32, String) {
+    let state = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_manta"))
+        .arg("up")
+        .args(args)
+        .env("MANTA_STATE", state.path().join("state"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A child that has refused its arguments reads nothing.
+    let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    assert!(!state.path().join("state").exists(), "nothing was started");
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn invalid_manifests_are_refused_with_the_words_of_lint() {
+    let (code, text) = up(&["-f", "-"], INVALID);
+    assert_eq!(code, 1);
+    assert!(
+        text.starts_with("<stdin>:5: metadata.annotations[ray.io/ft-enabled]: ray.io/ft-enabled annotation and"),
+        "{text}"
+    );
+    assert!(text.ends_with("error: nothing was applied, because the manifests above are invalid\n"), "{text}");
+    let (code, text) = up(&["-f", "-"], "a: [");
+    assert!(code == 2 && text.starts_with("<stdin>:1: not YAML: "), "{text}");
+    let (code, text) = up(&["-f", "/nowhere.yaml"], "");
+    assert!(code == 2 && text.starts_with("/nowhere.yaml: cannot be read: No such file"), "{text}");
+}
+
+#[test]
+fn memory_without_a_unit_is_refused() {
+    let (code, text) = up(&["--memory", "10"], "");
+    assert_eq!(code, 1);
+    assert_eq!(text, "error: --memory 10 is 10 bytes, too little for any pod; did you mean 10Gi or 10Mi?\n");
+}
