@@ -33,6 +33,7 @@ commands! {
     Down => down,
     Lint => lint,
     Man => man,
+    MigrateStorage => migrate_storage,
     Operator => operator,
     Policy => policy,
     SmokeTest => smoke_test,
