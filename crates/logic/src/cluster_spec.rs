@@ -274,6 +274,11 @@ pub fn has_unified_health_check(spec: &RayClusterSpec) -> bool {
     spec.ray_version.as_deref().and_then(RayVersion::parse).is_some_and(|version| version >= FIRST)
 }
 
+/// Returns whether a `proxy_location` of Serve means that workers run no proxy.
+pub fn leaves_workers_without_proxy(proxy_location: &str) -> bool {
+    ["HeadOnly", "Disabled"].contains(&proxy_location)
+}
+
 /// Returns whether a label or an annotation is `true`, in any case.
 pub fn is_true(value: Option<&str>) -> bool {
     value.is_some_and(|text| text.eq_ignore_ascii_case("true"))

@@ -58,6 +58,8 @@ pub mod annotation {
     pub const CRONJOB_SCHEDULED: &str = "ray.io/cronjob-scheduled-timestamp";
     /// The time after which a RayCluster that its RayService no longer uses can be deleted.
     pub const DELETE_AFTER: &str = "ray.io/delete-after";
+    /// The `proxy_location` of a RayService, on its RayClusters, where workers run no Serve proxy.
+    pub const SERVE_PROXY_LOCATION: &str = "ray.io/serve-proxy-location";
     pub const INGRESS_CLASS: &str = "kubernetes.io/ingress.class";
 }
 

@@ -1,5 +1,6 @@
 //! The RayClusters of the slots: made from the spec, and brought up to date in place where that is enough.
 
+use super::serve_config;
 use super::upgrade::{Match, compare};
 use super::{Planner, Side};
 use crate::action::{Accept, Kind, Step};
@@ -138,5 +139,10 @@ fn cluster_annotations(planner: &Planner<'_>) -> BTreeMap<String, String> {
     annotations.insert(annotation::SERVICE_HASH.to_owned(), planner.draft.goal.clone());
     annotations.insert(annotation::NUM_WORKER_GROUPS.to_owned(), groups.to_string());
     annotations.insert(annotation::KUBERAY_VERSION.to_owned(), KUBERAY_VERSION.to_owned());
+    let config = service.spec.serve_config_v2.as_deref().unwrap_or_default();
+    let location = serve_config::proxy_location(config);
+    if let Some(location) = location.filter(|location| cluster_spec::leaves_workers_without_proxy(location)) {
+        annotations.insert(annotation::SERVE_PROXY_LOCATION.to_owned(), location);
+    }
     annotations
 }

@@ -24,6 +24,12 @@ pub(super) fn desired(text: &str, capacity: Option<i32>) -> DesiredConfig {
     }
 }
 
+/// Returns where the configuration in a text runs proxies, if it says so.
+pub(super) fn proxy_location(text: &str) -> Option<String> {
+    let location = yaml::value(text).ok()?.get("proxy_location")?.as_str()?.to_owned();
+    Some(location)
+}
+
 /// Returns what a cluster reports to run, with another capacity, for when its configuration is not known any more.
 pub(super) fn deployed(details: &Details, capacity: i32) -> Option<DesiredConfig> {
     let configs: Option<Vec<&Value>> =

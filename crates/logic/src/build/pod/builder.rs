@@ -108,7 +108,7 @@ impl PodBuilder {
     /// Sets the Serve label on Pods of a RayService: the head gets no traffic until the controller enables it.
     pub(super) fn add_serve_label(&mut self, context: &PodContext<'_>) {
         if context.creator == Creator::RayService {
-            let value = (context.node_type == NodeType::Worker).to_string();
+            let value = context.is_serve_worker().to_string();
             self.metadata.labels.get_or_insert_default().insert(labels::SERVE.to_owned(), value);
         }
     }

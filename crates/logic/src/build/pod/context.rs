@@ -2,7 +2,7 @@
 
 use crate::cluster_spec::{self, Creator};
 use crate::config::Config;
-use crate::labels;
+use crate::labels::{self, annotation};
 use manta_api::RayCluster;
 
 /// The type of a Ray node.
@@ -56,8 +56,11 @@ impl<'a> PodContext<'a> {
         self.fqdn.split('.').next().unwrap_or_default()
     }
 
-    /// Returns whether the Pod is a worker of a RayService, whose readiness depends on Serve.
+    /// Returns whether the Pod is a worker of a RayService that receives requests, so that its readiness depends on Serve.
     pub(super) fn is_serve_worker(&self) -> bool {
-        self.creator == Creator::RayService && self.node_type == NodeType::Worker
+        self.creator == Creator::RayService
+            && self.node_type == NodeType::Worker
+            && !cluster_spec::annotation(self.cluster, annotation::SERVE_PROXY_LOCATION)
+                .is_some_and(cluster_spec::leaves_workers_without_proxy)
     }
 }

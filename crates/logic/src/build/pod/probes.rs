@@ -86,8 +86,9 @@ fn port(params: &BTreeMap<String, String>, key: &str, default: i32) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::build::testing::{cluster, head, ray, worker};
+    use crate::build::testing::{cluster, head, label, ray, worker};
     use crate::config::Config;
+    use crate::labels::SERVE as SERVE_LABEL;
     use k8s_openapi::api::core::v1::Pod;
     use serde_json::{Value, json};
 
@@ -171,6 +172,13 @@ mod tests {
         for probe in [liveness(&head), readiness(&head)] {
             assert_eq!(target(probe), format!("{RAYLET} && {GCS}"));
             assert_eq!(probe.timeout_seconds, Some(5));
+        }
+        for (location, expect) in [("HeadOnly", RAYLET.to_owned()), ("EveryNode", format!("{RAYLET} && {SERVE}"))] {
+            let mut given = of_service(json!({}));
+            given["metadata"]["annotations"] = json!({"ray.io/serve-proxy-location": location});
+            let [_, worker] = pods(given);
+            assert_eq!(target(readiness(&worker)), expect, "{location}");
+            assert_eq!(label(&worker, SERVE_LABEL), Some(if location == "HeadOnly" { "false" } else { "true" }));
         }
         let given = json!({
             "worker": {"rayStartParams": {"dashboard-agent-listen-port": "8500"}},

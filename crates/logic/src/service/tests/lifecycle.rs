@@ -164,6 +164,22 @@ fn an_invalid_spec_is_reported_and_can_be_corrected() {
 }
 
 #[test]
+fn the_cluster_knows_where_serve_runs_no_proxies() {
+    for (config, expect) in [
+        ("proxy_location: HeadOnly\napplications: []", Some("HeadOnly")),
+        ("proxy_location: EveryNode", None),
+        ("applications: []", None),
+        ("[", None),
+    ] {
+        let mut world = service();
+        world.edit(|spec| spec["serveConfigV2"] = json!(config));
+        world.steps(3);
+        let cluster = world.api.all(Kind::RayCluster).remove(0);
+        assert_eq!(cluster["metadata"]["annotations"]["ray.io/serve-proxy-location"].as_str(), expect, "{config}");
+    }
+}
+
+#[test]
 fn a_service_managed_by_another_controller_is_ignored() {
     let check = |manager: Option<&str>, ours: bool| {
         let mut world = service();
