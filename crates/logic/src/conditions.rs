@@ -12,8 +12,6 @@ pub const CLUSTER_SUSPENDING: &str = "RayClusterSuspending";
 pub const CLUSTER_SUSPENDED: &str = "RayClusterSuspended";
 /// Ours alone: True while Pods cannot start, absent otherwise.
 pub const PODS_BLOCKED: &str = "RayClusterPodsBlocked";
-/// Proposed for KubeRay: True while there are Pods of removed worker groups, absent otherwise.
-pub const ORPHANED_WORKER_GROUP: &str = "OrphanedWorkerGroup";
 
 // RayService.
 pub const READY: &str = "Ready";

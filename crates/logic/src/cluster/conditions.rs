@@ -4,10 +4,9 @@
 
 use super::observed::Observed;
 use super::suspend::{Suspension, is_resumed, suspension};
-use super::{orphans, pods_blocked, status::all_running};
+use super::{pods_blocked, status::all_running};
 use crate::conditions::{
-    self, CLUSTER_SUSPENDED, CLUSTER_SUSPENDING, HEAD_POD_READY, ORPHANED_WORKER_GROUP, PODS_BLOCKED, PROVISIONED,
-    REPLICA_FAILURE,
+    self, CLUSTER_SUSPENDED, CLUSTER_SUSPENDING, HEAD_POD_READY, PODS_BLOCKED, PROVISIONED, REPLICA_FAILURE,
 };
 use crate::plan::Failure;
 use crate::view::PodView;
@@ -29,10 +28,6 @@ pub(super) fn after_pass(seen: &Observed, failure: Option<&Failure>, now: Timest
     match pods_blocked::explain(seen) {
         Some((reason, message)) => conditions.set(PODS_BLOCKED, "True", &reason, &message),
         None => conditions.remove(PODS_BLOCKED),
-    }
-    match orphans::explain(seen) {
-        Some(message) => conditions.set(ORPHANED_WORKER_GROUP, "True", "OrphanedWorkerGroupPodsFound", &message),
-        None => conditions.remove(ORPHANED_WORKER_GROUP),
     }
     conditions.list
 }

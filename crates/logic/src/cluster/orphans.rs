@@ -1,7 +1,7 @@
-//! The condition `OrphanedWorkerGroup`: Pods of worker groups that the spec does not have any more.
+//! Pods of worker groups that the spec does not have any more.
 //!
-//! Like in KubeRay they keep running, and nothing scales or replaces them. The condition and a Warning report them, as
-//! proposed for KubeRay (#5143).
+//! As in KubeRay they keep running, and nothing scales or replaces them. A Warning reports them, as proposed for KubeRay
+//! (#5143).
 
 use super::Planner;
 use super::observed::Observed;
@@ -18,8 +18,8 @@ pub(super) fn plan(planner: &mut Planner<'_>) {
     }
 }
 
-/// Returns the message of the condition, if there are such Pods.
-pub(super) fn explain(seen: &Observed) -> Option<String> {
+/// Returns the message about such Pods, if there are any.
+fn explain(seen: &Observed) -> Option<String> {
     let groups = cluster_spec::worker_groups(&seen.cluster.spec);
     let workers = seen.pods.iter().filter(|pod| pod.metadata.label(NODE_TYPE) == Some(WORKER) && !seen.is_going(pod));
     let orphans: Vec<&str> = workers

@@ -8,6 +8,7 @@ use super::mode::Mode;
 use super::phase::{Attempt, deployment};
 use super::{cluster, deadline, submitter};
 use crate::action::Accept;
+use crate::labels::KUEUE_QUEUE;
 use crate::names;
 use crate::scheduler;
 use manta_api::RayCluster;
@@ -57,9 +58,11 @@ pub(super) fn plan(planner: &mut Planner<'_>, mode: Mode, attempt: &Attempt) {
         return;
     };
     planner.draft.now.dashboard_url = Some(url.clone());
-    // Unlike in KubeRay, which waits for the dashboard's first answer: Kueue reads from it whether all Pods are ready,
-    // and evicts a job that is late.
-    planner.draft.mirror(status);
+    // Otherwise the copy waits for the dashboard's first answer, as in KubeRay. Kueue reads from it whether all Pods are
+    // ready, and evicts a job that is late.
+    if seen.job.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(KUEUE_QUEUE)) {
+        planner.draft.mirror(status);
+    }
     match mode {
         Mode::Interactive => planner.draft.enter(deployment::WAITING),
         Mode::K8sJob if !handed_over && !submitter::create(planner, ray_cluster, attempt, &url, Accept::Nothing) => {

@@ -1,6 +1,6 @@
 //! The builder that every step of a Ray Pod works on.
 
-use super::context::{NodeType, PodContext};
+use super::context::PodContext;
 use crate::build::owner;
 use crate::cluster_spec::{self, Creator};
 use crate::config::Config;

@@ -3,6 +3,7 @@
 use super::fixture::{World, at, info, moment};
 use crate::action::Kind;
 use crate::job::Mode;
+use crate::labels::KUEUE_QUEUE;
 use crate::plan::Wake;
 use manta_api::RayClusterStatus;
 use serde_json::json;
@@ -457,11 +458,18 @@ fn the_cluster_status_is_mirrored_while_running() {
 }
 
 #[test]
-fn a_running_job_shows_the_state_of_its_cluster_at_once() {
+fn a_running_job_in_a_kueue_queue_shows_the_state_of_its_cluster_at_once() {
     for mode in [Mode::K8sJob, Mode::Http, Mode::Sidecar] {
-        let world = World::running(mode);
-        let status = world.status().ray_cluster_status.unwrap();
-        assert_eq!(status.state.as_deref(), Some("ready"), "{mode:?}: Kueue evicts a job whose Pods do not get ready");
+        let state = |world: &World| world.status().ray_cluster_status.unwrap().state;
+        let mut world = World::new(mode);
+        world.seen.job.metadata.labels = Some([(KUEUE_QUEUE.to_owned(), "team".to_owned())].into());
+        let world = world.run();
+        assert_eq!(state(&world).as_deref(), Some("ready"), "{mode:?}: Kueue evicts a job whose Pods do not get ready");
+
+        let mut world = World::running(mode);
+        assert_eq!(state(&world), None, "{mode:?}: as in KubeRay");
+        world.report_status("RUNNING");
+        assert_eq!(state(&world).as_deref(), Some("ready"), "{mode:?}");
     }
 }
 
