@@ -18,7 +18,7 @@ use crate::user::{Machine, User, example, poll};
 /// The share of the traffic that moves in one step, in percent.
 const STEP: i64 = 25;
 /// How many responses of a step are counted at least; as many before them are not, because Traefik has yet to follow.
-const COUNTED: u64 = 300;
+const COUNTED: u64 = 200;
 /// How far the share of responses may be from the weight, in percentage points.
 const TOLERANCE: f64 = 5.0;
 /// How many requests must succeed altogether.
@@ -111,7 +111,7 @@ fn service() -> Vec<Value> {
     spec["upgradeStrategy"] = json!({
         "type": "NewClusterWithIncrementalUpgrade",
         "clusterUpgradeOptions": {
-            "gatewayClassName": "traefik", "maxSurgePercent": 100, "stepSizePercent": STEP, "intervalSeconds": 30,
+            "gatewayClassName": "traefik", "maxSurgePercent": 100, "stepSizePercent": STEP, "intervalSeconds": 45,
         },
     });
     documents
