@@ -157,12 +157,16 @@ impl Users {
         }
         let mut groups = object.data["spec"]["workerGroupSpecs"].clone();
         let replicas = groups[0]["replicas"].as_i64().unwrap_or_default();
-        let named: Vec<String> =
-            self.checker.workers(cluster).into_iter().take(usize::from((-change).max(0).unsigned_abs())).collect();
+        let most = usize::from((-change).max(0).unsigned_abs());
+        let mut named: Vec<String> = self.checker.workers(cluster).into_iter().take(most).collect();
         let removed = i64::try_from(named.len()).unwrap_or_default();
         groups[0]["replicas"] = json!((replicas + i64::from(change.max(0)) - removed).max(0));
+        self.checker.asked_to_delete(named.clone());
+        // Those that were named before stay named until they are gone.
+        let before = groups[0]["scaleStrategy"]["workersToDelete"].as_array().cloned().unwrap_or_default();
+        let present = before.iter().filter_map(Value::as_str).filter(|pod| self.checker.has_pod(pod));
+        named.extend(present.map(ToOwned::to_owned));
         groups[0]["scaleStrategy"] = json!({"workersToDelete": named});
-        self.checker.asked_to_delete(named);
         self.patch("RayCluster", cluster, json!({"workerGroupSpecs": groups})).await;
     }
 

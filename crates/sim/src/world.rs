@@ -30,7 +30,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 pub(crate) const BEGINNING: i64 = 1_767_225_600;
 /// After the last act, faults go on for this time.
 const AFTERMATH: Duration = Duration::from_secs(30);
-/// Within this time after the last fault everything must be as the specs ask.
+/// Within this time after the last fault everything must be as the specs ask, unless the script is less patient.
 const PATIENCE: Duration = Duration::from_secs(1_200);
 /// After everything is as it should be, this may still change something.
 const SETTLING: Duration = Duration::from_secs(60);
@@ -97,6 +97,7 @@ struct World {
     orders: Vec<Arc<Orders>>,
     keepers: Vec<JoinHandle<()>>,
     answered: u64,
+    patience: Duration,
     _server: Server,
 }
 
@@ -155,6 +156,7 @@ impl World {
             orders,
             keepers,
             answered: 0,
+            patience: script.patience.map_or(PATIENCE, Duration::from_secs),
             _server: server,
         })
     }
@@ -170,7 +172,8 @@ impl World {
             self.transcript.line("world", format!("{act:?}"));
             self.act(act).await;
         }
-        if let Some(violation) = self.pass_time(Instant::now() + AFTERMATH, undisturbed).await {
+        let aftermath = script.patience.map_or(AFTERMATH, |_| Duration::ZERO);
+        if let Some(violation) = self.pass_time(Instant::now() + aftermath, undisturbed).await {
             return Some(violation);
         }
         self.network.heal();
@@ -209,7 +212,7 @@ impl World {
 
     /// Waits until everything is as it should, is at rest, and can be deleted.
     async fn settle(&mut self, undisturbed: bool) -> Option<String> {
-        if let Some(violation) = self.until(Checker::unsettled, undisturbed).await {
+        if let Some(violation) = self.until(Checker::unsettled, self.patience, undisturbed).await {
             return Some(violation);
         }
         self.transcript.line("world", "everything is as it should be");
@@ -225,12 +228,17 @@ impl World {
         let left = |checker: &Checker| {
             Some(checker.left()).filter(|left| !left.is_empty()).map(|left| format!("left: {left:?}"))
         };
-        self.until(left, false).await
+        self.until(left, PATIENCE, false).await
     }
 
     /// Waits until nothing is wrong any more, for as long as is acceptable. Returns what is wrong then.
-    async fn until(&mut self, wrong: impl Fn(&Checker) -> Option<String>, undisturbed: bool) -> Option<String> {
-        let end = Instant::now() + PATIENCE;
+    async fn until(
+        &mut self,
+        wrong: impl Fn(&Checker) -> Option<String>,
+        patience: Duration,
+        undisturbed: bool,
+    ) -> Option<String> {
+        let end = Instant::now() + patience;
         loop {
             let next = Instant::now() + Duration::from_secs(1);
             if let Some(violation) = self.pass_time(next, undisturbed).await {

@@ -41,7 +41,8 @@ fn no_fault_breaks_an_invariant() {
 #[test]
 fn every_fault_at_every_write_of_a_small_cluster_is_survived() {
     let create = Act::CreateCluster { cluster: 0, workers: 1, token: true, autoscaled: true };
-    let script = Script { seed: 7, elected: false, skew: 0, acts: vec![Timed { at: 0, act: create }], faults: vec![] };
+    let acts = vec![Timed { at: 0, act: create }];
+    let script = Script { seed: 7, elected: false, skew: 0, patience: None, acts, faults: vec![] };
     let writes = run(&script).unwrap().writes;
     assert!(writes > 8, "{writes} writes");
     for number in 0..writes {

@@ -15,6 +15,11 @@ impl Checker {
         seen.get("Pod", pod).filter(|pod| is_ready(pod)).map(uid)
     }
 
+    /// Returns whether a Pod is still there.
+    pub(crate) fn has_pod(&self, pod: &str) -> bool {
+        self.lock().get("Pod", pod).is_some()
+    }
+
     /// Remembers that somebody asked for the deletion of these Pods.
     pub(crate) fn asked_to_delete(&self, pods: impl IntoIterator<Item = String>) {
         self.lock().named_for_deletion.extend(pods);

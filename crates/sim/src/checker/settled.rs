@@ -42,8 +42,9 @@ impl Seen {
             let good = present.iter().filter(|pod| pod["status"]["phase"] == "Running" && is_alive(pod)).count() as i64;
             // Only the autoscaler itself chooses what goes.
             let surplus_may_stay = autoscaled && group != "headgroup" && !suspended && good > wanted;
-            if (good != wanted && !surplus_may_stay) || present.len() as i64 != good {
-                return Some(format!("{good} of {wanted} Pods of {group}, {} in all", present.len()));
+            let staying = present.iter().filter(|pod| !is_deleting(pod)).count() as i64;
+            if (good != wanted && !surplus_may_stay) || staying != good {
+                return Some(format!("{good} of {wanted} Pods of {group}, {staying} in all"));
             }
         }
         let name = text(&cluster["metadata"]["name"]);

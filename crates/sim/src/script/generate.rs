@@ -21,7 +21,7 @@ impl Script {
         acts.sort_by_key(|timed| timed.at);
         let faults =
             (0..rng.within(0..6)).map(|_| RequestFault { number: rng.within(0..60), fault: fault(&rng) }).collect();
-        Self { seed: rng.next(), elected, skew, acts, faults }
+        Self { seed: rng.next(), elected, skew, patience: None, acts, faults }
     }
 }
 

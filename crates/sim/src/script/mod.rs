@@ -16,6 +16,9 @@ pub struct Script {
     /// How many seconds the operators' clock is ahead of the API server's.
     #[serde(default)]
     pub skew: i64,
+    /// How many seconds after the last fault everything has to be as the specs ask, where that matters.
+    #[serde(default)]
+    pub patience: Option<u64>,
     pub acts: Vec<Timed>,
     #[serde(default)]
     pub faults: Vec<RequestFault>,
