@@ -194,7 +194,11 @@ impl Kubelet {
     pub(crate) async fn set_status(&self, pod: &Pod, status: Value) -> bool {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
         let name = pod.name_any();
-        let same = |live: &Pod| live.uid() == pod.uid() && live.metadata.deletion_timestamp.is_none();
+        let is_over = |live: &Pod| {
+            let phase = live.status.as_ref().and_then(|status| status.phase.as_deref());
+            live.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Failed" | "Succeeded"))
+        };
+        let same = |live: &Pod| live.uid() == pod.uid() && !is_over(live);
         match pods.get_opt(&name).await {
             Ok(Some(live)) if same(&live) => {}
             _ => return false,

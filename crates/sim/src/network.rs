@@ -158,10 +158,9 @@ impl Network {
         *self.0.quota.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
     }
 
-    /// Repairs everything.
+    /// Repairs everything that does not pass by itself.
     pub(crate) fn heal(&self) {
         *self.0.quota.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        *self.0.late_deletions.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.0.faults.lock().unwrap_or_else(PoisonError::into_inner).clear();
         *self.0.lag.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -195,12 +194,8 @@ impl Network {
                 let (network, life) = (self.clone(), life.clone());
                 tokio::spawn(async move {
                     sleep(Duration::from_millis(millis.into())).await;
-                    // What a process that died had sent, nobody can know about; it would make one object too many.
-                    if request.method() == Method::POST {
-                        life.wait_if_over().await;
-                    }
                     // Nobody waits for the reply.
-                    let _ = network.deliver(request, &path, sent).await;
+                    let _ = network.deliver_late(request, &path, sent, &life).await;
                 });
                 return Err("connection reset".into());
             }
@@ -259,6 +254,28 @@ impl Network {
             self.0.checker.operator_deleted(deleted);
         }
         Ok(response)
+    }
+
+    /// Delivers a request whose sender has given up. What would create a Pod again that has come and gone meanwhile, or that
+    /// a process sent which is dead, is dropped: no operator could prevent one Pod too many.
+    async fn deliver_late(
+        &self,
+        request: Request<kube::client::Body>,
+        path: &str,
+        sent: Instant,
+        life: &Life,
+    ) -> Result<(), BoxError> {
+        let (parts, body) = request.into_parts();
+        let body = body.collect_bytes().await?;
+        if parts.method == Method::POST {
+            life.wait_if_over().await;
+            let object: serde_json::Value = serde_json::from_slice(&body)?;
+            if self.0.checker.is_gone(object["metadata"]["name"].as_str().unwrap_or_default()) {
+                return Ok(());
+            }
+        }
+        let request = Request::from_parts(parts, kube::client::Body::from(body.to_vec()));
+        self.deliver(request, path, sent).await.map(drop)
     }
 
     /// Waits while nothing that an operator writes gets through.

@@ -261,6 +261,9 @@ impl World {
             Act::Quota(seconds) => self.network.refuse_pods(after(*seconds)),
             Act::Silence(seconds) => self.ray.silence(after(*seconds)),
             Act::Amnesia => self.ray.forget(),
+            Act::Forgetful(seconds) => {
+                self.ray.forget_until(Instant::now() + Duration::from_secs((*seconds).into()));
+            }
             Act::CutWatches => self.network.cut(),
             Act::ExpireWatches => self.network.expire(),
             Act::Lag { millis, seconds } => {

@@ -71,14 +71,14 @@ fn the_checker_notices_every_safeguard_that_is_missing() {
     let all = Safeguards::default();
     // The search starts where it ended the last time, so that it does not take long.
     let table: [(&str, Safeguards, u64); 8] = [
-        ("in_flight_writes", Safeguards { in_flight_writes: false, ..all }, 55),
-        ("uid_preconditions", Safeguards { uid_preconditions: false, ..all }, 171),
-        ("version_preconditions", Safeguards { version_preconditions: false, ..all }, 198),
-        ("leadership_fence", Safeguards { leadership_fence: false, ..all }, 93),
-        ("deterministic_run_names", Safeguards { deterministic_run_names: false, ..all }, 128),
+        ("in_flight_writes", Safeguards { in_flight_writes: false, ..all }, 167),
+        ("uid_preconditions", Safeguards { uid_preconditions: false, ..all }, 544),
+        ("version_preconditions", Safeguards { version_preconditions: false, ..all }, 91),
+        ("leadership_fence", Safeguards { leadership_fence: false, ..all }, 747),
+        ("deterministic_run_names", Safeguards { deterministic_run_names: false, ..all }, 175),
         ("one_submission_per_attempt", Safeguards { one_submission_per_attempt: false, ..all }, 1),
-        ("owner_checks", Safeguards { owner_checks: false, ..all }, 161),
-        ("drain_before_deletion", Safeguards { drain_before_deletion: false, ..all }, 148),
+        ("owner_checks", Safeguards { owner_checks: false, ..all }, 235),
+        ("drain_before_deletion", Safeguards { drain_before_deletion: false, ..all }, 14),
     ];
     for (name, safeguards, hint) in table {
         let found = (hint..1_000).chain(0..hint).find_map(|seed| {

@@ -25,6 +25,8 @@ pub struct JobDashboard {
     pub last_reply: Option<JobReply>,
     /// Whether the dashboard has accepted a submission since it last failed.
     pub has_accepted: bool,
+    /// When it last accepted one.
+    pub submitted_at: Option<Timestamp>,
     /// The last attempt to stop it.
     pub stop: Option<StopAttempt>,
 }
@@ -107,6 +109,7 @@ impl JobDashboard {
                 // Replies from before the submission are out of date.
                 self.last_reply = None;
                 self.has_accepted = true;
+                self.submitted_at = Some(now);
             }
             (RayRequest::SubmitJob { job_id, .. }, Err(error)) => {
                 let answer = JobAnswer::Failed(error.clone());

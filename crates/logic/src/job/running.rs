@@ -20,6 +20,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 /// Kubernetes cuts times to seconds: what happened "at" a time happened within this.
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
+/// How long after a submission a job that Ray does not know is submitted again.
+const RESUBMIT_AFTER: SignedDuration = SignedDuration::from_secs(3);
+
 pub(super) fn plan(planner: &mut Planner<'_>, mode: Mode, attempt: &Attempt, address: &Address) {
     let seen = planner.seen;
     if seen.is_suspended() {
@@ -31,7 +34,7 @@ pub(super) fn plan(planner: &mut Planner<'_>, mode: Mode, attempt: &Attempt, add
     let mut freshness = Freshness { reply, fresher_than: None };
     observe_reply(planner, &mut freshness);
     let is_unknown = matches!(reply, Some(JobReply { answer: JobAnswer::NotFound, .. }));
-    let submission = (mode == Mode::Http && is_unknown).then(|| {
+    let submission = (mode == Mode::Http && is_unknown && may_submit(planner)).then(|| {
         let once = planner.config.safeguards.one_submission_per_attempt;
         let id = if once { attempt.job_id.clone() } else { format!("{}-{}", attempt.job_id, planner.now) };
         http_submission::request(&seen.job.spec, &id)
@@ -66,6 +69,12 @@ pub(super) fn plan(planner: &mut Planner<'_>, mode: Mode, attempt: &Attempt, add
     }
     let (job_id, fresher_than) = (attempt.job_id.clone(), freshness.fresher_than);
     planner.poll = Some(JobPoll { endpoint, job_id, fresher_than });
+}
+
+/// Returns whether a job may be submitted again, if it was before: a head that forgets it at once must not be flooded.
+fn may_submit(planner: &mut Planner<'_>) -> bool {
+    let last = planner.seen.dashboard.submitted_at;
+    last.and_then(|at| at.checked_add(RESUBMIT_AFTER).ok()).is_none_or(|moment| planner.reached_or_wake_at(moment))
 }
 
 /// The last reply, and how young the next one has to be.

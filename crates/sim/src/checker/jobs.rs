@@ -3,13 +3,20 @@
 use super::{Seen, owner, text, uid};
 use crate::ray::Ray;
 use serde_json::Value;
+use std::time::Duration;
 
 /// The annotation with the time that a run was scheduled for.
 const SCHEDULED: &str = "ray.io/cronjob-scheduled-timestamp";
 
+/// A job is not given up before dashboards were silent for this time.
+const SILENCE: Duration = Duration::from_secs(30);
+
 impl Seen {
     pub(super) fn see_job(&mut self, job: &Value, ray: &Ray) -> Option<String> {
-        self.ends_once(job).or_else(|| self.runs_once(job)).or_else(|| claims_success(job, ray))
+        self.ends_once(job)
+            .or_else(|| self.runs_once(job))
+            .or_else(|| claims_success(job, ray))
+            .or_else(|| claims_silence(job, ray))
     }
 
     /// A job that has ended does not begin again, unless somebody changed it.
@@ -42,4 +49,11 @@ fn claims_success(job: &Value, ray: &Ray) -> Option<String> {
     let id = text(&job["status"]["jobId"]);
     (job["status"]["jobStatus"] == "SUCCEEDED" && !ray.has_succeeded(&id))
         .then(|| format!("RayJob {} is said to have succeeded, and never did", text(&job["metadata"]["name"])))
+}
+
+/// A job that is given up because no dashboard replied was not replied about.
+fn claims_silence(job: &Value, ray: &Ray) -> Option<String> {
+    let silent = ray.silent_for();
+    (job["status"]["reason"] == "JobStatusCheckTimeoutExceeded" && silent < SILENCE)
+        .then(|| format!("RayJob {} was given up {silent:?} after a dashboard replied", text(&job["metadata"]["name"])))
 }

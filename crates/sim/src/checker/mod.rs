@@ -47,6 +47,8 @@ struct Seen {
     objects: BTreeMap<(String, String), Value>,
     /// When each object was first seen, by UID.
     first_seen: BTreeMap<String, Instant>,
+    /// The names of all objects that are gone.
+    gone: BTreeSet<String>,
     /// The sizes that each group of a cluster was asked to have, by UID of the cluster and name of the group.
     sizes: BTreeMap<(String, String), Vec<(Instant, i64)>>,
     /// The Pods that an autoscaler or a user asked to delete, by name.
@@ -102,6 +104,11 @@ impl Checker {
         self.lock().transitions.clone()
     }
 
+    /// Returns whether an object of this name has come and gone.
+    pub(crate) fn is_gone(&self, name: &str) -> bool {
+        self.lock().gone.contains(name)
+    }
+
     /// Returns what is left.
     pub(crate) fn left(&self) -> Vec<String> {
         self.lock()
@@ -151,6 +158,7 @@ impl Checker {
         self.2.line("server", format!("{kind} {} is gone", object.name_any()));
         let mut seen = self.lock();
         seen.objects.remove(&(kind.to_owned(), object.name_any()));
+        seen.gone.insert(object.name_any());
         let violation = (kind == "RayCluster").then(|| seen.cluster_gone(&object.name_any())).flatten();
         seen.report(violation);
     }

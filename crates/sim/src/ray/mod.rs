@@ -15,6 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
+/// Three submissions of one job within this time are a flood.
+const FLOOD: Duration = Duration::from_secs(2);
+
 /// The Rays of all clusters.
 #[derive(Clone)]
 pub(crate) struct Ray(Arc<Mutex<State>>, Rng, Transcript);
@@ -30,6 +33,12 @@ struct State {
     /// The IDs of all jobs that ever succeeded.
     succeeded: BTreeSet<String>,
     silent_until: Instant,
+    /// Until then, jobs are forgotten as soon as they are accepted.
+    forgetful_until: Instant,
+    /// When each job was last posted and accepted.
+    posted: BTreeMap<String, Vec<Instant>>,
+    /// When a dashboard last replied about a job.
+    last_reply: Option<Instant>,
     violation: Option<String>,
 }
 
@@ -43,6 +52,9 @@ impl Ray {
             serve: BTreeMap::new(),
             succeeded: BTreeSet::new(),
             silent_until: now,
+            forgetful_until: now,
+            posted: BTreeMap::new(),
+            last_reply: None,
             violation: None,
         };
         Self(Arc::new(Mutex::new(state)), rng, transcript)
@@ -69,6 +81,17 @@ impl Ray {
         state.note_successes();
         state.jobs.clear();
         state.serve.clear();
+    }
+
+    /// Makes heads accept jobs and forget them at once.
+    pub(crate) fn forget_until(&self, until: Instant) {
+        self.lock().forgetful_until = until;
+    }
+
+    /// Returns how long no dashboard has replied about a job.
+    pub(crate) fn silent_for(&self) -> Duration {
+        let state = self.lock();
+        state.last_reply.unwrap_or(state.start).elapsed()
     }
 
     /// Returns the first thing that Ray should never have been asked.
@@ -102,7 +125,9 @@ impl Ray {
             let violation = format!("two jobs were submitted for one attempt: {other} and {id}");
             state.violation.get_or_insert(violation);
         }
-        state.jobs.insert((head, id.to_owned()), Job::new(runs_for, fails));
+        if Instant::now() >= state.forgetful_until {
+            state.jobs.insert((head, id.to_owned()), Job::new(runs_for, fails));
+        }
         drop(state);
         self.2.line("ray", format!("accepts {id}"));
         true
@@ -137,13 +162,15 @@ impl Ray {
                 let id = body["submission_id"].as_str().unwrap_or_default().to_owned();
                 let fails = body["entrypoint"].as_str().is_some_and(|entrypoint| entrypoint.contains("fail"));
                 if self.submit(service, &id, fails) {
+                    self.lock().note_post(&id);
                     json_reply(&json!({"job_id": id, "submission_id": id}))
                 } else {
                     text(500, "Please use a different submission_id")
                 }
             }
             ("GET", ["api", "jobs", id]) => {
-                let state = self.lock();
+                let mut state = self.lock();
+                state.last_reply = Some(Instant::now());
                 match state.jobs.get(&(head, (*id).to_owned())) {
                     Some(job) => json_reply(&job.info(id, state.start)),
                     None => text(404, &format!("Job {id} does not exist")),
@@ -187,6 +214,16 @@ impl Ray {
 }
 
 impl State {
+    /// An operator does not flood a head that forgets its jobs.
+    fn note_post(&mut self, id: &str) {
+        let posted = self.posted.entry(id.to_owned()).or_default();
+        posted.retain(|at| at.elapsed() < FLOOD);
+        posted.push(Instant::now());
+        if posted.len() > 2 {
+            self.violation.get_or_insert(format!("{id} was submitted three times within {FLOOD:?}"));
+        }
+    }
+
     fn note_successes(&mut self) {
         let succeeded = self.jobs.iter().filter(|(_, job)| job.status() == "SUCCEEDED").map(|((_, id), _)| id.clone());
         self.succeeded.extend(succeeded);

@@ -8,15 +8,19 @@ const NAMES: u64 = 2;
 /// The time in which things happen, in milliseconds.
 const ACTION: u64 = 120_000;
 
+/// The kinds of objects. Most of what users do in one world concerns the same kind, so that acts meet.
+const KINDS: u64 = 4;
+
 impl Script {
     /// Returns the script of a seed.
     pub fn from_seed(seed: u64) -> Self {
         let rng = Rng::new(seed);
-        let elected = rng.percent(25);
+        let elected = rng.percent(40);
         let skew = if rng.percent(20) { rng.within(0..120) as i64 - 60 } else { 0 };
-        let mut acts = vec![Timed { at: rng.within(0..500), act: create(&rng) }];
+        let theme = rng.within(0..KINDS);
+        let mut acts = vec![Timed { at: rng.within(0..500), act: create(&rng, theme) }];
         for _ in 0..rng.within(1..12) {
-            acts.push(Timed { at: rng.within(0..ACTION), act: any(&rng) });
+            acts.push(Timed { at: rng.within(0..ACTION), act: any(&rng, theme) });
         }
         acts.sort_by_key(|timed| timed.at);
         let faults =
@@ -25,51 +29,54 @@ impl Script {
     }
 }
 
-fn create(rng: &Rng) -> Act {
+fn any(rng: &Rng, theme: u64) -> Act {
+    let kind = if rng.percent(75) { theme } else { rng.within(0..KINDS) };
     match rng.within(0..10) {
-        0..4 => Act::CreateCluster {
-            cluster: small(rng),
-            workers: rng.within(0..4) as u8,
-            token: rng.percent(30),
-            autoscaled: rng.percent(30),
-        },
-        4..7 => Act::CreateJob {
-            job: small(rng),
-            http: rng.percent(50),
-            fails: rng.percent(40),
-            retries: rng.within(0..3) as u8,
-            shutdown: rng.percent(50),
-        },
-        7..9 => Act::CreateService(small(rng)),
-        _ => Act::CreateCronJob(small(rng)),
-    }
-}
-
-fn any(rng: &Rng) -> Act {
-    match rng.within(0..10) {
-        0..2 => create(rng),
-        2..6 => by_users(rng),
-        6..8 => to_pods(rng),
+        0 => create(rng, kind),
+        1..5 => change(rng, kind),
+        5..7 => to_pods(rng),
+        _ if kind == 1 && rng.percent(40) => late_deletions(rng),
         _ => to_operators(rng),
     }
 }
 
-fn by_users(rng: &Rng) -> Act {
-    match rng.within(0..16) {
-        0 => Act::Scale { cluster: small(rng), workers: rng.within(0..5) as u8 },
-        1 | 2 => Act::Autoscale { cluster: small(rng), change: rng.within(0..5) as i8 - 2 },
-        3 => Act::Suspend { cluster: small(rng), suspend: rng.percent(60) },
-        4 => Act::DeleteCluster(small(rng)),
-        5 => Act::RecreateCluster { cluster: small(rng), secret_stays: rng.percent(50) },
-        6 => Act::SuspendJob { job: small(rng), suspend: rng.percent(60) },
-        7 => Act::DeleteJob(small(rng)),
-        8 | 9 => Act::UpgradeService(small(rng)),
-        10 => Act::ReconfigureService(small(rng)),
-        11 => Act::DeleteService(small(rng)),
-        12 => Act::SuspendCronJob { cron_job: small(rng), suspend: rng.percent(60) },
-        13 => Act::DeleteCronJob(small(rng)),
-        14 => Act::RecreateJob(small(rng)),
-        _ => Act::DeleteSecret(small(rng)),
+fn create(rng: &Rng, kind: u64) -> Act {
+    match kind {
+        0 => Act::CreateCluster {
+            cluster: small(rng),
+            workers: rng.within(0..4) as u8,
+            token: rng.percent(40),
+            autoscaled: rng.percent(30),
+        },
+        1 => Act::CreateJob {
+            job: small(rng),
+            http: rng.percent(40),
+            fails: rng.percent(50),
+            retries: rng.within(0..3) as u8,
+            shutdown: rng.percent(50),
+        },
+        2 => Act::CreateService(small(rng)),
+        _ => Act::CreateCronJob(small(rng)),
+    }
+}
+
+fn change(rng: &Rng, kind: u64) -> Act {
+    match (kind, rng.within(0..8)) {
+        (0, 0) => Act::Scale { cluster: small(rng), workers: rng.within(0..5) as u8 },
+        (0, 1 | 2) => Act::Autoscale { cluster: small(rng), change: rng.within(0..5) as i8 - 2 },
+        (0, 3) => Act::Suspend { cluster: small(rng), suspend: rng.percent(60) },
+        (0, 4) => Act::DeleteSecret(small(rng)),
+        (0, 5) => Act::DeleteHeadService(small(rng)),
+        (0, 6) => Act::DeleteCluster(small(rng)),
+        (0, _) => Act::RecreateCluster { cluster: small(rng), secret_stays: rng.percent(50) },
+        (1, 0..4) => Act::SuspendJob { job: small(rng), suspend: rng.percent(60) },
+        (1, 4 | 5) => Act::RecreateJob(small(rng)),
+        (1, _) => Act::DeleteJob(small(rng)),
+        (2, 0..5) => Act::UpgradeService(small(rng)),
+        (2, 5 | 6) => Act::ReconfigureService(small(rng)),
+        (2, _) => Act::DeleteService(small(rng)),
+        (_, 0..6) => Act::SuspendCronJob { cron_job: small(rng), suspend: rng.percent(60) },
+        (_, _) => Act::DeleteCronJob(small(rng)),
     }
 }
 
@@ -77,24 +84,29 @@ fn to_pods(rng: &Rng) -> Act {
     match rng.within(0..9) {
         0 | 1 => Act::FailPod(rng.within(0..6) as u8),
         2 => Act::DeletePod(rng.within(0..6) as u8),
-        3 => Act::DeleteHeadService(small(rng)),
+        3 => Act::Amnesia,
         4 => Act::LoseNode(rng.within(1..60) as u8),
         5 => Act::SlowEnds(rng.within(1..60) as u8),
         6 => Act::Quota(rng.within(1..40) as u8),
         7 => Act::Silence(rng.within(1..40) as u8),
-        _ => Act::Amnesia,
+        _ => Act::Forgetful(rng.within(1..400) as u16),
     }
 }
 
 fn to_operators(rng: &Rng) -> Act {
-    match rng.within(0..8) {
+    match rng.within(0..9) {
         0 => Act::CutWatches,
         1 => Act::ExpireWatches,
         2 => Act::Lag { millis: rng.within(100..8_000) as u16, seconds: rng.within(1..40) as u8 },
         3 | 4 => Act::Partition { operator: rng.within(0..2) as u8, seconds: rng.within(5..40) as u8 },
-        5 => Act::LateDeletions { millis: rng.within(100..30_000) as u16, seconds: rng.within(10..120) as u8 },
+        5 | 6 => late_deletions(rng),
         _ => Act::Crash { operator: rng.within(0..2) as u8, millis: rng.within(100..20_000) as u16 },
     }
+}
+
+/// Deletions matter most for jobs: a submitter has the same name in every attempt.
+fn late_deletions(rng: &Rng) -> Act {
+    Act::LateDeletions { millis: rng.within(8_000..25_000) as u16, seconds: rng.within(60..240) as u8 }
 }
 
 fn fault(rng: &Rng) -> Fault {

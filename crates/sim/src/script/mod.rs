@@ -103,6 +103,8 @@ pub enum Act {
     Silence(u8),
     /// All heads lose what they know: jobs and applications.
     Amnesia,
+    /// For so many seconds, heads accept jobs and forget them at once.
+    Forgetful(u16),
     /// All watches of the operators end.
     CutWatches,
     /// The next watch starts over: its version is too old.

@@ -152,7 +152,18 @@ fn a_successful_resubmission_clears_the_failure_clock() {
     let since = world.status().job_status_check_failure_start_time;
     world.wait(5);
     world.reply(JobAnswer::NotFound);
-    assert_eq!((world.submissions.len(), world.status().job_status_check_failure_start_time), (2, since));
+    assert_eq!((world.submissions.len(), world.status().job_status_check_failure_start_time), (1, since));
+}
+
+#[test]
+fn a_head_that_forgets_the_job_at_once_is_not_flooded() {
+    let mut world = World::running(Mode::Http);
+    world.reply(JobAnswer::NotFound);
+    world.reply(JobAnswer::NotFound);
+    assert_eq!(world.submissions.len(), 1, "it was submitted a moment ago");
+    world.wait(3);
+    world.reply(JobAnswer::NotFound);
+    assert_eq!(world.submissions.len(), 2);
 }
 
 #[test]
