@@ -25,11 +25,18 @@ trait Controller: Observe<Status: Serialize> + Resource<DynamicType = ()> {
     /// Polls this at Ray's dashboards from now on, or nothing.
     fn poll(_context: &Context, _key: &ObjectKey, _poll: Option<&Self::Poll>) {}
 
+    /// Forgets what is only kept while the object exists.
+    fn gone(_context: &Context, _key: &ObjectKey) {}
+
     /// Takes note of a status that was written.
     fn wrote_status(_context: &Context, _seen: &Self::Observed, _status: &Self::Status, _now: Timestamp) {}
 }
 
-impl Controller for RayCluster {}
+impl Controller for RayCluster {
+    fn gone(context: &Context, key: &ObjectKey) {
+        context.executor.ray.dashboards.forget_cluster(&key.namespace, &key.name);
+    }
+}
 
 impl Controller for RayCronJob {}
 
@@ -76,6 +83,7 @@ async fn pass<K: Controller>(context: &Context, due: &Due, permit: &Permit) -> R
             context.in_flight.forget(key);
             context.existence.forget(key);
             K::poll(context, key, None);
+            K::gone(context, key);
             return Requeue::OnChange;
         }
     };

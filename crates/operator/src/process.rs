@@ -3,11 +3,13 @@
 use crate::args::{Process, gates};
 use crate::leader::{Candidate, Fence, Lost, run_terms};
 use crate::metrics::client::MetricsLayer;
+use crate::metrics::protected::{self, Reviews};
 use crate::metrics::{Metrics, Telemetry};
 use crate::run::{Settings, Term};
-use crate::webhooks::Webhook;
 pub use crate::webhooks::WebhookError;
+use crate::webhooks::{ServedCertificate, TlsListener, Webhook};
 use crate::{platform, probes};
+use axum::middleware::from_fn_with_state;
 use kube::client::ClientBuilder;
 use kube::{Client, Config};
 use manta_logic::config::{BatchScheduler, Platform};
@@ -71,10 +73,6 @@ pub async fn run(
     let servers_stop = CancellationToken::new();
     let _close = servers_stop.clone().drop_guard();
     let (current, telemetry) = watch::channel(Telemetry::default());
-    if let Some(listener) = metrics {
-        let router = probes::metrics(telemetry.clone(), process.kuberay_metrics);
-        servers.spawn(probes::serve(listener, router, "metrics", servers_stop.clone()));
-    }
     if let Some(listener) = health {
         let router = probes::probes(telemetry.clone(), settings.config.gates.ray_cron_job);
         servers.spawn(probes::serve(listener, router, "probes", servers_stop.clone()));
@@ -83,6 +81,16 @@ pub async fn run(
     config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static(USER_AGENT)));
     let counts = Arc::clone(&current.borrow().metrics);
     let client = fenced_client(&config, &counts, CancellationToken::new())?;
+    if let Some(listener) = metrics {
+        let router = probes::metrics(telemetry.clone(), process.kuberay_metrics);
+        if process.secure_metrics {
+            let router = router.layer(from_fn_with_state(Reviews::new(client.clone()), protected::check));
+            let listener = TlsListener::start(listener, &own_certificate()?, &servers, servers_stop.clone())?;
+            servers.spawn(probes::serve(listener, router, "metrics", servers_stop.clone()));
+        } else {
+            servers.spawn(probes::serve(listener, router, "metrics", servers_stop.clone()));
+        }
+    }
     let Some(platform) = wait_for_server(&client, settings.config.gates.sidecar_submitter_restart, &stop).await? else {
         return Ok(());
     };
@@ -113,6 +121,17 @@ pub async fn run(
         servers.wait().await;
     }
     ended
+}
+
+/// Returns a new self-signed certificate: it keeps tokens from those who listen in, and identifies nobody.
+fn own_certificate() -> Result<Arc<ServedCertificate>, WebhookError> {
+    let unusable = |error: rcgen::Error| WebhookError::Unusable(error.to_string());
+    let key = rcgen::KeyPair::generate().map_err(unusable)?;
+    let params = rcgen::CertificateParams::new(["localhost".to_owned()]).map_err(unusable)?;
+    let certificate = params.self_signed(&key).map_err(unusable)?;
+    let served = ServedCertificate::default();
+    served.set(certificate.pem().as_bytes(), key.serialize_pem().as_bytes())?;
+    Ok(Arc::new(served))
 }
 
 /// Returns a client that counts its requests, and sends none after the end of a term.

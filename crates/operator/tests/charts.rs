@@ -7,9 +7,10 @@ mod harness;
 
 use anyhow::{Context, Result, ensure};
 use harness::{Harness, small_cluster, state};
-use kube::api::{ListParams, PostParams};
+use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Config};
+use kube::{Api, Config, ResourceExt};
 use manta_api::{RayJob, RayService};
 use manta_operator::args::Arguments;
 use manta_operator::process;
@@ -155,6 +156,18 @@ fn the_operator_chart_accepts_kuberay_values() -> Result<()> {
             &[],
         ),
         (
+            "metrics.secure=true metrics.serviceMonitor.enabled=true configuration.enabled=true",
+            &[
+                "- --secure-metrics\n",
+                "name: system:auth-delegator",
+                "name: kuberay-operator-metrics-reader",
+                "nonResourceURLs: [/metrics]",
+                "scheme: https",
+            ],
+            &[],
+        ),
+        ("metrics.secure=true rbacEnable=false", &["- --secure-metrics\n"], &["system:auth-delegator"]),
+        (
             "env[0].name=CLUSTER_DOMAIN env[0].value=abc.com",
             &["- name: CLUSTER_DOMAIN\n              value: abc.com"],
             &[],
@@ -232,6 +245,33 @@ fn secrets_are_never_listed() -> Result<()> {
         assert_eq!(verbs, ["    verbs: [get, create, patch]"], "{settings}");
         assert!(!text.contains("\"*\"") && !text.contains("[*]"), "{settings}: no wildcard");
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_operator_is_admitted_to_a_restricted_namespace() -> Result<()> {
+    let client = ControlPlane::shared().client().await?;
+    let mut namespace: Namespace =
+        serde_saphyr::from_str(&std::fs::read_to_string(format!("{DEPLOY}/kustomize/namespace.yaml"))?)?;
+    namespace.metadata.name = Some("restricted-operator".to_owned());
+    let created = Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "restricted-operator");
+    let account = json!({"metadata": {"name": "kuberay-operator"}});
+    let account: ServiceAccount = serde_json::from_value(account)?;
+    Api::namespaced(client.clone(), "restricted-operator").create(&PostParams::default(), &account).await?;
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let variants = "logging.baseDir=/logs logging.fileName=x.log configuration.enabled=true";
+    for settings in ["", "webhooks.enabled=true webhooks.certificates=cert-manager", variants] {
+        let text = render("manta-operator", "kuberay-operator", settings)?;
+        let deployment = text.split("---\n").find(|part| part.contains("kind: Deployment\n"));
+        let deployment: Value = serde_saphyr::from_str(deployment.context("a Deployment")?)?;
+        let pod = json!({"metadata": {"name": "operator"}, "spec": deployment["spec"]["template"]["spec"]});
+        pods.create(&dry_run, &serde_json::from_value(pod)?).await.with_context(|| settings.to_owned())?;
+    }
+    let root = json!({"metadata": {"name": "root"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let refused = pods.create(&dry_run, &serde_json::from_value(root)?).await.unwrap_err().to_string();
+    assert!(refused.contains("violates PodSecurity"), "{refused}");
+    Api::<Namespace>::all(client).delete(&created.name_any(), &DeleteParams::default()).await?;
     Ok(())
 }
 

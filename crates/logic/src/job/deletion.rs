@@ -82,6 +82,9 @@ fn request(planner: &Planner<'_>, poll: &JobPoll) -> Step {
 }
 
 /// Returns the dashboard of the RayJob's cluster.
+///
+/// The address comes from the status, which others may be allowed to write: the token goes to no host but the cluster's
+/// own head Service.
 pub(super) fn endpoint(planner: &Planner<'_>, address: String, cluster: &str) -> DashboardEndpoint {
     let object = planner.seen.cluster.as_ref();
     let status = object.and_then(|cluster| cluster.status.as_ref());
@@ -90,10 +93,12 @@ pub(super) fn endpoint(planner: &Planner<'_>, address: String, cluster: &str) ->
         Some(object) => names::head_service(cluster, &object.spec),
         None => names::owner_head_service(cluster),
     };
+    let own_host = names::fqdn(&generated(), planner.seen.namespace(), &planner.config.cluster_domain);
+    let is_own = address.rsplit_once(':').is_some_and(|(host, _)| host == own_host);
     DashboardEndpoint {
         namespace: planner.seen.namespace().to_owned(),
         address,
         service: service.filter(|name| !name.is_empty()).unwrap_or_else(generated),
-        token_secret: object.filter(|cluster| is_token_auth(&cluster.spec)).map(auth_secret_name),
+        token_secret: object.filter(|cluster| is_own && is_token_auth(&cluster.spec)).map(auth_secret_name),
     }
 }

@@ -17,7 +17,7 @@ enum ValueType {
 use ValueType::{Integer, Number, Switch, Text};
 
 /// Every flag: its name, its type, its default and its help.
-const FLAGS: [(&str, ValueType, &str, &str); 27] = [
+const FLAGS: [(&str, ValueType, &str, &str); 28] = [
     ("batch-scheduler", Text, "", "Batch scheduler: volcano, yunikorn, kai-scheduler or scheduler-plugins"),
     ("burst", Integer, "200", "Accepted and ignored: requests share one budget of writes instead"),
     ("config", Text, "", "Configuration file; most of the other flags are ignored then"),
@@ -35,6 +35,12 @@ const FLAGS: [(&str, ValueType, &str, &str); 27] = [
     ("metrics-addr", Text, ":8080", "Address of /metrics; 0 for none"),
     ("qps", Number, "100", "Accepted and ignored: requests share one budget of writes instead"),
     ("reconcile-concurrency", Integer, "1", "Accepted and ignored: every object has a pass of its own"),
+    (
+        "secure-metrics",
+        Switch,
+        "false",
+        "Serve /metrics over TLS, to those only whose token the API server allows to get it",
+    ),
     ("use-kubernetes-proxy", Switch, "false", "Reach Ray through the API server's proxy instead of directly"),
     ("watch-namespace", Text, "", "Namespaces to watch, comma-separated; all when empty"),
     (

@@ -37,6 +37,8 @@ pub struct Process {
     pub metrics_address: Option<String>,
     /// The address of `/healthz` and `/readyz`.
     pub probe_address: Option<String>,
+    /// Whether `/metrics` is served over TLS, and only to those who may get it.
+    pub secure_metrics: bool,
     /// Whether the `kuberay_*` metrics are served.
     pub kuberay_metrics: bool,
     pub leader_election: bool,
@@ -167,6 +169,7 @@ fn process(flags: &Flags, file: &File, env: &impl Fn(&str) -> Option<String>) ->
         kubeconfig: non_empty(Some(flags.text("kubeconfig"))).map(PathBuf::from),
         metrics_address: address(file.metrics_addr.as_deref(), ":8080"),
         probe_address: address(file.probe_addr.as_deref(), ":8082"),
+        secure_metrics: flags.switch("secure-metrics"),
         kuberay_metrics: file.enable_metrics.unwrap_or(false),
         leader_election: file.enable_leader_election.unwrap_or(true),
         leader_election_namespace: non_empty(file.leader_election_namespace.as_deref()).map(str::to_owned),

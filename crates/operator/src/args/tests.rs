@@ -121,6 +121,7 @@ const FIELDS: &[Row] = &[
         "ApiServerProxy",
     ),
     (Some("enableMetrics: true"), Some("--enable-metrics"), |a| a.process.kuberay_metrics.to_string(), "false", "true"),
+    (None, Some("--secure-metrics"), |a| a.process.secure_metrics.to_string(), "false", "true"),
     (None, Some("--kubeconfig=/k"), |a| format!("{:?}", a.process.kubeconfig), "None", "Some(\"/k\")"),
     (None, Some("--zap-devel"), |a| format!("{:?}", a.process.log.level), "Info", "Debug"),
     (None, Some("--zap-log-level=error"), |a| format!("{:?}", a.process.log.level), "Info", "Error"),

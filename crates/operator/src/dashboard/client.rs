@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use manta_logic::dashboard::DashboardEndpoint;
+use manta_logic::names;
 use manta_logic::service::dashboard::Proxy;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use serde_json::Value;
@@ -244,8 +245,18 @@ impl Client {
         let token = found.data.and_then(|mut data| data.remove(TOKEN_KEY));
         let token = token.and_then(|bytes| String::from_utf8(bytes.0).ok());
         let token = token.ok_or(RequestError::MissingToken { namespace, secret })?;
-        lock(cache).insert(key, (Instant::now(), token.clone()));
+        let mut cache = lock(cache);
+        cache.retain(|_, (read, _)| read.elapsed() < TOKEN_TTL);
+        cache.insert(key, (Instant::now(), token.clone()));
         Ok(Some(token))
+    }
+
+    /// Forgets the token that was generated for a cluster, which is gone. A Secret of the user's own may serve other
+    /// clusters too; its token expires.
+    pub(crate) fn forget_cluster(&self, namespace: &str, cluster: &str) {
+        if let Tokens::Secrets { cache, .. } = &self.tokens {
+            lock(cache).remove(&(namespace.to_owned(), names::clip50(cluster)));
+        }
     }
 
     fn forget_token(&self, endpoint: &DashboardEndpoint) {
@@ -255,12 +266,15 @@ impl Client {
     }
 }
 
+/// Returns a client that talks to nobody but the dashboard it is asked to: a redirect or a proxy would see the token.
 fn http() -> reqwest::Client {
     let builder = reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
         .pool_max_idle_per_host(1)
         .pool_idle_timeout(Duration::from_secs(30))
         .dns_resolver(Arc::new(LimitedResolver(Arc::new(Semaphore::new(MAX_LOOKUPS)))));
-    builder.build().unwrap_or_default()
+    builder.build().expect("a client without TLS needs nothing that could be missing")
 }
 
 /// Resolves a limited number of names at a time: each lookup blocks a thread, and with a name server that is down,
@@ -317,3 +331,6 @@ fn error_chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@
 pub mod client;
 mod kuberay;
 mod process;
+pub(crate) mod protected;
 mod webhook;
 
 use crate::lock::lock;

@@ -16,7 +16,7 @@ use kube::Client;
 use manta_logic::config::Config;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tls::{ServedCertificate, TlsListener};
+pub(crate) use tls::{ServedCertificate, TlsListener};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;

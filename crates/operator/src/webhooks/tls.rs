@@ -27,11 +27,11 @@ const MAX_READY_CONNECTIONS: usize = 16;
 
 /// The certificate being served, if there is one yet.
 #[derive(Debug, Default)]
-pub(super) struct ServedCertificate(Mutex<Option<Arc<CertifiedKey>>>);
+pub(crate) struct ServedCertificate(Mutex<Option<Arc<CertifiedKey>>>);
 
 impl ServedCertificate {
     /// Serves this certificate from now on.
-    pub(super) fn set(&self, certificate_pem: &[u8], key_pem: &[u8]) -> Result<(), WebhookError> {
+    pub(crate) fn set(&self, certificate_pem: &[u8], key_pem: &[u8]) -> Result<(), WebhookError> {
         let unusable = |error: &dyn std::fmt::Display| WebhookError::Unusable(error.to_string());
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(certificate_pem)
             .collect::<Result<_, _>>()
@@ -56,14 +56,14 @@ impl ResolvesServerCert for ServedCertificate {
 }
 
 /// Yields connections that have completed their handshake.
-pub(super) struct TlsListener {
+pub(crate) struct TlsListener {
     ready: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
     address: io::Result<SocketAddr>,
 }
 
 impl TlsListener {
     /// Accepts connections until stopped; a slow handshake blocks no other.
-    pub(super) fn start(
+    pub(crate) fn start(
         listener: TcpListener,
         served: &Arc<ServedCertificate>,
         tasks: &TaskTracker,

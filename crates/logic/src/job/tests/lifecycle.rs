@@ -474,6 +474,23 @@ fn a_running_job_in_a_kueue_queue_shows_the_state_of_its_cluster_at_once() {
 }
 
 #[test]
+fn the_token_goes_to_the_cluster_that_it_belongs_to_and_to_no_other_host() {
+    let mut world = World::running(Mode::Http);
+    let cluster = world.seen.cluster.as_mut().unwrap();
+    cluster.spec.auth_options = serde_json::from_value(serde_json::json!({"mode": "token"})).unwrap();
+    let name = cluster.metadata.name.clone();
+    world.pass();
+    let endpoint = |world: &World| world.last.as_ref().unwrap().plan.poll.clone().unwrap().endpoint;
+    assert_eq!(endpoint(&world).token_secret, name);
+    for address in ["evil.example:8265", "evil.example", "x-head-svc.other.svc.cluster.local:8265"] {
+        world.seen.job.status.as_mut().unwrap().dashboard_url = Some(address.to_owned());
+        world.pass();
+        let endpoint = endpoint(&world);
+        assert_eq!((endpoint.address.as_str(), endpoint.token_secret), (address, None));
+    }
+}
+
+#[test]
 fn a_changed_message_alone_is_written() {
     let mut world = World::running(Mode::Http);
     let mut running = info("RUNNING", world.now);
