@@ -13,6 +13,7 @@
 pub mod dns;
 pub mod egress;
 pub mod ipam;
+pub mod loopback;
 mod netfilter;
 mod netlink;
 pub mod proxy;

@@ -1,6 +1,7 @@
 //! A process that forks on request: `init` for containers, `outer` for commands on the host.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,6 +33,10 @@ pub(super) enum Request {
         id: u64,
         address: SocketAddr,
     },
+    /// Opens the table of TCP connections of this process's network namespace.
+    ConnectionTable {
+        id: u64,
+    },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -44,8 +49,8 @@ pub(super) enum Event {
         id: u64,
         status: Status,
     },
-    /// Comes with the listening socket.
-    Listening {
+    /// Comes with the listening socket, or the files of the connection table.
+    Opened {
         id: u64,
     },
     Failed {
@@ -148,6 +153,7 @@ impl Server {
                 (id, Ok(()))
             }
             Request::Listen { id, address } => (id, self.listen(id, address)),
+            Request::ConnectionTable { id } => (id, self.open_connection_table(id)),
         };
         match done {
             Ok(()) => Ok(()),
@@ -183,7 +189,15 @@ impl Server {
     fn listen(&mut self, id: u64, address: SocketAddr) -> io::Result<()> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
-        self.send_event(&Event::Listening { id }, &[listener.as_fd()])
+        self.send_event(&Event::Opened { id }, &[listener.as_fd()])
+    }
+
+    /// Opens the files here, because the kernel shows user ids as the process that opens them knows them.
+    fn open_connection_table(&mut self, id: u64) -> io::Result<()> {
+        let mut files = vec![File::open("/proc/self/net/tcp")?];
+        // Without IPv6 there is no such file.
+        files.extend(File::open("/proc/self/net/tcp6").ok());
+        self.send_event(&Event::Opened { id }, &files.iter().map(File::as_fd).collect::<Vec<_>>())
     }
 
     /// Reaps ended children; returns the status of `until` if it is among them.

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::container::{CommandJob, ContainerJob, ExecJob, Job};
 use super::fork_server::{Event, Request, Status};
 use super::message;
+use crate::network::loopback::ConnectionTable;
 
 /// Why a process could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +56,7 @@ struct Shared {
 struct Pending {
     started: HashMap<u64, oneshot::Sender<Result<i32, String>>>,
     ended: HashMap<u64, oneshot::Sender<Status>>,
-    listening: HashMap<u64, oneshot::Sender<Result<OwnedFd, String>>>,
+    opened: HashMap<u64, oneshot::Sender<Result<Vec<OwnedFd>, String>>>,
     closed: bool,
 }
 
@@ -115,13 +116,26 @@ impl Spawner {
 
     /// Opens a port in the fork server's network namespace.
     pub async fn listen(&self, address: SocketAddr) -> io::Result<TcpListener> {
+        let opened = self.open(|id| Request::Listen { id, address }).await;
+        let failed = |error: io::Error| io::Error::other(format!("cannot listen on {address}: {error}"));
+        match opened.map_err(failed)?.pop() {
+            Some(fd) => Ok(TcpListener::from(fd)),
+            None => Err(io::Error::other(SpawnError::Gone)),
+        }
+    }
+
+    /// Opens the table of TCP connections in the fork server's network namespace.
+    pub async fn connection_table(&self) -> io::Result<ConnectionTable> {
+        Ok(ConnectionTable::new(self.open(|id| Request::ConnectionTable { id }).await?))
+    }
+
+    async fn open(&self, request: impl FnOnce(u64) -> Request) -> io::Result<Vec<OwnedFd>> {
         let id = self.0.next.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
-        self.0.lock().listening.insert(id, sender);
-        message::send(&self.0.socket, &Request::Listen { id, address }, &[])?;
+        self.0.lock().opened.insert(id, sender);
+        message::send(&self.0.socket, &request(id), &[])?;
         match receiver.await {
-            Ok(Ok(fd)) => Ok(TcpListener::from(fd)),
-            Ok(Err(error)) => Err(io::Error::other(format!("cannot listen on {address}: {error}"))),
+            Ok(opened) => opened.map_err(io::Error::other),
             Err(_) => Err(io::Error::other(SpawnError::Gone)),
         }
     }
@@ -164,7 +178,7 @@ impl Shared {
     }
 
     fn read(&self, signals: &mpsc::UnboundedSender<i32>) {
-        while let Ok(Some((event, mut fds))) = message::receive::<Event>(&self.socket) {
+        while let Ok(Some((event, fds))) = message::receive::<Event>(&self.socket) {
             let mut pending = self.lock();
             match event {
                 Event::Started { id, pid } => {
@@ -177,16 +191,16 @@ impl Shared {
                         let _ = sender.send(status);
                     }
                 }
-                Event::Listening { id } => {
-                    if let (Some(sender), Some(fd)) = (pending.listening.remove(&id), fds.pop()) {
-                        let _ = sender.send(Ok(fd));
+                Event::Opened { id } => {
+                    if let Some(sender) = pending.opened.remove(&id) {
+                        let _ = sender.send(Ok(fds));
                     }
                 }
                 Event::Failed { id, error } => {
                     pending.ended.remove(&id);
                     if let Some(sender) = pending.started.remove(&id) {
                         let _ = sender.send(Err(error));
-                    } else if let Some(sender) = pending.listening.remove(&id) {
+                    } else if let Some(sender) = pending.opened.remove(&id) {
                         let _ = sender.send(Err(error));
                     }
                 }

@@ -16,7 +16,7 @@ const STORED_IN: &str = "v1";
 /// How many objects one request lists.
 const PAGE: u32 = 100;
 
-/// Stores all Ray objects in ray.io/v1, so that CRDs without v1alpha1 can be applied
+/// Store all Ray objects in ray.io/v1, so that CRDs without v1alpha1 can be applied
 ///
 /// The API server refuses a CRD that lacks a version in which objects may still be stored. This command writes every
 /// object back unchanged, which stores it in v1, and then removes the other versions from the status of the CRD. It

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::api::DynamicObject;
 use kube::runtime::watcher;
 use kube::{Api, ResourceExt};
-use manta_agent::network::proxy;
+use manta_agent::network::loopback;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -33,6 +33,13 @@ impl Endpoint {
             Self::Dashboard => 8265,
             Self::Client => 10001,
             Self::Serve => 8000,
+        }
+    }
+
+    fn protocol(self) -> loopback::Protocol {
+        match self {
+            Self::Dashboard | Self::Serve => loopback::Protocol::Http,
+            Self::Client => loopback::Protocol::Tcp,
         }
     }
 
@@ -154,10 +161,11 @@ impl Forwards {
             let Ok(listener) = local.machine.listen((Ipv4Addr::LOCALHOST, port).into()).await else { continue };
             let Ok(address) = listener.local_addr() else { continue };
             let target: Target = Arc::new(Mutex::new(backend));
-            let shared = Arc::clone(&target);
+            let (shared, access) = (Arc::clone(&target), Arc::clone(&local.access));
+            let protocol = endpoint.protocol();
             let task = self.tasks.spawn(async move {
                 let current = move || *shared.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Err(error) = proxy::expose(listener, current).await {
+                if let Err(error) = loopback::serve(listener, protocol, access, current).await {
                     tracing::warn!(%address, %error, "stopped forwarding a local port");
                 }
             });

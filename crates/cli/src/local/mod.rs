@@ -25,6 +25,7 @@ use anyhow::Context;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client};
 use manta_agent::images::Catalog;
+use manta_agent::network::loopback::{Access, Users};
 use manta_agent::runtime::isolation::{Isolation, IsolationError, Spawners, enter_namespaces_or_share_host};
 use manta_agent::runtime::{IsolatedProcess, Spawner, lock, memory};
 use manta_agent::shared_host::SharedHost;
@@ -35,6 +36,7 @@ use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -67,6 +69,8 @@ pub(crate) struct Local {
     pub(crate) catalog: Catalog,
     /// Whether every pod has a network namespace of its own.
     pub(crate) has_pod_networks: bool,
+    /// Who may use the ports of dashboards and Serve.
+    access: Arc<Access>,
     /// Cancelled when the user asks to stop.
     pub(crate) stop: CancellationToken,
     server: Server,
@@ -182,7 +186,7 @@ async fn start(world: IsolatedProcess, options: &Options) -> anyhow::Result<Loca
     tasks.spawn(stop_on_signal(StopSignals::listen()?, outer, stop.clone(), inner.clone()));
 
     tasks.spawn(release_memory(inner.clone()));
-
+    let access = Arc::new(port_access(&machine, options).await?);
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, options.port));
     let listener = machine.listen(address).await.with_context(|| {
         format!(
@@ -256,11 +260,25 @@ async fn start(world: IsolatedProcess, options: &Options) -> anyhow::Result<Loca
         kubeconfig,
         catalog: options.catalog.clone(),
         has_pod_networks,
+        access,
         stop,
         server,
         tasks,
         inner,
     })
+}
+
+/// Returns who may use the ports of dashboards and Serve; opens what is needed to know who connects.
+async fn port_access(machine: &Spawner, options: &Options) -> anyhow::Result<Access> {
+    let guard = options.guard.clone();
+    let connections = match guard.users {
+        Users::All => None,
+        Users::Only(_) => Some(machine.connection_table().await.context(
+            "cannot open the machine's table of TCP connections, which shows who uses a port; --allow-user all does \
+             without it",
+        )?),
+    };
+    Ok(Access { guard, connections })
 }
 
 impl Local {

@@ -6,6 +6,7 @@ use anyhow::Context;
 use manta_agent::gpus::{self, Gpus};
 use manta_agent::images::{Catalog, Versions};
 use manta_agent::mounts::{self, Mounts};
+use manta_agent::network::loopback::{Guard, Users};
 use manta_agent::pod::Backoff;
 use manta_agent::shared_host::SharedHost;
 use manta_operator::args::Arguments;
@@ -75,6 +76,13 @@ pub(crate) struct LocalArgs {
     /// Allow hostPath volumes
     #[arg(long)]
     allow_host_path: bool,
+    /// Another account of this machine that may use the ports of dashboards and Serve, by name or number; `all` for
+    /// everybody; may be repeated
+    #[arg(long, value_name = "USER")]
+    allow_user: Vec<String>,
+    /// Another host name for the ports of dashboards and Serve, beside localhost; may be repeated
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
     /// Feature gates of the operator, as Name=true,Name=false
     #[arg(long, default_value = "", value_name = "GATES")]
     feature_gates: String,
@@ -95,6 +103,8 @@ pub(crate) struct Options {
     host_paths: bool,
     mounts: Mounts,
     pub(super) has_operator: bool,
+    /// Who may use the ports of dashboards and Serve.
+    pub(super) guard: Guard,
     feature_gates: String,
     log: &'static str,
 }
@@ -128,6 +138,12 @@ impl LocalArgs {
             let parsed = Quantity::parse(text).ok().filter(Quantity::is_positive);
             parsed.with_context(|| format!("{flag} {text} is not a quantity; use a form like 4 or 8Gi"))
         };
+        // Asked for here, because inside the namespaces everybody has other numbers.
+        let users = Users::allowed(&self.allow_user, std::env::var("SUDO_UID").ok().as_deref());
+        let guard = Guard {
+            users: users.map_err(|why| anyhow::anyhow!("--allow-user: {why}"))?,
+            hosts: self.allow_host.iter().map(|name| name.to_ascii_lowercase()).collect(),
+        };
         let cores = i64::try_from(std::thread::available_parallelism().map_or(2, usize::from))?;
         let internet = self.internet.choice(&state, data.is_some())?;
         Ok(Options {
@@ -149,6 +165,7 @@ impl LocalArgs {
             host_paths: self.allow_host_path,
             mounts: offered_mounts(&self.mount)?,
             has_operator: !self.no_operator,
+            guard,
             feature_gates: self.feature_gates,
             log: "warn,manta_agent=info",
         })
