@@ -54,14 +54,17 @@ pub struct DesiredResources {
 
 /// Sums the head's and the workers' requests, or limits where there is no request.
 ///
-/// Counts `replicas` as written, not within its bounds, like KubeRay. Unlike there, a negative number counts as none.
+/// Counts `replicas` as written, not within its bounds, like KubeRay. Unlike there, a negative number does not count: then
+/// the Pods that are created do.
 pub fn desired_resources(spec: &RayClusterSpec) -> DesiredResources {
     let mut sum =
         DesiredResources { cpu: Quantity::ZERO, memory: Quantity::ZERO, gpu: Quantity::ZERO, tpu: Quantity::ZERO };
     sum.add(spec.head_group_spec.template.spec.as_ref(), 1);
     for group in worker_groups(spec) {
         if !is_suspended(group) {
-            let pods = i64::from(hosts(group).max(0)) * i64::from(group.replicas.unwrap_or(0).max(0));
+            let replicas = group.replicas.unwrap_or(0);
+            let replicas = if replicas < 0 { desired_replicas(group).max(0) } else { replicas };
+            let pods = i64::from(hosts(group).max(0)) * i64::from(replicas);
             sum.add(group.template.spec.as_ref(), pods);
         }
     }
