@@ -39,7 +39,11 @@ pub(crate) fn a_full_disk_is_reported() {
 
 pub(crate) fn pods_that_cannot_run_report_the_remedy() {
     for (image, memory, expect) in [
-        ("corp.example/unknown:1", "1Mi", "image \"corp.example/unknown:1\" has no local environment: add it to"),
+        (
+            "corp.example/unknown:1",
+            "1Mi",
+            "image \"corp.example/unknown:1\" has no local environment: start manta up with --image",
+        ),
         ("busybox", "999Ti", "1 Insufficient memory. (declare more with --memory, or ask for less)"),
     ] {
         let folder = Arc::new(folder());

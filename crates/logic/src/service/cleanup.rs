@@ -51,11 +51,9 @@ pub(super) fn plan(planner: &mut Planner<'_>) {
         }
         let moment = cluster_spec::annotation(cluster, DELETE_AFTER).and_then(|text| text.parse::<Timestamp>().ok());
         match moment {
+            _ if is_selected(planner, name) => keep(planner, name, moment.is_some()),
             None => schedule(planner, name),
             Some(moment) if !planner.reached_or_wake_at(moment) => {}
-            Some(_) if is_selected(planner, name) => {
-                planner.wait_for(format!("the Services to lead to another cluster than {}", seen.path(name)));
-            }
             Some(moment)
                 if is_reached(planner, name)
                     && !planner.reached_or_wake_at(moment.saturating_add(DRAINING).unwrap_or(moment)) =>
@@ -76,12 +74,25 @@ pub(super) fn delete(planner: &Planner<'_>, cluster: &RayCluster, why: &str, whe
         .on_failure(reasons::FAILED_TO_DELETE_RAY_CLUSTER, format!("Failed to delete the RayCluster {path}{when}: "))
 }
 
+/// Keeps a cluster that a Service still leads to. Its delay begins when no Service does any more.
+fn keep(planner: &mut Planner<'_>, name: &str, is_scheduled: bool) {
+    planner.wait_for(format!("the Services to lead to another cluster than {}", planner.seen.path(name)));
+    if is_scheduled {
+        annotate(planner, name, None, "a Service still leads to the cluster");
+    }
+}
+
 /// Annotates a cluster with the time at which it is deleted.
 fn schedule(planner: &mut Planner<'_>, name: &str) {
     let delay = planner.seen.service.spec.ray_cluster_deletion_delay_seconds.unwrap_or(DELAY).max(0);
     let moment = planner.now.saturating_add(SignedDuration::from_secs(delay.into())).unwrap_or(planner.now);
-    let patch = json!({"metadata": {"annotations": {DELETE_AFTER: moment.to_string()}}});
-    let step = Step::merge(planner.seen.key(Kind::RayCluster, name), patch, "the cluster is not in use any more");
+    annotate(planner, name, Some(moment), "the cluster is not in use any more");
+}
+
+/// Sets or removes the time at which a cluster is deleted.
+fn annotate(planner: &mut Planner<'_>, name: &str, moment: Option<Timestamp>, why: &str) {
+    let patch = json!({"metadata": {"annotations": {DELETE_AFTER: moment.map(|moment| moment.to_string())}}});
+    let step = Step::merge(planner.seen.key(Kind::RayCluster, name), patch, why);
     planner.finally(step.accept(Accept::NotFound));
 }
 

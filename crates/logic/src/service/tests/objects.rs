@@ -2,6 +2,7 @@
 
 use super::world::{group, key, service};
 use crate::action::Kind;
+use crate::labels::annotation::DELETE_AFTER;
 use crate::plan::Wake;
 use crate::plan::{LookUps, StatusPlan, plan};
 use crate::service::Observed;
@@ -172,7 +173,12 @@ fn a_cluster_selected_by_a_service_is_not_deleted() {
     world.api.unreadable = true;
     world.steps(200);
     assert_eq!(world.clusters(), 2, "requests still go to the old one");
+    assert!(world.object(Kind::RayCluster, &c1)["metadata"]["annotations"][DELETE_AFTER].is_null());
     world.api.unreadable = false;
+    world.until("scheduled", |world| {
+        let cluster = world.api.objects.get(&key(Kind::RayCluster, &c1));
+        cluster.is_some_and(|cluster| !cluster["metadata"]["annotations"][DELETE_AFTER].is_null())
+    });
     world.until("gone", |world| world.clusters() == 1);
 }
 

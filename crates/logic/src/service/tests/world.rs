@@ -407,8 +407,12 @@ impl World {
         }
     }
 
-    /// Asserts that at most two clusters are in use and all others have a deletion time.
+    /// Asserts that at most two clusters are in use, and that all others have a deletion time unless a Service leads there.
     fn check_clusters(&mut self, slots: &[Option<String>; 2]) {
+        let services = self.api.all(Kind::Service);
+        let is_selected = |name: &String| {
+            services.iter().any(|service| service["spec"]["selector"]["ray.io/cluster"] == name.as_str())
+        };
         let left: Vec<String> = self
             .api
             .all(Kind::RayCluster)
@@ -416,7 +420,7 @@ impl World {
             .filter(|cluster| cluster["metadata"]["deletionTimestamp"].is_null())
             .filter(|cluster| cluster["metadata"]["annotations"][DELETE_AFTER].is_null())
             .map(|cluster| cluster["metadata"]["name"].as_str().unwrap_or_default().to_owned())
-            .filter(|name| !slots.iter().flatten().any(|slot| slot == name))
+            .filter(|name| !slots.iter().flatten().any(|slot| slot == name) && !is_selected(name))
             .collect();
         self.left.retain(|name, _| left.contains(name));
         for name in left {
