@@ -30,6 +30,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 pub(crate) const BEGINNING: i64 = 1_767_225_600;
 /// After the last act, faults go on for this time.
 const AFTERMATH: Duration = Duration::from_secs(30);
+/// Requests that are slow or late have arrived after this time.
+const STRAGGLERS: Duration = Duration::from_secs(35);
 /// Within this time after the last fault everything must be as the specs ask, unless the script is less patient.
 const PATIENCE: Duration = Duration::from_secs(1_200);
 /// After everything is as it should be, this may still change something.
@@ -179,6 +181,10 @@ impl World {
         self.network.heal();
         self.users.suspend_cron_jobs().await;
         self.transcript.line("world", "faults are over");
+        let stragglers = script.patience.map_or(STRAGGLERS, |_| Duration::ZERO);
+        if let Some(violation) = self.pass_time(Instant::now() + stragglers, undisturbed).await {
+            return Some(violation);
+        }
         let violation = self.settle(undisturbed).await;
         self.keepers.iter().for_each(JoinHandle::abort);
         violation
