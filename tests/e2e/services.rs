@@ -9,7 +9,7 @@ use crate::user::{User, example, poll};
 pub(crate) async fn an_upgrade_fails_no_request(user: &User) {
     user.apply_example("rayservice.yaml").await;
     let first = serving(user).await;
-    start_load(user).await;
+    start_load(user, LOAD).await;
     answered(user, "hello world").await;
 
     let config = example("rayservice.yaml")[1]["spec"]["serveConfigV2"].as_str().expect("a config").to_owned();
@@ -49,18 +49,19 @@ fn is_ready(status: &Value) -> bool {
     conditions.into_iter().any(|c| c["type"] == "Ready" && c["status"] == "True")
 }
 
-/// Starts a pod that calls the service continuously, with a new connection each time, and prints the responses.
-async fn start_load(user: &User) {
+/// Starts a pod that runs a program which sends requests continuously, and prints the responses.
+pub(crate) async fn start_load(user: &User, program: &str) {
     let pod: Pod = serde_json::from_value(json!({
         "metadata": {"name": "load"},
         "spec": {"terminationGracePeriodSeconds": 0, "containers": [
-            {"name": "load", "image": "rayproject/ray:2.60.0", "command": ["python", "-c", LOAD]},
+            {"name": "load", "image": "rayproject/ray:2.60.0", "command": ["python", "-c", program]},
         ]},
     }))
     .expect("a pod");
     user.pods().create(&PostParams::default(), &pod).await.expect("created");
 }
 
+/// Calls the service with a new connection each time.
 const LOAD: &str = "
 import time, urllib.request
 number = 0

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, LogParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, LogParams};
 use kube::core::GroupVersionKind;
 use manta_testkit::Neighbour;
 use serde_json::{Value, json};
 
+use crate::services::start_load;
 use crate::up::folder;
 use crate::user::{Machine, User, example, poll};
 
@@ -34,7 +34,7 @@ pub(crate) async fn an_incremental_upgrade_follows_its_weights() {
     install_traefik(&machine, &user);
     user.apply(&service()).await;
     let first = until_active(&user, "").await;
-    start_load(&user).await;
+    start_load(&user, LOAD).await;
     poll(|| async { (responses(&user).await.hello > COUNTED).then_some(()) }).await;
 
     let config = service()[1]["spec"]["serveConfigV2"].as_str().expect("a config").to_owned();
@@ -140,18 +140,7 @@ async fn responses(user: &User) -> Responses {
     serde_json::from_str(log.trim()).unwrap_or_default()
 }
 
-/// Starts a pod that sends requests to the Gateway, with a new connection each time, and prints the counts.
-async fn start_load(user: &User) {
-    let pod: Pod = serde_json::from_value(json!({
-        "metadata": {"name": "load"},
-        "spec": {"terminationGracePeriodSeconds": 0, "containers": [
-            {"name": "load", "image": "rayproject/ray:2.60.0", "command": ["python", "-c", LOAD]},
-        ]},
-    }))
-    .expect("a pod");
-    user.pods().create(&PostParams::default(), &pod).await.expect("created");
-}
-
+/// Calls the Gateway with a new connection each time, and counts the responses.
 const LOAD: &str = "
 import json, threading, time, urllib.request
 counts, lock = {'hello': 0, 'welcome': 0, 'failed': 0, 'error': ''}, threading.Lock()
