@@ -30,6 +30,7 @@ mod properties;
 pub mod reasons;
 pub mod scheduler;
 pub mod service;
+pub mod splitmix;
 pub mod text_map;
 pub mod validate;
 pub mod version;

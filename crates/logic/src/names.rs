@@ -2,6 +2,7 @@
 //!
 //! As in KubeRay, names are truncated by bytes, but never inside a character.
 
+use crate::splitmix;
 use manta_api::RayClusterSpec;
 use std::collections::BTreeSet;
 
@@ -108,14 +109,9 @@ impl Suffixes {
     }
 
     fn next(&mut self) -> String {
-        // SplitMix64 is random enough for names.
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^= z >> 31;
+        let number = splitmix::next(&mut self.state);
         let size = Self::ALPHABET.len() as u64;
-        (0..5u32).map(|place| Self::ALPHABET[((z / size.pow(place)) % size) as usize] as char).collect()
+        (0..5u32).map(|place| Self::ALPHABET[((number / size.pow(place)) % size) as usize] as char).collect()
     }
 }
 

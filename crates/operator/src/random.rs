@@ -1,9 +1,10 @@
 //! Random values: tokens that Ray clusters authenticate with, identities of leaders, and seeds for names.
 
+use crate::lock::lock;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use manta_logic::splitmix;
+use std::sync::{Arc, Mutex};
 
 /// The source of random values.
 #[derive(Clone, Debug, Default)]
@@ -12,13 +13,13 @@ pub enum Random {
     #[default]
     System,
     /// A generator that gives the same values for the same seed, for simulations.
-    Seeded(Arc<AtomicU64>),
+    Seeded(Arc<Mutex<u64>>),
 }
 
 impl Random {
     /// Returns a generator that gives the same values for the same seed.
     pub fn seeded(seed: u64) -> Self {
-        Self::Seeded(Arc::new(AtomicU64::new(seed)))
+        Self::Seeded(Arc::new(Mutex::new(seed)))
     }
 
     /// Returns 32 random bytes in base64.
@@ -47,18 +48,9 @@ impl Random {
                 getrandom::fill(&mut bytes).expect("the operating system provides random bytes");
                 u64::from_ne_bytes(bytes)
             }
-            Self::Seeded(state) => mix(state.fetch_add(GAMMA, Ordering::Relaxed).wrapping_add(GAMMA)),
+            Self::Seeded(state) => splitmix::next(&mut lock(state)),
         }
     }
-}
-
-/// The increment and the output function of splitmix64.
-const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
-
-fn mix(mut word: u64) -> u64 {
-    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Requests to Ray's dashboards take the same way, through the API server's proxy, and end at the simulated Ray.
 
 use crate::checker::Checker;
-use crate::ray::Ray;
+use crate::ray::{self, Ray};
 use crate::rng::Rng;
 use crate::script::{Fault, RequestFault};
 use crate::transcript::Transcript;
@@ -17,7 +17,7 @@ use kube::Client;
 use manta_operator::leader::Fence;
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -33,21 +33,28 @@ struct Inner {
     checker: Checker,
     rng: Rng,
     transcript: Transcript,
-    faults: Mutex<Vec<RequestFault>>,
     writes: AtomicU64,
     /// Ends all watches.
     cuts: Arc<Notify>,
     /// The next watch starts over.
     expired: AtomicBool,
-    lag: Mutex<Option<(Duration, Instant)>>,
-    /// Until when nothing that an operator writes gets through.
-    partitions: Mutex<[Option<Instant>; 2]>,
-    /// How late deletions arrive, and until when.
-    late_deletions: Mutex<Option<(u16, Instant)>>,
-    /// Until when new Pods are refused.
-    quota: Mutex<Option<Instant>>,
+    troubles: Mutex<Troubles>,
     /// Told of an operator's death by a fault.
     crashes: [Notify; 2],
+}
+
+/// What is wrong with the network.
+#[derive(Default)]
+struct Troubles {
+    faults: Vec<RequestFault>,
+    /// How much watches lag, and until when.
+    lag: Option<(Duration, Instant)>,
+    /// Until when nothing that an operator writes gets through.
+    partitions: [Option<Instant>; 2],
+    /// How late deletions arrive, and until when.
+    late_deletions: Option<(u16, Instant)>,
+    /// Until when new Pods are refused.
+    quota: Option<Instant>,
 }
 
 /// One life of an operator. Once it is over, its requests hang.
@@ -78,14 +85,10 @@ impl Network {
             checker,
             rng,
             transcript,
-            faults: Mutex::new(faults),
+            troubles: Mutex::new(Troubles { faults, ..Troubles::default() }),
             writes: AtomicU64::new(0),
             cuts: Arc::default(),
             expired: AtomicBool::new(false),
-            lag: Mutex::default(),
-            partitions: Mutex::default(),
-            late_deletions: Mutex::default(),
-            quota: Mutex::default(),
             crashes: Default::default(),
         }))
     }
@@ -140,29 +143,33 @@ impl Network {
 
     /// Delays what watches show.
     pub(crate) fn lag(&self, lag: Duration, until: Instant) {
-        *self.0.lag.lock().unwrap_or_else(PoisonError::into_inner) = Some((lag, until));
+        self.troubles().lag = Some((lag, until));
     }
 
     /// Holds back what an operator writes.
     pub(crate) fn partition(&self, operator: usize, until: Instant) {
-        self.0.partitions.lock().unwrap_or_else(PoisonError::into_inner)[operator] = Some(until);
+        self.troubles().partitions[operator] = Some(until);
     }
 
     /// Makes deletions arrive late.
     pub(crate) fn delay_deletions(&self, millis: u16, until: Instant) {
-        *self.0.late_deletions.lock().unwrap_or_else(PoisonError::into_inner) = Some((millis, until));
+        self.troubles().late_deletions = Some((millis, until));
     }
 
     /// Refuses new Pods.
     pub(crate) fn refuse_pods(&self, until: Instant) {
-        *self.0.quota.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+        self.troubles().quota = Some(until);
     }
 
     /// Repairs everything that does not pass by itself.
     pub(crate) fn heal(&self) {
-        *self.0.quota.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        self.0.faults.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        *self.0.lag.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.troubles().quota = None;
+        self.troubles().faults.clear();
+        self.troubles().lag = None;
+    }
+
+    fn troubles(&self) -> MutexGuard<'_, Troubles> {
+        self.0.troubles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn carry(&self, request: Request<kube::client::Body>, life: &Life) -> Result<Response<Body>, BoxError> {
@@ -280,20 +287,20 @@ impl Network {
 
     /// Waits while nothing that an operator writes gets through.
     async fn pass_partition(&self, life: &Life) {
-        let until = self.0.partitions.lock().unwrap_or_else(PoisonError::into_inner)[life.operator];
+        let until = self.troubles().partitions[life.operator];
         if let Some(until) = until {
             sleep_until(until).await;
         }
     }
 
     fn late_deletion(&self, method: &Method) -> Option<Fault> {
-        let late = *self.0.late_deletions.lock().unwrap_or_else(PoisonError::into_inner);
+        let late = self.troubles().late_deletions;
         let (millis, _) = late.filter(|(_, until)| method == Method::DELETE && Instant::now() < *until)?;
         Some(Fault::Late(millis))
     }
 
     fn is_quota_used_up(&self) -> bool {
-        self.0.quota.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|until| Instant::now() < until)
+        self.troubles().quota.is_some_and(|until| Instant::now() < until)
     }
 
     /// Returns what happens to the next write. Events do not count, since nothing depends on them, and neither do
@@ -303,8 +310,8 @@ impl Network {
             return None;
         }
         let number = self.0.writes.fetch_add(1, Ordering::Relaxed);
-        let faults = self.0.faults.lock().unwrap_or_else(PoisonError::into_inner);
-        faults.iter().find(|fault| fault.number == number).map(|fault| fault.fault)
+        let troubles = self.troubles();
+        troubles.faults.iter().find(|fault| fault.number == number).map(|fault| fault.fault)
     }
 
     async fn send(&self, request: Request<kube::client::Body>, path: &str) -> Result<Response<Body>, BoxError> {
@@ -317,7 +324,7 @@ impl Network {
             Some(Proxied::ServeProxy { pod }) => {
                 let head = self.0.checker.uid_of_ready_pod(pod);
                 let healthy = head.is_some_and(|uid| self.0.ray.has_serve(&uid));
-                return self.0.ray.proxy_reply(healthy);
+                return ray::proxy_reply(healthy);
             }
             None => {}
         }
@@ -350,7 +357,7 @@ impl Network {
     }
 
     async fn wait_for_lag(&self) {
-        let lag = *self.0.lag.lock().unwrap_or_else(PoisonError::into_inner);
+        let lag = self.troubles().lag;
         if let Some((lag, until)) = lag.filter(|(_, until)| Instant::now() < *until) {
             sleep_until(until.min(Instant::now() + lag)).await;
         }

@@ -1,9 +1,10 @@
 //! The one source of randomness of a simulation.
 
+use manta_logic::splitmix;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A generator that every part of a world shares (splitmix64).
+/// A generator that every part of a world shares.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(Arc<Mutex<u64>>);
 
@@ -15,12 +16,7 @@ impl Rng {
 
     /// Returns the next number.
     pub(crate) fn next(&self) -> u64 {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = *state;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
+        splitmix::next(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns a number of a range.

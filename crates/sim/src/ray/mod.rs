@@ -198,11 +198,6 @@ impl Ray {
         }
     }
 
-    /// Replies to a request to the Serve proxy of a Pod.
-    pub(crate) fn proxy_reply(&self, healthy: bool) -> Result<Response<Body>, tower::BoxError> {
-        if healthy { text(200, "success") } else { text(503, "unavailable") }
-    }
-
     /// Returns whether the head with this UID has started Serve, whose proxy then answers.
     pub(crate) fn has_serve(&self, uid: &str) -> bool {
         self.lock().serve.contains_key(uid)
@@ -228,6 +223,11 @@ impl State {
         let succeeded = self.jobs.iter().filter(|(_, job)| job.status() == "SUCCEEDED").map(|((_, id), _)| id.clone());
         self.succeeded.extend(succeeded);
     }
+}
+
+/// Replies to a request to the Serve proxy of a Pod.
+pub(crate) fn proxy_reply(healthy: bool) -> Result<Response<Body>, tower::BoxError> {
+    if healthy { text(200, "success") } else { text(503, "unavailable") }
 }
 
 fn json_reply(body: &Value) -> Result<Response<Body>, tower::BoxError> {
