@@ -36,7 +36,7 @@ pub(crate) fn ray_runs_with_reduced_isolation() {
     let mut up = Up::spawn(command, Arc::clone(&folder));
     up.until_printed("REDUCED ISOLATION");
     up.until_printed("ready, 1/1 workers ready");
-    let end = up.until_any_printed(&["Complete", "Failed"], std::time::Duration::from_secs(300));
+    let end = up.until_any_printed(&["Complete, ", "Failed, "], std::time::Duration::from_secs(300));
     assert!(end.contains("Complete, SUCCEEDED"), "{end}");
     let traces = crate::kills::Traces::of(up.pid(), folder.path());
     up.kill();

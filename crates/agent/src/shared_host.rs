@@ -60,10 +60,17 @@ pub(crate) fn resolve_service_names(container: &mut Container, table: &Table) ->
     names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
     replace(container, |text| names.iter().fold(text, |text, (name, ip)| text.replace(name.as_str(), &ip.to_string())));
     let suffix = format!(".svc.{DOMAIN}");
-    match texts(container).find(|text| text.contains(&suffix)) {
-        Some(text) => Err(format!("waiting for the address of a Service in {text:?}")),
+    match texts(container).find_map(|text| service_name(text, &suffix)) {
+        Some(name) => Err(format!("waiting for an address of the Service {name}")),
         None => Ok(()),
     }
+}
+
+/// Returns the first name in a text that ends with `suffix`.
+fn service_name<'a>(text: &'a str, suffix: &str) -> Option<&'a str> {
+    let at = text.find(suffix)?;
+    let start = text[..at].rfind(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '.'))).map_or(0, |i| i + 1);
+    Some(&text[start..at + suffix.len()])
 }
 
 /// Replaces the paths of volumes in a container by the directories they are in.
@@ -123,7 +130,7 @@ mod tests {
         let mut table = Table::default();
         table.names.insert("b.n.svc.cluster.local".to_owned(), BTreeSet::new());
         let why = resolve_service_names(&mut container(), &table).unwrap_err();
-        assert!(why.contains("a-b.n.svc.cluster.local"), "{why}");
+        assert_eq!(why, "waiting for an address of the Service a-b.n.svc.cluster.local");
     }
 
     #[test]
