@@ -71,6 +71,12 @@ impl Guard {
             let (_, name) = origin.split_once("://").unwrap_or(("", origin));
             self.check_name("Origin", name)?;
         }
+        // Images and frames of a page are requested without an origin. Following a link is the user's own doing.
+        let is = |name: &str, value: &str| headers.get(name).is_some_and(|found| found == value);
+        let is_embedded = is("sec-fetch-site", "cross-site") && !is("sec-fetch-dest", "document");
+        if is_embedded && !headers.contains_key(ORIGIN) {
+            return Err("a page of another site may not use this port".to_owned());
+        }
         Ok(())
     }
 
@@ -143,6 +149,22 @@ mod tests {
         check("http://evil.example:8265", false);
         check("null", false);
         check("", false);
+    }
+
+    #[test]
+    fn pages_of_other_sites_embed_nothing() {
+        let check = |pairs: &[(&'static str, &str)], expect: bool| {
+            let given = [&[("host", "127.0.0.1:8265")], pairs].concat();
+            assert_eq!(Guard::default().check_headers(&headers(&given)).is_ok(), expect, "{pairs:?}");
+        };
+        check(&[("sec-fetch-site", "none"), ("sec-fetch-dest", "document")], true);
+        check(&[("sec-fetch-site", "same-origin"), ("sec-fetch-dest", "script")], true);
+        for embedded in ["image", "script", "iframe", "empty"] {
+            check(&[("sec-fetch-site", "cross-site"), ("sec-fetch-dest", embedded)], false);
+        }
+        check(&[("sec-fetch-site", "cross-site"), ("sec-fetch-dest", "document")], true);
+        let own_page = ("origin", "http://localhost:3000");
+        check(&[("sec-fetch-site", "cross-site"), ("sec-fetch-dest", "empty"), own_page], true);
     }
 
     #[test]
