@@ -21,13 +21,20 @@ pub(crate) fn write_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>)
 /// Prints one line for the user.
 pub(crate) fn print_line(line: &str) {
     // A closed stdout must not stop the command.
-    let _ = write_stdout(|out| writeln!(out, "{line}"));
+    let _ = write_stdout(|out| writeln!(out, "{}", without_controls(line)));
+}
+
+/// Replaces control characters other than line breaks and tabs: messages and output of pods must not move the cursor,
+/// set the title of a terminal or hide text.
+pub(crate) fn without_controls(text: &str) -> String {
+    let is_harmless = |c: char| !c.is_control() || c == '\n' || c == '\t';
+    text.chars().map(|c| if is_harmless(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
 }
 
 /// Prints why a command failed, in the format of wrong usage.
 pub(crate) fn print_error(error: &anyhow::Error) {
     // Nowhere is left to report to when stderr is closed too.
-    let _ = writeln!(io::stderr(), "error: {error:#}");
+    let _ = writeln!(io::stderr(), "error: {}", without_controls(&format!("{error:#}")));
 }
 
 /// Formats an object as YAML with every string on one line, so that grep finds messages and expressions.
@@ -48,4 +55,18 @@ pub(crate) fn write_manifests(dir: Option<&Path>, documents: &[(String, String)]
         fs::write(&path, yaml).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_pods_say_does_not_reach_the_terminal_as_commands() {
+        let check = |text: &str, expect: &str| assert_eq!(without_controls(text), expect);
+        check("a\tb\né 漢", "a\tb\né 漢");
+        check("\x1b]0;title\x07", "\u{fffd}]0;title\u{fffd}");
+        check("gone\r\x1b[2Kok", "gone\u{fffd}\u{fffd}[2Kok");
+        check("\u{9b}2J\u{7f}", "\u{fffd}2J\u{fffd}");
+    }
 }

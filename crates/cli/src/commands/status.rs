@@ -1,7 +1,7 @@
 //! `manta status`: shows what runs in local mode.
 
 use crate::local::{self, Address, Application, StateArgs};
-use crate::output::write_stdout;
+use crate::output::{without_controls, write_stdout};
 use anyhow::Context;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{DynamicObject, ListParams};
@@ -81,14 +81,19 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let mut tick = tokio::time::interval(INTERVAL);
         loop {
             tick.tick().await;
-            let status = gather(&client, &state, pid).await?;
-            if shown.as_ref() != Some(&status) {
-                let text = match args.output {
-                    Format::Text => table(&status),
-                    Format::Json => serde_json::to_string_pretty(&status)? + "\n",
-                };
-                write_stdout(|out| out.write_all(text.as_bytes()))?;
-                shown = Some(status);
+            match gather(&client, &state, pid).await {
+                Ok(status) if shown.as_ref() == Some(&status) => {}
+                Ok(status) => {
+                    let text = match args.output {
+                        Format::Text => without_controls(&table(&status)),
+                        Format::Json => serde_json::to_string_pretty(&status)? + "\n",
+                    };
+                    write_stdout(|out| out.write_all(text.as_bytes()))?;
+                    shown = Some(status);
+                }
+                // While it stops, its API server ends before its process does.
+                Err(_) if args.watch && shown.is_some() => {}
+                Err(error) => return Err(error),
             }
             if !args.watch || local::running_pid(&state)? != Some(pid) {
                 return Ok(ExitCode::SUCCESS);

@@ -21,6 +21,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const TICKS_PER_COPY: u64 = 50;
 /// How many questions may fail between two copies.
 const MAX_FAILURES: u32 = 20;
+/// The longest reply: whatever listens on the dashboard's port of a pod must not fill this machine's memory.
+const MAX_REPLY: usize = 64 << 20;
 
 /// A job whose output is to be kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,13 +38,22 @@ struct Running {
 pub(crate) async fn keep(client: &Client, folder: &Path, has_service_names: bool, print: &(dyn Fn(String) + Sync)) {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &ray_resource("RayJob"));
     let mut jobs = watcher(api, watcher::Config::default()).boxed();
-    let mut known = HashSet::new();
+    let mut known: HashSet<(String, String)> = HashSet::new();
     let mut following = JoinSet::new();
     loop {
         tokio::select! {
             Some(event) = jobs.next() => {
-                let Ok(watcher::Event::Apply(job) | watcher::Event::InitApply(job)) = event else { continue };
-                let name = format!("{}/{}", job.namespace().unwrap_or_default(), job.name_any());
+                let name = |job: &DynamicObject| format!("{}/{}", job.namespace().unwrap_or_default(), job.name_any());
+                let job = match event {
+                    Ok(watcher::Event::Apply(job) | watcher::Event::InitApply(job)) => job,
+                    Ok(watcher::Event::Delete(job)) => {
+                        let gone = name(&job);
+                        known.retain(|(name, _)| *name != gone);
+                        continue;
+                    }
+                    _ => continue,
+                };
+                let name = name(&job);
                 let Some(job) = running(name, &job.data, has_service_names) else { continue };
                 if known.insert((job.name.clone(), job.id.clone())) {
                     let file = folder.join(file_name(&job));
@@ -92,10 +103,8 @@ async fn write_log(job: &Running, file: &Path) -> anyhow::Result<()> {
         std::fs::create_dir_all(folder)?;
     }
     let url = format!("http://{}/api/jobs/{}", job.address.trim_start_matches("http://"), job.id);
-    let client = reqwest::Client::builder().timeout(REQUEST_TIMEOUT).no_proxy().build()?;
-    let get = async |url: &str| -> anyhow::Result<Value> {
-        Ok(client.get(url).send().await?.error_for_status()?.json().await?)
-    };
+    let client = client()?;
+    let get = async |url: &str| get(&client, url, MAX_REPLY).await;
     let mut ticks = tokio::time::interval(POLL_INTERVAL);
     let mut failures = 0;
     for tick in 0_u64.. {
@@ -124,6 +133,22 @@ async fn write_log(job: &Running, file: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Returns a client that goes nowhere but where it is sent.
+fn client() -> reqwest::Result<reqwest::Client> {
+    let direct = reqwest::redirect::Policy::none();
+    reqwest::Client::builder().timeout(REQUEST_TIMEOUT).no_proxy().redirect(direct).build()
+}
+
+async fn get(client: &reqwest::Client, url: &str, limit: usize) -> anyhow::Result<Value> {
+    let mut response = client.get(url).send().await?.error_for_status()?;
+    let mut body = Vec::new();
+    while let Some(part) = response.chunk().await? {
+        anyhow::ensure!(body.len() + part.len() <= limit, "{url}: the reply is longer than {} MiB", limit >> 20);
+        body.extend_from_slice(&part);
+    }
+    Ok(serde_json::from_slice(&body)?)
+}
+
 fn last_lines(text: &str) -> Vec<&str> {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(SHOWN_LINES)..].to_vec()
@@ -147,6 +172,34 @@ mod tests {
         let got = found(&job("HTTPMode", "PENDING")).unwrap();
         assert_eq!(got.address, "x-head-svc.d.svc.cluster.local:8265");
         assert_eq!(file_name(&got), Path::new("d_x_a_.._b.log"));
+    }
+
+    /// Serves one response, and returns the address.
+    async fn serve_once(response: Vec<u8>) -> String {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0; 4096]).await;
+            let _ = stream.write_all(&response).await;
+        });
+        format!("http://{address}/")
+    }
+
+    #[tokio::test]
+    async fn replies_are_bounded_and_lead_nowhere_else() {
+        let ask = async |response: Vec<u8>| {
+            let url = serve_once(response).await;
+            get(&client().unwrap(), &url, 1 << 20).await.map_err(|error| error.to_string())
+        };
+        let reply = |body: &str| format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{body}").into_bytes();
+        assert_eq!(ask(reply("{\"logs\": \"x\"}")).await.unwrap()["logs"], "x");
+        let long = ask(reply(&" ".repeat(2 << 20))).await.unwrap_err();
+        assert!(long.ends_with("the reply is longer than 1 MiB"), "{long}");
+        let elsewhere = serve_once(reply("{}")).await;
+        let moved = format!("HTTP/1.1 302 Found\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\n\r\n");
+        assert!(ask(moved.into_bytes()).await.is_err(), "a redirect was followed");
     }
 
     #[test]

@@ -11,6 +11,9 @@ use std::collections::HashMap;
 /// The kinds whose status is printed.
 pub(crate) const KINDS: [&str; 4] = ["RayCluster", "RayJob", "RayService", "RayCronJob"];
 
+/// What stands in place of a kind before Warning events.
+const WARNING: &str = "Warning";
+
 /// Returns the API resource of a kind in ray.io/v1.
 pub(crate) fn ray_resource(kind: &str) -> ApiResource {
     ApiResource {
@@ -28,7 +31,7 @@ pub(crate) async fn print_changes(client: &Client, print: &(dyn Fn(String) + Syn
         .filter_map(|event| async { Some(("Pod", change(event.ok()?, summarise_pod)?)) })
         .boxed();
     let warnings = watcher(Api::<Event>::all(client.clone()), watcher::Config::default())
-        .filter_map(|event| async { Some(("Warning", warning(event.ok()?)?)) })
+        .filter_map(|event| async { Some((WARNING, warning(event.ok()?)?)) })
         .boxed();
     let mut all = vec![pods, warnings];
     for kind in KINDS {
@@ -41,22 +44,31 @@ pub(crate) async fn print_changes(client: &Client, print: &(dyn Fn(String) + Syn
         all.push(stream);
     }
     let mut all = futures::stream::select_all(all);
-    let mut printed: HashMap<(&str, String), String> = HashMap::new();
+    let mut printed = Printed::default();
     while let Some((kind, (name, summary))) = all.next().await {
-        let key = (kind, name);
-        match summary {
-            Some(summary) if printed.get(&key) != Some(&summary) => {
-                if !summary.is_empty() {
-                    print(format!("{:<11} {:<44} {summary}", kind, key.1));
-                }
-                printed.insert(key, summary);
-            }
-            Some(_) => {}
-            None => {
-                print(format!("{:<11} {:<44} deleted", kind, key.1));
-                printed.remove(&key);
-            }
+        if let Some(line) = printed.next_line(kind, name, summary) {
+            print(line);
         }
+    }
+}
+
+/// What was last printed about every object that exists.
+#[derive(Default)]
+struct Printed(HashMap<(&'static str, String), String>);
+
+impl Printed {
+    /// Returns the line to print about a change, if it says anything new.
+    fn next_line(&mut self, kind: &'static str, name: String, summary: Option<String>) -> Option<String> {
+        let line = |text: &str| format!("{kind:<11} {name:<44} {text}");
+        let Some(summary) = summary else {
+            let line = line("deleted");
+            self.0.remove(&(kind, name));
+            // A warning does not become untrue when its event expires.
+            return (kind != WARNING).then_some(line);
+        };
+        let line = (!summary.is_empty()).then(|| line(&summary));
+        let last = self.0.insert((kind, name), summary.clone());
+        line.filter(|_| last != Some(summary))
     }
 }
 
@@ -73,11 +85,15 @@ fn change<K: ResourceExt>(event: watcher::Event<K>, summarise: impl Fn(&K) -> St
     }
 }
 
-/// Returns the object of a new Warning event and what it says.
+/// Returns the object of a new or expired Warning event, and what a new one says.
 fn warning(event: watcher::Event<Event>) -> Option<Change> {
-    // Those from before the start are history.
-    let watcher::Event::Apply(event) = event else { return None };
-    is_warning(&event).then(|| (involved(&event), Some(describe_event(&event))))
+    let (event, is_new) = match event {
+        watcher::Event::Apply(event) => (event, true),
+        watcher::Event::Delete(event) => (event, false),
+        // Those from before the start are history.
+        watcher::Event::Init | watcher::Event::InitApply(_) | watcher::Event::InitDone => return None,
+    };
+    is_warning(&event).then(|| (involved(&event), is_new.then(|| describe_event(&event))))
 }
 
 /// Returns whether an event is a Warning.
@@ -96,4 +112,28 @@ pub(crate) fn involved(event: &Event) -> String {
 pub(crate) fn describe_event(event: &Event) -> String {
     let message = event.message.as_deref().map(one_line).unwrap_or_default();
     format!("{}: {message}", event.reason.as_deref().unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_printed_per_change_and_nothing_is_kept_of_what_is_gone() {
+        let mut printed = Printed::default();
+        let mut check = |kind: &'static str, summary: Option<&str>, expect: Option<&str>| {
+            let line = printed.next_line(kind, "default/x".to_owned(), summary.map(str::to_owned));
+            let expect = expect.map(|text| format!("{kind:<11} {:<44} {text}", "default/x"));
+            assert_eq!(line, expect, "{kind} {summary:?}");
+        };
+        check("Pod", Some(""), None);
+        check("Pod", Some("Pending 0/1"), Some("Pending 0/1"));
+        check("Pod", Some("Pending 0/1"), None);
+        check("Pod", Some("Running 1/1"), Some("Running 1/1"));
+        check(WARNING, Some("Failed: why"), Some("Failed: why"));
+        check(WARNING, Some("Failed: why"), None);
+        check(WARNING, None, None);
+        check("Pod", None, Some("deleted"));
+        assert!(printed.0.is_empty());
+    }
 }
