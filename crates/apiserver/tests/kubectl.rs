@@ -43,6 +43,13 @@ const DEPLOYMENT: &str = r#"{"apiVersion": "apps/v1", "kind": "Deployment", "met
   "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {"labels": {"app": "web"}},
     "spec": {"containers": [{"name": "c", "image": "nginx:1", "ports": [{"containerPort": 80}]}]}}}}"#;
 
+const DEFINITION: &str = r#"{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+  "metadata": {"name": "boats.sea.example"}, "spec": {"group": "sea.example", "scope": "Namespaced",
+    "names": {"kind": "Boat", "listKind": "BoatList", "plural": "boats", "singular": "boat"},
+    "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+      "type": "object", "description": "Something that floats.", "properties": {"spec": {"type": "object", "properties": {
+        "sails": {"type": "integer", "description": "How many sails it carries."}}}}}}}]}}"#;
+
 #[test]
 fn kubectl_works_as_on_any_cluster() {
     let cluster = Cluster::start();
@@ -79,7 +86,13 @@ fn kubectl_works_as_on_any_cluster() {
     check("describe deployment web", "", "StrategyType:           RollingUpdate");
     check("describe pods -l app=web", "", "Pending");
     check("api-resources", "", "deploy");
-    check("explain pod.spec.containers", "", "terminationMessagePath");
+    check("explain pod.spec.containers", "", "List of containers belonging to the pod.");
+    check("explain pod.spec.containers.image", "", "Container image name.");
+    check("apply -f -", DEFINITION, "created");
+    check("wait --for=condition=Established crd/boats.sea.example --timeout=10s", "", "condition met");
+    check("explain boat", "", "Something that floats.");
+    check("explain boat.spec.sails", "", "How many sails it carries.");
+    check("explain boat.metadata.name", "", "Name must be unique within a namespace.");
 
     // The other ways to make things; most of them send protobuf.
     check("create configmap settings --from-literal=a=b", "", "configmap/settings created");

@@ -7,6 +7,7 @@ pub(crate) mod crd;
 mod endpoints;
 mod event_ttl;
 mod garbage_collector;
+mod history;
 mod job;
 mod namespace;
 mod replicas;
@@ -55,6 +56,7 @@ pub(crate) fn spawn(
     start(Box::pin(supervise(cluster.clone(), "job", job::run)));
     start(Box::pin(supervise(cluster.clone(), "endpoints", endpoints::run)));
     start(Box::pin(supervise(cluster.clone(), "event-ttl", event_ttl::run)));
+    start(Box::pin(supervise(cluster.clone(), "history", history::run)));
     start(Box::pin(supervise(cluster.clone(), "replicas", replicas::run)));
     start(Box::pin(supervise(cluster.clone(), "role-aggregation", role_aggregation::run)));
     start(Box::pin(supervise(cluster.clone(), "volume", move |cluster, worker| {

@@ -319,6 +319,13 @@ impl Store {
         Follower { shared: self.shared.clone(), table: table.clone(), position: after, changed }
     }
 
+    /// Forgets the changes of all tables up to a revision: watches and lists from before it are told to start again.
+    pub fn compact(&self, revision: u64) {
+        for table in self.shared.lock().tables.values_mut() {
+            table.compact(revision);
+        }
+    }
+
     /// Returns the objects that name a uid as their owner.
     pub fn dependents(&self, owner: Uid) -> Vec<(Arc<str>, Arc<ObjectKey>)> {
         self.shared.lock().dependents.get(&owner).map_or_else(Vec::new, |found| found.iter().cloned().collect())

@@ -75,10 +75,26 @@ impl Table {
         self.history_bytes += event.size();
         self.history.push_back(Arc::new(event));
         while self.history.len() > HISTORY_EVENTS || self.history_bytes > HISTORY_BYTES {
-            let Some(oldest) = self.history.pop_front() else { break };
-            self.history_bytes -= oldest.size();
-            self.compacted = oldest.entry.revision;
+            if !self.forget_oldest() {
+                break;
+            }
         }
+    }
+
+    /// Forgets the changes up to a revision.
+    pub(super) fn compact(&mut self, revision: u64) {
+        while self.history.front().is_some_and(|oldest| oldest.entry.revision <= revision) {
+            self.forget_oldest();
+        }
+        self.history.shrink_to(2 * self.history.len());
+    }
+
+    /// Forgets the oldest change; returns whether there was one.
+    fn forget_oldest(&mut self) -> bool {
+        let Some(oldest) = self.history.pop_front() else { return false };
+        self.history_bytes -= oldest.size();
+        self.compacted = oldest.entry.revision;
+        true
     }
 
     /// Returns the changes after `revision` and up to `visible`, oldest first; `None` if some are compacted.
