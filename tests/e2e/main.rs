@@ -5,10 +5,13 @@
 //! is reported as ignored, with the reason.
 #![allow(clippy::print_stdout, reason = "the report of a test without a harness")]
 
+mod accounts;
 mod autoscaling;
 mod clusters;
+mod commands;
 mod fault_tolerance;
 mod faults;
+mod images;
 mod internet;
 mod jobs;
 mod kills;
@@ -72,6 +75,17 @@ const STANDALONE: &[(&str, fn())] = &[
     ("faults::missing_python_is_reported", faults::missing_python_is_reported),
     ("faults::a_full_disk_is_reported", faults::a_full_disk_is_reported),
     ("faults::pods_that_cannot_run_report_the_remedy", faults::pods_that_cannot_run_report_the_remedy),
+    (
+        "commands::status_follows_changes_until_local_mode_stops",
+        commands::status_follows_changes_until_local_mode_stops,
+    ),
+    ("commands::another_operator_runs_instead", commands::another_operator_runs_instead),
+    ("accounts::other_accounts_reach_no_port_of_a_cluster", accounts::other_accounts_reach_no_port_of_a_cluster),
+    (
+        "images::environments_are_made_from_requirements_and_projects",
+        images::environments_are_made_from_requirements_and_projects,
+    ),
+    ("images::the_mapping_file_is_read_while_local_mode_runs", images::the_mapping_file_is_read_while_local_mode_runs),
 ];
 
 /// Tests that start their own local mode and need Ray.

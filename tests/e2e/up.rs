@@ -70,6 +70,20 @@ impl Up {
         })
     }
 
+    /// Waits until each of these lines was printed; a line is given by its parts.
+    pub(crate) fn until_lines_printed(&mut self, lines: &[&[&str]]) {
+        for parts in lines {
+            wait_for(|| {
+                let ended = self.child.try_wait().expect("a child");
+                let printed = self.printed.lock().expect("no panic");
+                let text = printed.join("\n");
+                assert!(ended.is_none(), "manta up ended early: {ended:?}\n{text}");
+                assert!(!text.contains("Failed 0/1"), "a pod failed, before {parts:?}:\n{text}");
+                printed.iter().any(|line| parts.iter().all(|part| line.contains(part))).then_some(())
+            });
+        }
+    }
+
     /// Kills it with SIGKILL.
     pub(crate) fn kill(mut self) -> Arc<TempDir> {
         self.child.kill().expect("killed");

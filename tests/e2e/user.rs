@@ -56,6 +56,12 @@ pub(crate) fn lacks(scenario: &str) -> Option<String> {
     if scenario == "internet::pip_in_a_runtime_env_works" {
         return crate::internet::lacks();
     }
+    if scenario.starts_with("accounts") {
+        return crate::accounts::lacks();
+    }
+    if scenario.starts_with("images") {
+        return crate::images::lacks();
+    }
     let redis = ["/usr/bin/redis-server", "/usr/local/bin/redis-server"];
     let missing = scenario.contains("redis") && !redis.iter().any(|path| Path::new(path).exists());
     missing.then(|| "no redis-server; install it with the package system".to_owned())

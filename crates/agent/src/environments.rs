@@ -110,9 +110,11 @@ pub enum Stage {
 impl std::fmt::Display for Progress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { what, packages, megabytes, .. } = self;
+        let noun = if *packages == 1 { "package" } else { "packages" };
         match self.stage {
-            Stage::Downloading => write!(f, "{what}: {packages} packages, {megabytes} MB"),
-            Stage::Installing => write!(f, "{what}: {packages} packages, {megabytes} MB, unpacking"),
+            Stage::Downloading if *packages == 0 => write!(f, "{what}"),
+            Stage::Downloading => write!(f, "{what}: {packages} {noun}, {megabytes} MB"),
+            Stage::Installing => write!(f, "{what}: {packages} {noun}, {megabytes} MB, unpacking"),
             Stage::Done => write!(f, "{what}: done"),
             Stage::Failed => write!(f, "{what}: failed"),
         }
@@ -195,10 +197,10 @@ async fn make_steps(
     // What an interrupted installation left.
     let _ = tokio::fs::remove_dir_all(path).await;
     let tool = if is_on_path("uv", &std::env::var("PATH").unwrap_or_default()) { Tool::Uv } else { Tool::Pip };
-    run(host, tool.create(path), on_line).await.map_err(|why| {
+    run(host, tool.create(path), Path::new("/"), on_line).await.map_err(|why| {
         format!("cannot make a Python environment (is python3 with its venv module installed?): {why}")
     })?;
-    run(host, tool.install(path, recipe), on_line)
+    run(host, tool.install(path, recipe), folder_of(recipe), on_line)
         .await
         .map_err(|why| format!("cannot install {recipe} (is the package registry reachable?): {why}"))?;
     tokio::fs::write(path.join(images::COMPLETE), recipe.to_string()).await.map_err(|e| e.to_string())
@@ -247,11 +249,20 @@ fn is_on_path(program: &str, path: &str) -> bool {
     path.split(':').filter(|folder| folder.starts_with('/')).any(|folder| Path::new(folder).join(program).is_file())
 }
 
-async fn run(host: &Spawner, argv: Vec<String>, on_line: &(dyn Fn(&str) + Sync)) -> Result<(), String> {
+/// Returns where a recipe is installed from: the paths that it names are relative to its own folder.
+fn folder_of(recipe: &Recipe) -> &Path {
+    match recipe {
+        Recipe::Requirement(_) => Path::new("/"),
+        Recipe::File(file) => file.parent().unwrap_or(Path::new("/")),
+        Recipe::Project(folder) => folder,
+    }
+}
+
+async fn run(host: &Spawner, argv: Vec<String>, cwd: &Path, on_line: &(dyn Fn(&str) + Sync)) -> Result<(), String> {
     let to_text = |e: std::io::Error| e.to_string();
     let (sender, receiver) = pipe::pipe().map_err(to_text)?;
     let stdio = Stdio::output_to(sender.into_blocking_fd().map_err(to_text)?).map_err(to_text)?;
-    let job = CommandJob { argv, env: std::env::vars().collect(), cwd: "/".into() };
+    let job = CommandJob { argv, env: std::env::vars().collect(), cwd: cwd.into() };
     let mut process = host.command(job, stdio).await.map_err(|e| e.to_string())?;
     let mut lines = BufReader::new(receiver).lines();
     let mut last = String::new();
@@ -300,18 +311,18 @@ mod tests {
             for line in lines {
                 progress.read(line);
             }
-            assert_eq!(progress.to_string(), format!("installing x into /e: {expect}"));
+            assert_eq!(progress.to_string(), format!("installing x into /e{expect}"));
         };
-        check(&[], "0 packages, 0 MB");
+        check(&[], "");
         let pip =
             ["Collecting ray", "  Downloading ray-2.whl (71.9 MB)", "Collecting a", "  Using cached a.whl (12 kB)"];
-        check(&pip, "2 packages, 71 MB");
-        check(&["Collecting a", "Installing collected packages: a"], "1 packages, 0 MB, unpacking");
+        check(&pip, ": 2 packages, 71 MB");
+        check(&["Collecting a", "Installing collected packages: a"], ": 1 package, 0 MB, unpacking");
         check(
             &["Resolved 60 packages in 1s", "Downloading ray (68.0MiB)", "Prepared 60 packages"],
-            "60 packages, 68 MB, unpacking",
+            ": 60 packages, 68 MB, unpacking",
         );
-        check(&["Downloading (", "Resolved x", "Downloading é(1.5 MB"], "0 packages, 0 MB");
+        check(&["Downloading (", "Resolved x", "Downloading é(1.5 MB"], "");
     }
 
     #[test]

@@ -5,11 +5,15 @@
 //! an image that cannot be pulled, and the message says how to map it. Mappings come from flags and from a file that is
 //! read again for every container, so that a change takes effect while the node runs.
 
+mod disk;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+
+pub use disk::{Disk, MachineDisk};
 
 /// What a container runs in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -73,45 +77,6 @@ impl fmt::Display for Recipe {
             Self::File(path) | Self::Project(path) => write!(f, "{}", path.display()),
         }
     }
-}
-
-/// What [`Catalog::resolve`] asks about the disk.
-pub trait Disk {
-    /// The environments of a package.
-    fn installed(&self, package: &str) -> Vec<Installed>;
-    /// A number that changes with the contents of a file; `None` when it cannot be read.
-    fn fingerprint(&self, file: &Path) -> Option<u64>;
-    /// A number that changes when a file is written; `None` when there is no such file.
-    fn stamp(&self, file: &Path) -> Option<u64>;
-    /// Whether an environment was made and is complete.
-    fn is_complete(&self, environment: &Path) -> bool;
-}
-
-/// The disk of this machine, with environments in a folder.
-pub struct MachineDisk<'a>(pub &'a Path);
-
-impl Disk for MachineDisk<'_> {
-    fn installed(&self, package: &str) -> Vec<Installed> {
-        installed(self.0, package)
-    }
-
-    fn fingerprint(&self, file: &Path) -> Option<u64> {
-        std::fs::read(file).ok().map(|bytes| hash(&bytes))
-    }
-
-    fn stamp(&self, file: &Path) -> Option<u64> {
-        let meta = std::fs::metadata(file).ok()?;
-        let changed = meta.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?.as_nanos();
-        Some(hash(format!("{changed} {} {}", meta.len(), file.display()).as_bytes()))
-    }
-
-    fn is_complete(&self, environment: &Path) -> bool {
-        environment.join(COMPLETE).exists()
-    }
-}
-
-fn hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Images of these repositories are one package at the version in their tag.
@@ -241,12 +206,12 @@ impl Catalog {
         if let Some(archive) = &mapping.archive {
             return self.resolve_archive(archive, image, ready(None), disk);
         }
-        let (recipe, file) = match (&mapping.requirements, &mapping.project) {
-            (Some(file), _) => (Recipe::File(file.clone()), file.clone()),
-            (None, Some(folder)) => (Recipe::Project(folder.clone()), folder.join("pyproject.toml")),
+        let (recipe, file, fingerprint) = match (&mapping.requirements, &mapping.project) {
+            (Some(file), _) => (Recipe::File(file.clone()), file, disk.fingerprint(file)),
+            (None, Some(folder)) => (Recipe::Project(folder.clone()), folder, disk.project_stamp(folder)),
             (None, None) => return Resolution::Ready(ready(mapping.environment.clone())),
         };
-        let Some(fingerprint) = disk.fingerprint(&file) else {
+        let Some(fingerprint) = fingerprint else {
             return Resolution::Unknown(format!(
                 "image \"{image}\" is mapped to {}, which cannot be read",
                 file.display()
@@ -453,6 +418,9 @@ mod tests {
         }
         fn stamp(&self, file: &Path) -> Option<u64> {
             self.fingerprint(file)
+        }
+        fn project_stamp(&self, folder: &Path) -> Option<u64> {
+            self.fingerprint(folder)
         }
         fn is_complete(&self, environment: &Path) -> bool {
             environment == Path::new("/made/image-0000000000000007")

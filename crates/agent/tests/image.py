@@ -1,6 +1,6 @@
-"""Writes a small image to the file named, in the format of docker save: a shell, and a second layer that changes the first."""
+"""Writes a small image to the file named, in the format of docker save or of OCI: a shell, and a second layer that changes the first."""
 
-import io, json, os, re, subprocess, sys, tarfile
+import hashlib, io, json, os, re, subprocess, sys, tarfile
 
 SCRIPT = """cat() { while read -r line; do echo "$line"; done < "$1"; }
 cat /greeting
@@ -43,14 +43,29 @@ lower = [copied(path) for path in [shell, *libraries]] + [
 ]
 upper = [file(".wh.gone", b""), file("greeting", b"hello from the image\n"), file("evil/manta-escape", b"x")]
 config = {"User": "app", "Env": ["PATH=/bin", "A=b"], "Cmd": [shell, "-c", SCRIPT], "WorkingDir": "/home/app"}
+blobs = [layer(lower), layer(upper), json.dumps({"config": config}).encode()]
+
+
+def docker_save():
+    yield from zip(["0.tar", "1.tar", "config.json"], blobs)
+    yield "manifest.json", json.dumps([{"Config": "config.json", "Layers": ["0.tar", "1.tar"]}]).encode()
+
+
+def oci():
+    def descriptor(blob):
+        return {"digest": "sha256:" + hashlib.sha256(blob).hexdigest(), "size": len(blob)}
+
+    layers = [descriptor(blob) for blob in blobs[:2]]
+    manifest = json.dumps({"schemaVersion": 2, "config": descriptor(blobs[2]), "layers": layers}).encode()
+    foreign = {"digest": "sha256:" + "0" * 64, "size": 0, "platform": {"architecture": "another", "os": "linux"}}
+    yield "oci-layout", b'{"imageLayoutVersion": "1.0.0"}'
+    yield "index.json", json.dumps({"schemaVersion": 2, "manifests": [foreign, descriptor(manifest)]}).encode()
+    for blob in [*blobs, manifest]:
+        yield "blobs/sha256/" + hashlib.sha256(blob).hexdigest(), blob
+
+
 with tarfile.open(sys.argv[1], "w") as archive:
-    manifest = [{"Config": "config.json", "Layers": ["0.tar", "1.tar"]}]
-    for name, content in [
-        ("0.tar", layer(lower)),
-        ("1.tar", layer(upper)),
-        ("config.json", json.dumps({"config": config}).encode()),
-        ("manifest.json", json.dumps(manifest).encode()),
-    ]:
+    for name, content in {"docker-save": docker_save, "oci": oci}[sys.argv[2]]():
         member = tarfile.TarInfo(name)
         member.size = len(content)
         archive.addfile(member, io.BytesIO(content))

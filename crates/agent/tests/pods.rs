@@ -60,11 +60,7 @@ fn run(process: IsolatedProcess, dir: &Path) -> i32 {
                     entrypoint: vec!["sh".into(), "-c".into()],
                     ..Mapping::default()
                 }],
-                fallbacks: vec![Mapping {
-                    image: "archived".into(),
-                    archive: Some(image_archive(dir)),
-                    ..Mapping::default()
-                }],
+                fallbacks: ["docker-save", "oci"].map(|format| archived_image(dir, format)).to_vec(),
                 folder: dir.join("images"),
                 ..Catalog::default()
             },
@@ -382,18 +378,20 @@ impl Test {
     }
 
     async fn an_archive_is_a_root_file_system(&self) {
-        let spec = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "archived:1"}]});
-        self.create("archived", spec).await;
-        let pod = self
-            .until("archived", |p| {
-                let phase = p.status.as_ref()?.phase.as_deref()?;
-                matches!(phase, "Succeeded" | "Failed").then(|| p.clone())
-            })
-            .await;
-        let expect = "hello from the image\n1000\nb /home/app\n/home/app\nwrote\ngone\nkept inside\n";
-        assert_eq!(self.logs(&pod, "c", false).await, expect);
-        assert!(!Path::new("/etc/manta-escape").exists());
-        self.delete("archived").await;
+        for name in ["docker-save", "oci"] {
+            let spec = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": format!("{name}:1")}]});
+            self.create(name, spec).await;
+            let pod = self
+                .until(name, |p| {
+                    let phase = p.status.as_ref()?.phase.as_deref()?;
+                    matches!(phase, "Succeeded" | "Failed").then(|| p.clone())
+                })
+                .await;
+            let expect = "hello from the image\n1000\nb /home/app\n/home/app\nwrote\ngone\nkept inside\n";
+            assert_eq!(self.logs(&pod, "c", false).await, expect, "{name}");
+            assert!(!Path::new("/etc/manta-escape").exists());
+            self.delete(name).await;
+        }
     }
 
     async fn a_gpu_belongs_to_one_pod(&self) {
@@ -502,13 +500,13 @@ impl Test {
     }
 }
 
-/// Writes an image, as people save theirs.
-fn image_archive(dir: &Path) -> std::path::PathBuf {
-    let file = dir.join("image.tar");
+/// Returns an image in an archive of this format, which is also its name.
+fn archived_image(dir: &Path, format: &str) -> Mapping {
+    let file = dir.join(format).with_extension("tar");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/image.py");
-    let made = std::process::Command::new("python3").arg(script).arg(&file).status().expect("python3");
+    let made = std::process::Command::new("python3").arg(script).arg(&file).arg(format).status().expect("python3");
     assert!(made.success());
-    file
+    Mapping { image: format.into(), archive: Some(file), ..Mapping::default() }
 }
 
 /// Makes a machine with three GPUs, of which two are offered; the device nodes are plain files.

@@ -45,7 +45,7 @@ mod tests {
             let given = progress(packages, stage);
             assert_eq!((text(&given, true).as_str(), text(&given, false).as_str()), (terminal, file));
         };
-        let start = "installing x: 0 packages, 0 MB";
+        let start = "installing x";
         check(0, Stage::Downloading, &format!("\r\x1b[K.................... {start}"), &format!("{start}\n"));
         check(20, Stage::Downloading, "\r\x1b[K#######............. installing x: 20 packages, 0 MB", "");
         check(20, Stage::Installing, "\r\x1b[K#################... installing x: 20 packages, 0 MB, unpacking", "");
