@@ -8,6 +8,7 @@ mod connect;
 mod local;
 mod log;
 mod manifests;
+mod memory;
 mod output;
 mod signals;
 

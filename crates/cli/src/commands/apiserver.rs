@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use manta_apiserver::{Options, Server, tls};
 
+use crate::memory::keep_releasing;
 use crate::signals::StopSignals;
 
 /// Serve a Kubernetes API on this machine, without nodes
@@ -70,7 +71,10 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     tls::write_secret(&args.kubeconfig, &server.kubeconfig(&url))
         .with_context(|| format!("cannot write the kubeconfig {}", args.kubeconfig.display()))?;
     tracing::info!(%url, kubeconfig = %args.kubeconfig.display(), "serving");
-    signals.recv().await;
+    tokio::select! {
+        () = signals.recv() => {}
+        () = keep_releasing() => {}
+    }
     server.stop().await;
     Ok(())
 }

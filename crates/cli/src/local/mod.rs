@@ -19,6 +19,7 @@ mod review;
 mod shared_network;
 mod summary;
 
+use crate::memory::keep_releasing;
 use crate::output::{print_error, print_line};
 use crate::signals::StopSignals;
 use anyhow::Context;
@@ -54,9 +55,6 @@ pub(crate) use summary::{Application, applications, summarise, summarise_pod};
 const CRD_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the agent and the operator may take to stop.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// How often freed memory is given back to the system.
-const RELEASE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A running local mode.
 pub(crate) struct Local {
@@ -185,7 +183,13 @@ async fn start(world: IsolatedProcess, options: &Options) -> anyhow::Result<Loca
     let mut tasks = JoinSet::new();
     tasks.spawn(stop_on_signal(StopSignals::listen()?, outer, stop.clone(), inner.clone()));
 
-    tasks.spawn(release_memory(inner.clone()));
+    let done = inner.clone();
+    tasks.spawn(async move {
+        tokio::select! {
+            () = keep_releasing() => {}
+            () = done.cancelled() => {}
+        }
+    });
     let access = Arc::new(port_access(&machine, options).await?);
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, options.port));
     let listener = machine.listen(address).await.with_context(|| {
@@ -307,17 +311,6 @@ async fn install_crds(client: &Client) -> anyhow::Result<()> {
             .with_context(|| format!("the CRD {name} was not established within {} s", CRD_TIMEOUT.as_secs()))??;
     }
     Ok(())
-}
-
-/// Gives memory back that a burst of work has freed: the start itself, a first kubectl, a new CRD.
-async fn release_memory(stop: CancellationToken) {
-    let mut tick = tokio::time::interval(RELEASE_INTERVAL);
-    loop {
-        tokio::select! {
-            _ = tick.tick() => memory::release_freed(),
-            () = stop.cancelled() => return,
-        }
-    }
 }
 
 /// Starts a graceful stop on the first signal; the outer process kills everything on further ones.
