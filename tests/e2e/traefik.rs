@@ -107,6 +107,10 @@ fn service() -> Vec<Value> {
     let mut documents = example("rayservice.yaml");
     let spec = &mut documents[1]["spec"];
     spec["rayClusterConfig"]["enableInTreeAutoscaling"] = json!(true);
+    // Ray's autoscaler does not start without a worker group.
+    let mut workers = example("raycluster.yaml")[0]["spec"]["workerGroupSpecs"].clone();
+    (workers[0]["replicas"], workers[0]["minReplicas"], workers[0]["maxReplicas"]) = (json!(0), json!(0), json!(1));
+    spec["rayClusterConfig"]["workerGroupSpecs"] = workers;
     spec["rayClusterDeletionDelaySeconds"] = json!(3);
     spec["upgradeStrategy"] = json!({
         "type": "NewClusterWithIncrementalUpgrade",
@@ -140,9 +144,15 @@ async fn responses(user: &User) -> Responses {
     serde_json::from_str(log.trim()).unwrap_or_default()
 }
 
-/// Calls the Gateway with a new connection each time, and counts the responses.
+/// Calls the Gateway with a new connection each time, and counts the responses once Traefik knows the route.
 const LOAD: &str = "
-import json, threading, time, urllib.request
+import json, threading, time, urllib.error, urllib.request
+while True:
+    try:
+        urllib.request.urlopen('http://traefik/', timeout=60).read()
+        break
+    except urllib.error.URLError:
+        time.sleep(0.5)
 counts, lock = {'hello': 0, 'welcome': 0, 'failed': 0, 'error': ''}, threading.Lock()
 def ask():
     while True:

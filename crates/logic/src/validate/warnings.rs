@@ -35,6 +35,7 @@ const PORT_PARAMS: [(&str, &str); 5] = [
 pub fn cluster_warnings(spec: &RayClusterSpec) -> Vec<Warning> {
     let mut found = Found::default();
     check_group_names(worker_groups(spec), &mut found);
+    check_autoscaler(spec, &mut found);
     let head = &spec.head_group_spec;
     check_template(&head.template, "headGroupSpec", head.ray_start_params.as_ref(), &mut found);
     check_images(spec, &mut found);
@@ -66,6 +67,17 @@ fn check_group_names(groups: &[WorkerGroupSpec], found: &mut Found) {
                 format!("{name:?} is also the name of workerGroupSpecs[{other}]; the two share their Pods"),
             ),
         }
+    }
+}
+
+/// Ray's autoscaler reads `workerGroupSpecs` and exits if it is not there, so the head never stays ready.
+fn check_autoscaler(spec: &RayClusterSpec, found: &mut Found) {
+    if spec.enable_in_tree_autoscaling == Some(true) && worker_groups(spec).is_empty() {
+        found.add(
+            "enableInTreeAutoscaling".to_owned(),
+            "Ray's autoscaler exits without a worker group; add one to workerGroupSpecs, with 0 replicas if need be"
+                .to_owned(),
+        );
     }
 }
 
@@ -282,6 +294,18 @@ mod tests {
             &[("/workerGroupSpecs", json!([group, group]))],
             &[
                 "workerGroupSpecs[1].groupName: \"small\" is also the name of workerGroupSpecs[0]; the two share their Pods",
+            ],
+        );
+    }
+
+    #[test]
+    fn an_autoscaler_without_a_worker_group_is_reported() {
+        let autoscaled = ("/enableInTreeAutoscaling", json!(true));
+        check(std::slice::from_ref(&autoscaled), &[]);
+        check(
+            &[autoscaled, ("/workerGroupSpecs", json!([]))],
+            &[
+                "enableInTreeAutoscaling: Ray's autoscaler exits without a worker group; add one to workerGroupSpecs, with 0 replicas if need be",
             ],
         );
     }
