@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::archive::run;
-use crate::process::{Outcome, cargo, print_line, run_command};
+use crate::process::{Outcome, cargo, print_line, run_command, succeeds};
 use crate::workspace;
 
 /// A binary to package.
@@ -31,7 +31,7 @@ impl Binary {
     pub(super) fn build(target: Option<&str>) -> Result<Self> {
         let target = match target {
             Some(target) => target.to_owned(),
-            None => default_target(&host()?, &installed_targets()),
+            None => default_target(&host()?, &installed_targets(), has_musl_compiler()),
         };
         print_line(&format!("building manta {} for {target}", super::VERSION));
         let mut command = cargo();
@@ -85,10 +85,15 @@ fn installed_targets() -> Vec<String> {
     list.unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
+/// Whether C code of dependencies can be compiled for musl.
+fn has_musl_compiler() -> bool {
+    succeeds(Command::new("musl-gcc").arg("--version"))
+}
+
 /// Prefers musl, which is made for static linking.
-fn default_target(host: &str, installed: &[String]) -> String {
+fn default_target(host: &str, installed: &[String], has_musl_compiler: bool) -> String {
     let musl = format!("{}-unknown-linux-musl", host.split('-').next().unwrap_or_default());
-    if installed.contains(&musl) { musl } else { host.to_owned() }
+    if has_musl_compiler && installed.contains(&musl) { musl } else { host.to_owned() }
 }
 
 /// Returns how an ELF file is linked: a program interpreter means dynamically.
@@ -116,9 +121,10 @@ mod tests {
     fn musl_is_preferred_where_it_is_installed() {
         let gnu = "aarch64-unknown-linux-gnu".to_owned();
         let musl = "aarch64-unknown-linux-musl".to_owned();
-        assert_eq!(default_target(&gnu, std::slice::from_ref(&gnu)), gnu);
-        assert_eq!(default_target(&gnu, &[gnu.clone(), musl.clone()]), musl);
-        assert_eq!(default_target(&gnu, &["x86_64-unknown-linux-musl".to_owned()]), gnu);
+        assert_eq!(default_target(&gnu, std::slice::from_ref(&gnu), true), gnu);
+        assert_eq!(default_target(&gnu, &[gnu.clone(), musl.clone()], true), musl);
+        assert_eq!(default_target(&gnu, &[gnu.clone(), musl], false), gnu);
+        assert_eq!(default_target(&gnu, &["x86_64-unknown-linux-musl".to_owned()], true), gnu);
     }
 
     #[test]

@@ -28,7 +28,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Args {
-    /// Target triple to build for [default: this machine's, with musl if that target is installed]
+    /// Target triple to build for [default: this machine's, with musl if that target and musl-gcc are installed]
     #[arg(long, env = "TARGET", value_name = "TRIPLE")]
     target: Option<String>,
     /// Package this binary instead of building one
