@@ -8,14 +8,16 @@ mod harness;
 use anyhow::{Context, Result, ensure};
 use harness::{Harness, small_cluster};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Config};
+use kube::{Api, Client, Config};
 use manta_operator::Settings;
 use manta_operator::args::{Arguments, Process};
 use manta_operator::leader::{LEASE, Lost};
 use manta_operator::process::{self, ProcessError};
-use manta_testkit::{ControlPlane, Kubelet, eventually, within};
+use manta_testkit::{ControlPlane, Kubelet, Options, eventually, within};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -287,4 +289,67 @@ async fn an_address_in_use_is_an_error() -> Result<()> {
     assert!(error.starts_with(&format!("cannot listen on {address} for metrics: ")), "{error}");
     assert!(error.ends_with("choose another address with --metrics-addr, or 0 for none"), "{error}");
     Ok(())
+}
+
+/// Serves metrics over TLS, to those only who may get them, with tokens and roles of a real API server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn secure_metrics_need_a_token_that_may_get_them() -> Result<()> {
+    let plane = ControlPlane::start_with(Options { rbac: true, audit: false })?;
+    plane.install_ray_crds().await?;
+    let namespace = plane.namespace("secure").await?;
+    let client = plane.client().await?;
+    let kubelet = Kubelet::start(client.clone(), Some(&namespace));
+    let harness = Harness { client, namespace, kubelet };
+    let file = Kubeconfig::read_from(plane.kubeconfig_path())?;
+    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    let address = free_address().await?;
+    let more = format!("--metrics-addr={address} --secure-metrics");
+    let operator = start(&harness, "a", &more, config).await?;
+
+    let stranger = token(&harness, "stranger").await?;
+    let reader = token(&harness, "reader").await?;
+    let rules = json!([{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]);
+    create::<ClusterRole>(&harness, json!({"metadata": {"name": "metrics-reader"}, "rules": rules})).await?;
+    let subject = json!({"kind": "ServiceAccount", "name": "reader", "namespace": harness.namespace});
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "metrics-reader"});
+    let binding = json!({"metadata": {"name": "metrics-reader"}, "roleRef": role, "subjects": [subject]});
+    create::<ClusterRoleBinding>(&harness, binding).await?;
+
+    let text = eventually("metrics for the reader", async || scrape(address, Some(&reader)).await).await?;
+    assert!(text.contains("# TYPE process_resident_memory_bytes gauge"), "{text}");
+    for (who, expect) in [(None, 401), (Some("forged"), 401), (Some(stranger.as_str()), 403)] {
+        match scrape(address, who).await.unwrap_err().downcast()? {
+            kube::Error::Api(status) => assert_eq!(status.code, expect, "{who:?}"),
+            other => panic!("{who:?}: {other}"),
+        }
+    }
+    assert!(reqwest::get(format!("http://{address}/metrics")).await.is_err(), "nothing is served without TLS");
+    operator.stop().await
+}
+
+async fn create<K>(harness: &Harness, object: serde_json::Value) -> Result<K>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned + serde::Serialize,
+{
+    let object: K = serde_json::from_value(object)?;
+    Ok(Api::all(harness.client.clone()).create(&PostParams::default(), &object).await?)
+}
+
+/// Creates a service account and returns a token of it.
+async fn token(harness: &Harness, account: &str) -> Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(harness.client.clone(), &harness.namespace);
+    let object = serde_json::from_value(json!({"metadata": {"name": account}}))?;
+    accounts.create(&PostParams::default(), &object).await?;
+    let request = serde_json::from_value(json!({"spec": {"audiences": []}}))?;
+    let issued = accounts.create_token_request(account, &PostParams::default(), &request).await?;
+    issued.status.and_then(|status| status.token).context("no token")
+}
+
+/// Reads `/metrics` over TLS; its certificate is signed by itself.
+async fn scrape(address: SocketAddr, token: Option<&str>) -> Result<String> {
+    let mut config = Config::new(format!("https://{address}").parse()?);
+    config.accept_invalid_certs = true;
+    config.auth_info.token = token.map(|token| token.to_owned().into());
+    let request = http::Request::get("/metrics").body(Vec::new())?;
+    Ok(Client::try_from(config)?.request_text(request).await?)
 }
