@@ -19,16 +19,23 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 pub(super) async fn run(cluster: Arc<Cluster>, mut worker: Worker) {
     let mut feed = Informer::new(&cluster, TABLE);
     loop {
-        let definitions = stored(&cluster);
-        let ending = serve(&cluster, &definitions, &mut worker);
-        establish(&cluster, &definitions, &mut worker);
-        if ending {
+        if reconcile(&cluster, &mut worker) {
             let _ = tokio::time::timeout(RETRY_INTERVAL, feed.next()).await;
         } else {
             feed.next().await;
         }
         feed.poll();
     }
+}
+
+/// Serves and establishes every stored CRD; returns whether one of them is still being deleted.
+///
+/// Parsed definitions take megabytes, so none may be held while waiting for the next change.
+fn reconcile(cluster: &Cluster, worker: &mut Worker) -> bool {
+    let definitions = stored(cluster);
+    let ending = serve(cluster, &definitions, worker);
+    establish(cluster, &definitions, worker);
+    ending
 }
 
 /// Serves every stored CRD.
