@@ -40,6 +40,8 @@ pub struct Counter {
     failure_threshold: i32,
     /// Ask every second until the first success.
     eager: bool,
+    /// The end of the initial delay. Failures before it, when only an eager probe asks, say nothing.
+    failures_count_from: Timestamp,
     next: Timestamp,
     streak: i32,
     last: Option<bool>,
@@ -52,7 +54,8 @@ impl Counter {
         let or = |value: Option<i32>, default: i32| value.filter(|v| *v > 0).unwrap_or(default);
         let seconds = |value: i32| SignedDuration::from_secs(i64::from(value));
         let eager = eager && kind == ProbeKind::Readiness;
-        let delay = if eager { SignedDuration::ZERO } else { seconds(or(probe.initial_delay_seconds, 0)) };
+        let delay = seconds(or(probe.initial_delay_seconds, 0));
+        let delayed = started.checked_add(delay).unwrap_or(Timestamp::MAX);
         Self {
             kind,
             period: seconds(or(probe.period_seconds, 10)),
@@ -60,7 +63,8 @@ impl Counter {
             success_threshold: or(probe.success_threshold, 1),
             failure_threshold: or(probe.failure_threshold, 3),
             eager,
-            next: started.checked_add(delay).unwrap_or(Timestamp::MAX),
+            failures_count_from: delayed,
+            next: if eager { started } else { delayed },
             streak: 0,
             last: None,
             verdict: None,
@@ -78,6 +82,16 @@ impl Counter {
 
     /// Counts one answer; returns the verdict if this answer settled or changed it.
     pub fn record(&mut self, ok: bool, now: Timestamp) -> Option<bool> {
+        let counts = ok || self.verdict.is_some() || now >= self.failures_count_from;
+        let settled = counts && self.count(ok);
+        let hurry = self.eager && self.verdict != Some(true);
+        let period = if hurry { self.period.min(SignedDuration::from_secs(1)) } else { self.period };
+        self.next = now.checked_add(period).unwrap_or(Timestamp::MAX);
+        settled.then_some(ok)
+    }
+
+    /// Counts one answer in a row; returns whether it settled or changed the verdict.
+    fn count(&mut self, ok: bool) -> bool {
         self.streak = if self.last == Some(ok) { self.streak.saturating_add(1) } else { 1 };
         self.last = Some(ok);
         let needed = if ok { self.success_threshold } else { self.failure_threshold };
@@ -85,10 +99,7 @@ impl Counter {
         if settled {
             self.verdict = Some(ok);
         }
-        let hurry = self.eager && self.verdict != Some(true);
-        let period = if hurry { self.period.min(SignedDuration::from_secs(1)) } else { self.period };
-        self.next = now.checked_add(period).unwrap_or(Timestamp::MAX);
-        settled.then_some(ok)
+        settled
     }
 }
 
@@ -135,5 +146,16 @@ mod tests {
         assert_eq!(due(ProbeKind::Readiness, true, Some(false)), 1);
         assert_eq!(due(ProbeKind::Readiness, true, Some(true)), 5);
         assert_eq!(due(ProbeKind::Liveness, true, None), 10, "liveness keeps its patience");
+    }
+
+    #[test]
+    fn failures_ahead_of_the_initial_delay_do_not_count() {
+        let probe: Probe = serde_json::from_value(serde_json::json!({"initialDelaySeconds": 10})).unwrap();
+        let at = |second: i64| Timestamp::from_second(1_700_000_000 + second).unwrap();
+        let mut counter = Counter::new(ProbeKind::Readiness, &probe, at(0), true);
+        let early: Vec<_> = (0..10).map(|second| counter.record(false, at(second))).collect();
+        assert_eq!(early, [None; 10]);
+        let late: Vec<_> = (10..13).map(|second| counter.record(false, at(second))).collect();
+        assert_eq!(late, [None, None, Some(false)]);
     }
 }
