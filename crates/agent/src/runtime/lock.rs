@@ -34,8 +34,17 @@ const LEAST_FREE_MIB: u64 = 64;
 /// How long to wait for the children of a killed owner to exit.
 const DYING: Duration = Duration::from_secs(10);
 
-fn is_alive(pid: &str) -> bool {
-    pid.is_empty() || Path::new("/proc").join(pid).exists()
+/// Whether a process holds the lock, and not only has it or had it for a moment: an owner writes its id after it took the
+/// lock, and removes it before it releases the lock.
+fn is_owned(pid: &str) -> bool {
+    !pid.is_empty() && Path::new("/proc").join(pid).exists()
+}
+
+fn read_pid(file: &mut fs::File) -> io::Result<String> {
+    let mut text = String::new();
+    file.rewind()?;
+    file.read_to_string(&mut text)?;
+    Ok(text.trim().to_owned())
 }
 
 fn free_mib(folder: &Path) -> io::Result<u64> {
@@ -55,29 +64,27 @@ pub fn take(folder: &Path) -> Result<(Lock, Option<u32>), LockError> {
     let path = folder.join("lock");
     let mut file =
         fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path).map_err(failed)?;
-    let mut before = String::new();
-    file.read_to_string(&mut before).map_err(failed)?;
     let end = Instant::now() + DYING;
-    loop {
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => break,
+    let before = loop {
+        let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        let pid = read_pid(&mut file).map_err(failed)?;
+        match locked {
+            Ok(()) => break pid,
             // The children of a killed owner hold the lock until the kernel has killed them too.
-            Err(rustix::io::Errno::WOULDBLOCK) if !is_alive(before.trim()) && Instant::now() < end => {
+            Err(rustix::io::Errno::WOULDBLOCK) if !is_owned(&pid) && Instant::now() < end => {
                 std::thread::sleep(Duration::from_millis(20));
             }
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(LockError::Held { folder: name(), pid: before.trim().to_owned() });
-            }
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(LockError::Held { folder: name(), pid }),
             Err(error) => return Err(failed(error.into())),
         }
-    }
+    };
     let write = |file: &mut fs::File| -> io::Result<()> {
         file.rewind()?;
         file.set_len(0)?;
         write!(file, "{}", std::process::id())
     };
     write(&mut file).map_err(failed)?;
-    Ok((Lock { _file: file }, before.trim().parse().ok()))
+    Ok((Lock { _file: file }, before.parse().ok()))
 }
 
 /// Creates a folder with mode 0700, or narrows one that is empty or was used before; a link, another user's folder and a
@@ -140,6 +147,21 @@ mod tests {
         });
         assert_eq!(take(dir.path()).unwrap().1, Some(u32::MAX));
         child.join().unwrap();
+    }
+
+    /// As `manta down` sees it at the end of `manta up`.
+    #[test]
+    fn a_lock_that_is_being_released_is_awaited() {
+        let dir = tempfile::tempdir().unwrap();
+        let (lock, _) = take(dir.path()).unwrap();
+        // The first half of a release.
+        fs::write(dir.path().join("lock"), "").unwrap();
+        let owner = std::thread::spawn(move || {
+            std::thread::yield_now();
+            drop(lock);
+        });
+        assert_eq!(take(dir.path()).unwrap().1, None);
+        owner.join().unwrap();
     }
 
     #[test]
