@@ -19,7 +19,7 @@ const TEST_POD: &str = "kuberay-operator-test";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn helm_test_checks_a_tiny_ray_cluster() -> Result<()> {
-    let plane = ControlPlane::start_with(Options { rbac: true, audit: false })?;
+    let plane = ControlPlane::start_with(Options { rbac: true, ..Options::default() })?;
     let notes = helm(&plane, &["install", RELEASE, CHART, "--create-namespace"]).await?;
     ensure!(notes.contains("helm test kuberay-operator --namespace ray-system"), "{notes}");
     let mut operator = Command::new(MANTA);

@@ -371,7 +371,7 @@ fn install(plane: &ControlPlane, release: &str, name: &str, namespace: &str, set
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_chart_permissions_suffice() -> Result<()> {
-    let plane = ControlPlane::start_with(Options { rbac: true, audit: false })?;
+    let plane = ControlPlane::start_with(Options { rbac: true, ..Options::default() })?;
     install(&plane, "kuberay-operator", "manta-operator", "ray-system", "")?;
     let client = plane.client().await?;
     let namespace = plane.namespace("charts").await?;
@@ -484,7 +484,7 @@ async fn makes_its_webhook_trusted(plane: &ControlPlane) -> Result<()> {
 /// Installs the chart with a batch scheduler and resizes a cluster with exactly the chart's permissions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_chart_permissions_suffice_for_batch_schedulers() -> Result<()> {
-    let plane = ControlPlane::start_with(Options { rbac: true, audit: false })?;
+    let plane = ControlPlane::start_with(Options { rbac: true, ..Options::default() })?;
     plane.install_scheduler_crds().await?;
     let client = plane.client().await?;
     for (scheduler, resource, group) in [

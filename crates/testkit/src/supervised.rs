@@ -102,6 +102,16 @@ impl Supervised {
         self.pid.as_raw_nonzero().get()
     }
 
+    /// Stops it from running, as a machine that is suspended would, until `resume`.
+    pub fn pause(&self) -> Result<()> {
+        Ok(kill_process(self.pid, Signal::STOP)?)
+    }
+
+    /// Lets it run again.
+    pub fn resume(&self) -> Result<()> {
+        Ok(kill_process(self.pid, Signal::CONT)?)
+    }
+
     /// Returns the path of its log.
     pub fn log_path(&self) -> &Path {
         &self.log

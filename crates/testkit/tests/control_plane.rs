@@ -48,7 +48,7 @@ async fn crds_of_other_projects_are_served() {
 #[tokio::test]
 async fn rbac_denies_the_operator_what_it_was_not_granted() {
     let start = Instant::now();
-    let plane = ControlPlane::start_with(Options { rbac: true, audit: true }).unwrap();
+    let plane = ControlPlane::start_with(Options { rbac: true, audit: true, ..Options::default() }).unwrap();
     println!("start to ready: {:.1} s", start.elapsed().as_secs_f64());
     let namespace = plane.namespace("rbac").await.unwrap();
     let operator = plane.client_for(User::Operator).await.unwrap();

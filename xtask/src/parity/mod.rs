@@ -185,7 +185,7 @@ pub(crate) fn run(args: &Args) -> Result<Counts> {
     // Helm is only used with the real server so far.
     let by_chart = !args.all_rights && args.operator.is_ours() && args.server == Server::Real;
     let rights = if by_chart { Rights::Chart } else { Rights::All };
-    let plane = args.server.start(Options { audit: true, rbac: by_chart })?;
+    let plane = args.server.start(Options { audit: true, rbac: by_chart, ..Options::default() })?;
     block_on(async {
         plane.install_ray_crds().await?;
         plane.install_gateway_crds().await?;

@@ -44,21 +44,24 @@ pub(super) struct Daemons {
     manager: Supervised,
     /// None while it is stopped.
     apiserver: Option<Supervised>,
-    etcd: Supervised,
+    /// None while it is stopped.
+    etcd: Option<Supervised>,
     folder: PathBuf,
     apiserver_command: Command,
+    etcd_command: Command,
+    etcd_port: u16,
 }
 
 impl Daemons {
     /// Returns an error if a daemon has exited.
     pub(super) fn check(&mut self) -> Result<()> {
-        [Some(&mut self.manager), self.apiserver.as_mut(), Some(&mut self.etcd)]
+        [Some(&mut self.manager), self.apiserver.as_mut(), self.etcd.as_mut()]
             .into_iter()
             .flatten()
             .try_for_each(Supervised::check)
     }
 
-    /// Stops the API server; etcd keeps its data.
+    /// Kills the API server; etcd keeps its data.
     pub(super) fn stop_apiserver(&mut self) {
         self.apiserver = None;
     }
@@ -68,6 +71,28 @@ impl Daemons {
         if self.apiserver.is_none() {
             self.apiserver = Some(Supervised::start(&self.folder, "kube-apiserver", &self.apiserver_command)?);
         }
+        self.wait_until_ready()
+    }
+
+    /// Kills etcd; its data stay on disk.
+    pub(super) fn stop_etcd(&mut self) {
+        self.etcd = None;
+    }
+
+    /// Starts etcd again at the same address with its data, and waits until the API server is ready.
+    pub(super) fn start_etcd(&mut self) -> Result<()> {
+        if self.etcd.is_none() {
+            self.etcd = Some(Supervised::start(&self.folder, "etcd", &self.etcd_command)?);
+        }
+        self.wait_until_ready()
+    }
+
+    /// Returns host and port of etcd.
+    pub(super) fn etcd_address(&self) -> String {
+        format!("127.0.0.1:{}", self.etcd_port)
+    }
+
+    fn wait_until_ready(&mut self) -> Result<()> {
         let folder = self.folder.clone();
         wait_until("kube-apiserver is ready again", || self.check(), || block_on(is_ready(&folder)))
     }
@@ -92,19 +117,27 @@ fn try_start(binaries: &Binaries, folder: &Path, options: Options) -> Result<Dae
     let [etcd_port, peer_port, api_port] = free_ports()?;
     let _ = fs::remove_dir_all(folder.join("etcd"));
     write_access(folder, api_port)?;
-    let run = |name, command: &Command| Supervised::start_cleaning(folder, name, command, Some(folder));
-    let mut etcd = run("etcd", &etcd_command(&binaries.etcd, folder, etcd_port, peer_port))?;
+    // Only the last one removes the directory when it ends; the others may be stopped and started again.
+    let etcd_command = etcd_command(&binaries.etcd, folder, etcd_port, peer_port);
+    let mut etcd = Supervised::start(folder, "etcd", &etcd_command)?;
     let apiserver_command = apiserver_command(&binaries.apiserver, folder, etcd_port, api_port, options)?;
-    // The other daemons remove the directory when they end; this one may be stopped earlier.
     let mut apiserver = Supervised::start(folder, "kube-apiserver", &apiserver_command)?;
     wait_until(
         "kube-apiserver is ready",
         || [&mut apiserver, &mut etcd].into_iter().try_for_each(Supervised::check),
         || block_on(is_ready(folder)),
     )?;
-    let manager = run("kube-controller-manager", &controller_manager_command(&binaries.controller_manager, folder))?;
-    let mut daemons =
-        Daemons { manager, apiserver: Some(apiserver), etcd, folder: folder.to_owned(), apiserver_command };
+    let manager_command = controller_manager_command(&binaries.controller_manager, folder);
+    let manager = Supervised::start_cleaning(folder, "kube-controller-manager", &manager_command, Some(folder))?;
+    let mut daemons = Daemons {
+        manager,
+        apiserver: Some(apiserver),
+        etcd: Some(etcd),
+        folder: folder.to_owned(),
+        apiserver_command,
+        etcd_command,
+        etcd_port,
+    };
     wait_until("kube-controller-manager works", || daemons.check(), || block_on(has_default_account(folder)))?;
     Ok(daemons)
 }
@@ -199,6 +232,9 @@ fn apiserver_command(program: &Path, folder: &Path, etcd_port: u16, port: u16, o
     flag("disable-admission-plugins", &"ServiceAccount");
     flag("endpoint-reconciler-type", &"none");
     flag("allow-privileged", &"true");
+    if options.json_storage {
+        flag("storage-media-type", &"application/json");
+    }
     if options.audit {
         let policy = format!(
             "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\n\

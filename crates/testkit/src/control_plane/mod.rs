@@ -87,6 +87,8 @@ pub struct Options {
     pub rbac: bool,
     /// Log the requests of [`User::Operator`] and of service accounts, to be read with [`crate::audit::AuditLog`].
     pub audit: bool,
+    /// Store built-in types as JSON instead of protobuf, so that etcd's own watch can be read.
+    pub json_storage: bool,
 }
 
 /// A running control plane, started by this process or by another.
@@ -293,6 +295,22 @@ impl ControlPlane {
         self.own_daemons()?.start_apiserver()
     }
 
+    /// Stops etcd alone; its data stay.
+    pub fn stop_etcd(&mut self) -> Result<()> {
+        self.own_daemons()?.stop_etcd();
+        Ok(())
+    }
+
+    /// Starts etcd again at the same address with its data, and waits until the API server is ready.
+    pub fn start_etcd(&mut self) -> Result<()> {
+        self.own_daemons()?.start_etcd()
+    }
+
+    /// Returns host and port of etcd, which speaks plain HTTP.
+    pub fn etcd_address(&mut self) -> Result<String> {
+        Ok(self.own_daemons()?.etcd_address())
+    }
+
     /// Whether this is `manta apiserver`.
     pub fn is_embedded(&self) -> bool {
         matches!(self.runs, Runs::Embedded(_))
@@ -301,7 +319,7 @@ impl ControlPlane {
     fn own_daemons(&mut self) -> Result<&mut Daemons> {
         match &mut self.runs {
             Runs::Real(daemons) => Ok(daemons),
-            _ => bail!("only a real control plane that this process started can stop its API server alone"),
+            _ => bail!("only a real control plane that this process started has daemons to stop and start"),
         }
     }
 }
