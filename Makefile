@@ -49,6 +49,14 @@ samples: ## Runs the recorded samples in local mode, one after the other, and co
 kills: ## Kills local mode a hundred times and checks that nothing is left behind
 	MANTA_KILLS=100 $(CARGO) test --quiet --package manta --test e2e -- kills
 
+.PHONY: chaos
+chaos: ## Kills the operator KILLS=200 times on a real control plane while users, nodes and Ray go on (SEED=N)
+	MANTA_CHAOS_KILLS=$${KILLS:-200} $(CARGO) test --quiet --package manta --test chaos -- --nocapture
+
+.PHONY: chaos-local
+chaos-local: ## Kills Pods, Ray and local mode under a RayService that is asked all the time, ROUNDS=3 times each (SEED=N)
+	MANTA_CHAOS_ROUNDS=$${ROUNDS:-3} $(CARGO) test --quiet --package manta --test e2e
+
 .PHONY: gpu-check
 gpu-check: ## Checks local mode on a machine with an NVIDIA GPU; needs no Ray and no network
 	$(CARGO) build --release --package manta

@@ -72,14 +72,7 @@ pub(crate) struct Traces {
 
 impl Traces {
     pub(crate) fn of(root: u32, folder: &Path) -> Self {
-        let all = processes();
-        let mut family = BTreeSet::from([root]);
-        // Parents do not always have smaller ids, so repeat until nothing new is found.
-        while all.iter().filter(|(pid, p)| family.contains(&p.parent) && !family.contains(pid)).count() > 0 {
-            family.extend(
-                all.iter().filter(|(_, p)| family.contains(&p.parent)).map(|(pid, _)| *pid).collect::<Vec<_>>(),
-            );
-        }
+        let (all, family) = (processes(), family(root));
         let own = namespaces(std::process::id());
         let kubeconfig = fs::read_to_string(folder.join("kubeconfig")).expect("a kubeconfig");
         let port = kubeconfig.split("https://127.0.0.1:").nth(1).expect("an address");
@@ -100,6 +93,21 @@ impl Traces {
         let alive = alive.map(|(pid, _)| format!("process {pid}"));
         let held = self.namespaces.intersection(&held).map(|n| format!("namespace {n}"));
         alive.chain(held).collect()
+    }
+}
+
+/// Returns a process and all that it started.
+pub(crate) fn family(root: u32) -> BTreeSet<u32> {
+    let all = processes();
+    let mut family = BTreeSet::from([root]);
+    // Parents do not always have smaller ids, so repeat until nothing new is found.
+    loop {
+        let children = all.iter().filter(|(pid, p)| family.contains(&p.parent) && !family.contains(pid));
+        let children: Vec<u32> = children.map(|(pid, _)| *pid).collect();
+        if children.is_empty() {
+            return family;
+        }
+        family.extend(children);
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod accounts;
 mod autoscaling;
+mod chaos;
 mod clusters;
 mod commands;
 mod fault_tolerance;
@@ -121,6 +122,9 @@ fn main() {
     if std::env::var_os("MANTA_SAMPLES").is_some() {
         std::process::exit(i32::from(!runtime().block_on(samples::run())));
     }
+    if std::env::var_os("MANTA_CHAOS_ROUNDS").is_some() {
+        std::process::exit(i32::from(!run_chaos()));
+    }
     if std::env::var_os("MANTA_NEIGHBOURS").is_some() {
         std::process::exit(i32::from(!run_neighbours(is_wanted)));
     }
@@ -154,6 +158,19 @@ fn run_neighbours(is_wanted: impl Fn(&str) -> bool) -> bool {
             Ok(()) => run_standalone(&mut tally, name, *test),
             Err(why) => tally.skip(name, why),
         }
+    }
+    tally.finish()
+}
+
+/// Kills what serves, again and again, and returns whether it always came back.
+fn run_chaos() -> bool {
+    let mut tally = Tally::default();
+    let name = "chaos::a_service_is_back_after_every_kill";
+    match user::ray_environment() {
+        Ok(()) => run_standalone(&mut tally, name, || {
+            runtime().block_on(within(12 * TIMEOUT, chaos::a_service_is_back_after_every_kill()));
+        }),
+        Err(why) => tally.skip(name, &why),
     }
     tally.finish()
 }

@@ -18,7 +18,7 @@ use crate::up::{Up, folder};
 pub(crate) struct Machine {
     client: Client,
     kubeconfig: PathBuf,
-    _up: Up,
+    up: Up,
 }
 
 /// A user with a namespace of their own.
@@ -99,7 +99,7 @@ impl Machine {
         .expect("local mode is up");
         let file = Kubeconfig::read_from(&kubeconfig).expect("a kubeconfig");
         let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.expect("a config");
-        Self { client: Client::try_from(config).expect("a client"), kubeconfig, _up: up }
+        Self { client: Client::try_from(config).expect("a client"), kubeconfig, up }
     }
 
     /// Returns the path of the administrator's kubeconfig.
@@ -107,9 +107,19 @@ impl Machine {
         &self.kubeconfig
     }
 
+    /// Returns its state directory.
+    pub(crate) fn folder(&self) -> &Path {
+        self.up.folder.path()
+    }
+
+    /// Returns the id of its first process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.up.pid()
+    }
+
     /// Kills it with SIGKILL.
     pub(crate) fn kill(self) -> Arc<tempfile::TempDir> {
-        self._up.kill()
+        self.up.kill()
     }
 
     /// Returns a user with a new namespace, named after the scenario.

@@ -16,10 +16,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
+/// The name of the node that all Pods are bound to.
+pub(crate) const NODE: &str = "node";
 /// How often a submitter asks for its job.
 const ASK: Duration = Duration::from_millis(500);
 /// How often it asks without a reply before it gives up.
 const PATIENCE: usize = 60;
+/// How long a node waits before it asks an API server again that is not there.
+const RETRY: Duration = Duration::from_millis(500);
 
 /// The nodes.
 #[derive(Clone)]
@@ -55,7 +59,8 @@ impl Kubelet {
             match event {
                 Ok(Event::Apply(pod) | Event::InitApply(pod)) => self.see(pod),
                 Ok(Event::Delete(pod)) => self.set_head(&pod, false),
-                _ => {}
+                Ok(_) => {}
+                Err(_) => sleep(RETRY).await,
             }
         }
     }
@@ -129,11 +134,11 @@ impl Kubelet {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
         let binding = json!({
             "apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.name_any()},
-            "target": {"kind": "Node", "name": "node"},
+            "target": {"kind": "Node", "name": NODE},
         });
         // It may be gone already.
-        let bound: kube::Result<Value> =
-            pods.create_subresource("binding", &pod.name_any(), &PostParams::default(), &binding).await;
+        let (name, params) = (pod.name_any(), PostParams::default());
+        let bound: kube::Result<Value> = insist(|| pods.create_subresource("binding", &name, &params, &binding)).await;
         if bound.is_err() {
             return;
         }
@@ -167,6 +172,23 @@ impl Kubelet {
         }
     }
 
+    /// Makes a Pod fail.
+    pub(crate) async fn fail(&self, pod: &Pod) {
+        let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
+        let ended: Vec<Value> = containers
+            .iter()
+            .map(|container| {
+                json!({
+                    "name": container.name, "image": "ray", "imageID": "", "ready": false, "restartCount": 0,
+                    "state": {"terminated": {"exitCode": 1, "reason": "Error"}},
+                })
+            })
+            .collect();
+        let conditions = json!([{"type": "Ready", "status": "False"}]);
+        let status = json!({"phase": "Failed", "containerStatuses": ended, "conditions": conditions});
+        self.set_status(pod, status).await;
+    }
+
     async fn end(&self, pod: &Pod) {
         let (slow_until, lost_until) = {
             let known = self.lock();
@@ -186,8 +208,9 @@ impl Kubelet {
             ..DeleteParams::default()
         };
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
+        let name = pod.name_any();
         // It may be gone already.
-        let _ = pods.delete(&pod.name_any(), &now).await;
+        let _ = insist(|| pods.delete(&name, &now)).await;
     }
 
     /// Writes a Pod's status, if it is still there and not about to end. Returns whether it did.
@@ -199,13 +222,14 @@ impl Kubelet {
             live.metadata.deletion_timestamp.is_some() || matches!(phase, Some("Failed" | "Succeeded"))
         };
         let same = |live: &Pod| live.uid() == pod.uid() && !is_over(live);
-        match pods.get_opt(&name).await {
+        match insist(|| pods.get_opt(&name)).await {
             Ok(Some(live)) if same(&live) => {}
             _ => return false,
         }
         self.transcript.line("kubelet", format!("{name} is {}", status["phase"].as_str().unwrap_or_default()));
         let patch = Patch::Merge(json!({"status": status}));
-        pods.patch_status(&name, &PatchParams::default(), &patch).await.is_ok()
+        let params = PatchParams::default();
+        insist(|| pods.patch_status(&name, &params, &patch)).await.is_ok()
     }
 
     fn set_head(&self, pod: &Pod, answers: bool) {
@@ -227,7 +251,7 @@ impl Kubelet {
         let mut silent = 0;
         while silent < PATIENCE {
             sleep(ASK).await;
-            let Ok(Some(job)) = jobs.get_opt(&name).await else { return 1 };
+            let Ok(Some(job)) = insist(|| jobs.get_opt(&name)).await else { return 1 };
             let (status, spec) = (&job.data["status"], &job.data["spec"]);
             let id = status["jobId"].as_str().unwrap_or_default();
             let service = format!("{}-head-svc", status["rayClusterName"].as_str().unwrap_or_default());
@@ -243,6 +267,19 @@ impl Kubelet {
             }
         }
         1
+    }
+}
+
+/// Repeats a request until the API server replies, as a kubelet does. It may refuse.
+async fn insist<T, F: Future<Output = kube::Result<T>>>(request: impl Fn() -> F) -> kube::Result<T> {
+    loop {
+        match request().await {
+            Ok(reply) => return Ok(reply),
+            Err(kube::Error::Api(status)) if status.code < 500 && status.code != 429 => {
+                return Err(kube::Error::Api(status));
+            }
+            Err(_) => sleep(RETRY).await,
+        }
     }
 }
 

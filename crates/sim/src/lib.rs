@@ -9,6 +9,7 @@
 //! One thread, paused time, one source of randomness: the same seed gives the same transcript, byte for byte. The checker
 //! looks at every state that the API server shows; when the faults are over, everything must become as the specs ask.
 
+pub mod chaos;
 pub mod checker;
 mod kubelet;
 mod network;

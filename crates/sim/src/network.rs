@@ -256,7 +256,7 @@ impl Network {
     ) -> Result<Response<Body>, BoxError> {
         let deleted =
             (request.method() == Method::DELETE).then(|| self.0.checker.operator_deletes(path, sent)).flatten();
-        let response = self.send(request, path).await?;
+        let response = send(&self.0.server, (&self.0.ray, &self.0.checker), request).await?;
         if response.status().is_success() {
             self.0.checker.operator_deleted(deleted);
         }
@@ -314,24 +314,6 @@ impl Network {
         troubles.faults.iter().find(|fault| fault.number == number).map(|fault| fault.fault)
     }
 
-    async fn send(&self, request: Request<kube::client::Body>, path: &str) -> Result<Response<Body>, BoxError> {
-        match proxied(path) {
-            Some(Proxied::Dashboard { service, rest }) => {
-                let method = request.method().to_string();
-                let body = request.into_body().collect_bytes().await?;
-                return self.0.ray.reply(service, &method, rest, &body).await;
-            }
-            Some(Proxied::ServeProxy { pod }) => {
-                let head = self.0.checker.uid_of_ready_pod(pod);
-                let healthy = head.is_some_and(|uid| self.0.ray.has_serve(&uid));
-                return ray::proxy_reply(healthy);
-            }
-            None => {}
-        }
-        let response = self.0.server.send(request).await?;
-        Ok(response.map(Body::new))
-    }
-
     /// Passes a watch on, late where it lags, until it is cut.
     fn watched(&self, response: Response<Body>) -> Response<Body> {
         let network = self.clone();
@@ -361,6 +343,28 @@ impl Network {
         if let Some((lag, until)) = lag.filter(|(_, until)| Instant::now() < *until) {
             sleep_until(until.min(Instant::now() + lag)).await;
         }
+    }
+}
+
+/// Sends a request to the API server. Those through its proxy end at the simulated Ray.
+pub(crate) async fn send(
+    server: &Client,
+    (ray, checker): (&Ray, &Checker),
+    request: Request<kube::client::Body>,
+) -> Result<Response<Body>, BoxError> {
+    let path = request.uri().path().to_owned();
+    match proxied(&path) {
+        Some(Proxied::Dashboard { service, rest }) => {
+            let method = request.method().to_string();
+            let body = request.into_body().collect_bytes().await?;
+            ray.reply(service, &method, rest, &body).await
+        }
+        Some(Proxied::ServeProxy { pod }) => {
+            let head = checker.uid_of_ready_pod(pod);
+            let healthy = head.is_some_and(|uid| ray.has_serve(&uid));
+            ray::proxy_reply(healthy)
+        }
+        None => Ok(server.send(request).await?.map(Body::new)),
     }
 }
 

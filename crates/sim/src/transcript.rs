@@ -24,6 +24,11 @@ impl Transcript {
         let _ = writeln!(text, "{:>9.3}  {who:<8}  {what}", self.start.elapsed().as_secs_f64());
     }
 
+    /// Forgets everything so far.
+    pub(crate) fn clear(&self) {
+        self.text.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// Returns everything so far.
     pub(crate) fn text(&self) -> String {
         self.text.lock().unwrap_or_else(PoisonError::into_inner).clone()

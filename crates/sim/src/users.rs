@@ -99,6 +99,7 @@ impl Users {
             Act::DeleteCronJob(cron_job) => self.delete("RayCronJob", &format!("cron{cron_job}")).await,
             Act::DeletePod(number) => {
                 if let Some(pod) = self.pod(*number).await {
+                    self.checker.asked_to_delete([pod.name_any()]);
                     let _ = self.api::<Pod>().delete(&pod.name_any(), &DeleteParams::default()).await;
                 }
             }

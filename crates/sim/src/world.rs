@@ -20,7 +20,6 @@ use manta_api::crd::{self, Versions};
 use manta_apiserver::{Options, Server};
 use manta_logic::config::Safeguards;
 use manta_operator::clock::Clock;
-use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -261,7 +260,11 @@ impl World {
     async fn act(&self, act: &Act) {
         let after = |seconds: u8| Instant::now() + Duration::from_secs(seconds.into());
         match act {
-            Act::FailPod(number) => self.fail_pod(*number).await,
+            Act::FailPod(number) => {
+                if let Some(pod) = self.users.pod(*number).await {
+                    self.kubelet.fail(&pod).await;
+                }
+            }
             Act::LoseNode(seconds) => self.kubelet.lose_node(after(*seconds)).await,
             Act::SlowEnds(seconds) => self.kubelet.slow_ends(after(*seconds)),
             Act::Quota(seconds) => self.network.refuse_pods(after(*seconds)),
@@ -284,23 +287,6 @@ impl World {
             }
             by_users => self.users.act(by_users).await,
         }
-    }
-
-    async fn fail_pod(&self, number: u8) {
-        let Some(pod) = self.users.pod(number).await else { return };
-        let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
-        let ended: Vec<Value> = containers
-            .iter()
-            .map(|container| {
-                json!({
-                    "name": container.name, "image": "ray", "imageID": "", "ready": false, "restartCount": 0,
-                    "state": {"terminated": {"exitCode": 1, "reason": "Error"}},
-                })
-            })
-            .collect();
-        let conditions = json!([{"type": "Ready", "status": "False"}]);
-        let status = json!({"phase": "Failed", "containerStatuses": ended, "conditions": conditions});
-        self.kubelet.set_status(&pod, status).await;
     }
 }
 

@@ -1,6 +1,7 @@
 //! Operators delete what they saw, and nothing else.
 
-use super::{Checker, text, uid};
+use super::{Checker, Seen, is_deleting, text, uid};
+use serde_json::Value;
 use tokio::time::Instant;
 
 impl Checker {
@@ -16,9 +17,32 @@ impl Checker {
         if resource == "pods" { seen.deleted_without_need(&text(&object["metadata"]["name"])) } else { None }
     }
 
+    /// Notes that an operator asks for the deletion of a Pod, where it is not known yet which state the deletion will meet.
+    /// It is judged by the state in which it takes effect.
+    pub(crate) fn operator_asks_to_delete(&self, path: &str) {
+        if let Some(("pods", name)) = resource_and_name(path) {
+            self.lock().deleted_by_operator.insert(name.to_owned());
+        }
+    }
+
+    /// Notes that a deletion which an operator asked for was refused.
+    pub(crate) fn operator_was_refused(&self, path: &str) {
+        if let Some((_, name)) = resource_and_name(path) {
+            self.lock().deleted_by_operator.remove(name);
+        }
+    }
+
     /// Reports a deletion that took effect.
     pub(crate) fn operator_deleted(&self, wrong: Option<String>) {
         self.lock().report(wrong);
+    }
+}
+
+impl Seen {
+    /// Returns what is wrong with the deletion of a Pod that an operator asked for, when it takes effect.
+    pub(super) fn operator_deleted_pod(&mut self, kind: &str, name: &str, now: &Value) -> Option<String> {
+        let takes_effect = kind == "Pod" && is_deleting(now) && self.deleted_by_operator.remove(name);
+        if takes_effect { self.deleted_without_need(name) } else { None }
     }
 }
 

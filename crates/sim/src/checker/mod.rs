@@ -51,6 +51,8 @@ struct Seen {
     gone: BTreeSet<String>,
     /// The sizes that each group of a cluster was asked to have, by UID of the cluster and name of the group.
     sizes: BTreeMap<(String, String), Vec<(Instant, i64)>>,
+    /// The Pods whose deletion an operator is asking for, by name. See `operator_asks_to_delete`.
+    deleted_by_operator: BTreeSet<String>,
     /// The Pods that an autoscaler or a user asked to delete, by name.
     named_for_deletion: BTreeSet<String>,
     /// The clusters that were changed otherwise or suspended, by UID: any Pod of them may go.
@@ -126,12 +128,13 @@ impl Checker {
         alive.map(|(name, _)| name.to_owned()).collect()
     }
 
-    fn see(&self, kind: &str, object: &DynamicObject) {
+    /// Looks at an object that was created or changed.
+    pub(crate) fn see(&self, kind: &str, object: &DynamicObject) {
         let value = serde_json::to_value(object).unwrap_or_default();
         let name = object.name_any();
         self.note(kind, &name, &value);
         let mut seen = self.lock();
-        let violation = seen.leaked_token(kind, &value);
+        let violation = seen.leaked_token(kind, &value).or_else(|| seen.operator_deleted_pod(kind, &name, &value));
         let earlier = seen.objects.get(&(kind.to_owned(), name.clone())).cloned();
         seen.transitions.note(kind, earlier.as_ref(), &value);
         if kind == "Event" {
@@ -151,7 +154,8 @@ impl Checker {
         seen.report(violation);
     }
 
-    fn gone(&self, kind: &str, object: &DynamicObject) {
+    /// Looks at what the loss of an object means.
+    pub(crate) fn gone(&self, kind: &str, object: &DynamicObject) {
         if kind == "Event" {
             return;
         }

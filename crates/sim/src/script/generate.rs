@@ -9,7 +9,7 @@ const NAMES: u64 = 2;
 const ACTION: u64 = 120_000;
 
 /// The kinds of objects. Most of what users do in one world concerns the same kind, so that acts meet.
-const KINDS: u64 = 4;
+pub(crate) const KINDS: u64 = 4;
 
 impl Script {
     /// Returns the script of a seed.
@@ -40,7 +40,8 @@ fn any(rng: &Rng, theme: u64) -> Act {
     }
 }
 
-fn create(rng: &Rng, kind: u64) -> Act {
+/// Returns the creation of an object of a kind.
+pub(crate) fn create(rng: &Rng, kind: u64) -> Act {
     match kind {
         0 => Act::CreateCluster {
             cluster: small(rng),
@@ -60,7 +61,8 @@ fn create(rng: &Rng, kind: u64) -> Act {
     }
 }
 
-fn change(rng: &Rng, kind: u64) -> Act {
+/// Returns something that users do to an object of a kind.
+pub(crate) fn change(rng: &Rng, kind: u64) -> Act {
     match (kind, rng.within(0..8)) {
         (0, 0) => Act::Scale { cluster: small(rng), workers: rng.within(0..5) as u8 },
         (0, 1 | 2) => Act::Autoscale { cluster: small(rng), change: rng.within(0..5) as i8 - 2 },

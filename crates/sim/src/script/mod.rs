@@ -1,6 +1,6 @@
 //! What happens in a world, and when.
 
-mod generate;
+pub(crate) mod generate;
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
