@@ -294,7 +294,7 @@ async fn an_address_in_use_is_an_error() -> Result<()> {
 /// Serves metrics over TLS, to those only who may get them, with tokens and roles of a real API server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn secure_metrics_need_a_token_that_may_get_them() -> Result<()> {
-    let plane = ControlPlane::start_with(Options { rbac: true, audit: false })?;
+    let plane = ControlPlane::start_with(Options { rbac: true, ..Options::default() })?;
     plane.install_ray_crds().await?;
     let namespace = plane.namespace("secure").await?;
     let client = plane.client().await?;
