@@ -29,8 +29,8 @@ pub(super) enum Event {
     Kill { operator: usize, moment: Moment, down: u64 },
     /// An operator does not run for so many seconds, which is longer than its Lease.
     Pause { operator: usize, seconds: u64 },
-    /// The Lease is taken from its holder.
-    ReleaseLease,
+    /// An operator is asked to end, as in an upgrade. It releases its Lease, and is started again.
+    Terminate { operator: usize },
     /// A server is killed, and started again after so many seconds.
     Stop { server: Server, seconds: u64 },
 }
@@ -88,7 +88,7 @@ impl Round {
             Event::Act(act) => act.interrupts_serving(),
             // The endpoints of a Service follow late when the API server was away.
             Event::Stop { .. } => true,
-            Event::Kill { .. } | Event::Pause { .. } | Event::ReleaseLease => false,
+            Event::Kill { .. } | Event::Pause { .. } | Event::Terminate { .. } => false,
         })
     }
 }
@@ -139,7 +139,7 @@ fn to_operator(rng: &Rng, elected: bool) -> Event {
     let operator = if elected { rng.within(0..2) as usize } else { 0 };
     match rng.within(0..10) {
         0 if elected => Event::Pause { operator, seconds: rng.within(11..22) },
-        1 | 2 if elected => Event::ReleaseLease,
+        1 | 2 if elected => Event::Terminate { operator },
         _ => Event::Kill { operator, moment: moment(rng), down: rng.within(50..1_200) },
     }
 }
@@ -168,7 +168,7 @@ mod tests {
             |wanted: fn(&Event) -> bool| all.iter().flat_map(|round| &round.events).any(|(_, event)| wanted(event));
         assert!(has(|event| matches!(event, Event::Kill { moment: Moment::AfterWrite(_), .. })));
         assert!(has(|event| matches!(event, Event::Stop { server: Server::Etcd, .. })));
-        assert!(has(|event| matches!(event, Event::ReleaseLease)));
+        assert!(has(|event| matches!(event, Event::Terminate { .. })));
         let times = all.iter().all(|round| round.events.is_sorted_by_key(|(at, _)| *at));
         assert!(times, "events are in order");
     }

@@ -12,6 +12,8 @@ use tokio::time::Instant;
 
 /// What Kubernetes waits before it starts a container again that ended by itself.
 const RESTART: Duration = Duration::from_secs(1);
+/// How long Kubernetes waits before it kills what it asked to end.
+const GRACE: Duration = Duration::from_secs(30);
 /// What an operator logs that ends because another one leads.
 const LOST: &str = "leader election lost";
 
@@ -30,6 +32,8 @@ enum State {
     Down {
         until: Instant,
     },
+    /// It was asked to end.
+    Ending,
     /// It is not started again.
     Stopped,
 }
@@ -56,6 +60,22 @@ impl Operator {
             self.kills.fetch_add(1, Ordering::Relaxed);
             self.transcript.line("world", format!("{} is killed", self.name));
         }
+    }
+
+    /// Asks the process to end, if one runs, and waits until it has. Another is started soon.
+    pub(super) fn terminate(&self) -> Result<()> {
+        let mut state = self.lock();
+        if !matches!(*state, State::Runs(_)) {
+            return Ok(());
+        }
+        let before = std::mem::replace(&mut *state, State::Ending);
+        drop(state);
+        self.transcript.line("world", format!("{} is asked to end", self.name));
+        if let State::Runs(process) = before {
+            process.terminate(GRACE)?;
+        }
+        *self.lock() = State::Down { until: Instant::now() + RESTART };
+        Ok(())
     }
 
     /// Stops the process from running, if there is one, until `resume`.
@@ -91,7 +111,7 @@ impl Operator {
                 self.transcript.line("world", format!("{} starts", self.name));
                 Ok(())
             }
-            State::Down { .. } | State::Stopped => Ok(()),
+            State::Down { .. } | State::Ending | State::Stopped => Ok(()),
         }
     }
 

@@ -46,7 +46,7 @@ impl Report {
             // Counted when they happen.
             Event::Kill { .. } => return,
             Event::Pause { .. } => "operators paused",
-            Event::ReleaseLease => "Leases released",
+            Event::Terminate { .. } => "operators terminated",
             Event::Stop { server: Server::ApiServer, .. } => "kube-apiserver killed",
             Event::Stop { server: Server::Etcd, .. } => "etcd killed",
         };

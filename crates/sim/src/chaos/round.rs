@@ -10,11 +10,7 @@ use crate::script::Act;
 use crate::users::NAMESPACE;
 use anyhow::{Context, Result, bail};
 use http::Request;
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
-use manta_operator::leader::LEASE;
-use serde_json::json;
+use kube::Client;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -155,13 +151,9 @@ impl Crew<'_> {
                     Ok(())
                 });
             }
-            Event::ReleaseLease => {
-                let leases: Api<Lease> = Api::namespaced(stage.users.client.clone(), NAMESPACE);
-                under_way.spawn(limited(async move {
-                    let free = json!({"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}});
-                    // Nobody holds it yet, or the API server is away.
-                    let _ = leases.patch(LEASE, &PatchParams::default(), &Patch::Merge(free)).await;
-                }));
+            Event::Terminate { operator } => {
+                let operator = Arc::clone(&self.operators[operator]);
+                under_way.spawn(async move { tokio::task::spawn_blocking(move || operator.terminate()).await? });
             }
             Event::Stop { server, seconds } => {
                 let (plane, seconds) = (Arc::clone(&stage.plane), Duration::from_secs(seconds));
