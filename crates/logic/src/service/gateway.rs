@@ -157,8 +157,12 @@ fn share_out(planner: &mut Planner<'_>, ready: Ready) -> Option<Routed> {
     let Some(pending) = planner.draft.pending else { return Some(Routed { active: 100, pending: None }) };
     let options = options(planner)?;
     let from = names::serve_service(planner.draft.active_name().unwrap_or_default());
-    let serves = ready.pending && services::can_take_over(planner, pending, &from);
     let back = planner.draft.is_rolling_back();
+    // Serve may have less capacity than the status says: a capacity is recorded after it has been submitted.
+    let serves = match back {
+        true => ready.active,
+        false => ready.pending && services::can_take_over(planner, pending, &from),
+    };
     let last = planner.draft.slot(if back { Side::Active } else { Side::Pending }).last_traffic_migrated_time.clone();
     let mut active = Share::of(planner.draft.slot(Side::Active), 100);
     active.traffic = planner.draft.slot(Side::Active).traffic_routed_percent.unwrap_or(100);
@@ -169,7 +173,7 @@ fn share_out(planner: &mut Planner<'_>, ready: Ready) -> Option<Routed> {
         last: last.map(|time| time.0),
         step: options.step_size_percent.unwrap_or(0),
         interval: SignedDuration::from_secs(options.interval_seconds.unwrap_or(0).into()),
-        pending_serves: serves,
+        gaining_serves: serves,
     };
     let (Weights { active, pending }, next) = weights(traffic, planner.now);
     planner.wake_at(next);

@@ -89,7 +89,8 @@ fn configuration(
         Some(text) => Some(serve_config::desired(text, capacity)),
         None => serve_config::deployed(known.details()?, capacity?),
     };
-    let now = text.is_some().then(|| with_capacity(capacity)).flatten();
+    // After a restart it is not known whether the recorded capacity was the last one submitted.
+    let now = with_capacity(capacity);
     let Some(goal) = capacity::goal(planner, side) else { return now };
     let Some(next) = with_capacity(Some(goal)) else { return now };
     if known.submitted.as_ref() == Some(&next.config) {

@@ -20,8 +20,8 @@ pub(super) struct Traffic {
     pub(super) last: Option<Timestamp>,
     pub(super) step: i32,
     pub(super) interval: SignedDuration,
-    /// Whether the pending cluster's applications run and its proxies answer.
-    pub(super) pending_serves: bool,
+    /// Whether the cluster that gains traffic can take it: its applications run with the capacity that it should have.
+    pub(super) gaining_serves: bool,
 }
 
 /// Returns the weights from now on, and the moment of the next change, if only time is missing.
@@ -41,9 +41,9 @@ pub(super) fn weights(traffic: Traffic, now: Timestamp) -> (Weights, Option<Time
     }
     let next = gaining.traffic.saturating_add(traffic.step).min(gaining.capacity);
     match direction {
+        _ if !traffic.gaining_serves => (keep, None),
         Direction::Back => (shared(next), None),
-        Direction::Forwards if traffic.pending_serves => (shared(100 - next), None),
-        Direction::Forwards => (keep, None),
+        Direction::Forwards => (shared(100 - next), None),
     }
 }
 
@@ -70,7 +70,7 @@ mod tests {
             last: Some(now() - SignedDuration::from_secs(30)),
             step: 10,
             interval: SignedDuration::from_secs(30),
-            pending_serves: true,
+            gaining_serves: true,
         }
     }
 
@@ -81,14 +81,15 @@ mod tests {
             assert_eq!((weights.active, weights.pending), expect, "{given:?}");
         };
         let start = traffic((100, 100), (60, 0));
-        check(Traffic { pending_serves: false, ..start }, (100, 0));
+        check(Traffic { gaining_serves: false, ..start }, (100, 0));
         check(Traffic { last: Some(now()), ..start }, (100, 0));
         check(start, (90, 10));
         check(traffic((100, 100), (5, 0)), (95, 5));
         check(Traffic { last: None, ..start }, (90, 10));
         check(traffic((100, 100), (0, 0)), (100, 0));
-        let back = Traffic { direction: Direction::Back, pending_serves: false, ..traffic((40, 30), (70, 70)) };
+        let back = Traffic { direction: Direction::Back, ..traffic((40, 30), (70, 70)) };
         check(back, (40, 60));
+        check(Traffic { gaining_serves: false, ..back }, (30, 70));
         check(Traffic { active: Share { capacity: 40, traffic: 40 }, ..back }, (40, 60));
     }
 
@@ -107,7 +108,7 @@ mod tests {
         ) {
             let direction = if back { Direction::Back } else { Direction::Forwards };
             let last = Some(now() - SignedDuration::from_secs(ago));
-            let given = Traffic { direction, pending_serves: serves, step, last, ..traffic(active, pending) };
+            let given = Traffic { direction, gaining_serves: serves, step, last, ..traffic(active, pending) };
             let (weights, wake) = weights(given, now());
             prop_assert_eq!(weights.active + weights.pending, 100);
             prop_assert!((0..=100).contains(&weights.active));
