@@ -98,6 +98,7 @@ const STANDALONE_WITH_RAY: &[(&str, fn())] = &[
         runtime().block_on(with_timeout(internet::pip_in_a_runtime_env_works()))
     }),
     ("reduced::ray_runs_with_reduced_isolation", reduced::ray_runs_with_reduced_isolation),
+    ("reduced::the_demo_runs_with_reduced_isolation", reduced::the_demo_runs_with_reduced_isolation),
 ];
 
 /// Tests beside programs of other projects, which only `make test-neighbours` builds and runs.

@@ -45,5 +45,14 @@ pub(crate) fn ray_runs_with_reduced_isolation() {
     manta_agent::clean_leftovers(folder.path());
 }
 
+/// A cluster, a job and a service, one after the other.
+pub(crate) fn the_demo_runs_with_reduced_isolation() {
+    let script = "ip link set lo up && echo 0 > /proc/sys/user/max_net_namespaces && exec \"$0\" demo";
+    let output = Command::new("unshare").args(["--map-root-user", "--net", "sh", "-c", script, MANTA]).output();
+    let output = output.expect("unshare");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && printed.contains("-> 200 \"hello manta\""), "{printed}");
+}
+
 /// Fails unless both nodes are there.
 const COUNT: &str = "python -c \"import ray; ray.init(); assert len(ray.nodes()) == 2\"";
