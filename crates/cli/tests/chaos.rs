@@ -15,6 +15,7 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 #[test]
+#[ignore = "kills processes for minutes, with a new seed each time: make chaos"]
 fn a_killed_operator_breaks_no_invariant_and_leaves_nothing_over() -> Result<()> {
     let kills = number("MANTA_CHAOS_KILLS");
     let seed = number("SEED").unwrap_or_else(|| RandomState::new().hash_one("seed") >> 32);
