@@ -92,7 +92,13 @@ fn configuration(
     // After a restart it is not known whether the recorded capacity was the last one submitted.
     let now = with_capacity(capacity);
     let Some(goal) = capacity::goal(planner, side) else { return now };
-    let Some(next) = with_capacity(Some(goal)) else { return now };
+    let Some(next) = with_capacity(Some(goal)) else {
+        // A head that has lost its applications has nothing whose capacity could change.
+        if known.details().is_some_and(|details| details.applications.is_empty()) {
+            planner.draft.slot(side).target_capacity = Some(goal);
+        }
+        return now;
+    };
     if known.submitted.as_ref() == Some(&next.config) {
         planner.draft.slot(side).target_capacity = Some(goal);
         return Some(next);
