@@ -1,7 +1,9 @@
 //! The simulated nodes: Pods start, run, end, and the submitter's command runs in its Pod.
 
+use crate::cert_manager::CertManager;
 use crate::ray::Ray;
 use crate::rng::Rng;
+use crate::scheduler::Scheduler;
 use crate::transcript::Transcript;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
@@ -34,6 +36,14 @@ pub(crate) struct Kubelet {
     pub(crate) transcript: Transcript,
     pub(crate) known: Arc<Mutex<Known>>,
     pub(crate) addresses: Arc<AtomicU32>,
+    pub(crate) gates: Gates,
+}
+
+/// What Pods wait for before they start, where there is such a thing.
+#[derive(Clone, Default)]
+pub(crate) struct Gates {
+    pub(crate) scheduler: Option<Scheduler>,
+    pub(crate) cert_manager: Option<CertManager>,
 }
 
 /// What is under way, by UID.
@@ -47,6 +57,10 @@ pub(crate) struct Known {
     slow_until: Option<Instant>,
 }
 
+/// How often a Pod that cannot start yet is looked at again.
+const LOOKING: Duration = Duration::from_secs(1);
+/// The volume with the certificate of a Pod.
+const TLS_VOLUME: &str = "ray-tls";
 /// How long Pods take to end when they are slow.
 const SLOW_END: Duration = Duration::from_secs(60);
 
@@ -131,6 +145,9 @@ impl Kubelet {
 
     async fn start(&self, pod: &Pod) {
         sleep(Duration::from_millis(self.rng.within(50..4_000))).await;
+        if !self.wait_for_room(pod).await {
+            return;
+        }
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
         let binding = json!({
             "apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.name_any()},
@@ -144,6 +161,9 @@ impl Kubelet {
         }
         let number = self.addresses.fetch_add(1, Ordering::Relaxed);
         let address = format!("10.1.{}.{}", number / 250, number % 250 + 1);
+        if !self.wait_for_certificate(pod, &address).await {
+            return;
+        }
         let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
         let statuses: Vec<Value> = containers
             .iter()
@@ -187,6 +207,42 @@ impl Kubelet {
         let conditions = json!([{"type": "Ready", "status": "False"}]);
         let status = json!({"phase": "Failed", "containerStatuses": ended, "conditions": conditions});
         self.set_status(pod, status).await;
+    }
+
+    /// Waits until the scheduler has a node for a Pod. Returns whether the Pod is still there.
+    async fn wait_for_room(&self, pod: &Pod) -> bool {
+        let Some(scheduler) = &self.gates.scheduler else { return true };
+        while !scheduler.has_room(pod) {
+            sleep(LOOKING).await;
+            if !self.is_waiting(pod).await {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Waits, as its init container does, until the certificate of a Pod holds for its address. Returns whether the Pod
+    /// is still there.
+    async fn wait_for_certificate(&self, pod: &Pod, address: &str) -> bool {
+        let Some(cert_manager) = &self.gates.cert_manager else { return true };
+        let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+        let Some(volume) = volumes.iter().find(|volume| volume.name == TLS_VOLUME) else { return true };
+        let secret = volume.secret.as_ref().and_then(|secret| secret.secret_name.as_deref()).unwrap_or_default();
+        self.set_status(pod, json!({"phase": "Pending", "podIP": address})).await;
+        while !cert_manager.covers(secret, address) {
+            sleep(LOOKING).await;
+            if !self.is_waiting(pod).await {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Returns whether a Pod is still there and waits to start.
+    async fn is_waiting(&self, pod: &Pod) -> bool {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
+        let live = pods.get_opt(&pod.name_any()).await.ok().flatten();
+        live.is_some_and(|live| live.uid() == pod.uid() && live.metadata.deletion_timestamp.is_none())
     }
 
     async fn end(&self, pod: &Pod) {

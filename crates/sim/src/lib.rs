@@ -3,21 +3,31 @@
 //! ```text
 //! seed ─▶ script ─▶ world: API server ◀─ network, with faults ─▶ operator
 //!                     ▲  ▲  ▲                    │
-//!                 users nodes checker           Ray
+//!           users nodes others checker            Ray
 //! ```
+//!
+//! The others are those that share the cluster: a batch scheduler, Kueue, cert-manager and a gateway.
 //!
 //! One thread, paused time, one source of randomness: the same seed gives the same transcript, byte for byte. The checker
 //! looks at every state that the API server shows; when the faults are over, everything must become as the specs ask.
 
+mod api;
+mod cert_manager;
 pub mod chaos;
 pub mod checker;
+mod crds;
+mod gateway;
 mod kubelet;
+mod kueue;
 mod network;
+mod object;
 mod operators;
 mod ray;
 mod rng;
+mod scheduler;
 pub mod script;
 pub mod shrink;
+mod takeover;
 mod transcript;
 mod users;
 pub mod world;

@@ -1,10 +1,10 @@
 //! The operators of a world: one, or two that share the work by leader election. They die and come back.
 
+use crate::api::NAMESPACE;
 use crate::network::{Life, Network};
 use crate::rng::Rng;
 use crate::transcript::Transcript;
-use crate::users::NAMESPACE;
-use manta_logic::config::{Config, Safeguards};
+use manta_logic::config::Config;
 use manta_operator::Settings;
 use manta_operator::clock::Clock;
 use manta_operator::dashboard::Route;
@@ -29,7 +29,7 @@ pub(crate) struct Keeper {
     pub(crate) clock: Clock,
     pub(crate) rng: Rng,
     pub(crate) transcript: Transcript,
-    pub(crate) safeguards: Safeguards,
+    pub(crate) config: Config,
     pub(crate) orders: Arc<Orders>,
 }
 
@@ -81,7 +81,7 @@ impl Keeper {
         let life = Life { operator: self.operator, alive: Arc::new(AtomicBool::new(true)) };
         let stop = CancellationToken::new();
         let settings = Settings {
-            config: Config { safeguards: self.safeguards, ..Config::default() },
+            config: self.config.clone(),
             host: format!("operator-{}", self.operator),
             dashboard_route: Route::ApiServerProxy,
             clock: self.clock,

@@ -1,18 +1,20 @@
 //! What users do: they create, change and delete Ray objects, and edit by hand what belongs to the operator.
 
 use crate::checker::Checker;
+use crate::kueue::{self, QUEUE};
+use crate::object::text;
+use crate::scheduler::GANG;
 use crate::script::Act;
 use k8s_openapi::api::core::v1::{Pod, Secret, Service};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Where everything happens.
-pub(crate) const NAMESPACE: &str = "default";
+pub(crate) use crate::api::NAMESPACE;
 
 /// How often, and how many times, users try to create an object whose predecessor is still being deleted.
 const RECREATION_INTERVAL: Duration = Duration::from_millis(300);
@@ -25,8 +27,16 @@ const SLOW_COLLECTION: Duration = Duration::from_secs(20);
 pub(crate) struct Users {
     pub(crate) client: Client,
     pub(crate) checker: Checker,
-    /// Makes every new version of a service different.
-    pub(crate) versions: Arc<AtomicU32>,
+    pub(crate) versions: Arc<Mutex<Versions>>,
+}
+
+/// The versions of services.
+#[derive(Default)]
+pub(crate) struct Versions {
+    /// Makes every new version different.
+    last: u32,
+    /// The versions of each service's cluster, the newest last.
+    clusters: BTreeMap<String, Vec<u32>>,
 }
 
 // What users do may be refused: the object may be there already, or gone.
@@ -34,7 +44,7 @@ impl Users {
     /// Does what a user does. Acts of others do nothing here.
     pub(crate) async fn act(&self, act: &Act) {
         match act {
-            Act::CreateCluster { cluster, workers, token, autoscaled } => {
+            Act::CreateCluster { cluster, workers, token, autoscaled, tls, queue } => {
                 let mut spec = cluster_spec(*workers);
                 if *token {
                     spec["authOptions"] = json!({"mode": "token"});
@@ -42,13 +52,14 @@ impl Users {
                 if *autoscaled {
                     spec["enableInTreeAutoscaling"] = json!(true);
                 }
-                self.create("RayCluster", &format!("c{cluster}"), spec).await;
+                if *tls {
+                    spec["tlsOptions"] = json!({"enabled": true});
+                }
+                self.create("RayCluster", &format!("c{cluster}"), *queue, spec).await;
             }
             Act::Scale { cluster, workers } => self.scale(&format!("c{cluster}"), *workers).await,
             Act::Autoscale { cluster, change } => self.autoscale(&format!("c{cluster}"), *change).await,
-            Act::Suspend { cluster, suspend } => {
-                self.patch("RayCluster", &format!("c{cluster}"), json!({"suspend": suspend})).await;
-            }
+            Act::Suspend { cluster, suspend } => self.suspend("RayCluster", &format!("c{cluster}"), *suspend).await,
             Act::DeleteCluster(cluster) => self.delete("RayCluster", &format!("c{cluster}")).await,
             Act::RecreateCluster { cluster, secret_stays } => {
                 let name = format!("c{cluster}");
@@ -57,30 +68,36 @@ impl Users {
                 }
                 self.recreate("RayCluster", &name).await;
             }
-            Act::CreateJob { job, http, fails, retries, shutdown } => {
+            Act::CreateJob { job, http, fails, retries, shutdown, queue } => {
                 let mut spec = job_spec(*http, *fails);
                 spec["backoffLimit"] = json!(retries);
-                spec["shutdownAfterJobFinishes"] = json!(shutdown);
-                self.create("RayJob", &format!("j{job}"), spec).await;
+                // Only such a job can be suspended.
+                spec["shutdownAfterJobFinishes"] = json!(*shutdown || *queue);
+                self.create("RayJob", &format!("j{job}"), *queue, spec).await;
             }
-            Act::SuspendJob { job, suspend } => {
-                self.patch("RayJob", &format!("j{job}"), json!({"suspend": suspend})).await;
+            Act::CreateInteractiveJob(job) => {
+                let mut spec = job_spec(false, false);
+                spec["submissionMode"] = json!("InteractiveMode");
+                // Ends a job that its head forgets.
+                spec["activeDeadlineSeconds"] = json!(300);
+                self.create("RayJob", &format!("j{job}"), false, spec).await;
             }
+            Act::NameJob(job) => self.name_job(&format!("j{job}")).await,
+            Act::SuspendJob { job, suspend } => self.suspend("RayJob", &format!("j{job}"), *suspend).await,
             Act::RecreateJob(job) => self.recreate("RayJob", &format!("j{job}")).await,
             Act::DeleteJob(job) => self.delete("RayJob", &format!("j{job}")).await,
             Act::CreateService(service) => {
-                let spec = json!({
-                    "serveConfigV2": self.serve_config(), "rayClusterConfig": cluster_spec(1),
-                    "rayClusterDeletionDelaySeconds": 10,
-                });
-                self.create("RayService", &format!("s{service}"), spec).await;
+                let spec = self.service_spec(false);
+                self.create("RayService", &format!("s{service}"), false, spec).await;
             }
-            Act::UpgradeService(service) => {
-                let mut cluster = cluster_spec(1);
-                let version = self.versions.fetch_add(1, Ordering::Relaxed).to_string();
-                cluster["headGroupSpec"]["template"]["metadata"] = json!({"annotations": {"version": version}});
-                let spec = json!({"rayClusterConfig": {"headGroupSpec": cluster["headGroupSpec"]}});
-                self.patch("RayService", &format!("s{service}"), spec).await;
+            Act::CreateIncrementalService(service) => {
+                let spec = self.service_spec(true);
+                self.create("RayService", &format!("s{service}"), false, spec).await;
+            }
+            Act::UpgradeService(service) => self.upgrade(&format!("s{service}")).await,
+            Act::RevertService(service) => self.revert(&format!("s{service}")).await,
+            Act::SuspendService { service, suspend } => {
+                self.suspend("RayService", &format!("s{service}"), *suspend).await;
             }
             Act::ReconfigureService(service) => {
                 let spec = json!({"serveConfigV2": self.serve_config()});
@@ -91,7 +108,7 @@ impl Users {
                 let mut template = job_spec(true, false);
                 template["shutdownAfterJobFinishes"] = json!(true);
                 let spec = json!({"schedule": "* * * * *", "jobTemplate": template});
-                self.create("RayCronJob", &format!("cron{cron_job}"), spec).await;
+                self.create("RayCronJob", &format!("cron{cron_job}"), false, spec).await;
             }
             Act::SuspendCronJob { cron_job, suspend } => {
                 self.patch("RayCronJob", &format!("cron{cron_job}"), json!({"suspend": suspend})).await;
@@ -105,6 +122,10 @@ impl Users {
             }
             Act::DeleteSecret(cluster) => {
                 let _ = self.api::<Secret>().delete(&format!("c{cluster}"), &DeleteParams::default()).await;
+            }
+            Act::DeleteTlsSecret(cluster) => {
+                let name = format!("ray-head-secret-c{cluster}");
+                let _ = self.api::<Secret>().delete(&name, &DeleteParams::default()).await;
             }
             Act::DeleteHeadService(cluster) => {
                 let name = format!("c{cluster}-head-svc");
@@ -171,6 +192,55 @@ impl Users {
         self.patch("RayCluster", cluster, json!({"workerGroupSpecs": groups})).await;
     }
 
+    /// Suspends or resumes an object, unless that is Kueue's business.
+    async fn suspend(&self, kind: &str, name: &str, suspend: bool) {
+        let Some(object) = self.get(kind, name).await else { return };
+        if !kueue::is_queued(&object) {
+            self.patch(kind, name, json!({"suspend": suspend})).await;
+        }
+    }
+
+    /// Submits a job to the cluster of an interactive RayJob, if it waits for that.
+    async fn name_job(&self, job: &str) {
+        let Some(object) = self.get("RayJob", job).await else { return };
+        if object["status"]["jobDeploymentStatus"] != "Waiting" {
+            return;
+        }
+        let (cluster, id) = (text(&object["status"]["rayClusterName"]), format!("{job}-by-hand"));
+        self.checker.ray().submit(&format!("{cluster}-head-svc"), &id, false);
+        self.patch("RayJob", job, json!({"jobId": id})).await;
+    }
+
+    /// Gives a service's cluster a spec that it never had.
+    async fn upgrade(&self, service: &str) {
+        let version = {
+            let mut versions = self.versions();
+            versions.last += 1;
+            let version = versions.last;
+            versions.clusters.entry(service.to_owned()).or_default().push(version);
+            version
+        };
+        self.set_version(service, Some(version)).await;
+    }
+
+    /// Gives a service's cluster the spec that it had before the last upgrade.
+    async fn revert(&self, service: &str) {
+        let version = {
+            let mut versions = self.versions();
+            let known = versions.clusters.entry(service.to_owned()).or_default();
+            known.pop();
+            known.last().copied()
+        };
+        self.set_version(service, version).await;
+    }
+
+    async fn set_version(&self, service: &str, version: Option<u32>) {
+        let annotations = json!({"version": version.map(|version| version.to_string())});
+        let template = json!({"metadata": {"annotations": annotations}});
+        let spec = json!({"rayClusterConfig": {"headGroupSpec": {"template": template}}});
+        self.patch("RayService", service, spec).await;
+    }
+
     /// Keeps a Secret from going for a while, as a slow garbage collector does.
     async fn hold_secret(&self, name: &str) {
         let finalizers = |list: Value| Patch::Merge(json!({"metadata": {"finalizers": list}}));
@@ -188,10 +258,11 @@ impl Users {
         let Ok(Some(object)) = self.ray_objects(kind).get_opt(name).await else { return };
         self.delete(kind, name).await;
         let users = self.clone();
+        let queue = object.labels().contains_key(QUEUE);
         let (kind, name, spec) = (kind.to_owned(), name.to_owned(), object.data["spec"].clone());
         tokio::spawn(async move {
             for _ in 0..RECREATION_TRIES {
-                if users.create(&kind, &name, spec.clone()).await {
+                if users.create(&kind, &name, queue, spec.clone()).await {
                     return;
                 }
                 tokio::time::sleep(RECREATION_INTERVAL).await;
@@ -199,9 +270,34 @@ impl Users {
         });
     }
 
+    fn service_spec(&self, incremental: bool) -> Value {
+        let mut cluster = cluster_spec(1);
+        let mut spec = json!({"serveConfigV2": self.serve_config(), "rayClusterDeletionDelaySeconds": 10});
+        if incremental {
+            cluster["enableInTreeAutoscaling"] = json!(true);
+            let options = json!({
+                "gatewayClassName": "sim", "stepSizePercent": 30, "intervalSeconds": 5, "maxSurgePercent": 50,
+            });
+            spec["upgradeStrategy"] =
+                json!({"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": options});
+        }
+        spec["rayClusterConfig"] = cluster;
+        spec
+    }
+
     fn serve_config(&self) -> String {
-        let version = self.versions.fetch_add(1, Ordering::Relaxed);
-        format!("applications:\n- name: app\n  import_path: app:v{version}.\n")
+        let mut versions = self.versions();
+        versions.last += 1;
+        format!("applications:\n- name: app\n  import_path: app:v{}.\n", versions.last)
+    }
+
+    fn versions(&self) -> std::sync::MutexGuard<'_, Versions> {
+        self.versions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn get(&self, kind: &str, name: &str) -> Option<Value> {
+        let object = self.ray_objects(kind).get_opt(name).await.ok()??;
+        serde_json::to_value(object).ok()
     }
 
     async fn names(&self, kind: &str) -> Vec<String> {
@@ -223,8 +319,14 @@ impl Users {
     }
 
     /// Creates an object. Returns whether that was possible.
-    async fn create(&self, kind: &str, name: &str, spec: Value) -> bool {
-        let object = json!({"apiVersion": "ray.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+    async fn create(&self, kind: &str, name: &str, queue: bool, mut spec: Value) -> bool {
+        let mut labels = json!({GANG: "true"});
+        if queue {
+            labels[QUEUE] = json!("queue");
+            spec["suspend"] = json!(true);
+        }
+        let metadata = json!({"name": name, "labels": labels});
+        let object = json!({"apiVersion": "ray.io/v1", "kind": kind, "metadata": metadata, "spec": spec});
         match serde_json::from_value(object) {
             Ok(object) => self.ray_objects(kind).create(&PostParams::default(), &object).await.is_ok(),
             Err(_) => false,

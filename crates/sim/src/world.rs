@@ -1,26 +1,27 @@
 //! One world: the API server with its controllers, the operators, nodes, Ray and users, on one thread and one clock.
 
-use crate::checker::{Answer, Checker, Transitions};
-use crate::kubelet::{Known, Kubelet};
+use crate::api::Api;
+use crate::cert_manager::CertManager;
+use crate::checker::{Answer, Checker, Others, Transitions};
+use crate::crds;
+use crate::gateway::Gateways;
+use crate::kubelet::{Gates, Kubelet};
+use crate::kueue::Kueue;
 use crate::network::Network;
 use crate::operators::{Keeper, Orders};
 use crate::ray::Ray;
 use crate::rng::Rng;
+use crate::scheduler::{BatchScheduler, Scheduler};
 use crate::script::{Act, Script, Timed};
+use crate::takeover::leave_as_kuberay;
 use crate::transcript::Transcript;
 use crate::users::Users;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceValidation, JSONSchemaProps,
-};
-use kube::api::{Api, PostParams};
-use kube::{Client, ResourceExt};
-use manta_api::crd::{self, Versions};
 use manta_apiserver::{Options, Server};
-use manta_logic::config::Safeguards;
+use manta_logic::config::{self, Config, Platform, Safeguards};
 use manta_operator::clock::Clock;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -93,11 +94,17 @@ struct World {
     ray: Ray,
     network: Network,
     kubelet: Kubelet,
+    scheduler: Scheduler,
+    kueue: Kueue,
+    cert_manager: CertManager,
+    api: Api,
     users: Users,
     checker: Checker,
     orders: Vec<Arc<Orders>>,
     keepers: Vec<JoinHandle<()>>,
     answered: u64,
+    /// Nothing but the operator can interrupt what is served.
+    undisturbed: bool,
     patience: Duration,
     _server: Server,
 }
@@ -114,22 +121,47 @@ impl World {
             ..Options::default()
         };
         let server = Server::start(options).await?;
-        let client = server.client();
-        install_crds(&client).await?;
+        crds::install(server.cluster(), script)?;
+        let api = Api::new(Arc::clone(server.cluster()));
+        let gateways = Gateways::new(api.clone(), rng.clone(), transcript.clone());
+        let cert_manager = CertManager::new(api.clone(), rng.clone(), transcript.clone());
+        let scheduler = Scheduler::new(api.clone());
         let ray = Ray::new(rng.clone(), transcript.clone());
-        let checker = Checker::new(ray.clone(), transcript.clone());
-        let parts = (ray.clone(), checker.clone());
-        let network = Network::new(client.clone(), parts, (rng.clone(), transcript.clone()), script.faults.clone());
+        let others = Others {
+            api: api.clone(),
+            gateways: gateways.clone(),
+            cert_manager: cert_manager.clone(),
+            scheduler: script.scheduler,
+            undisturbed: is_undisturbed(script),
+        };
+        let checker = Checker::new(ray.clone(), transcript.clone()).with_others(others);
+        let network = Network::new(
+            server.client(),
+            (ray.clone(), checker.clone()),
+            (rng.clone(), transcript.clone()),
+            script.faults.clone(),
+        );
         let kubelet = Kubelet {
-            client: client.clone(),
+            client: server.client(),
             ray: ray.clone(),
+            gates: Gates { scheduler: Some(scheduler.clone()), cert_manager: Some(cert_manager.clone()) },
             rng: rng.clone(),
             transcript: transcript.clone(),
-            known: Arc::new(std::sync::Mutex::new(Known::default())),
+            known: Arc::default(),
             addresses: Arc::default(),
         };
-        tokio::spawn(checker.clone().run(client.clone()));
+        let kueue = Kueue {
+            api: api.clone(),
+            checker: checker.clone(),
+            rng: rng.clone(),
+            transcript: transcript.clone(),
+            waiting: Arc::default(),
+        };
+        tokio::spawn(checker.clone().run(api.clone()));
         tokio::spawn(kubelet.clone().run());
+        tokio::spawn(kueue.clone().run());
+        tokio::spawn(gateways.run());
+        tokio::spawn(cert_manager.clone().run());
         let count = if script.elected { 2 } else { 1 };
         let orders: Vec<Arc<Orders>> = (0..count).map(|_| Arc::default()).collect();
         let keepers = (0..count).map(|operator| {
@@ -140,7 +172,7 @@ impl World {
                 clock: ahead,
                 rng: rng.clone(),
                 transcript: transcript.clone(),
-                safeguards,
+                config: settings(script, safeguards),
                 orders: Arc::clone(&orders[operator]),
             };
             tokio::spawn(keeper.run())
@@ -148,15 +180,20 @@ impl World {
         let keepers = keepers.collect();
         Ok(Self {
             start: Instant::now(),
-            users: Users { client, checker: checker.clone(), versions: Default::default() },
+            users: Users { client: server.client(), checker: checker.clone(), versions: Arc::default() },
+            api,
             transcript,
             ray,
             network,
             kubelet,
+            scheduler,
+            kueue,
+            cert_manager,
             checker,
             orders,
             keepers,
             answered: 0,
+            undisturbed: is_undisturbed(script),
             patience: script.patience.map_or(PATIENCE, Duration::from_secs),
             _server: server,
         })
@@ -164,35 +201,34 @@ impl World {
 
     /// Plays the script to its end, and then waits for everything to be as it should. Returns what went wrong.
     async fn play(&mut self, script: &Script) -> Option<String> {
-        let undisturbed = !script.acts.iter().any(|timed| timed.act.interrupts_serving());
         for Timed { at, act } in &script.acts {
             let moment = self.start + Duration::from_millis(*at);
-            if let Some(violation) = self.pass_time(moment, undisturbed).await {
+            if let Some(violation) = self.pass_time(moment).await {
                 return Some(violation);
             }
             self.transcript.line("world", format!("{act:?}"));
             self.act(act).await;
         }
         let aftermath = script.patience.map_or(AFTERMATH, |_| Duration::ZERO);
-        if let Some(violation) = self.pass_time(Instant::now() + aftermath, undisturbed).await {
+        if let Some(violation) = self.pass_time(Instant::now() + aftermath).await {
             return Some(violation);
         }
         self.network.heal();
         self.users.suspend_cron_jobs().await;
         self.transcript.line("world", "faults are over");
         let stragglers = script.patience.map_or(STRAGGLERS, |_| Duration::ZERO);
-        if let Some(violation) = self.pass_time(Instant::now() + stragglers, undisturbed).await {
+        if let Some(violation) = self.pass_time(Instant::now() + stragglers).await {
             return Some(violation);
         }
-        let violation = self.settle(undisturbed).await;
+        let violation = self.settle().await;
         self.keepers.iter().for_each(JoinHandle::abort);
         violation
     }
 
     /// Lets time pass, in which services are asked. Returns what went wrong.
-    async fn pass_time(&mut self, moment: Instant, undisturbed: bool) -> Option<String> {
+    async fn pass_time(&mut self, moment: Instant) -> Option<String> {
         loop {
-            self.ask_services(undisturbed);
+            self.ask_services();
             if let Some(violation) = self.checker.violation() {
                 return Some(violation);
             }
@@ -204,20 +240,20 @@ impl World {
     }
 
     /// Sends a request to every service. Whatever fails counts, unless the script interrupts what serves.
-    fn ask_services(&mut self, undisturbed: bool) {
+    fn ask_services(&mut self) {
         for service in ["s0", "s1"] {
             match self.checker.request(service) {
                 Answer::NotServing => {}
                 Answer::Answered => self.answered += 1,
-                Answer::Failed if undisturbed => self.checker.request_failed(service),
+                Answer::Failed if self.undisturbed => self.checker.request_failed(service),
                 Answer::Failed => {}
             }
         }
     }
 
     /// Waits until everything is as it should, is at rest, and can be deleted.
-    async fn settle(&mut self, undisturbed: bool) -> Option<String> {
-        if let Some(violation) = self.until(Checker::unsettled, self.patience, undisturbed).await {
+    async fn settle(&mut self) -> Option<String> {
+        if let Some(violation) = self.until(Checker::unsettled, self.patience).await {
             return Some(violation);
         }
         self.transcript.line("world", "everything is as it should be");
@@ -233,20 +269,15 @@ impl World {
         let left = |checker: &Checker| {
             Some(checker.left()).filter(|left| !left.is_empty()).map(|left| format!("left: {left:?}"))
         };
-        self.until(left, PATIENCE, false).await
+        self.until(left, PATIENCE).await
     }
 
     /// Waits until nothing is wrong any more, for as long as is acceptable. Returns what is wrong then.
-    async fn until(
-        &mut self,
-        wrong: impl Fn(&Checker) -> Option<String>,
-        patience: Duration,
-        undisturbed: bool,
-    ) -> Option<String> {
+    async fn until(&mut self, wrong: impl Fn(&Checker) -> Option<String>, patience: Duration) -> Option<String> {
         let end = Instant::now() + patience;
         loop {
             let next = Instant::now() + Duration::from_secs(1);
-            if let Some(violation) = self.pass_time(next, undisturbed).await {
+            if let Some(violation) = self.pass_time(next).await {
                 return Some(violation);
             }
             match wrong(&self.checker) {
@@ -266,6 +297,9 @@ impl World {
                 }
             }
             Act::LoseNode(seconds) => self.kubelet.lose_node(after(*seconds)).await,
+            Act::FullNodes(seconds) => self.scheduler.fill(after(*seconds)),
+            Act::Evict(number) => self.kueue.evict(*number),
+            Act::RenewCertificates => self.cert_manager.renew(),
             Act::SlowEnds(seconds) => self.kubelet.slow_ends(after(*seconds)),
             Act::Quota(seconds) => self.network.refuse_pods(after(*seconds)),
             Act::Silence(seconds) => self.ray.silence(after(*seconds)),
@@ -285,31 +319,28 @@ impl World {
                     orders.kill(Instant::now() + Duration::from_millis((*millis).into()));
                 }
             }
+            Act::TakeOver { millis } => {
+                let until = Instant::now() + Duration::from_millis((*millis).into());
+                self.orders.iter().for_each(|orders| orders.kill(until));
+                leave_as_kuberay(&self.api);
+            }
             by_users => self.users.act(by_users).await,
         }
     }
 }
 
-async fn install_crds(client: &Client) -> Result<()> {
-    static CRDS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(crds);
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    for crd in CRDS.iter() {
-        api.create(&PostParams::default(), crd).await.with_context(|| format!("cannot create {}", crd.name_any()))?;
-    }
-    Ok(())
+/// Returns whether nothing but the operator can interrupt what is served.
+fn is_undisturbed(script: &Script) -> bool {
+    !script.acts.iter().any(|timed| timed.act.interrupts_serving())
 }
 
-/// Returns the CRDs with schemas that accept everything: the real ones take longer to compile than a world lasts, and what
-/// they refuse is tested elsewhere.
-fn crds() -> Vec<CustomResourceDefinition> {
-    let anything = JSONSchemaProps {
-        type_: Some("object".to_owned()),
-        x_kubernetes_preserve_unknown_fields: Some(true),
-        ..JSONSchemaProps::default()
-    };
-    let mut crds = crd::all(Versions::V1);
-    for version in crds.iter_mut().flat_map(|crd| &mut crd.spec.versions) {
-        version.schema = Some(CustomResourceValidation { open_api_v3_schema: Some(anything.clone()) });
-    }
-    crds
+/// Returns the settings of the operators.
+fn settings(script: &Script, safeguards: Safeguards) -> Config {
+    let batch_scheduler = script.scheduler.map(|scheduler| match scheduler {
+        BatchScheduler::Volcano => config::BatchScheduler::Volcano,
+        BatchScheduler::SchedulerPlugins => config::BatchScheduler::SchedulerPlugins,
+    });
+    let platform =
+        Platform { cert_manager: script.has_certificates(), gateway_api: script.has_gateways(), ..Platform::default() };
+    Config { batch_scheduler, platform, safeguards, ..Config::default() }
 }

@@ -40,9 +40,9 @@ fn no_fault_breaks_an_invariant() {
 
 #[test]
 fn every_fault_at_every_write_of_a_small_cluster_is_survived() {
-    let create = Act::CreateCluster { cluster: 0, workers: 1, token: true, autoscaled: true };
+    let create = Act::CreateCluster { cluster: 0, workers: 1, token: true, autoscaled: true, tls: false, queue: false };
     let acts = vec![Timed { at: 0, act: create }];
-    let script = Script { seed: 7, elected: false, skew: 0, patience: None, acts, faults: vec![] };
+    let script = Script { seed: 7, acts, ..Script::default() };
     let writes = run(&script).unwrap().writes;
     assert!(writes > 8, "{writes} writes");
     for number in 0..writes {

@@ -19,7 +19,7 @@ mod store;
 pub use report::Report;
 
 use crate::checker::Checker;
-use crate::kubelet::{Known, Kubelet, NODE};
+use crate::kubelet::{Gates, Known, Kubelet, NODE};
 use crate::ray::Ray;
 use crate::rng::Rng;
 use crate::transcript::Transcript;
@@ -117,6 +117,7 @@ impl Stage {
             transcript: transcript.clone(),
             known: Arc::new(Mutex::new(Known::default())),
             addresses: Arc::default(),
+            gates: Gates::default(),
         };
         let players = [
             AbortOnDropHandle::new(tokio::spawn(store.clone().follow())),

@@ -13,7 +13,6 @@ use http::{Request, header};
 use http_body_util::{BodyStream, Full};
 use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde::Deserialize;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -180,11 +179,10 @@ impl Store {
         let found = KINDS.iter().find_map(|(folder, kind)| Some((*kind, key.strip_prefix(folder)?)));
         let Some((kind, name)) = found else { return Ok(()) };
         if is_deletion {
-            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind));
-            self.checker.gone(kind, &DynamicObject::new(name, &resource));
+            self.checker.gone(kind, name);
         } else {
             let object = serde_json::from_slice(&decode(&change.kv.value)?);
-            self.checker.see(kind, &object.with_context(|| format!("{key} is no JSON"))?);
+            self.checker.see(kind, object.with_context(|| format!("{key} is no JSON"))?);
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Operators delete what they saw, and nothing else.
 
-use super::{Checker, Seen, is_deleting, text, uid};
+use super::{Checker, Seen};
+use crate::object::{is_deleting, name, uid};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -8,13 +9,13 @@ impl Checker {
     /// Returns what is wrong with a deletion by an operator that arrives now and was sent at a time.
     pub(crate) fn operator_deletes(&self, path: &str, sent: Instant) -> Option<String> {
         let seen = self.lock();
-        let (resource, name) = resource_and_name(path)?;
-        let object = seen.get(kind(resource)?, name)?;
+        let (resource, deleted) = resource_and_name(path)?;
+        let object = seen.get(kind(resource)?, deleted)?;
         let newer = seen.first_seen.get(&uid(object)).is_some_and(|first| *first > sent);
         if newer {
-            return Some(format!("{resource}/{name} was deleted, and created after somebody sent that"));
+            return Some(format!("{resource}/{deleted} was deleted, and created after somebody sent that"));
         }
-        if resource == "pods" { seen.deleted_without_need(&text(&object["metadata"]["name"])) } else { None }
+        if resource == "pods" { seen.deleted_without_need(&name(object)) } else { None }
     }
 
     /// Notes that an operator asks for the deletion of a Pod, where it is not known yet which state the deletion will meet.
@@ -60,6 +61,10 @@ fn kind(resource: &str) -> Option<&'static str> {
         "jobs" => "Job",
         "rayclusters" => "RayCluster",
         "rayjobs" => "RayJob",
+        "gateways" => "Gateway",
+        "httproutes" => "HTTPRoute",
+        "podgroups" => "PodGroup",
+        "certificates" => "Certificate",
         _ => return None,
     })
 }

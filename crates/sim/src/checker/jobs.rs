@@ -1,6 +1,7 @@
 //! Jobs end once, say what happened, and run once per tick of their schedule.
 
-use super::{Seen, owner, text, uid};
+use super::Seen;
+use crate::object::{generation, name, owner, text, uid};
 use crate::ray::Ray;
 use serde_json::Value;
 use std::time::Duration;
@@ -17,15 +18,16 @@ impl Seen {
             .or_else(|| self.runs_once(job))
             .or_else(|| claims_success(job, ray))
             .or_else(|| claims_silence(job, ray))
+            .or_else(|| self.overruled("RayJob", job))
     }
 
     /// A job that has ended does not begin again, unless somebody changed it.
     fn ends_once(&mut self, job: &Value) -> Option<String> {
-        let generation = job["metadata"]["generation"].as_i64().unwrap_or_default();
+        let generation = generation(job);
         let phase = text(&job["status"]["jobDeploymentStatus"]);
         match self.ended.get(&uid(job)) {
             Some((ended, how)) => (*ended == generation && *how != phase)
-                .then(|| format!("RayJob {} went from {how} to {phase}", text(&job["metadata"]["name"]))),
+                .then(|| format!("RayJob {} went from {how} to {phase}", name(job))),
             None => {
                 if matches!(phase.as_str(), "Complete" | "Failed") {
                     self.ended.insert(uid(job), (generation, phase));
@@ -40,7 +42,7 @@ impl Seen {
         let run = text(&job["metadata"]["annotations"][SCHEDULED]);
         let cron_job = owner(job).filter(|_| !run.is_empty())?;
         let first = self.runs.entry((cron_job, run.clone())).or_insert_with(|| uid(job));
-        (*first != uid(job)).then(|| format!("two RayJobs for the run of {run}: {}", text(&job["metadata"]["name"])))
+        (*first != uid(job)).then(|| format!("two RayJobs for the run of {run}: {}", name(job)))
     }
 }
 
@@ -48,12 +50,12 @@ impl Seen {
 fn claims_success(job: &Value, ray: &Ray) -> Option<String> {
     let id = text(&job["status"]["jobId"]);
     (job["status"]["jobStatus"] == "SUCCEEDED" && !ray.has_succeeded(&id))
-        .then(|| format!("RayJob {} is said to have succeeded, and never did", text(&job["metadata"]["name"])))
+        .then(|| format!("RayJob {} is said to have succeeded, and never did", name(job)))
 }
 
 /// A job that is given up because no dashboard replied was not replied about.
 fn claims_silence(job: &Value, ray: &Ray) -> Option<String> {
     let silent = ray.silent_for();
     (job["status"]["reason"] == "JobStatusCheckTimeoutExceeded" && silent < SILENCE)
-        .then(|| format!("RayJob {} was given up {silent:?} after a dashboard replied", text(&job["metadata"]["name"])))
+        .then(|| format!("RayJob {} was given up {silent:?} after a dashboard replied", name(job)))
 }

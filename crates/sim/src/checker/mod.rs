@@ -1,50 +1,76 @@
 //! The invariants, over every state that the API server shows. Written from the specification, apart from the operator.
 
+mod certificates;
 mod coverage;
 mod deletions;
+mod gangs;
 mod jobs;
 mod pods;
+mod queues;
+mod routes;
 mod services;
 mod settled;
 
 pub use coverage::Transitions;
 pub(crate) use services::Answer;
 
+use crate::api::Api;
+use crate::cert_manager::CertManager;
+use crate::gateway::Gateways;
+use crate::object::{is_alive, name, text, uid};
 use crate::ray::Ray;
+use crate::scheduler::BatchScheduler;
 use crate::transcript::Transcript;
-use futures::StreamExt;
-use kube::api::Api;
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Client, ResourceExt};
+use manta_apiserver::store::Change;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 
-/// The kinds that are looked at, and where they are.
-const KINDS: [(&str, &str, &str); 10] = [
-    ("", "v1", "Pod"),
-    ("", "v1", "Service"),
-    ("", "v1", "Secret"),
-    ("", "v1", "Event"),
-    ("discovery.k8s.io", "v1", "EndpointSlice"),
-    ("batch", "v1", "Job"),
-    ("ray.io", "v1", "RayCluster"),
-    ("ray.io", "v1", "RayJob"),
-    ("ray.io", "v1", "RayService"),
-    ("ray.io", "v1", "RayCronJob"),
+/// The kinds that are looked at, as far as a world serves them.
+const KINDS: [&str; 14] = [
+    "Pod",
+    "Service",
+    "Secret",
+    "Event",
+    "EndpointSlice",
+    "Job",
+    "RayCluster",
+    "RayJob",
+    "RayService",
+    "RayCronJob",
+    "PodGroup",
+    "Gateway",
+    "HTTPRoute",
+    "Certificate",
 ];
 
 /// Looks at every state.
 #[derive(Clone)]
-pub(crate) struct Checker(Arc<Mutex<Seen>>, Ray, Transcript);
+pub(crate) struct Checker {
+    seen: Arc<Mutex<Seen>>,
+    ray: Ray,
+    transcript: Transcript,
+    others: Option<Others>,
+}
+
+/// Those who share the cluster, and know what really happened.
+#[derive(Clone)]
+pub(crate) struct Others {
+    pub(crate) api: Api,
+    pub(crate) gateways: Gateways,
+    pub(crate) cert_manager: CertManager,
+    /// The scheduler that operators were told to use.
+    pub(crate) scheduler: Option<BatchScheduler>,
+    /// Nothing but the operator can interrupt what is served.
+    pub(crate) undisturbed: bool,
+}
 
 /// What was seen.
 #[derive(Default)]
 struct Seen {
     /// All objects, by kind and name.
-    objects: BTreeMap<(String, String), Value>,
+    objects: BTreeMap<&'static str, BTreeMap<String, Value>>,
     /// When each object was first seen, by UID.
     first_seen: BTreeMap<String, Instant>,
     /// The names of all objects that are gone.
@@ -63,42 +89,52 @@ struct Seen {
     ended: BTreeMap<String, (i64, String)>,
     /// The UID of the RayJob of each run, by UID of the RayCronJob and time.
     runs: BTreeMap<(String, String), String>,
-    /// The clusters that requests to each RayService are sent to, and since when.
-    routes: BTreeMap<String, (Instant, Vec<String>)>,
-    /// The tokens of all clusters.
-    tokens: BTreeSet<String>,
+    /// Why the last request failed that did.
+    refusal: String,
+    /// The clusters behind each Service that requests are sent to, and since when.
+    endpoints: BTreeMap<String, (Instant, Vec<String>)>,
+    /// What Kueue last decided about each object, by UID: whether it is suspended.
+    queue: BTreeMap<String, bool>,
+    /// The objects that Kueue has admitted, by UID.
+    admitted: BTreeSet<String>,
+    /// The contents of all Secrets.
+    secrets: BTreeSet<String>,
     transitions: Transitions,
     violation: Option<String>,
 }
 
 impl Checker {
     pub(crate) fn new(ray: Ray, transcript: Transcript) -> Self {
-        Self(Arc::default(), ray, transcript)
+        Self { seen: Arc::default(), ray, transcript, others: None }
+    }
+
+    /// Returns the checker of a world with these others.
+    pub(crate) fn with_others(self, others: Others) -> Self {
+        Self { others: Some(others), ..self }
     }
 
     /// Looks at all kinds, until dropped.
-    pub(crate) async fn run(self, client: Client) {
-        let watch = |(group, version, kind): (&str, &str, &str)| {
-            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-            let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-            let (checker, kind) = (self.clone(), kind.to_owned());
+    pub(crate) async fn run(self, api: Api) {
+        let follow = |kind: &'static str| {
+            let (checker, changes) = (self.clone(), api.changes(kind));
             async move {
-                let mut events = watcher(api, watcher::Config::default()).boxed();
-                while let Some(event) = events.next().await {
-                    match event {
-                        Ok(Event::Apply(object) | Event::InitApply(object)) => checker.see(&kind, &object),
-                        Ok(Event::Delete(object)) => checker.gone(&kind, &object),
-                        _ => {}
+                let Some(mut changes) = changes else { return };
+                loop {
+                    for event in changes.next().await {
+                        match event.change {
+                            Change::Deleted => checker.gone(kind, &event.entry.key.name),
+                            _ => checker.see(kind, event.entry.value()),
+                        }
                     }
                 }
             }
         };
-        futures::future::join_all(KINDS.map(watch)).await;
+        futures::future::join_all(KINDS.map(follow)).await;
     }
 
     /// Returns the first violation of an invariant.
     pub(crate) fn violation(&self) -> Option<String> {
-        self.lock().violation.clone().or_else(|| self.1.violation())
+        self.lock().violation.clone().or_else(|| self.ray.violation())
     }
 
     /// Returns the changes of phase that were seen.
@@ -113,12 +149,16 @@ impl Checker {
 
     /// Returns what is left.
     pub(crate) fn left(&self) -> Vec<String> {
-        self.lock()
-            .objects
-            .keys()
-            .filter(|(_, name)| name != "kubernetes")
-            .map(|(kind, name)| format!("{kind} {name}"))
+        let seen = self.lock();
+        let all = seen.objects.iter().flat_map(|(kind, objects)| objects.values().map(move |object| (kind, object)));
+        all.filter(|(_, object)| name(object) != "kubernetes" && !certificates::stays(object))
+            .map(|(kind, object)| format!("{kind} {}", name(object)))
             .collect()
+    }
+
+    /// Returns the simulated Ray.
+    pub(crate) fn ray(&self) -> &Ray {
+        &self.ray
     }
 
     /// Returns the names of all Pods that are alive, in order.
@@ -129,61 +169,69 @@ impl Checker {
     }
 
     /// Looks at an object that was created or changed.
-    pub(crate) fn see(&self, kind: &str, object: &DynamicObject) {
-        let value = serde_json::to_value(object).unwrap_or_default();
-        let name = object.name_any();
-        self.note(kind, &name, &value);
+    pub(crate) fn see(&self, kind: &'static str, value: Value) {
         let mut seen = self.lock();
-        let violation = seen.leaked_token(kind, &value).or_else(|| seen.operator_deleted_pod(kind, &name, &value));
-        let earlier = seen.objects.get(&(kind.to_owned(), name.clone())).cloned();
-        seen.transitions.note(kind, earlier.as_ref(), &value);
+        let leaked = seen.leaked_secret(kind, &value);
+        seen.report(leaked);
+        let deleted = seen.operator_deleted_pod(kind, &name(&value), &value);
+        seen.report(deleted);
         if kind == "Event" {
             // Only looked at for what it says.
-            seen.report(violation);
             return;
         }
-        seen.first_seen.entry(uid(&value)).or_insert_with(Instant::now);
-        seen.objects.insert((kind.to_owned(), name), value.clone());
-        let violation = violation.or_else(|| match kind {
-            "RayCluster" => seen.see_cluster(&value),
-            "RayJob" => seen.see_job(&value, &self.1),
-            "Pod" => seen.see_pod(&value),
-            "Service" => seen.see_service(&value),
-            _ => None,
-        });
+        let name = name(&value);
+        let earlier = seen.objects.entry(kind).or_default().insert(name.clone(), value.clone());
+        let violation = seen.transitions.note(kind, &name, earlier.as_ref(), &value);
         seen.report(violation);
+        seen.first_seen.entry(uid(&value)).or_insert_with(Instant::now);
+        let violation = match kind {
+            "RayCluster" => seen.see_cluster(&value),
+            "RayJob" => seen.see_job(&value, &self.ray),
+            "Pod" => seen.see_pod(&value).or_else(|| seen.created_too_early(&value, self.others.as_ref()?)),
+            "Service" => seen.see_service(&value),
+            "HTTPRoute" => self.see_route(earlier.as_ref(), &value),
+            _ => None,
+        };
+        seen.report(violation);
+        drop(seen);
+        self.note(kind, &name, earlier.as_ref(), &value);
     }
 
     /// Looks at what the loss of an object means.
-    pub(crate) fn gone(&self, kind: &str, object: &DynamicObject) {
+    pub(crate) fn gone(&self, kind: &'static str, name: &str) {
         if kind == "Event" {
             return;
         }
-        self.2.line("server", format!("{kind} {} is gone", object.name_any()));
+        self.transcript.line("server", format_args!("{kind} {name} is gone"));
         let mut seen = self.lock();
-        seen.objects.remove(&(kind.to_owned(), object.name_any()));
-        seen.gone.insert(object.name_any());
-        let violation = (kind == "RayCluster").then(|| seen.cluster_gone(&object.name_any())).flatten();
+        seen.objects.entry(kind).or_default().remove(name);
+        seen.gone.insert(name.to_owned());
+        let violation = (kind == "RayCluster").then(|| seen.cluster_gone(name)).flatten();
         seen.report(violation);
     }
 
-    /// Notes what a status says.
-    fn note(&self, kind: &str, name: &str, object: &Value) {
-        let status = &object["status"];
-        let said = match kind {
-            "RayCluster" => format!("{}", status["state"]),
-            "RayJob" => format!("{} {}", status["jobDeploymentStatus"], status["jobStatus"]),
-            "RayService" => {
-                let cluster = |slot: &str| text(&status[slot]["rayClusterName"]);
-                format!("active {:?} pending {:?}", cluster("activeServiceStatus"), cluster("pendingServiceStatus"))
-            }
-            _ => return,
+    /// Notes what a status says, if it says something new.
+    fn note(&self, kind: &str, name: &str, earlier: Option<&Value>, object: &Value) {
+        let said = |object: &Value| {
+            let status = &object["status"];
+            let slot = |slot: &str| text(&status[slot]["rayClusterName"]);
+            Some(match kind {
+                "RayCluster" => text(&status["state"]),
+                "RayJob" => format!("{} {}", text(&status["jobDeploymentStatus"]), text(&status["jobStatus"])),
+                "RayService" => {
+                    format!("active {:?} pending {:?}", slot("activeServiceStatus"), slot("pendingServiceStatus"))
+                }
+                _ => return None,
+            })
         };
-        self.2.line("server", format!("{kind} {name} {said}"));
+        let (before, now) = (earlier.and_then(said), said(object));
+        if let Some(now) = now.filter(|now| before.as_ref() != Some(now)) {
+            self.transcript.line("server", format_args!("{kind} {name} {now}"));
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -195,50 +243,27 @@ impl Seen {
     }
 
     /// Returns the objects of a kind, by name.
-    fn of_kind<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = (&'a str, &'a Value)> {
-        let all = self.objects.range((kind.to_owned(), String::new())..);
-        all.take_while(move |((of, _), _)| of == kind).map(|((_, name), object)| (name.as_str(), object))
+    fn of_kind(&self, kind: &str) -> impl Iterator<Item = (&str, &Value)> {
+        let objects = self.objects.get(kind).into_iter().flatten();
+        objects.map(|(name, object)| (name.as_str(), object))
     }
 
     fn get(&self, kind: &str, name: &str) -> Option<&Value> {
-        self.objects.get(&(kind.to_owned(), name.to_owned()))
+        self.objects.get(kind)?.get(name)
     }
 
-    /// No token shows outside of its Secret.
-    fn leaked_token(&mut self, kind: &str, object: &Value) -> Option<String> {
+    /// What is in a Secret shows nowhere else.
+    fn leaked_secret(&mut self, kind: &str, object: &Value) -> Option<String> {
         if kind == "Secret" {
-            self.tokens.extend(object["data"].as_object().into_iter().flatten().map(|(_, value)| text(value)));
+            let data = object["data"].as_object().into_iter().flatten();
+            self.secrets.extend(data.map(|(_, value)| text(value)).filter(|secret| !secret.is_empty()));
+            return None;
+        }
+        if self.secrets.is_empty() {
             return None;
         }
         let text = object.to_string();
-        let leaked = self.tokens.iter().any(|token| !token.is_empty() && text.contains(token.as_str()));
-        leaked.then(|| format!("{kind} {} shows a token", object["metadata"]["name"]))
+        let leaked = self.secrets.iter().any(|secret| text.contains(secret.as_str()));
+        leaked.then(|| format!("{kind} {} shows what is in a Secret", name(object)))
     }
-}
-
-/// Returns the UID of the object that controls this one.
-fn owner(object: &Value) -> Option<String> {
-    let owners = object["metadata"]["ownerReferences"].as_array()?;
-    owners.iter().find(|owner| owner["controller"] == true).map(|owner| text(&owner["uid"]))
-}
-
-fn is_alive(pod: &Value) -> bool {
-    let over = matches!(pod["status"]["phase"].as_str(), Some("Failed" | "Succeeded"));
-    !is_deleting(pod) && !over
-}
-
-fn is_deleting(object: &Value) -> bool {
-    !object["metadata"]["deletionTimestamp"].is_null()
-}
-
-fn uid(object: &Value) -> String {
-    text(&object["metadata"]["uid"])
-}
-
-fn label(object: &Value, key: &str) -> String {
-    text(&object["metadata"]["labels"][key])
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
 }

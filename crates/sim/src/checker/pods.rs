@@ -1,6 +1,7 @@
 //! Never too many Pods, and none deleted without need.
 
-use super::{Checker, Seen, is_alive, is_deleting, label, owner, text, uid};
+use super::{Checker, Others, Seen};
+use crate::object::{condition, is_alive, is_deleting, label, name, owner, text, uid};
 use serde_json::Value;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -12,7 +13,7 @@ impl Checker {
     /// Returns the UID of a Pod, if it is ready.
     pub(crate) fn uid_of_ready_pod(&self, pod: &str) -> Option<String> {
         let seen = self.lock();
-        seen.get("Pod", pod).filter(|pod| is_ready(pod)).map(uid)
+        seen.get("Pod", pod).filter(|pod| condition(pod, "Ready")).map(uid)
     }
 
     /// Returns whether a Pod is still there.
@@ -50,8 +51,9 @@ impl Seen {
         }
         // What a status says has happened.
         let claims_ready = cluster["status"]["state"] == "ready";
-        (claims_ready && !self.head_ran.contains(&id))
-            .then(|| format!("RayCluster {} is ready, and its head never ran", text(&cluster["metadata"]["name"])))
+        let claims = (claims_ready && !self.head_ran.contains(&id))
+            .then(|| format!("RayCluster {} is ready, and its head never ran", name(cluster)));
+        claims.or_else(|| self.overruled("RayCluster", cluster)).or_else(|| self.not_admitted("RayCluster", cluster))
     }
 
     pub(super) fn see_pod(&mut self, pod: &Value) -> Option<String> {
@@ -60,7 +62,17 @@ impl Seen {
         if is_head && pod["status"]["phase"] == "Running" {
             self.head_ran.insert(cluster.clone());
         }
-        self.too_many(pod, &cluster, is_head).or_else(|| self.wrong_token(pod, &cluster))
+        self.too_many(pod, &cluster, is_head)
+            .or_else(|| self.wrong_token(pod, &cluster))
+            .or_else(|| self.not_admitted("Pod", pod))
+    }
+
+    /// A Pod that is new is not so before what it needs.
+    pub(super) fn created_too_early(&self, pod: &Value, others: &Others) -> Option<String> {
+        if !pod["spec"]["nodeName"].is_null() || !is_alive(pod) {
+            return None;
+        }
+        self.before_its_group(pod, others).or_else(|| self.before_its_certificates(pod, others))
     }
 
     /// Never two heads, never more workers than were ever asked for.
@@ -79,13 +91,13 @@ impl Seen {
 
     /// A Pod starts with the token of its own cluster.
     fn wrong_token(&self, pod: &Value, cluster: &str) -> Option<String> {
-        let name = label(pod, "ray.io/cluster");
+        let of = label(pod, "ray.io/cluster");
         let is_new = pod["status"]["podIP"].is_null() && is_alive(pod);
-        let uses_token = self.get("RayCluster", &name)?["spec"]["authOptions"]["mode"] == "token";
-        let other = owner(self.get("Secret", &name)?).filter(|owner| owner != cluster)?;
-        let is_current = uid(self.get("RayCluster", &name)?) == cluster;
+        let uses_token = self.get("RayCluster", &of)?["spec"]["authOptions"]["mode"] == "token";
+        let other = owner(self.get("Secret", &of)?).filter(|owner| owner != cluster)?;
+        let is_current = uid(self.get("RayCluster", &of)?) == cluster;
         (is_new && uses_token && is_current)
-            .then(|| format!("Pod {} was created while its token belonged to {other}", text(&pod["metadata"]["name"])))
+            .then(|| format!("Pod {} was created while its token belonged to {other}", name(pod)))
     }
 
     fn alive_of(&self, cluster: &str, group: &str) -> Vec<&str> {
@@ -102,7 +114,7 @@ impl Seen {
         let pod = self.get("Pod", name)?;
         let id = owner(pod)?;
         let cluster = self.get("RayCluster", &label(pod, "ray.io/cluster")).filter(|cluster| uid(cluster) == id)?;
-        let runs = pod["status"]["phase"] == "Running" && is_ready(pod) && !is_deleting(pod);
+        let runs = pod["status"]["phase"] == "Running" && condition(pod, "Ready") && !is_deleting(pod);
         if !runs || is_deleting(cluster) || self.suspended.contains(&id) || self.named_for_deletion.contains(name) {
             return None;
         }
@@ -126,9 +138,4 @@ impl Seen {
 pub(super) fn sizes(cluster: &Value) -> Vec<(String, i64)> {
     let groups = cluster["spec"]["workerGroupSpecs"].as_array().cloned().unwrap_or_default();
     groups.iter().map(|group| (text(&group["groupName"]), group["replicas"].as_i64().unwrap_or_default())).collect()
-}
-
-pub(super) fn is_ready(pod: &Value) -> bool {
-    let conditions = pod["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }

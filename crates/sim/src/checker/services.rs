@@ -1,6 +1,8 @@
 //! Services lead to clusters that are there, and requests are answered.
 
-use super::{Checker, Seen, is_deleting, text};
+use super::{Checker, Seen};
+use crate::object::{condition, is_deleting, name, text};
+use crate::ray::Ray;
 use serde_json::Value;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -18,38 +20,63 @@ pub(crate) enum Answer {
 }
 
 impl Checker {
-    /// Sends a request to a RayService, as a client of its Service does: by way of endpoints that may be a little old.
+    /// Sends a request to a RayService, as a client of its Service or its Gateway does: by way of endpoints and routes
+    /// that may be a little old.
     pub(crate) fn request(&self, service: &str) -> Answer {
         let mut seen = self.lock();
         let object = seen.get("RayService", service).filter(|object| !is_deleting(object));
-        if !object.is_some_and(|object| condition(object, "Ready")) {
-            seen.routes.remove(service);
+        let Some(object) = object.filter(|object| condition(object, "Ready")) else {
+            seen.endpoints.retain(|backend, _| !backend.starts_with(&format!("{service}-")));
             return Answer::NotServing;
-        }
-        let known = seen.routes.get(service).filter(|(since, _)| since.elapsed() < PROPAGATION);
-        let clusters = match known {
-            Some((_, clusters)) => clusters.clone(),
-            None => {
-                let clusters = seen.endpoints(&format!("{service}-serve-svc"));
-                seen.routes.insert(service.to_owned(), (Instant::now(), clusters.clone()));
-                clusters
-            }
         };
-        let answered = !clusters.is_empty() && clusters.iter().all(|cluster| self.1.serves(cluster).is_some());
-        if answered { Answer::Answered } else { Answer::Failed }
+        let incremental = !object["spec"]["upgradeStrategy"]["clusterUpgradeOptions"].is_null();
+        let backends = match self.others.as_ref().filter(|_| incremental) {
+            Some(others) => others.gateways.backends(&format!("{service}-httproute")),
+            None => Some(vec![(format!("{service}-serve-svc"), 100)]),
+        };
+        let Some(backends) = backends else { return Answer::NotServing };
+        let mut used = backends.iter().filter(|(_, weight)| *weight > 0);
+        let Some(why) = used.find_map(|(backend, weight)| seen.refused(backend, *weight, &self.ray)) else {
+            return Answer::Answered;
+        };
+        seen.refusal = why;
+        Answer::Failed
     }
 
     /// Reports that a request failed that nothing but the operator can have made fail.
     pub(crate) fn request_failed(&self, service: &str) {
         let mut seen = self.lock();
-        let clusters = seen.routes.get(service).map(|(_, clusters)| clusters.clone()).unwrap_or_default();
-        seen.report(Some(format!("a request to {service} failed; it was sent to one of {clusters:?}")));
+        let violation = format!("a request to {service} failed: {}", seen.refusal);
+        seen.report(Some(violation));
     }
 }
 
 impl Seen {
+    /// Returns why not all of a Service's share of the requests is answered.
+    fn refused(&mut self, service: &str, weight: i64, ray: &Ray) -> Option<String> {
+        let known = self.endpoints.get(service).filter(|(since, _)| since.elapsed() < PROPAGATION);
+        let clusters = match known {
+            Some((_, clusters)) => clusters.clone(),
+            None => {
+                let clusters = self.ready_endpoints(service);
+                self.endpoints.insert(service.to_owned(), (Instant::now(), clusters.clone()));
+                clusters
+            }
+        };
+        if clusters.is_empty() {
+            return Some(format!("{service} has no endpoints"));
+        }
+        clusters.iter().find_map(|cluster| match ray.answering(cluster) {
+            Some(answering) if answering.capacity >= weight => None,
+            Some(answering) => {
+                Some(format!("{cluster} has a capacity of {} % for {weight} % of them", answering.capacity))
+            }
+            None => Some(format!("{cluster} does not answer")),
+        })
+    }
+
     /// Returns the clusters of the ready endpoints of a Service.
-    fn endpoints(&self, service: &str) -> Vec<String> {
+    fn ready_endpoints(&self, service: &str) -> Vec<String> {
         let slices = self
             .of_kind("EndpointSlice")
             .filter(|(_, slice)| slice["metadata"]["labels"]["kubernetes.io/service-name"] == service);
@@ -74,16 +101,10 @@ impl Seen {
     }
 
     fn led_astray(&self, service: &Value, cluster: &str) -> Option<String> {
-        let name = text(&service["metadata"]["name"]);
+        let name = name(service);
         let owner = self.get("RayService", name.strip_suffix("-serve-svc")?).filter(|owner| !is_deleting(owner))?;
         let gone = self.get("RayCluster", cluster).is_none_or(is_deleting);
         let serves = condition(owner, "Ready");
         (gone && serves).then(|| format!("Service {name} leads to {cluster}, which is gone"))
     }
-}
-
-/// Returns whether a condition of an object is true.
-pub(super) fn condition(object: &Value, kind: &str) -> bool {
-    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
-    conditions.into_iter().any(|condition| condition["type"] == kind && condition["status"] == "True")
 }

@@ -1,23 +1,27 @@
 //! Whether everything is as its spec asks.
 
 use super::pods::sizes;
-use super::services::condition;
-use super::{Checker, Seen, is_alive, is_deleting, label, owner, text, uid};
+use super::{Checker, Seen};
+use crate::gateway::backends;
+use crate::object::{condition, is_alive, is_deleting, label, name, owner, text, uid};
 use crate::ray::Ray;
+use crate::scheduler::BatchScheduler;
 use serde_json::Value;
 
 impl Checker {
     /// Returns why the world is not as its specs ask, if it is not.
     pub(crate) fn unsettled(&self) -> Option<String> {
         let seen = self.lock();
-        for ((kind, name), object) in &seen.objects {
-            let wrong = match kind.as_str() {
+        let scheduler = self.others.as_ref().and_then(|others| others.scheduler);
+        let all = seen.objects.iter().flat_map(|(kind, objects)| objects.iter().map(move |found| (*kind, found)));
+        for (kind, (name, object)) in all {
+            let wrong = match kind {
                 "RayCluster" | "RayJob" | "RayService" | "RayCronJob" if is_deleting(object) => {
                     Some("is being deleted".to_owned())
                 }
-                "RayCluster" => seen.cluster_unsettled(object),
+                "RayCluster" => seen.cluster_unsettled(object, scheduler),
                 "RayJob" => job_unsettled(object),
-                "RayService" => seen.service_unsettled(object, &self.1),
+                "RayService" => seen.service_unsettled(object, &self.ray),
                 _ => None,
             };
             if let Some(wrong) = wrong {
@@ -29,7 +33,7 @@ impl Checker {
 }
 
 impl Seen {
-    fn cluster_unsettled(&self, cluster: &Value) -> Option<String> {
+    fn cluster_unsettled(&self, cluster: &Value, scheduler: Option<BatchScheduler>) -> Option<String> {
         let id = uid(cluster);
         let suspended = cluster["spec"]["suspend"] == true;
         let autoscaled = cluster["spec"]["enableInTreeAutoscaling"] == true;
@@ -47,7 +51,7 @@ impl Seen {
                 return Some(format!("{good} of {wanted} Pods of {group}, {staying} in all"));
             }
         }
-        let name = text(&cluster["metadata"]["name"]);
+        let name = name(cluster);
         let secret = self.get("Secret", &name);
         if cluster["spec"]["authOptions"]["mode"] == "token" && secret.and_then(owner) != Some(id) {
             return Some("it has no token".to_owned());
@@ -56,11 +60,17 @@ impl Seen {
             return Some("it has no head Service".to_owned());
         }
         let (state, wanted) = (text(&cluster["status"]["state"]), if suspended { "suspended" } else { "ready" });
-        (state != wanted).then(|| format!("its state is {state:?}"))
+        (state != wanted)
+            .then(|| format!("its state is {state:?}"))
+            .or_else(|| self.gang_unsettled(cluster, suspended, scheduler?))
+            .or_else(|| self.certificates_unsettled(cluster).filter(|_| !suspended))
     }
 
     fn service_unsettled(&self, service: &Value, ray: &Ray) -> Option<String> {
         let (id, status) = (uid(service), &service["status"]);
+        if service["spec"]["suspend"] == true {
+            return (!condition(service, "Suspended")).then(|| "it is not suspended".to_owned());
+        }
         if !condition(service, "Ready") {
             return Some("it is not ready".to_owned());
         }
@@ -78,16 +88,26 @@ impl Seen {
             return Some(format!("{active} is active of {owned:?}"));
         }
         let wanted = text(&service["spec"]["serveConfigV2"]);
-        match ray.serves(&active) {
-            Some(version) if wanted.contains(&version) => None,
-            other => Some(format!("{active} serves {other:?}")),
+        match ray.answering(&active) {
+            Some(answering) if wanted.contains(&answering.version) && answering.capacity == 100 => {}
+            other => return Some(format!("{active} serves {other:?}")),
         }
+        if service["spec"]["upgradeStrategy"]["clusterUpgradeOptions"].is_null() {
+            return None;
+        }
+        let routed = self.get("HTTPRoute", &format!("{}-httproute", name(service))).map(backends);
+        let wanted = vec![(format!("{active}-serve-svc"), 100)];
+        (routed.as_ref() != Some(&wanted)).then(|| format!("its route leads to {routed:?}"))
     }
 }
 
 fn job_unsettled(job: &Value) -> Option<String> {
     let phase = text(&job["status"]["jobDeploymentStatus"]);
     let spec = &job["spec"];
+    if phase == "Waiting" && spec["submissionMode"] == "InteractiveMode" {
+        // For a user, who does nothing any more.
+        return None;
+    }
     let settled = match (spec["suspend"] == true, spec["shutdownAfterJobFinishes"] == true) {
         (true, true) => matches!(phase.as_str(), "Suspended" | "Complete" | "Failed"),
         // Such a spec is invalid.

@@ -3,6 +3,8 @@
 mod job;
 mod serve;
 
+pub(crate) use serve::Answering;
+
 use crate::rng::Rng;
 use crate::transcript::Transcript;
 use axum::body::Body;
@@ -106,11 +108,11 @@ impl Ray {
         state.succeeded.contains(id)
     }
 
-    /// Returns the version that a cluster serves, if it answers requests.
-    pub(crate) fn serves(&self, cluster: &str) -> Option<String> {
+    /// Returns what answers requests to a cluster, if anything does.
+    pub(crate) fn answering(&self, cluster: &str) -> Option<Answering> {
         let state = self.lock();
         let serve = state.serve.get(state.heads.get(&format!("{cluster}-head-svc"))?)?;
-        serve.answers().map(ToOwned::to_owned)
+        serve.answering()
     }
 
     /// Submits a job. Returns whether it was accepted.

@@ -9,28 +9,44 @@ pub(super) struct Serve {
     config: Value,
     since: Instant,
     starts_for: Duration,
-    /// The version that answers until this one does: Serve replaces replicas one after the other.
-    earlier: Option<String>,
+    /// What answers until this configuration does: Serve replaces replicas one after the other.
+    earlier: Option<Answering>,
+}
+
+/// What answers requests, and how much of the traffic it can take.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Answering {
+    /// The import path of the first application.
+    pub(crate) version: String,
+    /// In percent of what the whole cluster can take.
+    pub(crate) capacity: i64,
 }
 
 impl Serve {
     /// Returns Serve with another configuration. Applications that stay the same run on.
     pub(super) fn configure(earlier: Option<&Self>, config: Value, starts_for: Duration) -> Self {
-        let unchanged = earlier.filter(|earlier| earlier.config["applications"] == config["applications"]);
-        match unchanged {
-            Some(Self { since, starts_for, earlier, .. }) => {
-                Self { config, since: *since, starts_for: *starts_for, earlier: earlier.clone() }
-            }
-            None => {
-                let earlier = earlier.and_then(Self::answers).map(ToOwned::to_owned);
-                Self { config, since: Instant::now(), starts_for, earlier }
-            }
+        let new = |earlier| Self { config: config.clone(), since: Instant::now(), starts_for, earlier };
+        let Some(earlier) = earlier else { return new(None) };
+        let same = earlier.config["applications"] == config["applications"];
+        if same && capacity(&config) <= capacity(&earlier.config) {
+            let Self { since, starts_for, earlier, .. } = earlier;
+            return Self { config, since: *since, starts_for: *starts_for, earlier: earlier.clone() };
         }
+        // More replicas have to start, or others. Those that are there answer until then.
+        new(earlier.answering())
     }
 
-    /// Returns the version that answers requests: the import path of the first application.
-    pub(super) fn answers(&self) -> Option<&str> {
-        if self.is_running() { self.config["applications"][0]["import_path"].as_str() } else { self.earlier.as_deref() }
+    /// Returns what answers requests.
+    pub(super) fn answering(&self) -> Option<Answering> {
+        let asked = capacity(&self.config);
+        let answering = if self.is_running() {
+            let version = self.config["applications"][0]["import_path"].as_str();
+            version.map(|version| Answering { version: version.to_owned(), capacity: asked })
+        } else {
+            let stays = |Answering { version, capacity }| Answering { version, capacity: capacity.min(asked) };
+            self.earlier.clone().map(stays)
+        };
+        answering.filter(|answering| answering.capacity > 0)
     }
 
     fn is_running(&self) -> bool {
@@ -54,6 +70,10 @@ impl Serve {
                 (name, details)
             })
             .collect();
-        json!({"applications": applications})
+        json!({"applications": applications, "target_capacity": self.config["target_capacity"]})
     }
+}
+
+fn capacity(config: &Value) -> i64 {
+    config["target_capacity"].as_i64().unwrap_or(100)
 }

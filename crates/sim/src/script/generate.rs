@@ -1,6 +1,6 @@
 //! Scripts from seeds: a pure function.
 
-use super::{Act, Fault, RequestFault, Script, Timed};
+use super::{Act, BatchScheduler, Fault, RequestFault, Script, Timed};
 use crate::rng::Rng;
 
 /// The names that scripts use.
@@ -10,6 +10,9 @@ const ACTION: u64 = 120_000;
 
 /// The kinds of objects. Most of what users do in one world concerns the same kind, so that acts meet.
 pub(crate) const KINDS: u64 = 4;
+
+/// Gives others choices of their own, so that worlds without them stay as they were.
+const OTHERS: u64 = !124;
 
 impl Script {
     /// Returns the script of a seed.
@@ -25,7 +28,26 @@ impl Script {
         acts.sort_by_key(|timed| timed.at);
         let faults =
             (0..rng.within(0..6)).map(|_| RequestFault { number: rng.within(0..60), fault: fault(&rng) }).collect();
-        Self { seed: rng.next(), elected, skew, patience: None, acts, faults }
+        let script = Self { seed: rng.next(), elected, skew, scheduler: None, patience: None, acts, faults };
+        script.shared_with_others(&Rng::new(seed ^ OTHERS), theme)
+    }
+
+    /// Returns the script in a cluster that others share, in every second world.
+    fn shared_with_others(mut self, rng: &Rng, theme: u64) -> Self {
+        if rng.percent(50) {
+            return self;
+        }
+        if rng.percent(30) {
+            self.scheduler = Some(*rng.pick(&[BatchScheduler::Volcano, BatchScheduler::SchedulerPlugins]));
+        }
+        for timed in &mut self.acts {
+            timed.act = with_others(rng, timed.act.clone());
+        }
+        for _ in 0..rng.within(0..4) {
+            self.acts.push(Timed { at: rng.within(0..ACTION), act: of_others(rng, theme) });
+        }
+        self.acts.sort_by_key(|timed| timed.at);
+        self
     }
 }
 
@@ -48,6 +70,8 @@ pub(crate) fn create(rng: &Rng, kind: u64) -> Act {
             workers: rng.within(0..4) as u8,
             token: rng.percent(40),
             autoscaled: rng.percent(30),
+            tls: false,
+            queue: false,
         },
         1 => Act::CreateJob {
             job: small(rng),
@@ -55,6 +79,7 @@ pub(crate) fn create(rng: &Rng, kind: u64) -> Act {
             fails: rng.percent(50),
             retries: rng.within(0..3) as u8,
             shutdown: rng.percent(50),
+            queue: false,
         },
         2 => Act::CreateService(small(rng)),
         _ => Act::CreateCronJob(small(rng)),
@@ -79,6 +104,35 @@ pub(crate) fn change(rng: &Rng, kind: u64) -> Act {
         (2, _) => Act::DeleteService(small(rng)),
         (_, 0..6) => Act::SuspendCronJob { cron_job: small(rng), suspend: rng.percent(60) },
         (_, _) => Act::DeleteCronJob(small(rng)),
+    }
+}
+
+/// Sometimes makes an object depend on others than the operator: Kueue, cert-manager, a gateway, a user who submits.
+fn with_others(rng: &Rng, act: Act) -> Act {
+    match act {
+        Act::CreateCluster { cluster, workers, token, autoscaled, .. } => {
+            Act::CreateCluster { cluster, workers, token, autoscaled, tls: rng.percent(30), queue: rng.percent(30) }
+        }
+        Act::CreateJob { job, .. } if rng.percent(15) => Act::CreateInteractiveJob(job),
+        Act::CreateJob { job, http, fails, retries, shutdown, .. } => {
+            Act::CreateJob { job, http, fails, retries, shutdown, queue: rng.percent(30) }
+        }
+        Act::CreateService(service) if rng.percent(60) => Act::CreateIncrementalService(service),
+        act => act,
+    }
+}
+
+/// What these others do.
+fn of_others(rng: &Rng, kind: u64) -> Act {
+    match (kind, rng.within(0..5)) {
+        (_, 4) => Act::FullNodes(rng.within(1..40) as u8),
+        (0, 0) => Act::RenewCertificates,
+        (0, 1) => Act::DeleteTlsSecret(small(rng)),
+        (1, 0 | 1) => Act::NameJob(small(rng)),
+        (0 | 1, 2) => Act::Evict(small(rng)),
+        (2, 0 | 1) => Act::RevertService(small(rng)),
+        (2, 2) => Act::SuspendService { service: small(rng), suspend: rng.percent(50) },
+        _ => Act::TakeOver { millis: rng.within(100..20_000) as u16 },
     }
 }
 

@@ -2,11 +2,13 @@
 
 pub(crate) mod generate;
 
+pub use crate::scheduler::BatchScheduler;
+
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// What users, nodes, networks and Ray do, in order of time, and what happens to single requests of the operator.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Script {
     /// Decides everything that the script leaves open: delays, names, order.
     pub seed: u64,
@@ -16,6 +18,9 @@ pub struct Script {
     /// How many seconds the operators' clock is ahead of the API server's.
     #[serde(default)]
     pub skew: i64,
+    /// The scheduler that operators are told to use for gangs.
+    #[serde(default)]
+    pub scheduler: Option<BatchScheduler>,
     /// How many seconds after the last fault everything has to be as the specs ask, where that matters.
     #[serde(default)]
     pub patience: Option<u64>,
@@ -39,6 +44,12 @@ pub enum Act {
         workers: u8,
         token: bool,
         autoscaled: bool,
+        /// Its Pods talk to each other with certificates of cert-manager.
+        #[serde(default)]
+        tls: bool,
+        /// Kueue decides when it runs.
+        #[serde(default)]
+        queue: bool,
     },
     Scale {
         cluster: u8,
@@ -65,7 +76,14 @@ pub enum Act {
         fails: bool,
         retries: u8,
         shutdown: bool,
+        /// Kueue decides when it runs.
+        #[serde(default)]
+        queue: bool,
     },
+    /// A job that waits for a user to submit something.
+    CreateInteractiveJob(u8),
+    /// A user submits a job to the cluster of an interactive one, and names it.
+    NameJob(u8),
     SuspendJob {
         job: u8,
         suspend: bool,
@@ -74,10 +92,18 @@ pub enum Act {
     /// A job is deleted and created again at once, under the same name.
     RecreateJob(u8),
     CreateService(u8),
+    /// A service whose upgrades shift traffic in steps.
+    CreateIncrementalService(u8),
     /// The cluster of a service changes, which needs an upgrade.
     UpgradeService(u8),
+    /// The cluster of a service becomes what it was before the last upgrade.
+    RevertService(u8),
     /// Only the configuration of Serve changes.
     ReconfigureService(u8),
+    SuspendService {
+        service: u8,
+        suspend: bool,
+    },
     DeleteService(u8),
     CreateCronJob(u8),
     SuspendCronJob {
@@ -93,6 +119,14 @@ pub enum Act {
     DeleteSecret(u8),
     /// The head Service of a cluster is deleted by hand.
     DeleteHeadService(u8),
+    /// The Secret with the certificate of a cluster's head is deleted by hand.
+    DeleteTlsSecret(u8),
+    /// cert-manager renews all certificates.
+    RenewCertificates,
+    /// Kueue evicts the n-th object that it has admitted.
+    Evict(u8),
+    /// For so many seconds, the nodes have no room for further Pods.
+    FullNodes(u8),
     /// Every second Pod is not ready for so many seconds, and does not end.
     LoseNode(u8),
     /// For so many seconds, Pods take a minute to end.
@@ -131,6 +165,11 @@ pub enum Act {
         operator: u8,
         millis: u16,
     },
+    /// The operators go, what they leave becomes what KubeRay would have left, and after so many milliseconds new ones
+    /// take over.
+    TakeOver {
+        millis: u16,
+    },
 }
 
 impl Act {
@@ -139,6 +178,7 @@ impl Act {
         matches!(
             self,
             Self::DeleteService(_)
+                | Self::SuspendService { .. }
                 | Self::FailPod(_)
                 | Self::DeletePod(_)
                 | Self::DeleteHeadService(_)
@@ -191,6 +231,16 @@ impl Fault {
 }
 
 impl Script {
+    /// Returns whether anybody asks for a gateway.
+    pub(crate) fn has_gateways(&self) -> bool {
+        self.acts.iter().any(|timed| matches!(timed.act, Act::CreateIncrementalService(_)))
+    }
+
+    /// Returns whether anybody asks for certificates.
+    pub(crate) fn has_certificates(&self) -> bool {
+        self.acts.iter().any(|timed| matches!(timed.act, Act::CreateCluster { tls: true, .. }))
+    }
+
     /// Returns the script with one more fault.
     #[must_use]
     pub fn with_fault(&self, number: u64, fault: Fault) -> Self {
@@ -207,6 +257,9 @@ impl fmt::Display for Script {
         }
         if self.skew != 0 {
             writeln!(formatter, "the operators' clock is {} s ahead", self.skew)?;
+        }
+        if let Some(scheduler) = self.scheduler {
+            writeln!(formatter, "gangs by {scheduler:?}")?;
         }
         for Timed { at, act } in &self.acts {
             writeln!(formatter, "{:>9.3} s  {act:?}", *at as f64 / 1000.0)?;
