@@ -10,9 +10,12 @@ use http::Method;
 use jiff::Timestamp;
 use manta_logic::dashboard::DashboardEndpoint;
 use manta_logic::service::dashboard::{
-    ClusterPoll, ClusterReply, Details, ServePoll, ServeReply, ServeState, read_failure,
+    ClusterPoll, ClusterReply, Details, Proxy, ServePoll, ServeReply, ServeState, read_failure,
 };
 use serde_json::Value;
+
+/// How many late replies in a row make a proxy unhealthy.
+const LATE_REPLIES: usize = 3;
 
 const APPLICATIONS: &str = "/api/serve/applications/";
 
@@ -94,8 +97,7 @@ impl Poll for ServePoll {
 async fn ask_cluster(client: &Client, poll: &ClusterPoll) -> ClusterReply {
     let proxy = async {
         let proxy = poll.proxy.as_ref()?;
-        let status = client.probe(proxy).await;
-        Some((proxy.uid.clone(), status.is_ok_and(|status| status == 200)))
+        Some((proxy.uid.clone(), is_healthy(client, proxy).await))
     };
     let serve = async {
         let answer = details(client, poll.dashboard.as_ref()?).await.map_err(|error| read_failure(&error.to_string()));
@@ -103,6 +105,19 @@ async fn ask_cluster(client: &Client, poll: &ClusterPoll) -> ClusterReply {
     };
     let (proxy, serve) = futures::join!(proxy, serve);
     ClusterReply { serve, proxy }
+}
+
+/// Returns whether a proxy is healthy. A reply that is late says that the proxy is busy, which is no reason to take it out
+/// of the Service at once.
+async fn is_healthy(client: &Client, proxy: &Proxy) -> bool {
+    for _ in 0..LATE_REPLIES {
+        match client.probe(proxy).await {
+            Ok(status) => return status == 200,
+            Err(RequestError::Timeout(_)) => {}
+            Err(_) => return false,
+        }
+    }
+    false
 }
 
 #[cfg(test)]

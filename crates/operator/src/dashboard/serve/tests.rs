@@ -3,7 +3,6 @@
 use super::*;
 use crate::dashboard::client::Route;
 use crate::dashboard::jobs::tests::{client, endpoint};
-use manta_logic::service::dashboard::Proxy;
 use manta_testkit::{DashboardMode as Mode, FakeDashboard};
 use serde_json::json;
 
@@ -96,6 +95,40 @@ async fn applications_proxy_health_and_timeouts_are_observed() {
     assert_eq!(round(&poll, &mut state).await, (false, true));
     let error = state["c1"].last_reply.as_ref().unwrap().answer.as_ref().unwrap_err();
     assert!(error.starts_with("failed to get Serve application statuses from the dashboard."), "{error}");
+}
+
+#[tokio::test]
+async fn a_proxy_that_replies_late_once_is_healthy() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let proxy = Proxy {
+        namespace: "ns".into(),
+        pod: "head".into(),
+        uid: "u".into(),
+        ip: address.ip().to_string(),
+        port: address.port().into(),
+    };
+    let client = crate::dashboard::Client::direct(None, std::time::Duration::from_millis(100));
+    let check = async |late: usize, expect: bool| {
+        let serve = async {
+            let mut waiting = Vec::new();
+            for _ in 0..late {
+                waiting.push(listener.accept().await.unwrap());
+            }
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _ = stream.read(&mut [0; 1024]).await;
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").await;
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = serve => unreachable!("it waits for ever"),
+            healthy = is_healthy(&client, &proxy) => assert_eq!(healthy, expect, "after {late} late replies"),
+        }
+    };
+    check(0, true).await;
+    check(1, true).await;
+    check(LATE_REPLIES, false).await;
 }
 
 #[tokio::test]
