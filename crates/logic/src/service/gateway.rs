@@ -159,10 +159,7 @@ fn share_out(planner: &mut Planner<'_>, ready: Ready) -> Option<Routed> {
     let from = names::serve_service(planner.draft.active_name().unwrap_or_default());
     let back = planner.draft.is_rolling_back();
     // Serve may have less capacity than the status says: a capacity is recorded after it has been submitted.
-    let serves = match back {
-        true => ready.active,
-        false => ready.pending && services::can_take_over(planner, pending, &from),
-    };
+    let serves = if back { ready.active } else { ready.pending && services::can_take_over(planner, pending, &from) };
     let last = planner.draft.slot(if back { Side::Active } else { Side::Pending }).last_traffic_migrated_time.clone();
     let mut active = Share::of(planner.draft.slot(Side::Active), 100);
     active.traffic = planner.draft.slot(Side::Active).traffic_routed_percent.unwrap_or(100);

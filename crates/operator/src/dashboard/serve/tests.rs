@@ -5,17 +5,21 @@ use crate::dashboard::client::Route;
 use crate::dashboard::jobs::tests::{client, endpoint};
 use manta_testkit::{DashboardMode as Mode, FakeDashboard};
 use serde_json::json;
+use std::net::SocketAddr;
 
-fn poll(dashboard: &FakeDashboard) -> ServePoll {
-    let address = dashboard.address();
-    let proxy = Proxy {
+fn proxy(address: SocketAddr) -> Proxy {
+    Proxy {
         namespace: "ns".into(),
         pod: "head".into(),
         uid: "u".into(),
         ip: address.ip().to_string(),
         port: address.port().into(),
-    };
-    let cluster = ClusterPoll { cluster: "c1".into(), dashboard: Some(endpoint(dashboard)), proxy: Some(proxy) };
+    }
+}
+
+fn poll(dashboard: &FakeDashboard) -> ServePoll {
+    let proxy = Some(proxy(dashboard.address()));
+    let cluster = ClusterPoll { cluster: "c1".into(), dashboard: Some(endpoint(dashboard)), proxy };
     ServePoll { clusters: vec![cluster] }
 }
 
@@ -101,28 +105,22 @@ async fn applications_proxy_health_and_timeouts_are_observed() {
 async fn a_proxy_that_replies_late_once_is_healthy() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let proxy = Proxy {
-        namespace: "ns".into(),
-        pod: "head".into(),
-        uid: "u".into(),
-        ip: address.ip().to_string(),
-        port: address.port().into(),
-    };
-    let client = crate::dashboard::Client::direct(None, std::time::Duration::from_millis(100));
+    let proxy = proxy(listener.local_addr().unwrap());
+    let client = crate::dashboard::Client::direct(None, std::time::Duration::from_millis(300));
     let check = async |late: usize, expect: bool| {
         let serve = async {
             let mut waiting = Vec::new();
             for _ in 0..late {
                 waiting.push(listener.accept().await.unwrap());
             }
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let _ = stream.read(&mut [0; 1024]).await;
-            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").await;
-            std::future::pending::<()>().await;
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let _ = stream.read(&mut [0; 1024]).await;
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").await;
+            }
         };
         tokio::select! {
-            () = serve => unreachable!("it waits for ever"),
+            never = serve => never,
             healthy = is_healthy(&client, &proxy) => assert_eq!(healthy, expect, "after {late} late replies"),
         }
     };
