@@ -149,11 +149,11 @@ pub(crate) fn run_schedulers() -> Result<Option<Counts>> {
     run_folder(schedulers::FOLDER, Server::Real)
 }
 
-/// Replays whole lives of RayJobs and RayServices; returns None where they cannot be replayed.
-pub(crate) fn run_lives() -> Result<Option<Counts>> {
+/// Replays whole lives of RayJobs and RayServices with `xtask`, this program; returns None where they cannot be replayed.
+pub(crate) fn run_lives(xtask: &Path) -> Result<Option<Counts>> {
     match workspace::recordings() {
         Some(folder) if has_python() && has_namespaces() => {
-            run_in_world(&folder, ["parity", "--cases", LIFE].map(OsString::from)).map(Some)
+            run_in_world(&folder, xtask, ["parity", "--cases", LIFE].map(OsString::from)).map(Some)
         }
         _ => Ok(None),
     }
@@ -179,7 +179,7 @@ fn run_folder(cases: &str, server: Server) -> Result<Option<Counts>> {
 pub(crate) fn run(args: &Args) -> Result<Counts> {
     let folder = workspace::recordings().context("no recordings in ../shared/parity")?;
     if args.cases == LIFE && std::env::var_os(INSIDE).is_none() {
-        return run_in_world(&folder, std::env::args_os().skip(1));
+        return run_in_world(&folder, &std::env::current_exe()?, std::env::args_os().skip(1));
     }
     let cases = args.filter.select(&folder.join(&args.cases))?;
     // Helm is only used with the real server so far.
@@ -286,8 +286,8 @@ const INSIDE: &str = "MANTA_PARITY_INSIDE";
 /// The folder of whole lives.
 const LIFE: &str = "life";
 
-/// Runs this program again inside a network namespace, where names and pod addresses lead to a fake Ray.
-fn run_in_world(folder: &Path, args: impl IntoIterator<Item = OsString>) -> Result<Counts> {
+/// Runs `xtask`, this program, again inside a network namespace, where names and pod addresses lead to a fake Ray.
+fn run_in_world(folder: &Path, xtask: &Path, args: impl IntoIterator<Item = OsString>) -> Result<Counts> {
     // Build and download outside: there is no network inside.
     if let Outcome::Failed(why) = run_command(cargo().args(["build", "--quiet", "--package", "manta"]))? {
         bail!("cannot build manta: {why}");
@@ -295,7 +295,7 @@ fn run_in_world(folder: &Path, args: impl IntoIterator<Item = OsString>) -> Resu
     ControlPlane::prepare()?;
     manta_testkit::helm_command()?;
     let mut child = Command::new(folder.join("world"))
-        .arg(std::env::current_exe()?)
+        .arg(xtask)
         .args(args)
         .env(INSIDE, "true")
         .env("CARGO_NET_OFFLINE", "true")
