@@ -21,6 +21,7 @@ pub mod go;
 pub mod hash;
 pub mod job;
 pub mod labels;
+mod leftovers;
 pub mod names;
 mod observed_names;
 pub mod pass;

@@ -120,3 +120,7 @@ pub const BATCH_SCHEDULER_CLEANED_UP: &str = "BatchSchedulerCleanedUp";
 pub const FAILED_TO_CLEANUP_BATCH_SCHEDULER: &str = "FailedToCleanupBatchScheduler";
 pub const FAILED_TO_CREATE_POD_GROUP: &str = "FailedToCreatePodGroup";
 pub const FAILED_TO_CREATE_WORKLOAD: &str = "FailedToCreateWorkload";
+
+// What is left of an earlier object of the same name.
+pub const DELETED_LEFTOVER: &str = "DeletedLeftover";
+pub const FAILED_TO_DELETE_LEFTOVER: &str = "FailedToDeleteLeftover";

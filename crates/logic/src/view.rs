@@ -48,6 +48,9 @@ impl MetaView {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OwnerView {
+    /// Whether the kind is one of Ray's.
+    #[serde(rename = "apiVersion", deserialize_with = "is_of_ray")]
+    pub is_ray: bool,
     pub kind: String,
     pub name: String,
     pub uid: String,
@@ -318,6 +321,10 @@ fn relevant_conditions<'de, D: serde::Deserializer<'de>>(inner: D) -> Result<Vec
 
 fn ray_annotations<'de, D: serde::Deserializer<'de>>(inner: D) -> Result<TextMap, D::Error> {
     TextMap::read(inner, |key| key.starts_with("ray.io/"))
+}
+
+fn is_of_ray<'de, D: serde::Deserializer<'de>>(inner: D) -> Result<bool, D::Error> {
+    Ok(<std::borrow::Cow<'_, str>>::deserialize(inner)?.starts_with("ray.io/"))
 }
 
 fn null_as_default<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(inner: D) -> Result<T, D::Error> {

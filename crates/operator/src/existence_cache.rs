@@ -43,7 +43,11 @@ impl ExistenceCache {
             _ => false,
         };
         let metadata = &object["metadata"];
-        let stays = metadata["deletionTimestamp"].is_null();
+        // One that belongs to an earlier object of the owner's name is about to go.
+        let owners = metadata["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let kind = owner.kind.resource().kind;
+        let is_earlier = |other: &Value| other["kind"] == kind && other["name"] == owner.name && other["uid"] != uid;
+        let stays = metadata["deletionTimestamp"].is_null() && !owners.iter().any(is_earlier);
         let mut by_owner = lock(&self.by_owner);
         if let Some(known) = by_owner.get_mut(owner) {
             known.found.retain(|(other, _, since)| other != key && since.elapsed() < BELIEVED_FOR);
@@ -109,6 +113,8 @@ mod tests {
         let claim = ObjectKey::new(Kind::PersistentVolumeClaim, "ns", "data");
         let other = ObjectKey::new(Kind::Secret, "ns", "certificates");
         cache.remember(&owner(), "1", &secret(), &found(json!({"deletionTimestamp": "2026-03-01T08:00:00Z"})));
+        let earlier = json!({"kind": "RayCluster", "name": "demo", "uid": "0", "controller": true});
+        cache.remember(&owner(), "1", &secret(), &found(json!({"ownerReferences": [earlier]})));
         cache.remember(&owner(), "1", &claim, &found(json!({})));
         cache.remember(&owner(), "1", &other, &found(json!({})));
         assert!(cache.of(&owner(), "1").is_empty());

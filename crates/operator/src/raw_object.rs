@@ -5,7 +5,7 @@
 
 use crate::watched_object::View;
 use manta_logic::action::{Kind, ObjectKey};
-use manta_logic::view::OwnerView;
+use manta_logic::view::{MetaView, OwnerView};
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -67,6 +67,15 @@ impl<K> RawObject<K> {
                 warn!(kind, %namespace, %name, %error, "cannot parse an object; ignoring it");
             })
             .ok()
+    }
+
+    /// Parses the metadata; a failure is logged.
+    pub(crate) fn metadata(&self) -> Option<MetaView> {
+        #[derive(Deserialize)]
+        struct WithMetadata {
+            metadata: MetaView,
+        }
+        self.read_as::<WithMetadata>().map(|object| object.metadata)
     }
 
     /// Returns the owners of the object: itself and its controller.

@@ -14,7 +14,7 @@ use kube::{Api, Config, ResourceExt};
 use manta_api::{RayJob, RayService};
 use manta_operator::args::Arguments;
 use manta_operator::process;
-use manta_testkit::{ControlPlane, Kubelet, Options, eventually, helm, helm_command, within};
+use manta_testkit::{ControlPlane, Kubelet, Options, eventually, helm, helm_command, permissions, within};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -242,9 +242,24 @@ fn secrets_are_never_listed() -> Result<()> {
     for settings in ["", "singleNamespaceInstall=true", "useKubernetesProxy=true", "batchScheduler.enabled=true"] {
         let text = render("manta-operator", "kuberay-operator", settings)?;
         let verbs: Vec<_> = text.split("resources: [secrets]").skip(1).filter_map(|rest| rest.lines().nth(1)).collect();
-        assert_eq!(verbs, ["    verbs: [get, create, patch]"], "{settings}");
+        assert_eq!(verbs, ["    verbs: [get, create, delete, patch]"], "{settings}");
         assert!(!text.contains("\"*\"") && !text.contains("[*]"), "{settings}: no wildcard");
     }
+    Ok(())
+}
+
+/// The garbage collector may leave anything that the operator created.
+#[test]
+fn what_the_operator_creates_it_may_delete() -> Result<()> {
+    let text = render("manta-operator", "kuberay-operator", "batchScheduler.enabled=true useKubernetesProxy=true")?;
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text)?;
+    let is_operators = |role: &&Value| role["kind"] == "ClusterRole" && role["metadata"]["name"] == "kuberay-operator";
+    let granted = permissions(documents.iter().find(is_operators).context("no ClusterRole")?);
+    // A claim is taken over, events expire, and the proxy is no object.
+    let exceptions = ["persistentvolumeclaims", "events.events.k8s.io", "services/proxy"];
+    let created = granted.iter().filter_map(|permission| permission.strip_prefix("create "));
+    let kept: Vec<&str> = created.filter(|kind| !granted.contains(&format!("delete {kind}"))).collect();
+    assert!(kept.iter().all(|kind| exceptions.contains(kind)), "{kept:?}");
     Ok(())
 }
 

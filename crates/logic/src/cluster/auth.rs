@@ -9,7 +9,9 @@ use crate::build;
 use crate::cluster_spec;
 use crate::plan::LookedUp;
 use crate::validate::ValidCluster;
-use serde_json::Value;
+use crate::view::{MetaView, OwnerView};
+use manta_api::RayCluster;
+use serde::Deserialize;
 
 /// How many seconds after a pass the Secret is looked up again: nothing else would show that somebody deleted it.
 const LOOK_AGAIN: i64 = 300;
@@ -34,28 +36,32 @@ pub(super) fn plan(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
     }
 }
 
+/// Returns the metadata of the Secret, if it has been looked up and is there.
+pub(super) fn known_secret(planner: &Planner<'_>) -> Option<MetaView> {
+    let seen = planner.seen;
+    match planner.found(&seen.key(Kind::Secret, &cluster_spec::auth_secret_name(&seen.cluster))) {
+        Some(LookedUp::Found(secret)) => MetaView::deserialize(&secret["metadata"]).ok(),
+        _ => None,
+    }
+}
+
 /// Returns whether Pods have to wait: they would start with a token that is about to change.
 pub(super) fn must_wait(planner: &mut Planner<'_>) -> bool {
     let seen = planner.seen;
-    let name = cluster_spec::auth_secret_name(&seen.cluster);
-    let Some(LookedUp::Found(secret)) = planner.found(&seen.key(Kind::Secret, &name)) else { return false };
-    let waits = planner.config.safeguards.owner_checks && is_leftover(secret, seen);
+    let Some(secret) = known_secret(planner) else { return false };
+    let waits = planner.config.safeguards.owner_checks && is_about_to_go(&secret, seen);
     if waits {
+        let name = cluster_spec::auth_secret_name(&seen.cluster);
         planner.wait_for(format!("Secret {} of an earlier cluster of this name to be deleted", seen.path(&name)));
         planner.wake_after(LOOK_AGAIN_SOON);
     }
     waits
 }
 
-/// Returns whether a Secret goes away by itself: it is being deleted, or belongs to an earlier cluster of this name.
-fn is_leftover(secret: &Value, seen: &Observed) -> bool {
-    let metadata = &secret["metadata"];
-    let owners = metadata["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let earlier = |owner: &Value| {
-        owner["controller"] == true
-            && owner["kind"] == "RayCluster"
-            && owner["name"] == seen.name()
-            && owner["uid"] != seen.uid()
+/// Returns whether a Secret is being deleted, or belongs to an earlier cluster of this name and will be.
+fn is_about_to_go(secret: &MetaView, seen: &Observed) -> bool {
+    let earlier = |owner: &OwnerView| {
+        owner.controller && owner.kind == RayCluster::KIND && owner.name == seen.name() && owner.uid != seen.uid()
     };
-    !metadata["deletionTimestamp"].is_null() || owners.iter().any(earlier)
+    secret.deletion_timestamp.is_some() || secret.owner_references.iter().any(earlier)
 }

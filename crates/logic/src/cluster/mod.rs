@@ -7,6 +7,7 @@ mod auth;
 mod conditions;
 pub mod counts;
 mod deletion;
+mod earlier;
 mod existing;
 mod gang;
 mod head;

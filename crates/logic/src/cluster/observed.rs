@@ -14,8 +14,8 @@ pub struct Observed {
     pub cluster: Arc<RayCluster>,
     /// Pods labelled with the cluster's name, sorted by name.
     pub pods: Vec<Arc<PodView>>,
-    /// How many Pods are left of an earlier cluster of this name.
-    pub earlier_pods: usize,
+    /// The Pods that are left of an earlier cluster of this name.
+    pub earlier_pods: Vec<Arc<PodView>>,
     /// Services that belong to the cluster by label.
     pub services: Vec<Arc<ServiceView>>,
     /// Redis clean-up Jobs.
@@ -59,8 +59,8 @@ impl InFlight {
 observed_names!(cluster);
 
 impl Observed {
-    /// Returns the observation with these Pods, save for those of an earlier cluster of this name. The garbage collector
-    /// deletes them; until then they look like this cluster's by their labels.
+    /// Returns the observation with these Pods. Those of an earlier cluster of this name, which look like this cluster's by
+    /// their labels until they are deleted, are kept apart.
     pub fn with_pods(mut self, pods: Vec<Arc<PodView>>) -> Self {
         let uid = self.uid();
         let is_earlier = |pod: &Arc<PodView>| {
@@ -68,9 +68,7 @@ impl Observed {
                 owner.kind == RayCluster::KIND && owner.name == self.name() && !owner.uid.is_empty() && owner.uid != uid
             })
         };
-        let (earlier, own): (Vec<_>, Vec<_>) = pods.into_iter().partition(is_earlier);
-        self.earlier_pods = earlier.len();
-        self.pods = own;
+        (self.earlier_pods, self.pods) = pods.into_iter().partition(is_earlier);
         self
     }
 

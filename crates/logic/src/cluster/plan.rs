@@ -1,7 +1,8 @@
 //! The next step for one RayCluster: the order of decisions.
 //!
 //! ```text
-//! not ours ─▶ nothing        network policies, certificates: also for an invalid spec
+//! not ours ─▶ nothing        left of an earlier cluster of this name ─▶ deleted, last
+//!                            network policies, certificates: also for an invalid spec
 //! deleting ─▶ deletion       invalid ─▶ one warning
 //! finalizer ─▶ prerequisites (RBAC, ingress, secret, services, claim) ─▶ Pods
 //! ```
@@ -9,7 +10,9 @@
 
 use super::observed::Observed;
 use super::suspend::suspension;
-use super::{Plan, Planner, auth, deletion, ingress, mtls, network_policy, pods, rbac, services, status, storage};
+use super::{
+    Plan, Planner, auth, deletion, earlier, ingress, mtls, network_policy, pods, rbac, services, status, storage,
+};
 use crate::config::Config;
 use crate::labels::is_managed_by_self;
 use crate::plan::{Outcome, Reconciled, StatusPlan};
@@ -34,6 +37,7 @@ impl Reconciled for RayCluster {
             return;
         }
         planner.wake_at(planner.seen.in_flight.expires);
+        earlier::plan(planner);
         if planner.seen.cluster.metadata.deletion_timestamp.is_none() {
             planner.act_as("networkpolicy-controller", network_policy::plan);
             planner.act_as("raycluster-mtls-controller", mtls::plan);

@@ -13,7 +13,7 @@ use jiff::SignedDuration;
 const LOST_AFTER: SignedDuration = SignedDuration::from_secs(60);
 
 pub(super) fn plan(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
-    if planner.seen.earlier_pods > 0 {
+    if !planner.seen.earlier_pods.is_empty() {
         // The head Service would send requests to both heads.
         return planner.wait_for("the Pods of an earlier cluster of this name to be deleted");
     }

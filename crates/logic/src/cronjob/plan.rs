@@ -11,6 +11,7 @@ use crate::build::owner::controller_reference;
 use crate::config::Config;
 use crate::go;
 use crate::labels::{self, annotation};
+use crate::leftovers;
 use crate::plan::{Reconciled, StatusPlan};
 use crate::reasons;
 use crate::validate::ValidCronJob;
@@ -32,12 +33,21 @@ impl Reconciled for RayCronJob {
     }
 
     fn decide(planner: &mut Planner<'_>) {
+        delete_leftovers(planner);
         decide(planner);
     }
 
     fn propose(planner: &mut Planner<'_>) -> StatusPlan<RayCronJobStatus> {
         planner.draft.clone()
     }
+}
+
+/// Deletes the RayJobs that are left of an earlier RayCronJob of this name.
+fn delete_leftovers(planner: &mut Planner<'_>) {
+    let seen = planner.seen;
+    let uid = seen.cron_job.metadata.uid.as_deref().unwrap_or_default();
+    let jobs = seen.jobs.iter().map(|job| (Kind::RayJob, job));
+    leftovers::plan(planner, &seen.key(Kind::RayCronJob, seen.name()), uid, jobs);
 }
 
 fn decide(planner: &mut Planner<'_>) {

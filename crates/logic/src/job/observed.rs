@@ -2,7 +2,7 @@
 
 use super::dashboard::JobDashboard;
 use crate::observed_names::observed_names;
-use crate::view::{JobView, PodView, ServiceView, WholeView};
+use crate::view::{JobView, MetaView, PodView, ServiceView, WholeView};
 use manta_api::{RayCluster, RayJob};
 
 /// A RayJob and what belongs to it, as the caches show it.
@@ -11,7 +11,9 @@ pub struct Observed {
     pub job: RayJob,
     /// The RayCluster of `status.rayClusterName`.
     pub cluster: Option<RayCluster>,
-    /// That cluster's head Service, which the dashboard is reached through.
+    /// The RayClusters that this RayJob, or an earlier one of its name, has made.
+    pub clusters: Vec<MetaView>,
+    /// The head Service of the cluster in the status, which the dashboard is reached through.
     pub cluster_head_service: Option<ServiceView>,
     /// The RayJob's own head Service.
     pub head_service: Option<ServiceView>,

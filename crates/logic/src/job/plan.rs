@@ -5,10 +5,12 @@ use super::observed::Observed;
 use super::phase::{Phase, deployment, reason};
 use super::status::{StatusDraft, text};
 use super::{Planner, deletion, deletion_rules, initializing, running, start, suspend};
-use crate::action::Event;
+use crate::action::{Event, Kind};
 use crate::config::Config;
 use crate::labels;
+use crate::leftovers;
 use crate::plan::{Reconciled, StatusPlan};
+use crate::scheduler;
 use crate::validate::validate_job;
 use manta_api::{RayJob, RayJobStatus};
 
@@ -25,6 +27,7 @@ impl Reconciled for RayJob {
 
     fn decide(planner: &mut Planner<'_>) {
         if labels::is_managed_by_self(planner.seen.job.spec.managed_by.as_deref()) {
+            delete_leftovers(planner);
             decide(planner);
         }
     }
@@ -32,6 +35,18 @@ impl Reconciled for RayJob {
     fn propose(planner: &mut Planner<'_>) -> StatusPlan<RayJobStatus> {
         planner.draft.changed().map_or(StatusPlan::Keep, StatusPlan::Write)
     }
+}
+
+/// Deletes what is left of an earlier RayJob of this name.
+fn delete_leftovers(planner: &mut Planner<'_>) {
+    let seen = planner.seen;
+    let submitter = seen.submitter.iter().map(|job| (Kind::Job, &job.metadata));
+    let service = seen.head_service.iter().map(|service| (Kind::Service, &service.metadata));
+    let clusters = seen.clusters.iter().map(|cluster| (Kind::RayCluster, cluster));
+    let group_kind = scheduler::job_pod_group(seen.name(), planner.config).map(|(kind, _)| kind);
+    let group = group_kind.into_iter().zip(seen.pod_group.iter().map(|group| &group.metadata));
+    let all = submitter.chain(service).chain(clusters).chain(group);
+    leftovers::plan(planner, &seen.key(Kind::RayJob, seen.name()), seen.uid(), all);
 }
 
 fn decide(planner: &mut Planner<'_>) {

@@ -79,7 +79,7 @@ fn seen(cluster: RayCluster) -> cluster::Observed {
     cluster::Observed {
         cluster: Arc::new(cluster),
         pods: Vec::new(),
-        earlier_pods: 0,
+        earlier_pods: Vec::new(),
         services: Vec::new(),
         cleanup_jobs: Vec::new(),
         related: Vec::new(),

@@ -132,7 +132,10 @@ impl KubernetesExecutor {
         let request =
             Request::new(collection_url(key)).delete(&key.name, &params).map_err(kube::Error::BuildRequest)?;
         self.client.request::<IgnoredAny>(request).await?;
-        self.in_flight.deleted(owner, key, uid);
+        // The same here.
+        if key.kind != Kind::Secret {
+            self.in_flight.deleted(owner, key, uid);
+        }
         Ok(())
     }
 }

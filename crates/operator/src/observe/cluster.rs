@@ -27,7 +27,7 @@ impl Observe for RayCluster {
         let cleanup_jobs = stores.kube_jobs.of(key).into_iter();
         let seen = Observed {
             pods: Vec::new(),
-            earlier_pods: 0,
+            earlier_pods: Vec::new(),
             services: stores.kube_services.of(key),
             cleanup_jobs: cleanup_jobs.filter(|job| job.metadata.label(NODE_TYPE) == Some(REDIS_CLEANUP)).collect(),
             related: related.collect(),

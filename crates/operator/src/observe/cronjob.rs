@@ -18,7 +18,8 @@ impl Observe for RayCronJob {
             return Observation::InFlight;
         }
         let Some(cron_job) = raw.read() else { return Observation::Unreadable };
-        Observation::ready(Observed { cron_job, local_zone: TimeZone::system() })
+        let jobs = stores.jobs.of(key).iter().filter_map(|raw| raw.metadata()).collect();
+        Observation::ready(Observed { cron_job, jobs, local_zone: TimeZone::system() })
     }
 
     fn object(seen: &Observed) -> &Self {

@@ -38,6 +38,7 @@ impl Observe for RayJob {
         let head_service = cluster.as_ref().map(|cluster| names::head_service(&name, &cluster.spec));
         let is_head = |pod: &&Arc<PodView>| pod.metadata.label(NODE_TYPE) == Some(HEAD);
         Observation::ready(Observed {
+            clusters: stores.clusters.of(key).iter().filter_map(|raw| raw.metadata()).collect(),
             cluster_head_service: head_service
                 .and_then(|service| stores.kube_services.get(&owner, &service))
                 .map(|service| (*service).clone()),

@@ -3,6 +3,7 @@
 pub(crate) mod world;
 
 mod deletion;
+mod earlier;
 mod gang;
 mod head;
 mod mtls;

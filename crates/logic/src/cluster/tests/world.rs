@@ -91,7 +91,7 @@ impl World {
         let mut seen = Observed {
             cluster: Arc::new(self.cluster.clone()),
             pods: Vec::new(),
-            earlier_pods: 0,
+            earlier_pods: Vec::new(),
             services: Vec::new(),
             cleanup_jobs: Vec::new(),
             related: Vec::new(),

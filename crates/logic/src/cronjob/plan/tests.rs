@@ -1,10 +1,11 @@
 //! RayCronJobs at given times.
 
 use super::*;
-use crate::action::{Action, EventKind};
+use crate::action::{Action, EventKind, ObjectKey};
 use crate::cronjob::Plan;
-use crate::fake_api::FakeApi;
+use crate::fake_api::{FakeApi, view};
 use crate::plan::{LookUps, StatusPlan, Wake, plan};
+use crate::view::MetaView;
 use jiff::tz::TimeZone;
 
 fn time(text: &str) -> Timestamp {
@@ -27,7 +28,7 @@ fn cron(schedule: &str) -> Observed {
             },
         },
     }));
-    Observed { cron_job: cron_job.unwrap(), local_zone: TimeZone::UTC }
+    Observed { cron_job: cron_job.unwrap(), jobs: Vec::new(), local_zone: TimeZone::UTC }
 }
 
 fn decide(seen: &Observed, now: &str) -> Plan {
@@ -181,4 +182,24 @@ fn a_cron_job_being_deleted_starts_nothing() {
     let mut seen = cron("*/5 * * * *");
     seen.cron_job.metadata.deletion_timestamp = Some(Time(time("2024-01-01T00:05:00Z")));
     assert!(decide(&seen, "2024-01-01T00:05:30Z").stages.is_empty());
+}
+
+#[test]
+fn the_runs_of_an_earlier_cron_job_are_deleted() {
+    let run = |name: &str, uid: &str| -> MetaView {
+        let owner = json!({
+            "apiVersion": "ray.io/v1", "kind": "RayCronJob", "name": "test-cronjob", "uid": uid, "controller": true,
+        });
+        view(json!({"name": name, "uid": format!("u-{name}"), "ownerReferences": [owner]}))
+    };
+    let mut seen = cron("0 0 * * *");
+    seen.jobs = vec![run("test-cronjob-1", "earlier"), run("test-cronjob-2", "u")];
+    let mut api = FakeApi::default();
+    let key = |kind, name| ObjectKey::new(kind, "default", name);
+    api.objects.insert(key(Kind::RayCronJob, "test-cronjob"), json!(seen.cron_job));
+    for name in ["test-cronjob-1", "test-cronjob-2"] {
+        api.objects.insert(key(Kind::RayJob, name), json!({"metadata": {"name": name, "uid": format!("u-{name}")}}));
+    }
+    api.run::<RayCronJob>(&seen, time("2024-01-01T00:05:30Z"), &Config::default(), |_, _| Ok(()));
+    assert_eq!(api.deleted, ["RayJob test-cronjob-1"]);
 }

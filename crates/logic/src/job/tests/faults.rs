@@ -3,6 +3,7 @@
 use super::fixture::{World, at, moment};
 use crate::job::Mode;
 use crate::job::dashboard::{JobAnswer, JobInfo, JobReply};
+use serde_json::json;
 
 #[test]
 fn an_unreachable_dashboard_fails_the_job_after_the_timeout() {
@@ -323,4 +324,27 @@ fn a_head_service_without_dashboard_port_is_waited_for() {
     world.seen.cluster_head_service = service;
     world.settle();
     assert_eq!(world.phase(), "Running");
+}
+
+#[test]
+fn what_an_earlier_job_left_is_deleted_and_made_again() {
+    let mut world = World::running(Mode::K8sJob);
+    // Deleted and created again, which the garbage collector has missed.
+    let earlier = world.seen.cluster.take().unwrap();
+    let before = (world.seen.submitter.clone().unwrap(), world.seen.head_service.clone().unwrap());
+    world.seen.clusters = vec![serde_json::from_value(json!(earlier.metadata)).unwrap()];
+    world.seen.job.metadata.uid = Some("later".into());
+    world.seen.job.status = None;
+    world.seen.seed = 9;
+    world.pass();
+    let last = world.last.as_ref().unwrap().plan.stages.last().unwrap().clone();
+    let deleted: Vec<&str> = last.steps.iter().map(|step| step.action.key().name.as_str()).collect();
+    assert_eq!(deleted, ["train", "train-head-svc", earlier.metadata.name.as_deref().unwrap()]);
+    let note = "Deleted Job default/train, which belonged to an earlier RayJob of this name";
+    assert!(world.events.contains(&format!("Normal DeletedLeftover: {note}")), "{:?}", world.events);
+    world.seen.clusters.clear();
+    let world = world.run();
+    let after = (world.seen.submitter.unwrap(), world.seen.head_service.unwrap());
+    assert!(after.0.metadata.is_controlled_by("later") && after.1.metadata.is_controlled_by("later"));
+    assert_ne!((before.0.metadata.uid, before.1.metadata.uid), (after.0.metadata.uid, after.1.metadata.uid));
 }

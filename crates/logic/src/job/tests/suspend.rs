@@ -123,7 +123,8 @@ fn a_failed_deletion_keeps_the_state() {
 #[test]
 fn foreign_objects_are_not_deleted() {
     let mut world = suspendable(Mode::K8sJob).run();
-    world.seen.submitter.as_mut().unwrap().metadata.owner_references[0].uid = "somebody".into();
+    let owner = &mut world.seen.submitter.as_mut().unwrap().metadata.owner_references[0];
+    (owner.name, owner.uid) = ("somebody".into(), "else".into());
     let cluster = world.seen.cluster.as_mut().unwrap();
     cluster.metadata.owner_references.as_mut().unwrap()[0].uid = "somebody".into();
     world.seen.job.spec.suspend = Some(true);

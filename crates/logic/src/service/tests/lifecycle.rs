@@ -1,9 +1,11 @@
 //! The lifecycle of a RayService: start, upgrade, deletion, initializing timeout.
 
-use super::world::{World, key, service};
+use super::world::{World, incremental, key, service};
 use crate::action::Kind;
 use crate::labels::annotation::{DELETE_AFTER, INITIALIZING_TIMEOUT, SERVICE_HASH};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
+use std::collections::BTreeSet;
 
 #[test]
 fn statuses_always_have_both_slots() {
@@ -244,4 +246,40 @@ fn the_finalizer_is_written_with_the_spec_as_go_encodes_it() {
     assert!(spec.get("serveConfigV2").is_none(), "an empty text is left out");
     assert!(spec["rayClusterConfig"]["headGroupSpec"].get("serviceType").is_none());
     assert_eq!(spec["rayClusterConfig"]["workerGroupSpecs"][0]["scaleStrategy"], json!({}));
+}
+
+#[test]
+fn what_an_earlier_service_left_is_deleted_and_made_again() {
+    for mut world in [service(), incremental(30, 5, 50)] {
+        world.until_ready();
+        let kinds = [Kind::Service, Kind::Gateway, Kind::HttpRoute];
+        let names = |world: &World| kinds.map(|kind| world.api.names(kind));
+        let controllers = |world: &World| -> BTreeSet<String> {
+            let all = kinds.iter().flat_map(|kind| world.api.all(*kind));
+            let owners = all.map(|object| object["metadata"]["ownerReferences"][0].clone());
+            owners.filter(|owner| owner["kind"] == "RayService").map(|owner| owner["uid"].to_string()).collect()
+        };
+        // Deleted and created again, which the garbage collector has missed.
+        let (before, earlier) = (names(&world), world.active());
+        world.service.metadata.uid = Some("later".into());
+        world.service.metadata.finalizers = None;
+        world.service.status = None;
+        world.restart_operator();
+        world.until_ready();
+        world.until("the earlier cluster is gone", |world| !world.api.names(Kind::RayCluster).contains(&earlier));
+        assert_eq!(controllers(&world), ["\"later\"".to_owned()].into(), "{:?}", world.api.deleted);
+        assert_eq!(names(&world)[1..], before[1..]);
+    }
+}
+
+#[test]
+fn what_leads_to_a_cluster_that_serves_stays_whoever_made_it() {
+    let mut world = service();
+    world.until_ready();
+    world.object(Kind::Service, "web-serve-svc")["metadata"]["ownerReferences"][0]["uid"] = json!("earlier");
+    world.steps(5);
+    assert_eq!(world.api.deleted, [""; 0]);
+    world.service.metadata.deletion_timestamp = Some(Time(world.now));
+    world.step();
+    assert!(world.api.deleted.contains(&"Service web-serve-svc".to_owned()), "{:?}", world.api.deleted);
 }
