@@ -68,6 +68,11 @@ impl Users {
                 }
                 self.recreate("RayCluster", &name).await;
             }
+            Act::RecreateClusterUnseen(cluster) => {
+                let name = format!("c{cluster}");
+                self.hide_from_collector("RayCluster", &name).await;
+                self.recreate("RayCluster", &name).await;
+            }
             Act::CreateJob { job, http, fails, retries, shutdown, queue } => {
                 let mut spec = job_spec(*http, *fails);
                 spec["backoffLimit"] = json!(retries);
@@ -85,6 +90,11 @@ impl Users {
             Act::NameJob(job) => self.name_job(&format!("j{job}")).await,
             Act::SuspendJob { job, suspend } => self.suspend("RayJob", &format!("j{job}"), *suspend).await,
             Act::RecreateJob(job) => self.recreate("RayJob", &format!("j{job}")).await,
+            Act::RecreateJobUnseen(job) => {
+                let name = format!("j{job}");
+                self.hide_from_collector("RayJob", &name).await;
+                self.recreate("RayJob", &name).await;
+            }
             Act::DeleteJob(job) => self.delete("RayJob", &format!("j{job}")).await,
             Act::CreateService(service) => {
                 let spec = self.service_spec(false);
@@ -253,6 +263,22 @@ impl Users {
         }
     }
 
+    /// Makes the garbage collector leave what belongs to an object: it leaves what refers to a version that is not served.
+    async fn hide_from_collector(&self, kind: &str, name: &str) {
+        for resource in dependents() {
+            let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), NAMESPACE, &resource);
+            for object in api.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default() {
+                let mut owners = object.owner_references().to_vec();
+                let Some(owner) = owners.iter_mut().find(|owner| owner.kind == kind && owner.name == name) else {
+                    continue;
+                };
+                owner.api_version = "ray.io/v1alpha1".to_owned();
+                let patch = Patch::Merge(json!({"metadata": {"ownerReferences": owners}}));
+                let _ = api.patch(&object.name_any(), &PatchParams::default(), &patch).await;
+            }
+        }
+    }
+
     /// Deletes an object, and creates it again as soon as it is gone.
     async fn recreate(&self, kind: &str, name: &str) {
         let Ok(Some(object)) = self.ray_objects(kind).get_opt(name).await else { return };
@@ -341,6 +367,21 @@ impl Users {
     async fn delete(&self, kind: &str, name: &str) {
         let _ = self.ray_objects(kind).delete(name, &DeleteParams::default()).await;
     }
+}
+
+/// Returns the kinds that belong to Ray objects.
+fn dependents() -> [ApiResource; 8] {
+    [
+        ("", "v1", "Pod"),
+        ("", "v1", "Service"),
+        ("", "v1", "Secret"),
+        ("", "v1", "ServiceAccount"),
+        ("rbac.authorization.k8s.io", "v1", "Role"),
+        ("rbac.authorization.k8s.io", "v1", "RoleBinding"),
+        ("batch", "v1", "Job"),
+        ("ray.io", "v1", "RayCluster"),
+    ]
+    .map(|(group, version, kind)| ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)))
 }
 
 fn job_spec(http: bool, fails: bool) -> Value {

@@ -70,6 +70,8 @@ pub enum Act {
         cluster: u8,
         secret_stays: bool,
     },
+    /// The same, and the garbage collector never sees that the first one was deleted.
+    RecreateClusterUnseen(u8),
     CreateJob {
         job: u8,
         http: bool,
@@ -91,6 +93,8 @@ pub enum Act {
     DeleteJob(u8),
     /// A job is deleted and created again at once, under the same name.
     RecreateJob(u8),
+    /// The same, and the garbage collector never sees that the first one was deleted.
+    RecreateJobUnseen(u8),
     CreateService(u8),
     /// A service whose upgrades shift traffic in steps.
     CreateIncrementalService(u8),
