@@ -10,9 +10,13 @@ mod log;
 mod manifests;
 mod memory;
 mod output;
+mod resource;
 mod signals;
+mod table;
+mod wait;
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches, Parser};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
@@ -35,6 +39,7 @@ On this machine:
   manta status                  show what is running
 
 On Kubernetes:
+  manta ray get cluster         list Ray clusters; kubectl ray with a link called kubectl-ray
   manta lint MANIFEST           check manifests without a cluster
   manta crds | kubectl apply --server-side -f -
   manta operator --kubeconfig FILE
@@ -42,7 +47,18 @@ On Kubernetes:
 manta help lists all commands, manta help COMMAND explains one.
 ";
 
+/// The same program under the name `kubectl-ray`, which makes it kubectl's plugin `ray`.
+#[derive(Parser)]
+#[command(name = "kubectl-ray", bin_name = "kubectl ray", about = "Manage Ray clusters, jobs and services", version)]
+struct Plugin {
+    #[command(flatten)]
+    args: commands::ray::Args,
+}
+
 fn main() -> ExitCode {
+    if called_as(std::env::args_os().next().as_deref(), "kubectl-ray") {
+        return run_plugin();
+    }
     let Some(command) = Cli::parse_from(command_line(std::env::args_os())).command else {
         // A closed stdout is not worth an error.
         let _ = output::write_stdout(|out| out.write_all(FIRST_STEPS.as_bytes()));
@@ -54,15 +70,37 @@ fn main() -> ExitCode {
     })
 }
 
+/// Runs the commands of `kubectl ray`. Wrong usage exits with 1, as kubectl and its plugins do.
+fn run_plugin() -> ExitCode {
+    let parsed = Plugin::command().try_get_matches().and_then(|matches| Plugin::from_arg_matches(&matches));
+    match parsed {
+        Ok(plugin) => commands::ray::run(plugin.args).unwrap_or(ExitCode::FAILURE),
+        Err(error) if error.use_stderr() && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            output::print_note(&error.to_string().replacen("error: ", "Error: ", 1));
+            ExitCode::FAILURE
+        }
+        Err(help) => {
+            // A closed stdout is not worth an error.
+            let _ = output::write_stdout(|out| write!(out, "{help}"));
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+/// Returns whether the program was started under a name.
+fn called_as(program: Option<&OsStr>, name: &str) -> bool {
+    program.is_some_and(|program| Path::new(program).file_name() == Some(OsStr::new(name)))
+}
+
 /// Returns the definition of all commands, for completions and man pages.
 fn command() -> clap::Command {
-    <Cli as clap::CommandFactory>::command()
+    Cli::command()
 }
 
 /// Returns the command line to parse; a program called `manager` is the operator, as in KubeRay's image.
 fn command_line(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.collect();
-    if arguments.first().is_some_and(|program| Path::new(program).file_name() == Some(OsStr::new("manager"))) {
+    if called_as(arguments.first().map(OsString::as_os_str), "manager") {
         arguments.insert(1, "operator".into());
     }
     arguments

@@ -24,6 +24,12 @@ pub(crate) fn print_line(line: &str) {
     let _ = write_stdout(|out| writeln!(out, "{}", without_controls(line)));
 }
 
+/// Prints one line about the progress to stderr, so that stdout holds the result alone.
+pub(crate) fn print_note(line: &str) {
+    // A closed stderr must not stop the command.
+    let _ = writeln!(io::stderr(), "{}", without_controls(line));
+}
+
 /// Replaces control characters other than line breaks and tabs: messages and output of pods must not move the cursor,
 /// set the title of a terminal or hide text.
 pub(crate) fn without_controls(text: &str) -> String {

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 /// Declares the modules, the subcommands and the dispatch to them.
 macro_rules! commands {
     ($($variant:ident => $module:ident,)+) => {
-        $(mod $module;)+
+        $(pub(crate) mod $module;)+
 
         #[derive(clap::Subcommand)]
         pub(crate) enum Command {
@@ -36,6 +36,7 @@ commands! {
     MigrateStorage => migrate_storage,
     Operator => operator,
     Policy => policy,
+    Ray => ray,
     SmokeTest => smoke_test,
     Status => status,
     Submitter => submitter,

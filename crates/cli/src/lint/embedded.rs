@@ -4,7 +4,8 @@
 //! are those of Ray 2.60, with the keys of older versions that newer ones dropped.
 
 use super::yaml::{Documents, Node};
-use super::{Report, Severity, suggest};
+use super::{Report, Severity};
+use crate::suggest;
 
 /// What a value may contain.
 enum Shape {

@@ -7,7 +7,7 @@ use manta_apiserver::schema::StructuralSchema;
 use manta_logic::action;
 use serde_json::Value;
 
-use super::suggest;
+use crate::suggest;
 
 const GROUP: &str = "ray.io";
 

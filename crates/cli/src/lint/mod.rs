@@ -14,7 +14,6 @@ mod locate;
 mod pods;
 mod rules;
 mod scalar;
-mod suggest;
 mod suspicious;
 mod syntax;
 #[cfg(test)]
@@ -192,7 +191,7 @@ fn lint_kind(root: &Node, kind: &Kind, report: &mut Report<'_>) {
     let mut object = root.to_value();
     for unknown in kind.schema.find_unknown_fields(&object) {
         let name = unknown.path.rsplit(['.', ']']).next().unwrap_or_default();
-        let hint = suggest::closest(name, unknown.known.iter().map(String::as_str))
+        let hint = crate::suggest::closest(name, unknown.known.iter().map(String::as_str))
             .map_or_else(String::new, |name| format!(", did you mean \"{name}\"?"));
         report.error_at(root, &unknown.path, &format!("unknown field{hint}"));
     }

@@ -49,7 +49,7 @@ pub(crate) use install_bar::show as show_installation;
 pub(crate) use job_output::keep as keep_job_output;
 pub(crate) use options::{LocalArgs, Options, StateArgs};
 pub(crate) use progress::{KINDS, describe_event, involved, is_warning, print_changes, ray_resource};
-pub(crate) use summary::{Application, applications, summarise, summarise_pod};
+pub(crate) use summary::{Application, applications, one_line, summarise, summarise_pod};
 
 /// How long to wait for a CRD to be served; generous, because the machine may be busy.
 const CRD_TIMEOUT: Duration = Duration::from_secs(60);

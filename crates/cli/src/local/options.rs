@@ -31,6 +31,18 @@ impl StateArgs {
         }
     }
 
+    /// Returns the directory that the environment names, or the default one.
+    pub(crate) fn from_environment() -> Self {
+        Self { state: std::env::var_os("MANTA_STATE").map(PathBuf::from) }
+    }
+
+    /// Returns the kubeconfig of the local mode that runs in the directory.
+    pub(crate) fn kubeconfig_of_running(self) -> anyhow::Result<PathBuf> {
+        let (folder, pid) = self.running()?;
+        anyhow::ensure!(pid.is_some(), "local mode is not running in {}; start it with manta up", folder.display());
+        Ok(folder.join("kubeconfig"))
+    }
+
     /// Returns the directory and the process that runs local mode in it, if any.
     pub(crate) fn running(self) -> anyhow::Result<(PathBuf, Option<u32>)> {
         let folder = self.folder()?;

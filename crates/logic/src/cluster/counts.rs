@@ -57,8 +57,7 @@ pub struct DesiredResources {
 /// Counts `replicas` as written, not within its bounds, like KubeRay. Unlike there, a negative number does not count: then
 /// the Pods that are created do.
 pub fn desired_resources(spec: &RayClusterSpec) -> DesiredResources {
-    let mut sum =
-        DesiredResources { cpu: Quantity::ZERO, memory: Quantity::ZERO, gpu: Quantity::ZERO, tpu: Quantity::ZERO };
+    let mut sum = DesiredResources::NONE;
     sum.add(spec.head_group_spec.template.spec.as_ref(), 1);
     for group in worker_groups(spec) {
         if !is_suspended(group) {
@@ -71,7 +70,16 @@ pub fn desired_resources(spec: &RayClusterSpec) -> DesiredResources {
     sum
 }
 
+/// Sums what the Pods that a group should have ask for.
+pub fn requests_of_group(group: &WorkerGroupSpec) -> DesiredResources {
+    let mut sum = DesiredResources::NONE;
+    sum.add(group.template.spec.as_ref(), i64::from(desired_pods(group)));
+    sum
+}
+
 impl DesiredResources {
+    const NONE: Self = Self { cpu: Quantity::ZERO, memory: Quantity::ZERO, gpu: Quantity::ZERO, tpu: Quantity::ZERO };
+
     fn add(&mut self, pod: Option<&PodSpec>, times: i64) {
         for (name, mut amount) in requests(pod) {
             let place = match name {

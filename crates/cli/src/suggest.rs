@@ -1,7 +1,7 @@
 //! Suggests known names for misspelt ones.
 
 /// Returns the known name closest to a misspelt one, if it differs only in case or by a few letters.
-pub(crate) fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn closest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // Such a long name is no typo, and comparing it is expensive.
     if name.len() > 64 {
         return None;

@@ -1,0 +1,72 @@
+//! Waits for objects, and says on stderr what for.
+
+use crate::connect::Target;
+use crate::local::summarise;
+use crate::output::print_note;
+use crate::resource::Reference;
+use anyhow::bail;
+use futures::StreamExt;
+use kube::api::DynamicObject;
+use kube::runtime::{WatchStreamExt, watcher};
+use std::time::Duration;
+
+/// How a wait ended.
+#[derive(Debug)]
+pub(crate) enum Waited<T> {
+    Done(T),
+    TimedOut,
+}
+
+/// Watches an object until `check` returns something, or the time is over. Prints a line whenever its state changes.
+pub(crate) async fn until<T>(
+    target: &Target,
+    reference: &Reference,
+    timeout: Option<Duration>,
+    check: impl FnMut(&DynamicObject) -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<Waited<T>> {
+    let watching = watch(target, reference, check);
+    match timeout {
+        None => watching.await.map(Waited::Done),
+        Some(timeout) => match tokio::time::timeout(timeout, watching).await {
+            Ok(result) => result.map(Waited::Done),
+            Err(_) => Ok(Waited::TimedOut),
+        },
+    }
+}
+
+async fn watch<T>(
+    target: &Target,
+    reference: &Reference,
+    mut check: impl FnMut(&DynamicObject) -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<T> {
+    let only = watcher::Config::default().fields(&format!("metadata.name={}", reference.name));
+    let mut events = watcher(target.ray_api(reference.kind), only).default_backoff().boxed();
+    let mut shown = None;
+    let mut exists = false;
+    while let Some(event) = events.next().await {
+        let object = match event {
+            Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => object,
+            Ok(watcher::Event::Delete(_)) => bail!("{reference} was deleted in the meantime"),
+            Ok(watcher::Event::InitDone) if !exists => bail!("{reference} was deleted in the meantime"),
+            Ok(watcher::Event::Init | watcher::Event::InitDone) => continue,
+            Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 403 => {
+                bail!("cannot watch {reference}: {}", status.message)
+            }
+            Err(error) => {
+                print_note(&format!("the watch of {reference} was interrupted and goes on: {error}"));
+                continue;
+            }
+        };
+        exists = true;
+        if let Some(result) = check(&object)? {
+            return Ok(result);
+        }
+        let state = summarise(reference.kind.name(), &object.data);
+        if shown.as_ref() != Some(&state) {
+            let text = if state.is_empty() { "no status yet" } else { &state };
+            print_note(&format!("waiting for {reference}: {text}"));
+            shown = Some(state);
+        }
+    }
+    bail!("the watch of {reference} ended")
+}
