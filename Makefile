@@ -74,6 +74,10 @@ takeover: ## Takes over objects that KubeRay created and counts pod writes
 simulate: ## Simulates the system from SEEDS seeds (default 1,000), or replays one with SEED=N
 	@$(CARGO) run --quiet --profile sim --package manta-sim
 
+.PHONY: coverage
+coverage: ## Runs SEEDS=1000 seeds of the simulation, and prints which lines of logic they reach
+	@$(XTASK) coverage
+
 .PHONY: bench
 bench: ## Measures the operator (CLUSTERS=50 for a quick run, OPERATOR='CMD' for another), or WHAT=apiserver
 	@$(XTASK) bench

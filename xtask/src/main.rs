@@ -4,6 +4,7 @@ mod bench;
 mod cargo_test;
 mod chart;
 mod check;
+mod coverage;
 mod neighbours;
 mod operator;
 mod parity;
@@ -52,6 +53,8 @@ enum Task {
     Bench(bench::Args),
     /// Creates and deletes many pods in local mode, and checks that its memory stays the same.
     Soak(soak::Args),
+    /// Measures which lines of `logic` the simulation reaches.
+    Coverage(coverage::Args),
     /// Writes the release archive, its SBOM, the packaged charts and their checksums.
     Dist(release::Args),
     /// Writes the container image as an OCI archive, and runs it in a bare root file system.
@@ -61,14 +64,18 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse().task) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+    let outcome = if coverage::is_wrapper() { coverage::wrap_rustc() } else { run(Cli::parse().task).map(exit_code) };
+    match outcome {
+        Ok(code) => code,
         Err(error) => {
             print_line(&format!("xtask: {error:#}"));
             ExitCode::FAILURE
         }
     }
+}
+
+fn exit_code(succeeded: bool) -> ExitCode {
+    if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Runs a task and returns whether it succeeded.
@@ -83,6 +90,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Takeover(args) => takeover::run(&args).map(|outcome| outcome.failed == 0),
         Task::Bench(args) => bench::run(&args).map(|()| true),
         Task::Soak(args) => soak::run(&args),
+        Task::Coverage(args) => coverage::run(&args),
         Task::Dist(args) => release::dist(&args).map(|()| true),
         Task::Image(args) => release::image(&args).map(|()| true),
         Task::ControlPlane => serve_control_plane().map(|()| true),

@@ -7,8 +7,12 @@ use clap::Parser;
 use manta_sim::checker::Transitions;
 use manta_sim::script::{Fault, Script};
 use manta_sim::shrink::shrink;
-use manta_sim::world::run;
+use manta_sim::world::{Report, run};
+use std::num::NonZero;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Simulates the operator, the API server, nodes, Ray and users, with faults.
@@ -20,6 +24,9 @@ struct Args {
     /// The first seed
     #[arg(long, env = "FROM", default_value_t = 0)]
     from: u64,
+    /// How many worlds to run at once, each on a thread [default: the number of cores]
+    #[arg(long, env = "JOBS")]
+    jobs: Option<NonZero<usize>>,
     /// Replays this seed and prints its transcript
     #[arg(long, env = "SEED")]
     seed: Option<u64>,
@@ -44,7 +51,7 @@ fn main() -> Result<()> {
     match script {
         Some(script) if args.exhaustive => run_exhaustively(&script),
         Some(script) => replay(&script),
-        None => run_all(args.from, args.seeds),
+        None => run_all(args.from, args.seeds, args.jobs),
     }
 }
 
@@ -64,17 +71,37 @@ fn run_exhaustively(script: &Script) -> Result<()> {
     let mut totals = Totals::new();
     for number in 0..writes {
         for fault in Fault::ALL {
-            totals.run(&format!("write {number} {fault:?}"), &script.with_fault(number, fault))?;
+            let script = script.with_fault(number, fault);
+            totals.add(&format!("write {number} {fault:?}"), &script, run(&script)?)?;
         }
     }
     totals.finish()
 }
 
-fn run_all(from: u64, seeds: u64) -> Result<()> {
+/// Runs the seeds on several threads. Worlds share nothing, so that the order in which they end changes no result.
+fn run_all(from: u64, seeds: u64, jobs: Option<NonZero<usize>>) -> Result<()> {
+    let jobs = jobs.map_or_else(thread::available_parallelism, Ok)?;
+    let next = AtomicU64::new(from);
     let mut totals = Totals::new();
-    for seed in from..from + seeds {
-        totals.run(&format!("seed {seed}"), &Script::from_seed(seed))?;
-    }
+    thread::scope(|scope| {
+        // Workers wait for the results to be added up, because a failing script is shrunk there.
+        let (sender, results) = mpsc::sync_channel(jobs.get());
+        for _ in 0..jobs.get() {
+            let (sender, next) = (sender.clone(), &next);
+            scope.spawn(move || {
+                let claimed = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+                for seed in claimed.take_while(|seed| *seed < from.saturating_add(seeds)) {
+                    let script = Script::from_seed(seed);
+                    let report = run(&script);
+                    if sender.send((seed, script, report)).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        results.into_iter().try_for_each(|(seed, script, report)| totals.add(&format!("seed {seed}"), &script, report?))
+    })?;
     totals.finish()
 }
 
@@ -102,8 +129,7 @@ impl Totals {
         }
     }
 
-    fn run(&mut self, name: &str, script: &Script) -> Result<()> {
-        let report = run(script)?;
+    fn add(&mut self, name: &str, script: &Script, report: Report) -> Result<()> {
         self.worlds += 1;
         self.writes += report.writes;
         self.answered += report.answered;

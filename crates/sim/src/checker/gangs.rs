@@ -10,7 +10,9 @@ impl Seen {
     /// A Pod is not created before the PodGroup that it names.
     pub(super) fn before_its_group(&self, pod: &Value, others: &Others) -> Option<String> {
         let group = pod_group(pod)?;
-        let absent = others.api.get("PodGroup", &group).is_none() && !self.gone.contains(&group);
+        // The Pod of a Job may come in the instant in which the PodGroup goes.
+        let existed = self.get("PodGroup", &group).is_some() || self.gone.contains(&group);
+        let absent = !existed && others.api.get("PodGroup", &group).is_none();
         absent.then(|| format!("Pod {} was created before PodGroup {group}", name(pod)))
     }
 
