@@ -51,7 +51,7 @@ kills: ## Kills local mode a hundred times and checks that nothing is left behin
 
 .PHONY: chaos
 chaos: ## Kills the operator KILLS=200 times on a real control plane while users, nodes and Ray go on (SEED=N)
-	MANTA_CHAOS_KILLS=$${KILLS:-200} $(CARGO) test --quiet --package manta --test chaos -- --ignored --nocapture
+	MANTA_CHAOS_KILLS=$${KILLS:-200} $(CARGO) test --quiet --package manta --test chaos -- --nocapture
 
 .PHONY: chaos-local
 chaos-local: ## Kills Pods, Ray and local mode under a RayService that is asked all the time, ROUNDS=3 times each (SEED=N)

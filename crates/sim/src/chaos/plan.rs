@@ -3,11 +3,15 @@
 use crate::rng::Rng;
 use crate::script::Act;
 use crate::script::generate::{KINDS, change, create};
+use std::time::Duration;
 
 /// The time in which things happen in a round, in milliseconds.
 const ACTION: u64 = 120_000;
 /// With leader election everything takes longer: a Lease expires 15 s after its holder died.
 const ELECTED_ACTION: u64 = 150_000;
+/// At rest nothing is written for this time, or in a quick test for the shortest that shows a write every few seconds.
+const REST: Duration = Duration::from_secs(10);
+const SHORTEST_REST: Duration = Duration::from_secs(4);
 /// The sorts of rounds. They take turns.
 const SORTS: u64 = 6;
 
@@ -16,6 +20,8 @@ const SORTS: u64 = 6;
 pub(super) struct Round {
     /// Two operators share the work by leader election.
     pub(super) elected: bool,
+    /// At rest nothing is written for this time.
+    pub(super) rest: Duration,
     /// What happens, with times in milliseconds since the start, in order.
     pub(super) events: Vec<(u64, Event)>,
 }
@@ -79,7 +85,8 @@ impl Round {
             }
         }
         events.sort_by_key(|(at, _)| *at);
-        Self { elected, events }
+        let rest = REST.mul_f64(share).max(SHORTEST_REST);
+        Self { elected, rest, events }
     }
 
     /// Returns whether nothing but an operator can make a request to a service fail.

@@ -26,8 +26,6 @@ const REQUEST_INTERVAL: Duration = Duration::from_millis(500);
 const ACT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Within this time after the last fault everything must be as the specs ask.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// At rest nothing is written for this time.
-const REST: Duration = Duration::from_secs(10);
 /// How often users delete what they find, at the end.
 const DELETION_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -111,8 +109,8 @@ impl Crew<'_> {
         self.stage.users.suspend_cron_jobs().await;
         self.stage.transcript.line("world", "faults are over");
         let over = Instant::now();
-        self.until(|crew| crew.unsettled(), undisturbed, report).await?;
-        report.slowest = report.slowest.max(over.elapsed().saturating_sub(REST));
+        self.until(|crew| crew.unsettled(round.rest), undisturbed, report).await?;
+        report.slowest = report.slowest.max(over.elapsed().saturating_sub(round.rest));
         self.stage.transcript.line("world", "everything is as it should be");
         self.delete_everything(report).await
     }
@@ -201,11 +199,11 @@ impl Crew<'_> {
     }
 
     /// Returns what is not yet as it should be.
-    fn unsettled(&self) -> Option<String> {
+    fn unsettled(&self, rest: Duration) -> Option<String> {
         let wrong = self.stage.backend.checker.unsettled();
         wrong.or_else(|| {
             let front::Writes { last, .. } = *self.stage.backend.writes();
-            (last.elapsed() < REST).then(|| "operators still write".to_owned())
+            (last.elapsed() < rest).then(|| "operators still write".to_owned())
         })
     }
 
@@ -213,9 +211,12 @@ impl Crew<'_> {
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
             self.stage.users.delete_everything().await;
-            self.pass_time(Instant::now() + DELETION_INTERVAL, false, report).await?;
-            if self.stage.left().is_empty() {
-                return Ok(());
+            let again = Instant::now() + DELETION_INTERVAL;
+            while Instant::now() < again {
+                self.pass_time(Instant::now() + REQUEST_INTERVAL, false, report).await?;
+                if self.stage.left().is_empty() {
+                    return Ok(());
+                }
             }
         }
         bail!("left over {} s after everything was deleted: {:?}", PATIENCE.as_secs(), self.stage.left())

@@ -4,6 +4,7 @@
 //! happened, and a watch that starts over after an outage leaves out what was there in between.
 
 use crate::checker::Checker;
+use crate::object::{name, text, uid};
 use anyhow::{Context, Result, bail};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -14,8 +15,8 @@ use http_body_util::{BodyStream, Full};
 use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
-use serde_json::json;
-use std::collections::BTreeSet;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -56,7 +57,32 @@ pub(super) struct Store {
 struct Seen {
     revision: i64,
     keys: BTreeSet<String>,
+    /// The UID of the last Service of each name.
+    services: BTreeMap<String, String>,
+    /// Name and UID of the Service that each EndpointSlice belongs to.
+    slices: BTreeMap<String, (String, String)>,
     failure: Option<String>,
+}
+
+impl Seen {
+    /// Notes what a change says about a Service or an EndpointSlice.
+    fn note_service(&mut self, kind: &str, key: &str, object: &Value) {
+        if kind == "Service" {
+            self.services.insert(name(object), uid(object));
+        }
+        if kind == "EndpointSlice" {
+            let service = &object["metadata"]["ownerReferences"][0];
+            self.slices.insert(key.to_owned(), (text(&service["name"]), text(&service["uid"])));
+        }
+    }
+
+    /// Returns whether an object is an EndpointSlice of a Service that was created again under its name. If
+    /// kube-apiserver restarts meanwhile, the garbage collector never learns that the first one was deleted. Both the slice
+    /// and the collector are kube-controller-manager's.
+    fn is_missed_slice(&self, key: &str) -> bool {
+        let service = self.slices.get(key);
+        service.is_some_and(|(name, uid)| self.services.get(name).is_some_and(|last| last != uid))
+    }
 }
 
 /// A message of etcd's watch, in the JSON of its gateway.
@@ -117,9 +143,10 @@ impl Store {
 
     /// Returns everything in the namespace that would be left over if it were there at the end.
     pub(super) fn objects(&self) -> BTreeSet<String> {
+        let seen = self.lock();
         let lasts =
             |key: &&String| key.contains("/default/") && !PASSING.iter().any(|passing| key.starts_with(passing));
-        self.lock().keys.iter().filter(lasts).cloned().collect()
+        seen.keys.iter().filter(lasts).filter(|key| !seen.is_missed_slice(key)).cloned().collect()
     }
 
     async fn watch(&self) -> Result<()> {
@@ -182,7 +209,9 @@ impl Store {
             self.checker.gone(kind, name);
         } else {
             let object = serde_json::from_slice(&decode(&change.kv.value)?);
-            self.checker.see(kind, object.with_context(|| format!("{key} is no JSON"))?);
+            let object = object.with_context(|| format!("{key} is no JSON"))?;
+            self.lock().note_service(kind, &key, &object);
+            self.checker.see(kind, object);
         }
         Ok(())
     }
@@ -203,3 +232,20 @@ impl std::fmt::Display for Unreadable {
 }
 
 impl std::error::Error for Unreadable {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_slice_of_a_service_that_was_created_again_may_stay() {
+        let mut seen = Seen::default();
+        let service = |uid: &str| json!({"metadata": {"name": "web", "uid": uid}});
+        let owners = json!([{"kind": "Service", "name": "web", "uid": "first"}]);
+        seen.note_service("Service", "web", &service("first"));
+        seen.note_service("EndpointSlice", "web-abc", &json!({"metadata": {"ownerReferences": owners}}));
+        assert!(!seen.is_missed_slice("web-abc"));
+        seen.note_service("Service", "web", &service("second"));
+        assert!(seen.is_missed_slice("web-abc") && !seen.is_missed_slice("web-def"));
+    }
+}
