@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::kills::family;
 use crate::up::{MANTA, Up, folder, wait_for};
 
 const POD: &str = "{apiVersion: v1, kind: Pod, metadata: {name: first}, \
@@ -52,6 +53,29 @@ pub(crate) fn status_follows_changes_until_local_mode_stops() {
     assert!(watch.wait().expect("its end").success());
     let stopped = manta("status", folder.path(), &["-o", "json"]).output().expect("manta status");
     assert_eq!((stopped.status.code(), &*stopped.stdout), (Some(1), &b"null\n"[..]));
+}
+
+/// What a start needs is given back: what stays is the operator, the agent and the API server with Ray's CRDs, one of
+/// them in use.
+pub(crate) fn local_mode_holds_little_memory_at_rest() {
+    /// A debug build holds 19 MiB.
+    const LIMIT_MIB: u64 = 30;
+    let folder = Arc::new(folder());
+    let manifest = folder.path().join("cluster.yaml");
+    std::fs::write(&manifest, CLUSTER.replace("spec: {head", "spec: {suspend: true, head")).expect("a manifest");
+    let mut up = Up::start(Arc::clone(&folder), &["--in-memory", "-f", manifest.to_str().expect("a path")]);
+    up.until_printed("suspended");
+    wait_for(|| (largest_process_mib(up.pid()) <= LIMIT_MIB).then_some(()));
+}
+
+/// Returns the memory that the largest process of a family does not share with files.
+fn largest_process_mib(root: u32) -> u64 {
+    let kib = |pid: u32| -> Option<u64> {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+        line.split_whitespace().next()?.parse().ok()
+    };
+    family(root).into_iter().filter_map(kib).max().expect("local mode runs") / 1024
 }
 
 /// Without its operator local mode leaves Ray's resources alone, and another operator can serve them.

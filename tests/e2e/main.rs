@@ -16,6 +16,7 @@ mod images;
 mod internet;
 mod jobs;
 mod kills;
+mod mounts;
 mod persistence;
 mod redis;
 mod reduced;
@@ -66,6 +67,7 @@ const SCENARIOS: &[Scenario] = scenarios![
     jobs::a_job_with_a_submitter_pod_succeeds,
     jobs::a_job_with_a_sidecar_succeeds,
     clusters::token_authentication_is_enforced,
+    services::a_wrong_import_path_is_reported,
     internet::a_runtime_env_that_downloads_is_answered_at_once,
 ];
 
@@ -81,6 +83,8 @@ const STANDALONE: &[(&str, fn())] = &[
         commands::status_follows_changes_until_local_mode_stops,
     ),
     ("commands::another_operator_runs_instead", commands::another_operator_runs_instead),
+    ("commands::local_mode_holds_little_memory_at_rest", commands::local_mode_holds_little_memory_at_rest),
+    ("mounts::pods_see_the_folders_that_are_mounted", mounts::pods_see_the_folders_that_are_mounted),
     ("accounts::other_accounts_reach_no_port_of_a_cluster", accounts::other_accounts_reach_no_port_of_a_cluster),
     (
         "images::environments_are_made_from_requirements_and_projects",

@@ -4,7 +4,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{LogParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::user::{User, example, poll};
+use crate::up::MANTA;
+use crate::user::{User, example, head_only, poll};
 
 pub(crate) async fn an_upgrade_fails_no_request(user: &User) {
     user.apply_example("rayservice.yaml").await;
@@ -33,6 +34,26 @@ pub(crate) async fn an_upgrade_fails_no_request(user: &User) {
     let log = load(user).await;
     let failures: Vec<&str> = log.lines().filter(|line| line.starts_with("failed")).collect();
     assert_eq!(failures, [] as [&str; 0], "of {} requests", requests(user).await);
+}
+
+/// Python's error reaches the condition, and fits on a line of `manta status`.
+pub(crate) async fn a_wrong_import_path_is_reported(user: &User) {
+    let config = "applications: [{name: app, import_path: 'nowhere:app', route_prefix: /}]";
+    user.create("RayService", "wrong", json!({"serveConfigV2": config, "rayClusterConfig": head_only()})).await;
+    let message = user
+        .until("RayService", "wrong", |status| {
+            let conditions = status["conditions"].as_array()?;
+            let failed = conditions.iter().find(|c| c["type"] == "ApplicationsFailed" && c["status"] == "True")?;
+            failed["message"].as_str().map(str::to_owned)
+        })
+        .await;
+    let error = "ModuleNotFoundError: No module named 'nowhere'";
+    assert!(message.starts_with("app: ") && message.contains(error), "{message}");
+    let state = user.kubeconfig.parent().expect("the state directory");
+    let shown = tokio::process::Command::new(MANTA).args(["status", "--state"]).arg(state).output().await;
+    let shown = String::from_utf8(shown.expect("manta status").stdout).expect("text");
+    let line = shown.lines().find(|line| line.contains(&format!("{}/wrong ", user.namespace))).expect("its line");
+    assert!(line.contains("app DEPLOY_FAILED") && line.contains(error), "{shown}");
 }
 
 /// Waits until the service is ready and returns its active cluster.

@@ -7,11 +7,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures::{FutureExt, StreamExt};
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolumeClaim, Pod, Service};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use manta_agent::gpus::{self, Gpus};
-use manta_agent::images::{Catalog, Mapping};
+use manta_agent::images::{self, Catalog, Mapping, PackageRule};
 use manta_agent::logs::LogQuery;
 use manta_agent::mounts::Mounts;
 use manta_agent::network::egress::Internet;
@@ -61,6 +61,7 @@ fn run(process: IsolatedProcess, dir: &Path) -> i32 {
                     ..Mapping::default()
                 }],
                 fallbacks: ["docker-save", "oci"].map(|format| archived_image(dir, format)).to_vec(),
+                rules: vec![installed_package(&dir.join("images"))],
                 folder: dir.join("images"),
                 ..Catalog::default()
             },
@@ -103,6 +104,10 @@ async fn tests(client: &Client, agent: &Agent) -> bool {
         ("pods_that_cannot_run_report_why", t.pods_that_cannot_run_report_why().boxed()),
         ("hooks_run_and_grace_is_given", t.hooks_run_and_grace_is_given().boxed()),
         ("an_archive_is_a_root_file_system", t.an_archive_is_a_root_file_system().boxed()),
+        (
+            "an_image_that_runs_as_another_version_is_reported",
+            t.an_image_that_runs_as_another_version_is_reported().boxed(),
+        ),
         ("a_gpu_belongs_to_one_pod", t.a_gpu_belongs_to_one_pod().boxed()),
         ("containers_read_what_clients_type", t.containers_read_what_clients_type().boxed()),
         ("exec_and_ports_reach_inside", t.exec_and_ports_reach_inside().boxed()),
@@ -390,8 +395,34 @@ impl Test {
             let expect = "hello from the image\n1000\nb /home/app\n/home/app\nwrote\ngone\nkept inside\n";
             assert_eq!(self.logs(&pod, "c", false).await, expect, "{name}");
             assert!(!Path::new("/etc/manta-escape").exists());
+            self.event(name, "Normal", "Pulling", &format!("Pulling image \"{name}:1\"")).await;
+            self.event(name, "Normal", "Pulled", &format!("Successfully pulled image \"{name}:1\" in ")).await;
             self.delete(name).await;
         }
+    }
+
+    async fn an_image_that_runs_as_another_version_is_reported(&self) {
+        let image = "corp.example/runtime:1.0.0";
+        let container = json!({"name": "c", "image": image, "command": ["true"]});
+        self.create("differs", json!({"restartPolicy": "Never", "containers": [container]})).await;
+        self.phase("differs", "Succeeded").await;
+        let note = format!("image {image} runs runtime 2.0.0, the newest one installed: be exact");
+        self.event("differs", "Warning", "ImageDiffers", &note).await;
+        let note = format!("Container image \"{image}\" already present on machine");
+        self.event("differs", "Normal", "Pulled", &note).await;
+        self.delete("differs").await;
+    }
+
+    /// Waits for an event about a pod whose note begins like this.
+    async fn event(&self, pod: &str, type_: &str, reason: &str, note: &str) {
+        let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
+        let about = ListParams::default().fields(&format!("involvedObject.name={pod},reason={reason}"));
+        poll(|| async {
+            let found = events.list(&about).await.expect("events").items;
+            let says = |event: &Event| event.message.as_deref().is_some_and(|message| message.starts_with(note));
+            found.iter().any(|event| event.type_.as_deref() == Some(type_) && says(event)).then_some(())
+        })
+        .await;
     }
 
     async fn a_gpu_belongs_to_one_pod(&self) {
@@ -507,6 +538,20 @@ fn archived_image(dir: &Path, format: &str) -> Mapping {
     let made = std::process::Command::new("python3").arg(script).arg(&file).arg(format).status().expect("python3");
     assert!(made.success());
     Mapping { image: format.into(), archive: Some(file), ..Mapping::default() }
+}
+
+/// Installs version 2.0.0 of a package, empty, and returns the rule for its images.
+fn installed_package(folder: &Path) -> PackageRule {
+    let environment = folder.join("runtime-2.0.0");
+    std::fs::create_dir_all(environment.join("bin")).expect("a folder");
+    std::fs::write(environment.join(images::COMPLETE), "").expect("a file");
+    PackageRule {
+        repositories: vec!["runtime".into()],
+        package: "runtime".into(),
+        requirement: "runtime=={version}".into(),
+        env: Vec::new(),
+        exact_hint: "be exact".into(),
+    }
 }
 
 /// Makes a machine with three GPUs, of which two are offered; the device nodes are plain files.

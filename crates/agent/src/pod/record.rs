@@ -42,8 +42,11 @@ pub enum RunState {
         wait: Wait,
         retry: Timestamp,
     },
-    /// Being created.
-    Starting,
+    /// Being created, perhaps not for the first time.
+    Starting {
+        /// Why the attempt before this one failed.
+        failed: Option<Wait>,
+    },
     Running {
         id: String,
         since: Timestamp,
@@ -72,7 +75,7 @@ pub struct Exit {
 impl Record {
     /// A process exists or is about to.
     pub fn is_alive(&self) -> bool {
-        matches!(self.state, RunState::Starting | RunState::Running { .. })
+        matches!(self.state, RunState::Starting { .. } | RunState::Running { .. })
     }
 
     pub fn is_running(&self) -> bool {
@@ -88,11 +91,16 @@ impl Record {
 
     /// Takes note of a new run; `reset` is how long a run must last to be forgiven.
     pub fn begin(&mut self, reset: jiff::SignedDuration) {
-        if let RunState::Exited(exit) = std::mem::replace(&mut self.state, RunState::Starting) {
-            let lasted = exit.finished.duration_since(exit.started);
-            self.streak = if lasted >= reset { 1 } else { self.streak.saturating_add(1) };
-            self.restarts = self.restarts.saturating_add(1);
-            self.last = Some(exit);
+        match std::mem::replace(&mut self.state, RunState::Starting { failed: None }) {
+            RunState::Exited(exit) => {
+                let lasted = exit.finished.duration_since(exit.started);
+                self.streak = if lasted >= reset { 1 } else { self.streak.saturating_add(1) };
+                self.restarts = self.restarts.saturating_add(1);
+                self.last = Some(exit);
+            }
+            // The reason stays until another one is known, so that the status does not alternate with every attempt.
+            RunState::Blocked { wait, .. } => self.state = RunState::Starting { failed: Some(wait) },
+            RunState::New | RunState::Starting { .. } | RunState::Running { .. } => {}
         }
         self.ready = false;
         self.started = false;

@@ -151,7 +151,7 @@ impl Steps {
         match &record.state {
             RunState::New => self.actions.push(start()),
             RunState::Blocked { retry, .. } => self.at(*retry, seen.now, start()),
-            RunState::Starting => {}
+            RunState::Starting { .. } => {}
             RunState::Running { .. } => {
                 if let (Some(why), false) = (&record.unhealthy, record.stopping) {
                     let grace = probe_grace(container)

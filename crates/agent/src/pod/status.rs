@@ -82,8 +82,10 @@ fn container_status(
     };
     let mut last = record.last.as_ref().map(terminated);
     let state = match &record.state {
-        RunState::New | RunState::Starting => wait(waiting, None),
-        RunState::Blocked { wait: blocked, .. } => wait(&blocked.reason, blocked.message.clone()),
+        RunState::New | RunState::Starting { failed: None } => wait(waiting, None),
+        RunState::Blocked { wait: blocked, .. } | RunState::Starting { failed: Some(blocked) } => {
+            wait(&blocked.reason, blocked.message.clone())
+        }
         RunState::Running { since, .. } => ContainerState {
             running: Some(ContainerStateRunning { started_at: Some(Time(*since)) }),
             ..ContainerState::default()

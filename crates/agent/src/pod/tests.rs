@@ -252,6 +252,27 @@ fn backoff_doubles_up_to_its_cap() {
 }
 
 #[test]
+fn a_start_that_is_tried_again_keeps_its_reason() {
+    let reasons = |record: &Record| {
+        let status = Given::new(two("Always"), vec![("a", record.clone())]).next().status;
+        let state = status.container_statuses.unwrap().remove(0).state.unwrap();
+        let waiting = state.waiting.unwrap();
+        (waiting.reason.unwrap(), waiting.message)
+    };
+    let mut record = Record::default();
+    record.begin(Backoff::KUBELET.reset);
+    assert_eq!(reasons(&record), ("ContainerCreating".to_owned(), None));
+    let wait = Wait { reason: "ErrImagePull".to_owned(), message: Some("unknown".to_owned()) };
+    let blocked = ("ErrImagePull".to_owned(), Some("unknown".to_owned()));
+    for _ in 0..2 {
+        record.state = RunState::Blocked { wait: wait.clone(), retry: at(10) };
+        assert_eq!(reasons(&record), blocked);
+        record.begin(Backoff::KUBELET.reset);
+        assert_eq!(reasons(&record), blocked, "while the start is tried again");
+    }
+}
+
+#[test]
 fn a_long_run_resets_the_backoff() {
     let mut record = Record { streak: 4, ..exited(1, 0, 600) };
     check(

@@ -201,15 +201,20 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
 
 /// Records the kubelet's events about images.
 fn report_pull(shared: &Shared, pod: &Pod, image: &str, pull: &Pull) {
-    let (reason, note) = match pull {
+    let (reason, note) = describe_pull(image, pull);
+    shared.record_event(pod, EventType::Normal, reason, &note);
+}
+
+/// Returns reason and note of an event about an image, in the kubelet's words.
+fn describe_pull(image: &str, pull: &Pull) -> (&'static str, String) {
+    match pull {
         Pull::Started => ("Pulling", format!("Pulling image \"{image}\"")),
         Pull::Progress(progress) => ("Pulling", format!("Pulling image \"{image}\": {progress}")),
         Pull::Done(None) => ("Pulled", format!("Container image \"{image}\" already present on machine")),
         Pull::Done(Some(took)) => {
             ("Pulled", format!("Successfully pulled image \"{image}\" in {:.1}s", took.as_secs_f64()))
         }
-    };
-    shared.record_event(pod, EventType::Normal, reason, &note);
+    }
 }
 
 /// Decides the restrictions of a container, or refuses what its specification asks for.
@@ -373,4 +378,28 @@ fn text(path: &Path) -> String {
 
 fn uid(pod: &Pod) -> &str {
     pod.metadata.uid.as_deref().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::environments::{Progress, Stage};
+
+    #[test]
+    fn pulls_are_described_as_by_the_kubelet() {
+        let check = |pull: Pull, expect: (&str, &str)| {
+            let (reason, note) = describe_pull("ray:2", &pull);
+            assert_eq!((reason, note.as_str()), expect);
+        };
+        check(Pull::Started, ("Pulling", "Pulling image \"ray:2\""));
+        let what = "installing ray==2 into /e".to_owned();
+        let progress = Progress { what, packages: 12, megabytes: 340, stage: Stage::Downloading };
+        let expect = "Pulling image \"ray:2\": installing ray==2 into /e: 12 packages, 340 MB";
+        check(Pull::Progress(progress), ("Pulling", expect));
+        check(Pull::Done(None), ("Pulled", "Container image \"ray:2\" already present on machine"));
+        let took = Duration::from_millis(61_250);
+        check(Pull::Done(Some(took)), ("Pulled", "Successfully pulled image \"ray:2\" in 61.2s"));
+    }
 }

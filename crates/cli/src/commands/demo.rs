@@ -17,6 +17,8 @@ const JOB: &str = include_str!("../../../../examples/rayjob.yaml");
 const SERVICE: &str = include_str!("../../../../examples/rayservice.yaml");
 /// How long one step may take; generous, because the machine may be busy.
 const STEP_TIMEOUT: Duration = Duration::from_secs(300);
+/// How long the installation of Ray may take; generous, because the connection may be slow.
+const INSTALL_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Run a RayCluster, a RayJob and a RayService on this machine, then clean up
 ///
@@ -48,7 +50,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 async fn demo(local: &Local, started: Instant) -> anyhow::Result<ExitCode> {
     let mut steps = Steps { started, times: Vec::new() };
-    steps.run("Ray on this machine", prepare(local)).await?;
+    steps.run_within(INSTALL_TIMEOUT, "Ray on this machine", prepare(local)).await?;
     let peak = AtomicU64::new(0);
     let print = |line: String| print_line(&format!("      {line}"));
     let all = async {
@@ -80,17 +82,26 @@ struct Steps {
 }
 
 impl Steps {
-    /// Runs one step and prints when it starts, when it ends and its result.
     async fn run(
         &mut self,
         name: &'static str,
         step: impl Future<Output = anyhow::Result<String>>,
     ) -> anyhow::Result<()> {
+        self.run_within(STEP_TIMEOUT, name, step).await
+    }
+
+    /// Runs one step and prints when it starts, when it ends and its result.
+    async fn run_within(
+        &mut self,
+        timeout: Duration,
+        name: &'static str,
+        step: impl Future<Output = anyhow::Result<String>>,
+    ) -> anyhow::Result<()> {
         print_line(&format!("[{:5.1} s] {name}", self.started.elapsed().as_secs_f64()));
         let start = Instant::now();
-        let result = match tokio::time::timeout(STEP_TIMEOUT, step).await {
+        let result = match tokio::time::timeout(timeout, step).await {
             Ok(result) => result.with_context(|| name.to_owned())?,
-            Err(_) => bail!("{name}: timed out after {} s", STEP_TIMEOUT.as_secs()),
+            Err(_) => bail!("{name}: timed out after {} s", timeout.as_secs()),
         };
         let seconds = start.elapsed().as_secs_f64();
         print_line(&format!("[{:5.1} s] {name}: {result}", self.started.elapsed().as_secs_f64()));
@@ -104,7 +115,7 @@ async fn prepare(local: &Local) -> anyhow::Result<String> {
     match local::find_ray(&local.catalog, local::RAY_VERSION) {
         local::Found::Ready(what) => Ok(what),
         local::Found::Missing { recipe, path } => {
-            print_line(&format!("      installing {recipe} into {} (once; about 500 MB)", path.display()));
+            print_line("      not installed yet; the first run downloads about 500 MB");
             let made = environments::make(&local.machine, &recipe, &path, &local::show_installation).await;
             made.map_err(anyhow::Error::msg)?;
             Ok(recipe.to_string())

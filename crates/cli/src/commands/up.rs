@@ -3,6 +3,7 @@
 use crate::local::{self, LocalArgs, Manifest, StateArgs};
 use crate::manifests;
 use crate::output::print_line;
+use manta_agent::runtime::memory;
 use manta_cli::lint::{Finding, Linter, Severity};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -35,6 +36,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Ok(manifests) => manifests,
         Err(code) => return Ok(code),
     };
+    // The schemas of the check; the processes that only wait would hold on to them.
+    memory::release_freed();
     let state = args.state.folder()?;
     if !manifests.is_empty() && local::running_pid(&state)?.is_some() {
         return apply_to_running(&state, manifests);

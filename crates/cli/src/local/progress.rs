@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The kinds whose status is printed.
 pub(crate) const KINDS: [&str; 4] = ["RayCluster", "RayJob", "RayService", "RayCronJob"];
@@ -45,55 +45,73 @@ pub(crate) async fn print_changes(client: &Client, print: &(dyn Fn(String) + Syn
     }
     let mut all = futures::stream::select_all(all);
     let mut printed = Printed::default();
-    while let Some((kind, (name, summary))) = all.next().await {
-        if let Some(line) = printed.next_line(kind, name, summary) {
+    while let Some((kind, change)) = all.next().await {
+        if let Some(line) = printed.next_line(kind, change) {
             print(line);
         }
     }
 }
 
-/// What was last printed about every object that exists.
+/// What happened to an object, or to a Warning event about one.
+struct Change {
+    name: String,
+    summary: String,
+    is_gone: bool,
+}
+
+/// What was printed about the objects and Warning events that exist.
 #[derive(Default)]
-struct Printed(HashMap<(&'static str, String), String>);
+struct Printed {
+    /// The last summary of each object, by kind and name.
+    summaries: HashMap<(&'static str, String), String>,
+    /// Objects and what was said about them: two warnings that take turns are printed once each.
+    warnings: HashSet<(String, String)>,
+}
 
 impl Printed {
     /// Returns the line to print about a change, if it says anything new.
-    fn next_line(&mut self, kind: &'static str, name: String, summary: Option<String>) -> Option<String> {
+    fn next_line(&mut self, kind: &'static str, change: Change) -> Option<String> {
+        let Change { name, summary, is_gone } = change;
         let line = |text: &str| format!("{kind:<11} {name:<44} {text}");
-        let Some(summary) = summary else {
+        if kind == WARNING {
+            let (line, key) = (line(&summary), (name, summary));
+            if is_gone {
+                // A warning does not become untrue when its event expires.
+                self.warnings.remove(&key);
+                return None;
+            }
+            return self.warnings.insert(key).then_some(line);
+        }
+        if is_gone {
             let line = line("deleted");
-            self.0.remove(&(kind, name));
-            // A warning does not become untrue when its event expires.
-            return (kind != WARNING).then_some(line);
-        };
+            self.summaries.remove(&(kind, name));
+            return Some(line);
+        }
         let line = (!summary.is_empty()).then(|| line(&summary));
-        let last = self.0.insert((kind, name), summary.clone());
+        let last = self.summaries.insert((kind, name), summary.clone());
         line.filter(|_| last != Some(summary))
     }
 }
 
-type Change = (String, Option<String>);
-
 fn change<K: ResourceExt>(event: watcher::Event<K>, summarise: impl Fn(&K) -> String) -> Option<Change> {
-    let name = |object: &K| format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any());
-    match event {
-        watcher::Event::Apply(object) | watcher::Event::InitApply(object) => {
-            Some((name(&object), Some(summarise(&object))))
-        }
-        watcher::Event::Delete(object) => Some((name(&object), None)),
-        watcher::Event::Init | watcher::Event::InitDone => None,
-    }
+    let (object, is_gone) = match event {
+        watcher::Event::Apply(object) | watcher::Event::InitApply(object) => (object, false),
+        watcher::Event::Delete(object) => (object, true),
+        watcher::Event::Init | watcher::Event::InitDone => return None,
+    };
+    let name = format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any());
+    Some(Change { name, summary: summarise(&object), is_gone })
 }
 
-/// Returns the object of a new or expired Warning event, and what a new one says.
+/// Returns the object of a new or expired Warning event, and what the event says.
 fn warning(event: watcher::Event<Event>) -> Option<Change> {
-    let (event, is_new) = match event {
-        watcher::Event::Apply(event) => (event, true),
-        watcher::Event::Delete(event) => (event, false),
+    let (event, is_gone) = match event {
+        watcher::Event::Apply(event) => (event, false),
+        watcher::Event::Delete(event) => (event, true),
         // Those from before the start are history.
         watcher::Event::Init | watcher::Event::InitApply(_) | watcher::Event::InitDone => return None,
     };
-    is_warning(&event).then(|| (involved(&event), is_new.then(|| describe_event(&event))))
+    is_warning(&event).then(|| Change { name: involved(&event), summary: describe_event(&event), is_gone })
 }
 
 /// Returns whether an event is a Warning.
@@ -121,19 +139,20 @@ mod tests {
     #[test]
     fn a_line_is_printed_per_change_and_nothing_is_kept_of_what_is_gone() {
         let mut printed = Printed::default();
-        let mut check = |kind: &'static str, summary: Option<&str>, expect: Option<&str>| {
-            let line = printed.next_line(kind, "default/x".to_owned(), summary.map(str::to_owned));
+        let mut check = |kind: &'static str, summary: &str, is_gone: bool, expect: Option<&str>| {
+            let change = Change { name: "default/x".to_owned(), summary: summary.to_owned(), is_gone };
             let expect = expect.map(|text| format!("{kind:<11} {:<44} {text}", "default/x"));
-            assert_eq!(line, expect, "{kind} {summary:?}");
+            assert_eq!(printed.next_line(kind, change), expect, "{kind} {summary:?}");
         };
-        check("Pod", Some(""), None);
-        check("Pod", Some("Pending 0/1"), Some("Pending 0/1"));
-        check("Pod", Some("Pending 0/1"), None);
-        check("Pod", Some("Running 1/1"), Some("Running 1/1"));
-        check(WARNING, Some("Failed: why"), Some("Failed: why"));
-        check(WARNING, Some("Failed: why"), None);
-        check(WARNING, None, None);
-        check("Pod", None, Some("deleted"));
-        assert!(printed.0.is_empty());
+        check("Pod", "", false, None);
+        check("Pod", "Pending 0/1", false, Some("Pending 0/1"));
+        check("Pod", "Pending 0/1", false, None);
+        check("Pod", "Running 1/1", false, Some("Running 1/1"));
+        let warnings = ["Failed: image a", "Failed: image b"];
+        warnings.into_iter().for_each(|text| check(WARNING, text, false, Some(text)));
+        warnings.into_iter().for_each(|text| check(WARNING, text, false, None));
+        warnings.into_iter().for_each(|text| check(WARNING, text, true, None));
+        check("Pod", "Running 1/1", true, Some("deleted"));
+        assert!(printed.summaries.is_empty() && printed.warnings.is_empty());
     }
 }

@@ -104,9 +104,9 @@ fn reason(container: &ContainerStatus) -> Option<String> {
     if let Some(waiting) = state.and_then(|state| state.waiting.as_ref()) {
         let reason = waiting.reason.as_deref().filter(|r| *r != "PodInitializing" && *r != "ContainerCreating");
         let waiting = reason.map(|reason| with_message(reason, waiting.message.as_deref()));
-        // Between two starts, the end of the last one says more than the back-off.
-        let crashed = reason == Some("CrashLoopBackOff");
-        return if crashed { last_end(container).or(waiting) } else { waiting };
+        // Between two starts, the end of the last one says more than the back-off or the next start.
+        let is_between_starts = reason.is_none_or(|reason| reason == "CrashLoopBackOff");
+        return if is_between_starts { last_end(container).or(waiting) } else { waiting };
     }
     match state.and_then(|state| state.terminated.as_ref()) {
         Some(ended) if ended.exit_code != 0 => {
@@ -249,6 +249,11 @@ mod tests {
             json!({"restartCount": 1, "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": killed}),
             "Pending 0/1, 1 restart, c: last ended by OOMKilled (exit code 137)",
         );
+        check(
+            json!({"restartCount": 1, "state": {"waiting": {"reason": "ContainerCreating"}}, "lastState": killed}),
+            "Pending 0/1, 1 restart, c: last ended by OOMKilled (exit code 137)",
+        );
+        check(json!({"state": {"waiting": {"reason": "ContainerCreating"}}}), "Pending 0/1");
         check(
             json!({"state": {"terminated": {"reason": "StartError", "message": "no such file", "exitCode": 128}}}),
             "Pending 0/1, c: StartError: no such file (exit code 128)",

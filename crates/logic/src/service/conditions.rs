@@ -60,21 +60,35 @@ pub(super) fn finish(planner: &mut Planner<'_>) {
 
 /// Reports applications that Ray has given up on; those of an upgrade are the upgrade's own matter.
 fn applications_failed(planner: &mut Planner<'_>) {
-    /// Tracebacks are long, and the whole text is in `applicationStatuses`.
-    const MAX_CHARS: usize = 1000;
     let status = &planner.draft.status;
     let has_active = planner.draft.active_name().is_some();
     let slot = if has_active { &status.active_service_status } else { &status.pending_service_status };
     let all = slot.iter().flat_map(|slot| slot.application_statuses.iter().flatten());
     let failed: Vec<String> = all
         .filter(|(_, application)| application.status.as_deref() == Some("DEPLOY_FAILED"))
-        .map(|(name, application)| format!("{name}: {}", application.message.as_deref().unwrap_or_default()))
+        .map(|(name, application)| format!("{name}: {}", shorten(application.message.as_deref().unwrap_or_default())))
         .collect();
     if failed.is_empty() {
         return remove(planner, APPLICATIONS_FAILED);
     }
-    let message: String = failed.join("; ").chars().take(MAX_CHARS).collect();
+    let message: String = failed.join("; ").chars().take(MAX_MESSAGE).collect();
     set(planner, APPLICATIONS_FAILED, "True", "DeployFailed", &message);
+}
+
+/// The most characters of a condition's message that the API server accepts.
+const MAX_MESSAGE: usize = 32_768;
+
+/// Leaves out the middle of a long traceback: it begins with what failed and ends with the error. The whole text is in
+/// `applicationStatuses`.
+fn shorten(message: &str) -> String {
+    const BEGINNING: usize = 300;
+    const END: usize = 700;
+    let chars: Vec<char> = message.trim_end().chars().collect();
+    if chars.len() <= BEGINNING + END {
+        return chars.into_iter().collect();
+    }
+    let (beginning, end) = (&chars[..BEGINNING], &chars[chars.len() - END..]);
+    beginning.iter().chain(&['…']).chain(end).collect()
 }
 
 fn upgrade_in_progress(planner: &mut Planner<'_>) {

@@ -39,6 +39,27 @@ fn applications_that_cannot_be_deployed_are_a_condition() {
 }
 
 #[test]
+fn the_condition_shows_the_error_at_the_end_of_a_long_traceback() {
+    let mut world = service();
+    world.outcome = "DEPLOY_FAILED".to_owned();
+    world.steps(6);
+    let name = world.pending();
+    let frames = "  File \"serve/api.py\", line 1, in import_attr\n".repeat(40);
+    let traceback = format!(
+        "Deploying app 'app' failed with exception:\nTraceback (most recent call last):\n{frames}\
+         ModuleNotFoundError: No module named 'nope'\n"
+    );
+    for app in world.apps.get_mut(&name).unwrap().values_mut() {
+        app["message"] = json!(traceback);
+    }
+    world.steps(3);
+    let message = world.full_condition("ApplicationsFailed").unwrap().message;
+    assert!(message.contains("Deploying app 'app' failed with exception"), "{message}");
+    assert!(message.ends_with("ModuleNotFoundError: No module named 'nope'"), "{message}");
+    assert!(message.chars().count() < 1100, "{message}");
+}
+
+#[test]
 fn the_application_without_a_name_is_the_default_one() {
     let mut world = service();
     world.edit(|spec| spec["serveConfigV2"] = json!("applications: [{import_path: 'a:b'}]"));
