@@ -8,6 +8,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use manta_logic::splitmix;
@@ -77,6 +78,7 @@ pub(crate) async fn a_service_is_back_after_every_kill() {
                 victims.swap_remove(usize::try_from(splitmix::next(&mut seed) % victims.len() as u64).expect("few"));
             asker.begin(victim);
             machine = kill(victim, machine).await;
+            asker.begin_row();
             asker.until_answered(&machine.user_of("default")).await;
         }
     }
@@ -104,13 +106,18 @@ async fn kill(victim: Victim, machine: Machine) -> Machine {
                 _ => ("head", "ray-head", "gcs_server"),
             };
             let pod = pod_of(&user, group).await;
+            let kill = ["pkill", "-KILL", "-f", &format!("/{process}")];
             // The command may be killed with the container.
-            let _ = user.run_in(&pod, container, &["pkill", "-KILL", "-f", &format!("/{process}")]).await;
+            let _ = user.run_in(&pod.name_any(), container, &kill).await;
+            until_replaced(&user, group, &pod).await;
             machine
         }
         Victim::WorkerPod | Victim::HeadPod => {
-            let pod = pod_of(&user, if victim == Victim::HeadPod { "head" } else { "worker" }).await;
-            let _ = user.pods().delete(&pod, &DeleteParams::default().grace_period(0)).await.expect("deleted");
+            let group = if victim == Victim::HeadPod { "head" } else { "worker" };
+            let pod = pod_of(&user, group).await;
+            let now = DeleteParams::default().grace_period(0);
+            let _ = user.pods().delete(&pod.name_any(), &now).await.expect("deleted");
+            until_replaced(&user, group, &pod).await;
             machine
         }
         Victim::ServerAndAgent => {
@@ -126,14 +133,25 @@ async fn kill(victim: Victim, machine: Machine) -> Machine {
 }
 
 /// Returns a running Pod of the service, once there is one.
-async fn pod_of(user: &User, node_type: &str) -> String {
+async fn pod_of(user: &User, node_type: &str) -> Pod {
+    running_pod(user, node_type, |_| true).await
+}
+
+/// Waits until another Pod runs than the one that was killed, or another instance of its containers. Before that, requests may be
+/// answered although what answers them is about to end.
+async fn until_replaced(user: &User, node_type: &str, killed: &Pod) {
+    let incarnation = |pod: &Pod| {
+        let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+        let restarts: i32 = statuses.into_iter().flatten().map(|status| status.restart_count).sum();
+        (pod.uid(), restarts)
+    };
+    running_pod(user, node_type, |pod| incarnation(pod) != incarnation(killed)).await;
+}
+
+async fn running_pod(user: &User, node_type: &str, is_wanted: impl Fn(&Pod) -> bool) -> Pod {
     let selector = format!("ray.io/node-type={node_type}");
-    poll(|| async {
-        let pods = user.pods_with(&selector).await;
-        pods.into_iter().find(|pod| crate::user::is_ready(pod) && pod.metadata.deletion_timestamp.is_none())
-    })
-    .await
-    .name_any()
+    let runs = |pod: &Pod| crate::user::is_ready(pod) && pod.metadata.deletion_timestamp.is_none();
+    poll(|| async { user.pods_with(&selector).await.into_iter().find(|pod| runs(pod) && is_wanted(pod)) }).await
 }
 
 /// Returns the process with the API server, the operator and the agent: the only one of local mode with many threads.
@@ -211,9 +229,13 @@ impl Asker {
     fn begin(&self, victim: Victim) {
         let mut asked = lock(&self.asked);
         asked.victim = victim;
-        asked.in_a_row = 0;
         asked.outcomes.entry(victim).or_default().kills += 1;
         println!("kill: {victim:?}");
+    }
+
+    /// Begins to count those in a row.
+    fn begin_row(&self) {
+        lock(&self.asked).in_a_row = 0;
     }
 
     /// Forgets all requests so far.
