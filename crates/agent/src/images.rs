@@ -183,7 +183,7 @@ impl Catalog {
             Some(rule) => self.resolve_package(rule, image, tag, disk.installed(&rule.package)),
             None => Resolution::Unknown(format!(
                 "image \"{image}\" has no local environment: start manta up with --image {repository}=requirements.txt, \
-                 or add it to the image mapping file (--images FILE) as\n\
+                 or with an image mapping file (--images FILE).\n\
                  images:\n- image: {repository}\n  environment: /path/to/a/python/environment\n\
                  or leave out `environment` to run its command with this machine's own tools"
             )),

@@ -57,3 +57,25 @@ fn memory_without_a_unit_is_refused() {
     assert_eq!(code, 1);
     assert_eq!(text, "error: --memory 10 is 10 bytes, too little for any pod; did you mean 10Gi or 10Mi?\n");
 }
+
+#[test]
+fn quantities_come_with_an_example_of_their_own() {
+    let check = |flag: &str, text: &str, example: &str| {
+        let expect = format!("error: {flag} {text} is not a quantity; use a form like {example}\n");
+        assert_eq!(up(&[flag, text], ""), (1, expect));
+    };
+    check("--memory", "10GB", "8Gi or 512Mi");
+    check("--cpus", "two", "4 or 500m");
+}
+
+/// Root may enter every folder, so the folder here is below something that is none.
+#[test]
+fn a_state_folder_that_cannot_be_used_comes_with_a_remedy() {
+    for command in ["up", "status", "down"] {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_manta")).args([command, "--state", "/dev/null/state"]).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{command}: {text}");
+        assert!(text.contains("/dev/null/state") && text.contains("of your own with --state"), "{command}: {text}");
+    }
+}

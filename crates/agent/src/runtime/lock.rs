@@ -99,8 +99,10 @@ pub fn make_private(folder: &Path) -> io::Result<()> {
     }
     // Checked on the descriptor: in a shared folder like /tmp another user could replace the path.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let found = rustix::fs::open(folder, flags, Mode::empty())
-        .map_err(|_| io::Error::other("it is a link or no folder; remove it or choose another"))?;
+    let found = rustix::fs::open(folder, flags, Mode::empty()).map_err(|error| match error {
+        rustix::io::Errno::ACCESS => io::Error::other("this account may not enter it; choose another"),
+        _ => io::Error::other("it is a link or no folder; remove it or choose another"),
+    })?;
     let meta = rustix::fs::fstat(&found)?;
     if meta.st_uid != rustix::process::geteuid().as_raw() {
         return Err(io::Error::other(format!("it belongs to user {}; remove it or choose another", meta.st_uid)));

@@ -124,7 +124,11 @@ fn remembered(state: &Path) -> anyhow::Result<Option<bool>> {
     let text = match std::fs::read_to_string(&file) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error).with_context(|| format!("cannot read {}", file.display())),
+        Err(error) => {
+            let shown = file.display();
+            return Err(error)
+                .with_context(|| format!("cannot read {shown}; choose a folder of your own with --state"));
+        }
     };
     let config: Value =
         serde_json::from_str(&text).with_context(|| format!("{} is not JSON; remove it", file.display()))?;

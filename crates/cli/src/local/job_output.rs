@@ -24,6 +24,9 @@ const MAX_FAILURES: u32 = 20;
 /// The longest reply: whatever listens on the dashboard's port of a pod must not fill this machine's memory.
 const MAX_REPLY: usize = 64 << 20;
 
+/// What Ray calls a job that has ended.
+const ENDED: [&str; 3] = ["SUCCEEDED", "FAILED", "STOPPED"];
+
 /// A job whose output is to be kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Running {
@@ -53,10 +56,10 @@ pub(crate) async fn keep(client: &Client, folder: &Path, has_service_names: bool
                     }
                     _ => continue,
                 };
-                let name = name(&job);
-                let Some(job) = running(name, &job.data, has_service_names) else { continue };
-                if known.insert((job.name.clone(), job.id.clone())) {
-                    let file = folder.join(file_name(&job));
+                let data = &job.data;
+                let Some(job) = running(name(&job), data, has_service_names) else { continue };
+                let file = folder.join(file_name(&job));
+                if known.insert((job.name.clone(), job.id.clone())) && !is_kept(data, &file) {
                     following.spawn(follow(job, file));
                 }
             }
@@ -81,6 +84,11 @@ fn running(name: String, job: &Value, has_service_names: bool) -> Option<Running
     }
     let address = if has_service_names { text("/status/dashboardURL")? } else { "127.0.0.1:8265" };
     Some(Running { name, id: text("/status/jobId")?.to_owned(), address: address.to_owned() })
+}
+
+/// Returns whether an earlier run of local mode has kept the whole output of a job.
+fn is_kept(job: &Value, file: &Path) -> bool {
+    ENDED.iter().any(|status| job["status"]["jobStatus"] == *status) && file.exists()
 }
 
 /// Returns the name of the file; a job's id may hold any characters.
@@ -110,8 +118,7 @@ async fn write_log(job: &Running, file: &Path) -> anyhow::Result<()> {
     for tick in 0_u64.. {
         ticks.tick().await;
         let asked = get(&url).await;
-        let is_over =
-            asked.as_ref().is_ok_and(|info| ["SUCCEEDED", "FAILED", "STOPPED"].iter().any(|s| info["status"] == *s));
+        let is_over = asked.as_ref().is_ok_and(|info| ENDED.iter().any(|status| info["status"] == *status));
         let got = match asked {
             // Now and then while it runs, for a cluster that is deleted under its job.
             Ok(_) if is_over || tick % TICKS_PER_COPY == 0 => get(&format!("{url}/logs")).await,
@@ -158,6 +165,20 @@ fn last_lines(text: &str) -> Vec<&str> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn output_that_an_earlier_run_has_kept_is_not_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.log");
+        let check = |status: &str, expect: bool| {
+            assert_eq!(is_kept(&json!({"status": {"jobStatus": status}}), &file), expect, "{status}");
+        };
+        check("SUCCEEDED", false);
+        std::fs::write(&file, "hello").unwrap();
+        check("SUCCEEDED", true);
+        check("FAILED", true);
+        check("RUNNING", false);
+    }
 
     #[test]
     fn jobs_without_a_submitter_pod_are_followed() {

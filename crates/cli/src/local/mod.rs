@@ -115,7 +115,10 @@ pub(crate) async fn client_of(state: &std::path::Path) -> anyhow::Result<Client>
 
 /// Returns the process that runs local mode in a state directory, if any.
 pub(crate) fn running_pid(state: &std::path::Path) -> anyhow::Result<Option<u32>> {
-    if !state.join("lock").exists() {
+    let exists = state.join("lock").try_exists();
+    if !exists.with_context(|| {
+        format!("cannot use the state folder {}; choose one of your own with --state", state.display())
+    })? {
         return Ok(None);
     }
     match lock::take(state) {

@@ -146,9 +146,9 @@ impl LocalArgs {
             None if self.exact_ray_version => Versions::Exact,
             None => Versions::Newest,
         };
-        let amount = |text: &str, flag: &str| {
+        let amount = |text: &str, flag: &str, example: &str| {
             let parsed = Quantity::parse(text).ok().filter(Quantity::is_positive);
-            parsed.with_context(|| format!("{flag} {text} is not a quantity; use a form like 4 or 8Gi"))
+            parsed.with_context(|| format!("{flag} {text} is not a quantity; use a form like {example}"))
         };
         // Asked for here, because inside the namespaces everybody has other numbers.
         let users = Users::allowed(&self.allow_user, std::env::var("SUDO_UID").ok().as_deref());
@@ -166,11 +166,11 @@ impl LocalArgs {
             catalog: Catalog { versions, ..catalog },
             // CPU requests are only shares here, so a cluster may request more than the machine has.
             cpu_milli: match &self.cpus {
-                Some(text) => amount(text, "--cpus")?.milli_value(),
+                Some(text) => amount(text, "--cpus", "4 or 500m")?.milli_value(),
                 None => cores * 8000,
             },
             memory_bytes: match &self.memory {
-                Some(text) => plausible_memory(text, &amount(text, "--memory")?)?,
+                Some(text) => plausible_memory(text, &amount(text, "--memory", "8Gi or 512Mi")?)?,
                 None => machine_memory(),
             },
             gpus: machine_gpus(&self.gpus)?,
