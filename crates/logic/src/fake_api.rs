@@ -76,7 +76,7 @@ impl FakeApi {
                 Need::Publish(events) => self.events.extend(events),
                 Need::Execute(stage) => {
                     let results = self.execute(stage, now, &mut ray);
-                    pass.executed(results);
+                    pass.executed(results, now);
                 }
                 Need::WriteStatus(status) => {
                     written = Some(status.clone());

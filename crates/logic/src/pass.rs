@@ -64,6 +64,8 @@ pub enum StatusWrite {
 pub struct Pass<'a, K: Reconciled> {
     seen: &'a K::Observed,
     now: Timestamp,
+    /// When the last stage so far was carried out.
+    executed: Timestamp,
     config: &'a Config,
     found: LookUps,
     rounds: usize,
@@ -96,6 +98,7 @@ impl<'a, K: Reconciled> Pass<'a, K> {
             plan: plan::<K>(seen, &found, now, config),
             seen,
             now,
+            executed: now,
             config,
             found,
             rounds: 0,
@@ -159,8 +162,9 @@ impl<'a, K: Reconciled> Pass<'a, K> {
         self.plan = plan::<K>(self.seen, &self.found, self.now, self.config);
     }
 
-    /// Records the results of the steps of the stage, in their order.
-    pub fn executed(&mut self, results: Vec<StepResult>) {
+    /// Records the results of the steps of the stage, in their order, and that they came now.
+    pub fn executed(&mut self, results: Vec<StepResult>, now: Timestamp) {
+        self.executed = now;
         let stage = &self.plan.stages[self.stage];
         for (step, result) in stage.into_iter().zip(results) {
             match result {
@@ -204,7 +208,8 @@ impl<'a, K: Reconciled> Pass<'a, K> {
         match &self.plan.status {
             StatusPlan::Keep => None,
             _ if self.outcome.superseded => None,
-            StatusPlan::Write(status) => Some(status.clone()).filter(|_| self.outcome.failures.is_empty()),
+            StatusPlan::Write(_) if !self.outcome.failures.is_empty() => None,
+            StatusPlan::Write(status) => Some(K::after_writes(status.clone(), self.now, self.executed)),
             StatusPlan::Compute => K::compute_status(self.seen, &self.plan, &self.outcome, self.now, self.config),
         }
     }

@@ -38,6 +38,11 @@ pub trait Reconciled: Sized {
         true
     }
 
+    /// Returns a status that was planned at one time, and whose writes were done at another.
+    fn after_writes(status: Self::Status, _planned: Timestamp, _executed: Timestamp) -> Self::Status {
+        status
+    }
+
     /// Returns the status after the writes, for plans that ask to [compute](StatusPlan::Compute) it.
     fn compute_status(
         _seen: &Self::Observed,

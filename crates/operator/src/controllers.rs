@@ -15,7 +15,7 @@ use kube::Resource;
 use manta_api::{RayCluster, RayCronJob, RayJob, RayService};
 use manta_logic::action::{Kind, ObjectKey};
 use manta_logic::pass::{Need, Pass, StatusWrite};
-use manta_logic::plan::Reconciled;
+use manta_logic::plan::{Reconciled, Wake};
 use serde::Serialize;
 use std::time::Duration;
 use tracing::{Level, debug, enabled, error};
@@ -70,7 +70,7 @@ pub(crate) async fn reconcile(context: &Context, due: &Due, permit: &Permit) -> 
 async fn pass<K: Controller>(context: &Context, due: &Due, permit: &Permit) -> Requeue {
     let key = &due.key;
     let now = context.clock.now();
-    let sources = context.sources(now, due.seed.unwrap_or_else(|| context.random.number()));
+    let sources = context.sources(now, context.in_flight.seed(key).unwrap_or_else(|| context.random.number()));
     let seen = match K::observe(&sources, key) {
         Observation::Ready { seen, not_synced } => {
             not_synced.into_iter().for_each(|kind| context.watches.ensure(kind));
@@ -126,7 +126,7 @@ async fn drive<K: Controller>(
             Need::Publish(events) => context.publisher.publish(&object.object_ref(&()), events),
             Need::Execute(stage) => {
                 let results = context.executor.execute(running, stage, permit).await;
-                pass.executed(results);
+                pass.executed(results, context.clock.now());
             }
             Need::WriteStatus(status) => {
                 let version = object.meta().resource_version.as_deref();
@@ -138,7 +138,12 @@ async fn drive<K: Controller>(
             }
             Need::Done(wake) => {
                 report_end::<K>(key, &pass, running.reason);
-                return Requeue::by(wake, now, pass.plan().waiting_for.as_deref(), sources.seed);
+                if wake == Wake::Refused {
+                    context.in_flight.failed(key, sources.seed);
+                } else if !pass.plan().stages.is_empty() {
+                    context.in_flight.succeeded(key);
+                }
+                return Requeue::by(wake, now, pass.plan().waiting_for.as_deref());
             }
         }
     }

@@ -15,6 +15,9 @@ use tokio::time::Instant;
 /// After this time a write that no watch has shown is taken for lost, e.g. undone at once by someone.
 const LOST_AFTER: Duration = Duration::from_secs(30);
 
+/// For this long a write that broke off may still take effect: kube-apiserver ends a request after a minute.
+const TAKES_EFFECT: Duration = Duration::from_secs(60);
+
 /// The writes in flight of all objects, by the object whose plan asked for them.
 pub(crate) struct InFlightWrites {
     by_owner: Mutex<HashMap<ObjectKey, Writes>>,
@@ -25,6 +28,10 @@ pub(crate) struct InFlightWrites {
 struct Writes {
     creating: Vec<Creating>,
     deleting: Vec<Deleting>,
+    /// UIDs of objects whose deletion broke off, and when it did.
+    broken_deletions: HashMap<String, Instant>,
+    /// The seed of the names in writes that failed, and when they did.
+    seed: Option<(u64, Instant)>,
     status: Option<StatusWritten>,
 }
 
@@ -95,6 +102,32 @@ impl InFlightWrites {
         self.remember(owner, |writes| writes.deleting.push(deleting));
     }
 
+    /// Remembers that the deletion of an object broke off.
+    pub(crate) fn deletion_broke(&self, owner: &ObjectKey, uid: &str) {
+        self.remember(owner, |writes| {
+            writes.broken_deletions.insert(uid.to_owned(), Instant::now());
+        });
+    }
+
+    /// Remembers that writes failed whose names were drawn from this seed.
+    pub(crate) fn failed(&self, owner: &ObjectKey, seed: u64) {
+        self.remember(owner, |writes| writes.seed = Some((seed, Instant::now())));
+    }
+
+    /// Remembers that all writes succeeded: the names of those that had failed are taken.
+    pub(crate) fn succeeded(&self, owner: &ObjectKey) {
+        if let Some(writes) = lock(&self.by_owner).get_mut(owner) {
+            writes.seed = None;
+        }
+    }
+
+    /// Returns the seed to draw names from again, so that a write that broke off is not made twice, and the same error has the
+    /// same text.
+    pub(crate) fn seed(&self, owner: &ObjectKey) -> Option<u64> {
+        let (seed, since) = lock(&self.by_owner).get(owner)?.seed?;
+        (since.elapsed() < TAKES_EFFECT).then_some(seed)
+    }
+
     /// Remembers that the owner's status was written onto this version of it.
     pub(crate) fn wrote_status(&self, owner: &ObjectKey, onto: &str) {
         let status = StatusWritten { onto: onto.to_owned(), since: Instant::now() };
@@ -126,12 +159,16 @@ impl InFlightWrites {
             !visible && creating.since.elapsed() < LOST_AFTER
         });
         writes.deleting.retain(|deleting| matches!(shown(&deleting.key), Shown::Alive(uid) if uid == deleting.uid));
+        writes.broken_deletions.retain(|_, since| since.elapsed() < TAKES_EFFECT);
         let in_flight = InFlight {
             creating: writes.creating.iter().map(|of| (of.key.clone(), of.pods_of.clone())).collect(),
             deleting: writes.deleting.iter().map(|of| of.uid.clone()).collect(),
+            broken_deletions: writes.broken_deletions.keys().cloned().collect(),
             expires: writes.expiry().and_then(|wait| now.checked_add(SignedDuration::try_from(wait).ok()?).ok()),
         };
-        if writes.creating.is_empty() && writes.deleting.is_empty() && writes.status.is_none() {
+        let is_over = writes.creating.is_empty() && writes.deleting.is_empty() && writes.broken_deletions.is_empty();
+        writes.seed = writes.seed.filter(|(_, since)| since.elapsed() < TAKES_EFFECT);
+        if is_over && writes.status.is_none() && writes.seed.is_none() {
             by_owner.remove(owner);
         }
         in_flight
@@ -175,6 +212,31 @@ mod tests {
         writes.created(&owner(), &pod(), group(), "1".into());
         tokio::time::advance(LOST_AFTER).await;
         assert_eq!(in_flight(&writes, |_| Shown::Absent), InFlight::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deletion_that_broke_off_may_take_effect_for_a_while() {
+        let writes = InFlightWrites::default();
+        writes.deletion_broke(&owner(), "1");
+        tokio::time::advance(TAKES_EFFECT / 2).await;
+        assert_eq!(in_flight(&writes, |_| Shown::Alive("1".into())).broken_deletions, ["1"]);
+        tokio::time::advance(TAKES_EFFECT / 2).await;
+        assert_eq!(in_flight(&writes, |_| Shown::Alive("1".into())), InFlight::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn names_of_failed_writes_are_drawn_again_until_the_writes_succeed() {
+        let writes = InFlightWrites::default();
+        assert_eq!(writes.seed(&owner()), None);
+        writes.failed(&owner(), 7);
+        // A pass that had to wait.
+        in_flight(&writes, |_| Shown::Absent);
+        assert_eq!(writes.seed(&owner()), Some(7));
+        writes.succeeded(&owner());
+        assert_eq!(writes.seed(&owner()), None);
+        writes.failed(&owner(), 8);
+        tokio::time::advance(TAKES_EFFECT).await;
+        assert_eq!(writes.seed(&owner()), None, "nothing takes effect any more");
     }
 
     #[tokio::test(start_paused = true)]

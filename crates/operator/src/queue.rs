@@ -58,8 +58,6 @@ struct Entry {
     changed: bool,
     /// The next pass is to see a status that the cache does not show yet; while running, the cache showed one.
     shown: Shown,
-    /// Where the next pass draws its random names from; a new seed if there is none.
-    seed: Option<u64>,
     /// Before this time, only a change of the object itself makes it due.
     held_until: Option<Instant>,
     /// Why the object is due; the first reason stays.
@@ -126,18 +124,16 @@ pub enum Requeue {
     OnceShown,
     /// After a back-off that grows with every failure.
     BackOff,
-    /// The same, after writes that failed: changes of other objects do not bring it much closer. The next pass draws its
-    /// random names from this seed again, so that the same error has the same text, and a write whose reply was lost is not
-    /// made twice.
-    Refused(u64),
+    /// The same, after writes that failed: changes of other objects do not bring it much closer.
+    Refused,
 }
 
 impl Requeue {
-    /// Returns what a plan's wake-up means now, after a pass with this seed.
-    pub(crate) fn by(wake: Wake, now: Timestamp, waiting_for: Option<&str>, seed: u64) -> Self {
+    /// Returns what a plan's wake-up means now.
+    pub(crate) fn by(wake: Wake, now: Timestamp, waiting_for: Option<&str>) -> Self {
         match wake {
             Wake::BackOff => Self::BackOff,
-            Wake::Refused => Self::Refused(seed),
+            Wake::Refused => Self::Refused,
             Wake::OnceShown => Self::OnceShown,
             Wake::At(at) => {
                 Self::After(Duration::try_from(at.duration_since(now)).unwrap_or_default(), waiting_for.map(Into::into))
@@ -148,7 +144,7 @@ impl Requeue {
 
     /// Returns whether the pass failed.
     pub(crate) fn is_failure(&self) -> bool {
-        matches!(self, Self::BackOff | Self::Refused(_))
+        matches!(self, Self::BackOff | Self::Refused)
     }
 }
 
@@ -160,8 +156,6 @@ pub struct Due {
     pub waited: Duration,
     /// The first of the reasons that came together.
     pub reason: WakeReason,
-    /// The seed that the last pass asked to be used again.
-    pub seed: Option<u64>,
 }
 
 impl Queue {
@@ -244,13 +238,10 @@ impl Queue {
         let shown = std::mem::take(&mut entry.shown);
         entry.failures = if requeue.is_failure() { entry.failures.saturating_add(1) } else { 0 };
         entry.held_until = None;
-        if let Requeue::Refused(seed) = requeue {
-            entry.seed = Some(seed);
-        }
         let wait = match requeue {
             _ if changed => Some((gather, WakeReason::Retry)),
             Requeue::BackOff => Some((back_off(entry.failures), WakeReason::Retry)),
-            Requeue::Refused(_) => {
+            Requeue::Refused => {
                 let wait = back_off(entry.failures);
                 entry.held_until = Some(Instant::now() + wait.min(REFUSED));
                 Some((wait, WakeReason::Retry))
@@ -327,8 +318,7 @@ impl State {
         entry.shown = Shown::NotNeeded;
         let waited = entry.waiting_since.take().map_or(Duration::ZERO, |since| since.elapsed());
         let reason = entry.reason.take().unwrap_or(WakeReason::Timer(None));
-        let seed = entry.seed.take();
-        Due { key, waited, reason, seed }
+        Due { key, waited, reason }
     }
 }
 
@@ -352,11 +342,11 @@ mod tests {
     #[test]
     fn a_plan_says_when_the_object_is_due_again() {
         let now: Timestamp = "2026-03-01T08:00:00Z".parse().unwrap();
-        let check = |wake: Wake, expect: Requeue| assert_eq!(Requeue::by(wake, now, Some("x"), 7), expect);
+        let check = |wake: Wake, expect: Requeue| assert_eq!(Requeue::by(wake, now, Some("x")), expect);
         let (soon, past) = (now + Duration::from_secs(5), now - Duration::from_secs(5));
         check(Wake::OnChange, Requeue::OnChange);
         check(Wake::BackOff, Requeue::BackOff);
-        check(Wake::Refused, Requeue::Refused(7));
+        check(Wake::Refused, Requeue::Refused);
         check(Wake::OnceShown, Requeue::OnceShown);
         check(Wake::At(soon), Requeue::After(Duration::from_secs(5), Some("x".into())));
         check(Wake::At(past), Requeue::After(Duration::ZERO, Some("x".into())));
@@ -459,8 +449,8 @@ mod tests {
         for (during_pass, requeue) in [
             (false, Requeue::OnceShown),
             (true, Requeue::OnceShown),
-            (true, Requeue::Refused(7)),
-            (false, Requeue::Refused(7)),
+            (true, Requeue::Refused),
+            (false, Requeue::Refused),
         ] {
             queue.wake(&key("a"), changed);
             queue.next().await;
@@ -499,30 +489,19 @@ mod tests {
             queue.next().await;
             tries += 1;
             queue.wake(&key("a"), changed);
-            queue.done(&key("a"), Requeue::Refused(7));
+            queue.done(&key("a"), Requeue::Refused);
             queue.wake(&key("a"), changed);
         }
         assert!(tries <= 10, "{tries} tries in 20 s");
         queue.next().await;
-        queue.done(&key("a"), Requeue::Refused(7));
+        queue.done(&key("a"), Requeue::Refused);
         let started = Instant::now();
         queue.wake_itself(&key("a"), changed);
         queue.next().await;
         assert!(started.elapsed() < FIRST_BACK_OFF);
         queue.wake_itself(&key("a"), changed);
-        queue.done(&key("a"), Requeue::Refused(7));
+        queue.done(&key("a"), Requeue::Refused);
         queue.next().await;
         assert!(started.elapsed() < FIRST_BACK_OFF, "it changed during the pass");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_pass_after_a_refusal_draws_the_same_names() {
-        let queue = Queue::default();
-        queue.wake(&key("a"), changed);
-        assert_eq!(queue.next().await.seed, None);
-        queue.done(&key("a"), Requeue::Refused(7));
-        assert_eq!(queue.next().await.seed, Some(7));
-        queue.done(&key("a"), Requeue::BackOff);
-        assert_eq!(queue.next().await.seed, None);
     }
 }

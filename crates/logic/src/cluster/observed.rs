@@ -35,6 +35,8 @@ pub struct InFlight {
     pub creating: Vec<(ObjectKey, Option<PodsOf>)>,
     /// UIDs of objects that were deleted but still look alive.
     pub deleting: Vec<String>,
+    /// UIDs of objects whose deletion broke off and may still take effect.
+    pub broken_deletions: Vec<String>,
     /// When the oldest of these writes is taken for lost.
     pub expires: Option<Timestamp>,
 }

@@ -56,6 +56,11 @@ pub(super) fn plan(planner: &mut Planner<'_>) -> bool {
         delete_all_pods(planner, Because::Suspension);
         return false;
     }
+    let is_late = |pod: &Arc<PodView>| !seen.is_going(pod);
+    if state == Suspension::Suspended && wanted && seen.pods.iter().any(is_late) {
+        // It was being created when the suspension began.
+        delete_all_pods(planner, Because::Suspension);
+    }
     // The condition is written first; the next pass deletes the Pods.
     !(by_conditions && (state == Suspension::Suspended || wanted))
 }

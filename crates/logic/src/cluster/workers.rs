@@ -138,6 +138,10 @@ fn plan_group(planner: &mut Planner<'_>, group: &WorkerGroup<'_>, suffixes: &mut
     let desired = i64::from(counts::desired_pods(group.spec));
     let missing = desired - staying.len() as i64;
     if missing > 0 {
+        if !leaving.is_empty() {
+            // A deletion that fails leaves no room for another Pod.
+            planner.end_stage();
+        }
         create_missing(planner, group, &staying, missing, suffixes);
     } else if missing < 0 && group.may_remove_surplus() {
         remove_surplus(planner, group, &staying, missing.unsigned_abs() as usize);
@@ -180,6 +184,8 @@ fn remove_surplus(planner: &mut Planner<'_>, group: &WorkerGroup<'_>, staying: &
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Loss {
     Terminating,
+    /// Its deletion broke off, and may still take effect: another one would be deleted in addition.
+    MayTerminate,
     Unscheduled,
     Starting,
     Running,
@@ -190,6 +196,7 @@ pub(super) enum Loss {
 pub(super) fn loss(seen: &Observed, pod: &PodView) -> Loss {
     match pod.status.phase.as_str() {
         _ if seen.is_going(pod) => Loss::Terminating,
+        _ if seen.in_flight.broken_deletions.contains(&pod.metadata.uid) => Loss::MayTerminate,
         "Running" if pod.is_running_and_ready() => Loss::Ready,
         "Running" => Loss::Running,
         _ if pod.spec.node_name.is_empty() => Loss::Unscheduled,

@@ -99,7 +99,7 @@ fn drive_with(decide: Decide, status_write: StatusWrite) -> Vec<String> {
                     None => StepResult::Done,
                 };
                 let results = names.iter().map(result).collect();
-                pass.executed(results);
+                pass.executed(results, Timestamp::UNIX_EPOCH);
             }
             Need::WriteStatus(status) => {
                 needs.push(format!("status {status}"));

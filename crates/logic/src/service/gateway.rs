@@ -13,6 +13,7 @@ use crate::names;
 use crate::reasons;
 use crate::view::WholeView;
 use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use manta_api::{ClusterUpgradeOptions, RayCluster};
 use serde_json::Value;
 
@@ -175,6 +176,39 @@ fn share_out(planner: &mut Planner<'_>, ready: Ready) -> Option<Routed> {
     let (Weights { active, pending }, next) = weights(traffic, planner.now);
     planner.wake_at(next);
     Some(Routed { active, pending: Some(pending) })
+}
+
+/// Copies a step of the traffic from the route to the status, if the status was not written after it. A cluster that gets
+/// requests must not look as if it got none. Other weights were not set by an operator, and do not stay.
+pub(super) fn recover_step(planner: &mut Planner<'_>) {
+    let Some(live) = routed_weights(planner).filter(|_| planner.draft.is_incremental && planner.draft.is_upgrading)
+    else {
+        return;
+    };
+    let step = options(planner).and_then(|options| options.step_size_percent).unwrap_or(0);
+    let recorded = planner.draft.slot(Side::Pending).traffic_routed_percent.unwrap_or(0);
+    let moved = live.pending.abs_diff(recorded);
+    if moved == 0 || moved > step.unsigned_abs() || live.active.saturating_add(live.pending) != 100 {
+        return;
+    }
+    for (side, share) in [(Side::Active, live.active), (Side::Pending, live.pending)] {
+        let slot = planner.draft.slot(side);
+        slot.traffic_routed_percent = Some(share);
+        slot.last_traffic_migrated_time = Some(Time(planner.now));
+    }
+}
+
+/// Returns the weights of both clusters in the route.
+fn routed_weights(planner: &Planner<'_>) -> Option<Weights> {
+    let (active, pending) = (planner.draft.active?, planner.draft.pending?);
+    let route = &planner.seen.http_route.as_ref()?.object;
+    let weight = |cluster: &RayCluster| {
+        let name = names::serve_service(cluster_spec::name(cluster));
+        let mut backends = route["spec"]["rules"][0]["backendRefs"].as_array()?.iter();
+        let weight = backends.find(|backend| backend["name"] == name.as_str())?["weight"].as_i64()?;
+        i32::try_from(weight).ok()
+    };
+    Some(Weights { active: weight(active)?, pending: weight(pending)? })
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use crate::labels::is_managed_by_self;
 use crate::leftovers;
 use crate::plan::{Reconciled, StatusPlan};
 use crate::validate::validate_service;
+use jiff::Timestamp;
 use manta_api::{RayService, RayServiceStatus};
 
 impl Reconciled for RayService {
@@ -43,6 +44,10 @@ impl Reconciled for RayService {
     fn propose(planner: &mut Planner<'_>) -> StatusPlan<RayServiceStatus> {
         look_again_soon(planner);
         status::changed(planner).map_or(StatusPlan::Keep, StatusPlan::Write)
+    }
+
+    fn after_writes(status: RayServiceStatus, planned: Timestamp, executed: Timestamp) -> RayServiceStatus {
+        status::with_traffic_moved(status, planned, executed)
     }
 }
 
@@ -68,6 +73,7 @@ fn decide(planner: &mut Planner<'_>) {
         planner.draft.drop_pending();
     }
     clusters::plan(planner);
+    gateway::recover_step(planner);
     rollback::decide(planner);
     stalled_upgrade::plan(planner);
     serve_labels::plan(planner);

@@ -8,6 +8,7 @@ use super::{Planner, Side};
 use crate::action::Event;
 use crate::conditions::ROLLBACK_IN_PROGRESS;
 use crate::reasons;
+use manta_api::RayCluster;
 
 const REASON: &str = "DesiredClusterSpecChanged";
 
@@ -39,9 +40,37 @@ pub(super) fn decide(planner: &mut Planner<'_>) {
         if planner.draft.is_rolling_back() && !stalled_upgrade::is_giving_up(planner) {
             conditions::remove(planner, ROLLBACK_IN_PROGRESS);
         }
+    } else if serve::has_lost_applications(planner, active) {
+        give_up(planner, pending);
     } else {
         start(planner, "Goal state changed mid-upgrade, rolling back to original cluster.");
     }
+}
+
+/// Ends a rollback to a cluster that has nothing left to serve.
+fn give_up(planner: &mut Planner<'_>, pending: &RayCluster) {
+    if planner.draft.is_rolling_back() {
+        planner.event(Event::warning(
+            reasons::ROLLBACK_IMPOSSIBLE,
+            "Reconcile",
+            "Active cluster has lost its applications, rollback cannot be completed",
+        ));
+        conditions::remove(planner, ROLLBACK_IN_PROGRESS);
+    }
+    if !serve::may_serve(planner, pending) {
+        planner.draft.drop_pending();
+    }
+}
+
+/// Returns whether an upgrade goes on to its pending cluster, although the spec asks for a third one: only there something
+/// serves.
+pub(super) fn is_impossible(planner: &Planner<'_>) -> bool {
+    let draft = &planner.draft;
+    let (Some(active), Some(pending)) = (draft.active, draft.pending) else { return false };
+    draft.is_incremental
+        && draft.is_upgrading
+        && serve::has_lost_applications(planner, active)
+        && serve::may_serve(planner, pending)
 }
 
 fn start(planner: &mut Planner<'_>, message: &str) {

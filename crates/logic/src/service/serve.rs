@@ -43,6 +43,20 @@ pub(super) fn is_head_ready(planner: &Planner<'_>, cluster: &RayCluster) -> bool
     conditions::is_true(conditions::of_cluster(cluster), HEAD_POD_READY)
 }
 
+/// Returns whether the applications of a cluster are lost for good: its Serve has none, and it is not known what they were.
+pub(super) fn has_lost_applications(planner: &Planner<'_>, cluster: &RayCluster) -> bool {
+    let known = planner.seen.serve_of(cluster_spec::name(cluster)).filter(|known| known.submitted.is_none());
+    known.and_then(ClusterState::details).is_some_and(|details| details.applications.is_empty())
+        && is_head_ready(planner, cluster)
+}
+
+/// Returns whether a cluster runs all of its applications, as far as is known.
+pub(super) fn may_serve(planner: &Planner<'_>, cluster: &RayCluster) -> bool {
+    let known = planner.seen.serve_of(cluster_spec::name(cluster));
+    let details = known.and_then(ClusterState::details);
+    is_head_ready(planner, cluster) && details.is_none_or(|details| details.is_running())
+}
+
 fn plan_side(planner: &mut Planner<'_>, side: Side, poll: &mut ServePoll) -> bool {
     let Some(cluster) = planner.draft.cluster(side) else {
         planner.draft.slot(side).application_statuses = None;

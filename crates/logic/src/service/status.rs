@@ -31,6 +31,21 @@ pub(super) fn finish(planner: &mut Planner<'_>, serving: Option<&str>, routed: O
     planner.draft.status.service_status = ready.then(|| "Running".to_owned());
 }
 
+/// Returns a status that says when traffic has moved: once the route was written, which may take long. Capacity follows only
+/// some time after that.
+pub(super) fn with_traffic_moved(
+    mut status: RayServiceStatus,
+    planned: Timestamp,
+    executed: Timestamp,
+) -> RayServiceStatus {
+    for slot in [&mut status.active_service_status, &mut status.pending_service_status].into_iter().flatten() {
+        if slot.last_traffic_migrated_time == Some(Time(planned)) {
+            slot.last_traffic_migrated_time = Some(Time(executed));
+        }
+    }
+    status
+}
+
 /// Reserves the name of a new pending cluster; the next pass makes it.
 fn reserve(planner: &mut Planner<'_>) {
     let name = format!("{}-{}", planner.seen.name(), Suffixes::new(planner.seen.seed).draw());
@@ -88,4 +103,25 @@ fn in_go_form(mut status: RayServiceStatus, now: Timestamp) -> RayServiceStatus 
 fn slot_in_go_form(mut slot: ClusterServeStatus) -> ClusterServeStatus {
     fill_go_zeroes(slot.ray_cluster_status.get_or_insert_with(RayClusterStatus::default));
     slot
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traffic_has_moved_once_the_route_is_written() {
+        let at = |second| Time(Timestamp::from_second(second).unwrap());
+        let slot = |second| {
+            Some(ClusterServeStatus { last_traffic_migrated_time: Some(at(second)), ..ClusterServeStatus::default() })
+        };
+        let planned = RayServiceStatus {
+            active_service_status: slot(5),
+            pending_service_status: slot(20),
+            ..RayServiceStatus::default()
+        };
+        let written = with_traffic_moved(planned.clone(), at(20).0, at(33).0);
+        assert_eq!(written.active_service_status, slot(5), "it moved earlier");
+        assert_eq!(written.pending_service_status, slot(33));
+    }
 }

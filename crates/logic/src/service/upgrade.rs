@@ -1,6 +1,6 @@
 //! What a change of the spec asks for: nothing, more groups in place, or a new cluster.
 
-use super::Planner;
+use super::{Planner, rollback};
 use crate::cluster_spec;
 use crate::config::Config;
 use crate::hash::service_hash_of_groups;
@@ -46,7 +46,8 @@ pub(super) fn is_zero_downtime(spec: &RayServiceSpec, config: &Config) -> bool {
 /// A name that is reserved counts as the cluster: its object is made from the spec of that moment.
 pub(super) fn needs_new_cluster(planner: &mut Planner<'_>) -> bool {
     let spec = &planner.seen.service.spec;
-    if planner.draft.is_rolling_back() || (planner.draft.pending.is_none() && planner.draft.has_pending_name()) {
+    let is_reserved = planner.draft.pending.is_none() && planner.draft.has_pending_name();
+    if planner.draft.is_rolling_back() || is_reserved || rollback::is_impossible(planner) {
         return false;
     }
     let Some(current) = planner.draft.pending.or(planner.draft.active) else { return true };

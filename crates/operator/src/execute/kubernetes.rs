@@ -131,7 +131,11 @@ impl KubernetesExecutor {
         };
         let request =
             Request::new(collection_url(key)).delete(&key.name, &params).map_err(kube::Error::BuildRequest)?;
-        self.client.request::<IgnoredAny>(request).await?;
+        let result = self.client.request::<IgnoredAny>(request).await;
+        if matches!(&result, Err(error) if !matches!(error, kube::Error::Api(_))) {
+            self.in_flight.deletion_broke(owner, uid);
+        }
+        result?;
         // The same here.
         if key.kind != Kind::Secret {
             self.in_flight.deleted(owner, key, uid);

@@ -195,7 +195,7 @@ impl Metrics {
         let result = match requeue {
             Requeue::OnChange => "success",
             Requeue::After(..) | Requeue::OnceShown => "requeue_after",
-            Requeue::BackOff | Requeue::Refused(_) => "error",
+            Requeue::BackOff | Requeue::Refused => "error",
         };
         self.passes.get_or_create(&PassLabels { controller, result }).inc();
         let queue = QueueLabels { name: controller, controller };

@@ -107,3 +107,18 @@ fn other_objects_are_created_while_suspended() {
     world.settle();
     assert_eq!(world.api.names(crate::action::Kind::Service), ["demo-head-svc"]);
 }
+
+#[test]
+fn a_pod_that_comes_after_the_suspension_is_deleted() {
+    let mut world = cluster(1);
+    world.settle_ready();
+    let (key, late) = world.api.objects.iter().find(|(key, _)| key.kind == Kind::Pod).unwrap();
+    let (key, late) = (key.clone(), late.clone());
+    world.edit(|spec| spec["suspend"] = json!(true));
+    world.settle();
+    assert!(world.pods().is_empty());
+    world.api.objects.insert(key, late);
+    world.settle();
+    assert!(world.pods().is_empty());
+    assert_eq!(suspended(&world), ("False", "True"));
+}

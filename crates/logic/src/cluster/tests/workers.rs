@@ -1,6 +1,7 @@
 use super::world::{World, cluster, group};
 use crate::action::Kind;
 use crate::labels::{HOST_INDEX, REPLICA_INDEX, REPLICA_NAME};
+use crate::view::PodView;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -99,6 +100,18 @@ fn scaling_down_takes_first_what_does_not_run() {
         let left: Vec<&String> = left.into_iter().map(|index| &names[index]).collect();
         assert_eq!(world.pod_names("small").iter().collect::<Vec<_>>(), left, "{replicas}");
     }
+}
+
+#[test]
+fn scaling_down_again_takes_what_may_be_deleted_already() {
+    let mut world = cluster(3);
+    world.settle_ready();
+    let names = world.pod_names("small");
+    let uid = |pod: &PodView| (pod.metadata.name == names[2]).then(|| pod.metadata.uid.clone());
+    world.in_flight.broken_deletions = world.pods().iter().filter_map(uid).collect();
+    world.edit(|spec| spec["workerGroupSpecs"][0]["replicas"] = json!(2));
+    world.settle();
+    assert_eq!(world.pod_names("small"), names[..2]);
 }
 
 #[test]

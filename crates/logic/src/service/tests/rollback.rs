@@ -174,3 +174,43 @@ fn traffic_percentages_come_from_the_route() {
     assert_eq!(world.weights(), [100], "one backend has all traffic");
     assert_eq!(world.shares()[1], (Some(0), None), "it is recreated and starts over");
 }
+
+#[test]
+fn a_rollback_to_lost_applications_is_given_up() {
+    let (mut world, a, b) = on_the_way(50);
+    world.set_version("2.55.0");
+    world.step();
+    assert_eq!(world.condition("RollbackInProgress").0, "True");
+    world.apps.remove(&a);
+    world.restart_operator();
+    world.until("promoted", |world| world.active() == b);
+    assert_eq!(world.notes("RollbackImpossible").len(), 1);
+    world.until("the third", |world| world.active() != b && world.pending().is_empty());
+    assert_ne!(world.active(), a);
+}
+
+#[test]
+fn an_upgrade_between_two_clusters_without_applications_starts_again() {
+    let (mut world, a, b) = on_the_way(50);
+    world.set_version("2.55.0");
+    world.step();
+    world.apps.clear();
+    world.restart_operator();
+    world.until("the third", |world| ![&a, &b].contains(&&world.active()) && world.pending().is_empty());
+}
+
+#[test]
+fn a_step_whose_status_was_lost_is_not_forgotten() {
+    let (mut world, _, b) = on_the_way(10);
+    let mut statuses = Vec::new();
+    while world.weights() != [80, 20] {
+        statuses.push(world.service.status.clone());
+        world.step();
+    }
+    world.service.status = statuses.pop().unwrap();
+    world.set_version("2.53.0");
+    world.step();
+    assert_eq!(world.shares().map(|(_, traffic)| traffic), [Some(80), Some(20)], "as the route says");
+    assert_eq!(world.pending(), b, "requests are still sent there");
+    world.until("back", |world| world.pending().is_empty() && world.weights() == [100]);
+}
