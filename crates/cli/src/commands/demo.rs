@@ -71,8 +71,12 @@ async fn demo(local: &Local, started: Instant) -> anyhow::Result<ExitCode> {
     for (name, seconds) in &steps.times {
         print_line(&format!("  {seconds:6.1} s  {name}"));
     }
-    let mib = peak.load(Ordering::Relaxed) >> 20;
-    print_line(&format!("  {:6.1} s  from the start; pods used {mib} MiB at most", started.elapsed().as_secs_f64()));
+    let used = match peak.load(Ordering::Relaxed) >> 20 {
+        // Pods without a PID namespace of their own are not told apart from this process.
+        0 => String::new(),
+        mib => format!("; pods used {mib} MiB at most"),
+    };
+    print_line(&format!("  {:6.1} s  from the start{used}", started.elapsed().as_secs_f64()));
     Ok(ExitCode::SUCCESS)
 }
 
