@@ -22,6 +22,7 @@ mod redis;
 mod reduced;
 mod samples;
 mod services;
+mod terminal;
 mod traefik;
 mod up;
 mod user;
@@ -68,6 +69,8 @@ const SCENARIOS: &[Scenario] = scenarios![
     jobs::a_job_with_a_sidecar_succeeds,
     clusters::token_authentication_is_enforced,
     services::a_wrong_import_path_is_reported,
+    terminal::a_running_cluster_is_used,
+    terminal::a_job_gets_a_cluster_of_its_own,
     internet::a_runtime_env_that_downloads_is_answered_at_once,
 ];
 

@@ -3,16 +3,21 @@
 //! Every command is one file in [`commands`]. Exit codes: 0 success, 1 failure, 2 wrong usage; the help of a command
 //! says where it differs.
 
+mod auth_token;
 mod commands;
 mod connect;
+mod head;
+mod job;
 mod local;
 mod log;
 mod manifests;
 mod memory;
 mod output;
+mod port_forward;
 mod resource;
 mod signals;
 mod table;
+mod tar;
 mod wait;
 
 use clap::error::ErrorKind;

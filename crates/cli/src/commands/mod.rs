@@ -3,6 +3,7 @@
 //! A file defines `Args` (clap's derive; its doc comment is the help text) and `run`. To add a command, add that file
 //! and one line to the list below. An async command starts its own runtime, so that the others do not pay for one.
 
+use std::future::Future;
 use std::process::ExitCode;
 
 /// Declares the modules, the subcommands and the dispatch to them.
@@ -25,18 +26,32 @@ macro_rules! commands {
     };
 }
 
+/// Runs an async command to its end.
+fn run_async(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let code = runtime.block_on(command);
+    // A task that blocks, such as one that reads the terminal, must not keep the program alive.
+    runtime.shutdown_background();
+    code
+}
+
 commands! {
     Apiserver => apiserver,
     Completion => completion,
+    Connect => connect,
     Crds => crds,
     Demo => demo,
     Down => down,
+    Job => job,
     Lint => lint,
+    Logs => logs,
     Man => man,
     MigrateStorage => migrate_storage,
+    Open => open,
     Operator => operator,
     Policy => policy,
     Ray => ray,
+    Shell => shell,
     SmokeTest => smoke_test,
     Status => status,
     Submitter => submitter,

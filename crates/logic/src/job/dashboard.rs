@@ -77,6 +77,8 @@ pub struct JobInfo {
     /// Milliseconds since 1970; zero if it has not ended.
     #[serde(deserialize_with = "null_as_default")]
     pub end_time: u64,
+    /// The exit code of the entrypoint, once it has ended.
+    pub driver_exit_code: Option<i32>,
 }
 
 /// The result of stopping a job.

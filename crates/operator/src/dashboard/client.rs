@@ -3,6 +3,7 @@
 use crate::clock::Clock;
 use crate::lock::lock;
 use crate::metrics::Metrics;
+use bytes::Bytes;
 use http::Method;
 use http_body_util::BodyExt;
 use jiff::Timestamp;
@@ -51,6 +52,8 @@ pub struct Client {
     transport: Transport,
     timeout: Duration,
     tokens: Tokens,
+    /// What direct requests carry beside the token.
+    headers: http::HeaderMap,
     metrics: Arc<Metrics>,
     clock: Clock,
 }
@@ -102,7 +105,8 @@ impl Client {
             Route::Direct => (Transport::Direct, DIRECT_TIMEOUT),
             Route::ApiServerProxy => (Transport::ApiServerProxy(kube), PROXY_TIMEOUT),
         };
-        Self { http: http(), transport, timeout, tokens, metrics: Arc::default(), clock: Clock::default() }
+        let (headers, metrics, clock) = (http::HeaderMap::new(), Arc::default(), Clock::default());
+        Self { http: http(), transport, timeout, tokens, headers, metrics, clock }
     }
 
     /// Returns the client with its requests counted in these metrics.
@@ -127,9 +131,15 @@ impl Client {
             transport: Transport::Direct,
             timeout,
             tokens: Tokens::Fixed(token),
+            headers: http::HeaderMap::new(),
             metrics: Arc::default(),
             clock: Clock::default(),
         }
+    }
+
+    /// Returns the client with these headers on every direct request.
+    pub fn with_headers(self, headers: http::HeaderMap) -> Self {
+        Self { headers, ..self }
     }
 
     /// Sends a request and waits for the complete response.
@@ -139,6 +149,18 @@ impl Client {
         method: Method,
         path: &str,
         body: Option<&Value>,
+    ) -> Result<Response, RequestError> {
+        let body = body.map(|body| Bytes::from(body.to_string()));
+        self.send_bytes(endpoint, method, path, body).await
+    }
+
+    /// Like [`Self::send`], with a body that need not be JSON.
+    pub(super) async fn send_bytes(
+        &self,
+        endpoint: &DashboardEndpoint,
+        method: Method,
+        path: &str,
+        body: Option<Bytes>,
     ) -> Result<Response, RequestError> {
         let exchange = async {
             let token = self.token(endpoint).await?;
@@ -193,13 +215,13 @@ impl Client {
         endpoint: &DashboardEndpoint,
         method: Method,
         path: &str,
-        body: Option<&Value>,
+        body: Option<Bytes>,
         token: Option<&str>,
     ) -> Result<Response, RequestError> {
         let base = if endpoint.address.starts_with("http://") { "" } else { "http://" };
         let url = reqwest::Url::parse(&format!("{base}{}{path}", endpoint.address));
         let url = url.map_err(|error| RequestError::Address(error.to_string()))?;
-        let mut request = self.http.request(method.clone(), url);
+        let mut request = self.http.request(method.clone(), url).headers(self.headers.clone());
         if let Some(token) = token {
             request = request.header(TOKEN_HEADER, format!("Bearer {token}"));
         }
@@ -207,7 +229,7 @@ impl Client {
             request = request.header(http::header::CONTENT_TYPE, "application/json");
         }
         if let Some(body) = body {
-            request = request.body(body.to_string());
+            request = request.body(body);
         }
         let failed = |error: reqwest::Error| RequestError::Connection(error_chain(&error));
         let mut response = request.send().await.map_err(failed)?;
@@ -297,7 +319,7 @@ async fn through_proxy(
     kube: &kube::Client,
     uri: String,
     method: Method,
-    body: Option<&Value>,
+    body: Option<Bytes>,
     token: Option<&str>,
 ) -> Result<Response, RequestError> {
     let failed = |error: &dyn std::error::Error| RequestError::Connection(error_chain(error));
@@ -305,10 +327,9 @@ async fn through_proxy(
     if let Some(token) = token {
         request = request.header(TOKEN_HEADER, format!("Bearer {token}"));
     }
-    let bytes = body.map(Value::to_string).unwrap_or_default().into_bytes();
     let request = request
         .header(http::header::CONTENT_TYPE, "application/json")
-        .body(kube::client::Body::from(bytes))
+        .body(kube::client::Body::from(body.unwrap_or_default()))
         .map_err(|error| failed(&error))?;
     let response = kube.send(request).await.map_err(|error| failed(&error))?;
     let status = response.status().as_u16();

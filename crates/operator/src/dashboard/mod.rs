@@ -12,6 +12,7 @@
 
 pub mod client;
 pub mod jobs;
+pub mod packages;
 pub(crate) mod poller;
 pub mod serve;
 

@@ -3,15 +3,17 @@
 //! One file per command. Columns and messages are those of the plugin of KubeRay v1.7.0, except for what
 //! docs/deviations.md lists.
 
-mod create;
+pub(super) mod create;
 mod delete;
-mod get;
+pub(super) mod get;
+pub(super) mod job;
+mod log;
 mod scale;
+mod session;
 mod version;
 
 use crate::connect::ConnectionArgs;
 use crate::output::print_note;
-use std::future::Future;
 use std::process::ExitCode;
 
 /// Manage Ray clusters, jobs and services; install it as kubectl-ray for kubectl ray
@@ -34,17 +36,24 @@ enum Command {
     Create(create::Args),
     Scale(scale::Args),
     Delete(delete::Args),
+    #[command(visible_alias = "logs")]
+    Log(log::Args),
+    Session(session::Args),
+    Job(job::Args),
     Version(version::Args),
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args { connection, command } = args;
-    let done = run_async(async {
+    let done = super::run_async(async {
         match command {
             Command::Get(args) => get::run(&connection, args).await,
             Command::Create(args) => create::run(&connection, args).await,
             Command::Scale(args) => scale::run(&connection, args).await,
             Command::Delete(args) => delete::run(&connection, args).await,
+            Command::Log(args) => log::run(&connection, args).await,
+            Command::Session(args) => session::run(&connection, args).await,
+            Command::Job(args) => job::run(&connection, args).await,
             Command::Version(args) => version::run(&connection, args).await,
         }
     });
@@ -57,12 +66,4 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// Prints an error as kubectl's plugins do.
 fn print_error(error: &anyhow::Error) {
     print_note(&format!("Error: {error:#}"));
-}
-
-fn run_async(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let code = runtime.block_on(command);
-    // A task that blocks, such as one that reads the terminal, must not keep the program alive.
-    runtime.shutdown_background();
-    code
 }

@@ -1,10 +1,11 @@
 //! The submitter against a minimal HTTP and WebSocket server in place of Ray.
 
 use super::*;
-use futures::SinkExt;
+use futures::{SinkExt, StreamExt};
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 
 /// What the fake Ray returns.
@@ -138,7 +139,7 @@ async fn a_broken_log_stream_is_reopened_without_repeating_lines() {
     let (address, shared) = serve(ray).await;
     let job = Job::new(&address, "id", None);
     let mut out = Vec::new();
-    follow(&job, &address, "id", None, &mut out).await.unwrap();
+    job.follow(&mut out).await.unwrap();
     let out = String::from_utf8(out).unwrap();
     assert_eq!((out.matches("one\n").count(), out.matches("two\n").count()), (1, 1), "{out}");
     assert_eq!(shared.lock().unwrap().streams.len(), 0);

@@ -371,5 +371,6 @@ pub(crate) fn info(status: &str, now: Timestamp) -> JobInfo {
         message: if ended { format!("it {}", status.to_lowercase()) } else { String::new() },
         start_time: if status == "PENDING" { 0 } else { milliseconds },
         end_time: if ended { milliseconds } else { 0 },
+        driver_exit_code: None,
     }
 }

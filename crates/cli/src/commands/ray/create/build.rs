@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 const STORAGE: &str = "cluster-storage";
 
 /// Returns the spec of a RayCluster; the description is complete.
-pub(super) fn cluster_spec(config: &ClusterConfig) -> Value {
+pub(in crate::commands) fn cluster_spec(config: &ClusterConfig) -> Value {
     let groups = config.worker_groups.iter().flatten().map(|group| worker_group(config, group));
     let mut spec = json!({
         "rayVersion": config.ray_version,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::{RAY_VERSION, check_quantities};
 
 /// Labels, selectors and the like.
-pub(super) type Labels = BTreeMap<String, String>;
+pub(in crate::commands) type Labels = BTreeMap<String, String>;
 
 /// Where Google documents which TPUs exist.
 const TPU_DOCS: &str =
@@ -17,102 +17,102 @@ const TPU_DOCS: &str =
 /// A Ray cluster in the words of `kubectl ray create cluster`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub(super) struct ClusterConfig {
-    pub(super) namespace: Option<String>,
-    pub(super) name: Option<String>,
-    pub(super) labels: Labels,
-    pub(super) annotations: Labels,
-    pub(super) ray_version: Option<String>,
-    pub(super) image: Option<String>,
-    pub(super) service_account: Option<String>,
-    pub(super) head: Head,
-    pub(super) worker_groups: Option<Vec<Group>>,
-    pub(super) autoscaler: Option<Autoscaler>,
-    pub(super) gke: Option<Gke>,
+pub(in crate::commands) struct ClusterConfig {
+    pub(in crate::commands) namespace: Option<String>,
+    pub(in crate::commands) name: Option<String>,
+    pub(in crate::commands) labels: Labels,
+    pub(in crate::commands) annotations: Labels,
+    pub(in crate::commands) ray_version: Option<String>,
+    pub(in crate::commands) image: Option<String>,
+    pub(in crate::commands) service_account: Option<String>,
+    pub(in crate::commands) head: Head,
+    pub(in crate::commands) worker_groups: Option<Vec<Group>>,
+    pub(in crate::commands) autoscaler: Option<Autoscaler>,
+    pub(in crate::commands) gke: Option<Gke>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub(super) struct Head {
+pub(in crate::commands) struct Head {
     #[serde(deserialize_with = "scalar")]
-    pub(super) cpu: Option<String>,
+    pub(in crate::commands) cpu: Option<String>,
     #[serde(deserialize_with = "scalar")]
-    pub(super) gpu: Option<String>,
+    pub(in crate::commands) gpu: Option<String>,
     #[serde(deserialize_with = "scalar")]
-    pub(super) memory: Option<String>,
+    pub(in crate::commands) memory: Option<String>,
     #[serde(deserialize_with = "scalar")]
-    pub(super) ephemeral_storage: Option<String>,
-    pub(super) ray_start_params: Labels,
-    pub(super) node_selectors: Labels,
+    pub(in crate::commands) ephemeral_storage: Option<String>,
+    pub(in crate::commands) ray_start_params: Labels,
+    pub(in crate::commands) node_selectors: Labels,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub(super) struct Group {
-    pub(super) name: Option<String>,
-    pub(super) replicas: i32,
-    pub(super) num_of_hosts: Option<i32>,
+pub(in crate::commands) struct Group {
+    pub(in crate::commands) name: Option<String>,
+    pub(in crate::commands) replicas: i32,
+    pub(in crate::commands) num_of_hosts: Option<i32>,
     #[serde(deserialize_with = "scalar")]
-    pub(super) cpu: Option<String>,
+    pub(in crate::commands) cpu: Option<String>,
     #[serde(deserialize_with = "scalar")]
-    pub(super) gpu: Option<String>,
+    pub(in crate::commands) gpu: Option<String>,
     #[serde(deserialize_with = "scalar")]
-    pub(super) tpu: Option<String>,
+    pub(in crate::commands) tpu: Option<String>,
     #[serde(deserialize_with = "scalar")]
-    pub(super) memory: Option<String>,
+    pub(in crate::commands) memory: Option<String>,
     #[serde(deserialize_with = "scalar")]
-    pub(super) ephemeral_storage: Option<String>,
-    pub(super) ray_start_params: Labels,
-    pub(super) node_selectors: Labels,
+    pub(in crate::commands) ephemeral_storage: Option<String>,
+    pub(in crate::commands) ray_start_params: Labels,
+    pub(in crate::commands) node_selectors: Labels,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(super) struct Autoscaler {
-    pub(super) version: AutoscalerVersion,
+pub(in crate::commands) struct Autoscaler {
+    pub(in crate::commands) version: AutoscalerVersion,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum AutoscalerVersion {
+pub(in crate::commands) enum AutoscalerVersion {
     V1,
     V2,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(super) struct Gke {
-    pub(super) gcsfuse: Option<Gcsfuse>,
+pub(in crate::commands) struct Gke {
+    pub(in crate::commands) gcsfuse: Option<Gcsfuse>,
 }
 
 /// A bucket that all Pods mount.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(super) struct Gcsfuse {
-    pub(super) bucket_name: String,
-    pub(super) mount_path: String,
+pub(in crate::commands) struct Gcsfuse {
+    pub(in crate::commands) bucket_name: String,
+    pub(in crate::commands) mount_path: String,
     #[serde(default)]
-    pub(super) mount_options: Option<String>,
+    pub(in crate::commands) mount_options: Option<String>,
     #[serde(default)]
-    pub(super) disable_metrics: Option<bool>,
+    pub(in crate::commands) disable_metrics: Option<bool>,
     #[serde(default)]
-    pub(super) gcsfuse_metadata_prefetch_on_mount: Option<bool>,
+    pub(in crate::commands) gcsfuse_metadata_prefetch_on_mount: Option<bool>,
     #[serde(default)]
-    pub(super) skip_csi_bucket_access_check: Option<bool>,
+    pub(in crate::commands) skip_csi_bucket_access_check: Option<bool>,
     #[serde(default)]
-    pub(super) resources: GcsfuseResources,
+    pub(in crate::commands) resources: GcsfuseResources,
 }
 
 /// What the sidecar that mounts the bucket may use.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub(super) struct GcsfuseResources {
+pub(in crate::commands) struct GcsfuseResources {
     #[serde(deserialize_with = "scalar")]
-    pub(super) cpu: Option<String>,
+    pub(in crate::commands) cpu: Option<String>,
     #[serde(deserialize_with = "scalar")]
-    pub(super) memory: Option<String>,
+    pub(in crate::commands) memory: Option<String>,
     #[serde(deserialize_with = "scalar")]
-    pub(super) ephemeral_storage: Option<String>,
+    pub(in crate::commands) ephemeral_storage: Option<String>,
 }
 
 /// Reads `2` and `"2"` alike.
@@ -127,7 +127,7 @@ fn scalar<'de, D: Deserializer<'de>>(input: D) -> Result<Option<String>, D::Erro
 
 impl ClusterConfig {
     /// Parses a file; unknown keys are errors.
-    pub(super) fn parse(text: &str) -> anyhow::Result<Self> {
+    pub(in crate::commands) fn parse(text: &str) -> anyhow::Result<Self> {
         let value: Value = serde_saphyr::from_str(text).context("it is not YAML")?;
         if value.is_null() {
             return Ok(Self::default());
@@ -136,7 +136,7 @@ impl ClusterConfig {
     }
 
     /// Fills in what is not given.
-    pub(super) fn with_defaults(mut self) -> Self {
+    pub(in crate::commands) fn with_defaults(mut self) -> Self {
         let version = self.ray_version.get_or_insert_with(|| RAY_VERSION.to_owned());
         self.image.get_or_insert_with(|| format!("rayproject/ray:{version}"));
         self.head.cpu.get_or_insert_with(|| "2".to_owned());
@@ -153,7 +153,7 @@ impl ClusterConfig {
     }
 
     /// Checks quantities and TPUs.
-    pub(super) fn validate(&self) -> anyhow::Result<()> {
+    pub(in crate::commands) fn validate(&self) -> anyhow::Result<()> {
         let head = &self.head;
         check_quantities(&[
             ("head-cpu", head.cpu.as_deref()),
@@ -181,7 +181,7 @@ impl Group {
 }
 
 /// Checks what TPUs need: hosts, and selectors for their nodes.
-pub(super) fn check_tpu(tpu: Option<&str>, hosts: Option<i32>, selectors: &Labels) -> anyhow::Result<()> {
+pub(in crate::commands) fn check_tpu(tpu: Option<&str>, hosts: Option<i32>, selectors: &Labels) -> anyhow::Result<()> {
     let is_used = tpu.is_some_and(|tpu| manta_quantity::Quantity::parse_or_zero(tpu).is_positive());
     if !is_used {
         return Ok(());

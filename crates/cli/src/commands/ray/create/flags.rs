@@ -5,7 +5,7 @@ use manta_quantity::Quantity;
 use std::collections::BTreeMap;
 
 /// Parses `key=value` pairs of a flag.
-pub(super) fn key_values(flag: &str, pairs: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
+pub(in crate::commands) fn key_values(flag: &str, pairs: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
     let pair = |text: &String| {
         let (key, value) =
             text.split_once('=').with_context(|| format!("{flag}: {text} must be formatted as key=value"))?;

@@ -6,7 +6,10 @@ mod config;
 mod flags;
 mod workergroup;
 
-use flags::{check_quantities, key_values};
+pub(in crate::commands) use build::cluster_spec;
+pub(in crate::commands) use config::{ClusterConfig, Group, Head};
+use flags::check_quantities;
+pub(in crate::commands) use flags::key_values;
 
 use crate::connect::ConnectionArgs;
 use std::process::ExitCode;
@@ -14,7 +17,7 @@ use std::process::ExitCode;
 /// The version of Ray that new clusters use.
 pub(super) const RAY_VERSION: &str = "2.52.0";
 /// The field manager of what is created.
-pub(super) const FIELD_MANAGER: &str = "ray-kubectl-plugin";
+pub(in crate::commands) const FIELD_MANAGER: &str = "ray-kubectl-plugin";
 
 /// Create a Ray cluster, or add a worker group to one
 #[derive(clap::Args)]

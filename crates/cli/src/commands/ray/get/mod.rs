@@ -164,6 +164,16 @@ pub(crate) async fn run(connection: &ConnectionArgs, args: Args) -> anyhow::Resu
     Ok(ExitCode::SUCCESS)
 }
 
+/// Lists RayJobs.
+pub(in crate::commands) async fn jobs(
+    connection: &ConnectionArgs,
+    all_namespaces: bool,
+    output: Option<Format>,
+) -> anyhow::Result<ExitCode> {
+    let list = ListArgs { all_namespaces, output, watch: false };
+    run(connection, Args { what: What::Job(NamedArgs { name: None, list }) }).await
+}
+
 impl Query {
     async fn list(&self, target: &Target) -> anyhow::Result<Rows> {
         let what = match self.view.source {

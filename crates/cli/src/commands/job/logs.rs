@@ -1,0 +1,31 @@
+//! `manta job logs`.
+
+use super::{JobName, exit_code};
+use crate::connect::ConnectionArgs;
+use crate::output::write_stdout;
+use std::process::ExitCode;
+
+/// Print the output of a job
+#[derive(clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    job: JobName,
+    /// Print what comes until the job ends, and exit with its code
+    #[arg(short, long)]
+    follow: bool,
+}
+
+pub(super) async fn run(connection: &ConnectionArgs, args: Args) -> anyhow::Result<ExitCode> {
+    let target = connection.connect().await?;
+    let (_dashboard, job) = args.job.reach(&target).await?;
+    if !args.follow {
+        // A job that Ray does not know has no output, which would look like success.
+        job.info().await?;
+        let text = job.logs().await?;
+        write_stdout(|out| out.write_all(text.as_bytes()))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    job.follow(&mut std::io::stdout()).await?;
+    let end = job.terminal_info().await?;
+    Ok(exit_code(&end.status, end.driver_exit_code))
+}

@@ -1,0 +1,164 @@
+//! `manta job submit`: runs a command on a Ray cluster, and exits as it does.
+
+use super::exit_code;
+use crate::commands::ray::create::FIELD_MANAGER;
+use crate::commands::ray::job::{ClusterArgs, from_flags};
+use crate::connect::{ConnectionArgs, Target, parse_duration};
+use crate::job::{self, Dashboard, EntrypointArgs, Interactive, Job, RuntimeEnvArgs, command_line, generate_id};
+use crate::output::print_note;
+use crate::resource::{Kind, Reference};
+use crate::signals::StopSignals;
+use anyhow::{Context, bail};
+use serde_json::{Map, Value};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How long a finished job's cluster stays, so that its end can be read.
+const TTL_SECONDS: u32 = 30;
+/// The exit code after an interrupt, as shells report it.
+const INTERRUPTED: u8 = 130;
+
+/// Run a command on a Ray cluster, print its output, and exit with its code
+///
+/// Uploads the current directory, without what .gitignore and .rayignore name. Without --ray-cluster, makes a cluster
+/// for the job and deletes it afterwards. An interrupt stops the job.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Ray cluster to use, instead of a new one
+    #[arg(short = 'c', long, value_name = "NAME")]
+    ray_cluster: Option<String>,
+    /// Name of the RayJob for a new cluster [default: a random one]
+    #[arg(long, conflicts_with = "ray_cluster")]
+    name: Option<String>,
+    #[command(flatten)]
+    env: RuntimeEnvArgs,
+    #[command(flatten)]
+    entrypoint_args: EntrypointArgs,
+    /// Id of the job [default: a random one]
+    #[arg(long, value_name = "ID")]
+    submission_id: Option<String>,
+    /// Return when the job is submitted
+    #[arg(long)]
+    no_wait: bool,
+    /// How long a new cluster may take to become ready
+    #[arg(long, value_name = "DURATION", default_value = "10m")]
+    timeout: String,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// The command
+    #[arg(required = true, last = true, value_name = "COMMAND")]
+    entrypoint: Vec<String>,
+}
+
+pub(super) async fn run(connection: &ConnectionArgs, args: Args) -> anyhow::Result<ExitCode> {
+    let submission = args.submission()?;
+    let target = connection.connect().await?;
+    let mut stop = StopSignals::listen()?;
+    let mut place = Place::default();
+    let outcome = tokio::select! {
+        outcome = submission.run(&target, &args, &mut place) => Some(outcome),
+        () = stop.recv() => None,
+    };
+    if let Some(outcome) = outcome {
+        return outcome;
+    }
+    place.abandon(&target, &submission.id).await?;
+    Ok(ExitCode::from(INTERRUPTED))
+}
+
+/// What to submit.
+struct Submission {
+    id: String,
+    entrypoint: String,
+    env: Map<String, Value>,
+    timeout: Duration,
+}
+
+/// Where a job runs, as far as it is known: what to clean up after an interrupt.
+#[derive(Default)]
+struct Place {
+    rayjob: Option<Interactive>,
+    dashboard: Option<Dashboard>,
+    is_submitted: bool,
+}
+
+impl Place {
+    async fn abandon(&self, target: &Target, id: &str) -> anyhow::Result<()> {
+        match (&self.dashboard, &self.rayjob) {
+            (Some(dashboard), _) if self.is_submitted => {
+                print_note(&format!("stopping job {id}"));
+                Ok(Job::new(&dashboard.address, id, dashboard.token.clone()).stop().await?)
+            }
+            (_, Some(rayjob)) => {
+                print_note(&format!("deleting {}", rayjob.reference));
+                rayjob.delete(target).await
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Args {
+    /// Checks everything that can be checked without a cluster.
+    fn submission(&self) -> anyhow::Result<Submission> {
+        let id = match &self.submission_id {
+            Some(id) => id.clone(),
+            None => generate_id()?,
+        };
+        let mut env = self.env.read()?;
+        env.entry("working_dir").or_insert_with(|| ".".into());
+        let entrypoint = command_line(&self.entrypoint);
+        self.entrypoint_args.body(&entrypoint, &id, None)?;
+        let timeout = parse_duration(&self.timeout)
+            .with_context(|| format!("--timeout {} is no duration; use a form like 10m", self.timeout))?;
+        Ok(Submission { id, entrypoint, env, timeout })
+    }
+}
+
+impl Submission {
+    async fn run(&self, target: &Target, args: &Args, place: &mut Place) -> anyhow::Result<ExitCode> {
+        let cluster = match &args.ray_cluster {
+            Some(name) => Reference { kind: Kind::Cluster, name: name.clone() },
+            None => self.make_cluster(target, args, place).await?,
+        };
+        print_note(&format!("connecting to {cluster}"));
+        let dashboard = place.dashboard.insert(Dashboard::reach(target, &cluster).await?);
+        let job = Job::new(&dashboard.address, &self.id, dashboard.token.clone());
+        let mut env = self.env.clone();
+        job::upload(&mut env, &dashboard.address, dashboard.token.clone(), http::HeaderMap::new()).await?;
+        let body = args.entrypoint_args.body(&self.entrypoint, &self.id, Some(env))?;
+        job.submit(&body).await?;
+        place.is_submitted = true;
+        print_note(&format!("submitted job {} to {cluster}", self.id));
+        if args.no_wait {
+            return Ok(ExitCode::SUCCESS);
+        }
+        job.follow(&mut std::io::stdout()).await?;
+        let end = job.terminal_info().await?;
+        if end.status != "SUCCEEDED" {
+            print_note(&format!("job {} {}: {}", self.id, end.status, crate::local::one_line(&end.message)));
+        }
+        Ok(exit_code(&end.status, end.driver_exit_code))
+    }
+
+    /// Creates a RayJob, whose cluster is deleted when the job has ended.
+    async fn make_cluster(&self, target: &Target, args: &Args, place: &mut Place) -> anyhow::Result<Reference> {
+        let name = args.name.clone().unwrap_or_else(|| default_name(&self.id));
+        let object = from_flags(&name, &args.cluster.config()?, &self.entrypoint, &self.id, Some(TTL_SECONDS));
+        let rayjob = place.rayjob.insert(Interactive::apply(target, FIELD_MANAGER, &object).await?);
+        print_note(&format!("created {} in namespace {}", rayjob.reference, target.namespace));
+        match rayjob.until_ready(target, self.timeout).await? {
+            Some(cluster) => Ok(cluster),
+            None => {
+                rayjob.delete(target).await?;
+                bail!("the Ray cluster was not ready within {} s; {} is deleted", self.timeout.as_secs(), rayjob.reference)
+            }
+        }
+    }
+}
+
+/// Returns a name for the RayJob of a submission.
+fn default_name(id: &str) -> String {
+    let letters = id.chars().rev().filter(char::is_ascii_alphanumeric).take(8);
+    format!("job-{}", letters.collect::<String>().to_lowercase())
+}
