@@ -47,6 +47,7 @@ commands! {
     Logs => logs,
     Man => man,
     MigrateStorage => migrate_storage,
+    New => new,
     Open => open,
     Operator => operator,
     Policy => policy,
