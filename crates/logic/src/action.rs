@@ -237,6 +237,8 @@ pub struct Step {
     pub failure_reason: Option<&'static str>,
     /// Whose count the action changes; such actions are remembered until the watch shows them.
     pub pods_of: Option<PodsOf>,
+    /// Its failure is reported and the step tried again, but stops nothing else.
+    pub is_independent: bool,
 }
 
 /// The Pods that are counted together.
@@ -257,6 +259,7 @@ impl Step {
             accept: Accept::Nothing,
             failure_reason: None,
             pods_of: None,
+            is_independent: false,
         }
     }
 
@@ -318,6 +321,12 @@ impl Step {
     /// Shows a failure in the status with this reason.
     pub fn failure_reason(mut self, reason: &'static str) -> Self {
         self.failure_reason = Some(reason);
+        self
+    }
+
+    /// Stops nothing else by its failure.
+    pub fn independent(mut self) -> Self {
+        self.is_independent = true;
         self
     }
 

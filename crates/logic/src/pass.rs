@@ -17,6 +17,8 @@ use jiff::{SignedDuration, Timestamp};
 const LOOK_UP_ROUNDS: usize = 4;
 /// The delay before the next pass after writes that no watch shows.
 const AFTER_WRITES: SignedDuration = SignedDuration::from_secs(2);
+/// The delay before an independent step that failed is tried again.
+const AFTER_FAILURE: SignedDuration = SignedDuration::from_secs(10);
 
 /// What a pass needs next.
 #[derive(Debug)]
@@ -176,6 +178,10 @@ impl<'a, K: Reconciled> Pass<'a, K> {
                         event.note.push_str(&error);
                         self.events.push(event);
                     }
+                    if step.is_independent {
+                        self.outcome.unfinished = true;
+                        continue;
+                    }
                     // A request that Ray rejects is part of the next observation and does not end the pass.
                     if !step.action.is_ray() && self.outcome.failure_of(stage.controller).is_none() {
                         let (controller, reason) = (stage.controller, step.failure_reason);
@@ -226,7 +232,8 @@ impl<'a, K: Reconciled> Pass<'a, K> {
             Some(StatusWrite::Conflict) if planned != Wake::BackOff => Wake::OnceShown,
             Some(StatusWrite::Done) if planned != Wake::BackOff && self.follows_from_status() => Wake::OnceShown,
             _ => {
-                let after_writes = self.now.checked_add(AFTER_WRITES).ok();
+                let wait = if self.outcome.unfinished { AFTER_FAILURE } else { AFTER_WRITES };
+                let after_writes = self.now.checked_add(wait).ok();
                 planned.or_at(after_writes.filter(|_| !self.plan.stages.is_empty()))
             }
         }

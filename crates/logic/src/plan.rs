@@ -126,6 +126,8 @@ impl Wake {
 pub struct Outcome {
     /// The first failure of each controller; its later stages were skipped.
     pub failures: Vec<Failure>,
+    /// An independent step failed.
+    pub unfinished: bool,
     /// The object changed meanwhile, so the rest of the plan was skipped.
     pub superseded: bool,
 }

@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// The longest package that Ray's dashboard accepts.
+/// The largest package that is uploaded: more belongs into an image, or a bucket.
 const MAX_BYTES: usize = 100 << 20;
 /// The most files of an archive without zip64.
 const MAX_FILES: usize = 65_000;

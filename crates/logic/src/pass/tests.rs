@@ -297,3 +297,26 @@ fn a_moment_that_has_not_come_wakes_the_object_then() {
     assert_eq!(plan.wake, Wake::At("2026-01-01T00:00:07Z".parse().unwrap()));
     assert_eq!(plan.halts, Vec::<Halt>::new());
 }
+
+#[test]
+fn the_failure_of_an_independent_step_stops_nothing() {
+    let needs = drive(|planner| {
+        planner.push(create("bad").independent());
+        planner.then(create("a"));
+    });
+    let expect = [
+        "poll None",
+        "toy-controller writes bad",
+        "toy-controller writes a",
+        "toy-controller publishes Failed: cannot create bad: no",
+        "toy-controller publishes Created: created a",
+        "status all is well",
+        "OnceShown",
+    ];
+    assert_eq!(needs, expect);
+    let needs = drive(|planner| {
+        planner.draft = StatusPlan::Keep;
+        planner.push(create("bad").independent());
+    });
+    assert_eq!(needs.last().unwrap(), "At(2026-01-01T00:00:10Z)", "it is tried again");
+}

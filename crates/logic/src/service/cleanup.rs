@@ -60,7 +60,11 @@ pub(super) fn plan(planner: &mut Planner<'_>) {
             {
                 planner.wait_for(format!("RayCluster {} to drain", seen.path(name)));
             }
-            Some(_) => planner.finally(delete(planner, cluster, "another cluster has taken its place", "")),
+            Some(_) => {
+                // The upgrade that goes on meanwhile must not wait for it.
+                let step = delete(planner, cluster, "another cluster has taken its place", "");
+                planner.finally(step.independent());
+            }
         }
     }
 }

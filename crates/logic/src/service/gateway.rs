@@ -191,10 +191,12 @@ pub(super) fn recover_step(planner: &mut Planner<'_>) {
     if moved == 0 || moved > step.unsigned_abs() || live.active.saturating_add(live.pending) != 100 {
         return;
     }
-    for (side, share) in [(Side::Active, live.active), (Side::Pending, live.pending)] {
+    for (side, share, capacity) in [(Side::Active, live.active, 100), (Side::Pending, live.pending, 0)] {
         let slot = planner.draft.slot(side);
         slot.traffic_routed_percent = Some(share);
         slot.last_traffic_migrated_time = Some(Time(planner.now));
+        // Traffic moves only to capacity that is there, which the same status would have recorded.
+        slot.target_capacity = Some(slot.target_capacity.unwrap_or(capacity).max(share));
     }
 }
 
