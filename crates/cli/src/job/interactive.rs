@@ -17,10 +17,36 @@ const ID_LENGTH: usize = 16;
 const NAME_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A RayJob whose cluster this program uses.
+#[derive(Clone)]
 pub(crate) struct Interactive {
     pub(crate) reference: Reference,
+}
+
+/// How far a submission has come: what to clean up after an interrupt.
+#[derive(Default)]
+pub(crate) struct Started {
+    /// The RayJob that was created for it.
+    pub(crate) rayjob: Option<Interactive>,
+    pub(crate) dashboard: Option<Dashboard>,
     /// Whether the job has been handed to Ray.
-    is_submitted: bool,
+    pub(crate) is_submitted: bool,
+}
+
+impl Started {
+    /// Leaves nothing behind after an interrupt: stops a submitted job, deletes a RayJob that has none.
+    pub(crate) async fn abandon(&self, target: &Target, id: &str) -> anyhow::Result<()> {
+        match (&self.dashboard, &self.rayjob) {
+            (Some(dashboard), _) if self.is_submitted => {
+                print_note(&format!("stopping job {id}"));
+                Ok(Job::new(&dashboard.address, id, dashboard.token.clone()).stop().await?)
+            }
+            (_, Some(rayjob)) => {
+                print_note(&format!("deleting {}", rayjob.reference));
+                rayjob.delete(target).await
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Returns a new submission id, as Ray makes them.
@@ -45,7 +71,7 @@ impl Interactive {
         let made = target.ray_api(Kind::Job).create(&PostParams::default(), &object).await;
         let made = made.map_err(|error| target.failed("cannot create the RayJob", error))?;
         let name = made.metadata.name.context("the RayJob has no name")?;
-        Ok(Self { reference: Reference { kind: Kind::Job, name }, is_submitted: false })
+        Ok(Self { reference: Reference { kind: Kind::Job, name } })
     }
 
     /// Applies a RayJob that was made from flags.
@@ -58,7 +84,7 @@ impl Interactive {
         }
         let applied = api.patch(&name, &PatchParams::apply(manager), &Patch::Apply(object)).await;
         applied.map_err(|error| target.failed(&format!("cannot create the RayJob {name}"), error))?;
-        Ok(Self { reference: Reference { kind: Kind::Job, name }, is_submitted: false })
+        Ok(Self { reference: Reference { kind: Kind::Job, name } })
     }
 
     /// Waits until the cluster of the RayJob is ready. `None` if the time is over.
@@ -86,23 +112,6 @@ impl Interactive {
             Waited::Done(()) => Ok(Some(cluster)),
             Waited::TimedOut => Ok(None),
         }
-    }
-
-    /// Submits the job, and remembers that it must be stopped from now on.
-    pub(crate) async fn submit(&mut self, job: &Job, body: &Value) -> anyhow::Result<()> {
-        job.submit(body).await?;
-        self.is_submitted = true;
-        Ok(())
-    }
-
-    /// Leaves nothing behind after an interrupt: stops a submitted job, deletes a RayJob that has none.
-    pub(crate) async fn abandon(&self, target: &Target, dashboard: Option<(&Dashboard, &str)>) -> anyhow::Result<()> {
-        if let (true, Some((dashboard, id))) = (self.is_submitted, dashboard) {
-            print_note(&format!("stopping job {id}"));
-            return Ok(Job::new(&dashboard.address, id, dashboard.token.clone()).stop().await?);
-        }
-        print_note(&format!("deleting {}", self.reference));
-        self.delete(target).await
     }
 
     pub(crate) async fn delete(&self, target: &Target) -> anyhow::Result<()> {

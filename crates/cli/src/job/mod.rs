@@ -10,7 +10,7 @@ mod working_dir;
 mod zip;
 
 pub(crate) use entrypoint::{EntrypointArgs, command_line};
-pub(crate) use interactive::{Interactive, generate_id};
+pub(crate) use interactive::{Interactive, Started, generate_id};
 pub(crate) use reach::Dashboard;
 pub(crate) use runtime_env::{RuntimeEnvArgs, upload};
 

@@ -4,7 +4,7 @@ use super::exit_code;
 use crate::commands::ray::create::FIELD_MANAGER;
 use crate::commands::ray::job::{ClusterArgs, from_flags};
 use crate::connect::{ConnectionArgs, Target, parse_duration};
-use crate::job::{self, Dashboard, EntrypointArgs, Interactive, Job, RuntimeEnvArgs, command_line, generate_id};
+use crate::job::{self, Dashboard, EntrypointArgs, Interactive, Job, RuntimeEnvArgs, Started, command_line, generate_id};
 use crate::output::print_note;
 use crate::resource::{Kind, Reference};
 use crate::signals::StopSignals;
@@ -54,15 +54,15 @@ pub(super) async fn run(connection: &ConnectionArgs, args: Args) -> anyhow::Resu
     let submission = args.submission()?;
     let target = connection.connect().await?;
     let mut stop = StopSignals::listen()?;
-    let mut place = Place::default();
+    let mut started = Started::default();
     let outcome = tokio::select! {
-        outcome = submission.run(&target, &args, &mut place) => Some(outcome),
+        outcome = submission.run(&target, &args, &mut started) => Some(outcome),
         () = stop.recv() => None,
     };
     if let Some(outcome) = outcome {
         return outcome;
     }
-    place.abandon(&target, &submission.id).await?;
+    started.abandon(&target, &submission.id).await?;
     Ok(ExitCode::from(INTERRUPTED))
 }
 
@@ -72,30 +72,6 @@ struct Submission {
     entrypoint: String,
     env: Map<String, Value>,
     timeout: Duration,
-}
-
-/// Where a job runs, as far as it is known: what to clean up after an interrupt.
-#[derive(Default)]
-struct Place {
-    rayjob: Option<Interactive>,
-    dashboard: Option<Dashboard>,
-    is_submitted: bool,
-}
-
-impl Place {
-    async fn abandon(&self, target: &Target, id: &str) -> anyhow::Result<()> {
-        match (&self.dashboard, &self.rayjob) {
-            (Some(dashboard), _) if self.is_submitted => {
-                print_note(&format!("stopping job {id}"));
-                Ok(Job::new(&dashboard.address, id, dashboard.token.clone()).stop().await?)
-            }
-            (_, Some(rayjob)) => {
-                print_note(&format!("deleting {}", rayjob.reference));
-                rayjob.delete(target).await
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
 impl Args {
@@ -116,19 +92,19 @@ impl Args {
 }
 
 impl Submission {
-    async fn run(&self, target: &Target, args: &Args, place: &mut Place) -> anyhow::Result<ExitCode> {
+    async fn run(&self, target: &Target, args: &Args, started: &mut Started) -> anyhow::Result<ExitCode> {
         let cluster = match &args.ray_cluster {
             Some(name) => Reference { kind: Kind::Cluster, name: name.clone() },
-            None => self.make_cluster(target, args, place).await?,
+            None => self.make_cluster(target, args, started).await?,
         };
         print_note(&format!("connecting to {cluster}"));
-        let dashboard = place.dashboard.insert(Dashboard::reach(target, &cluster).await?);
+        let dashboard = started.dashboard.insert(Dashboard::reach(target, &cluster).await?);
         let job = Job::new(&dashboard.address, &self.id, dashboard.token.clone());
         let mut env = self.env.clone();
         job::upload(&mut env, &dashboard.address, dashboard.token.clone(), http::HeaderMap::new()).await?;
         let body = args.entrypoint_args.body(&self.entrypoint, &self.id, Some(env))?;
         job.submit(&body).await?;
-        place.is_submitted = true;
+        started.is_submitted = true;
         print_note(&format!("submitted job {} to {cluster}", self.id));
         if args.no_wait {
             return Ok(ExitCode::SUCCESS);
@@ -142,10 +118,10 @@ impl Submission {
     }
 
     /// Creates a RayJob, whose cluster is deleted when the job has ended.
-    async fn make_cluster(&self, target: &Target, args: &Args, place: &mut Place) -> anyhow::Result<Reference> {
+    async fn make_cluster(&self, target: &Target, args: &Args, started: &mut Started) -> anyhow::Result<Reference> {
         let name = args.name.clone().unwrap_or_else(|| default_name(&self.id));
         let object = from_flags(&name, &args.cluster.config()?, &self.entrypoint, &self.id, Some(TTL_SECONDS));
-        let rayjob = place.rayjob.insert(Interactive::apply(target, FIELD_MANAGER, &object).await?);
+        let rayjob = started.rayjob.insert(Interactive::apply(target, FIELD_MANAGER, &object).await?);
         print_note(&format!("created {} in namespace {}", rayjob.reference, target.namespace));
         match rayjob.until_ready(target, self.timeout).await? {
             Some(cluster) => Ok(cluster),

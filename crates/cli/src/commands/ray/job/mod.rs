@@ -8,7 +8,7 @@ pub(in crate::commands) use manifest::from_flags;
 
 use super::create::{ClusterConfig, FIELD_MANAGER, Group, Head, key_values};
 use crate::connect::{ConnectionArgs, Target, parse_duration};
-use crate::job::{self, Dashboard, EntrypointArgs, Interactive, Job, RuntimeEnvArgs, command_line, generate_id};
+use crate::job::{self, Dashboard, EntrypointArgs, Interactive, Job, RuntimeEnvArgs, Started, command_line, generate_id};
 use crate::output::{print_line, to_yaml, write_stdout};
 use crate::signals::StopSignals;
 use crate::wait::{self, Waited};
@@ -167,20 +167,20 @@ pub(crate) async fn run(connection: &ConnectionArgs, args: Args) -> anyhow::Resu
     if args.submission_id.is_none() {
         print_line(&format!("Generated submission ID for Ray job: {}", request.id));
     }
-    let mut rayjob = match plan.is_from_file {
+    let rayjob = match plan.is_from_file {
         true => Interactive::create(&target, plan.object).await?,
         false => Interactive::apply(&target, FIELD_MANAGER, &plan.object).await?,
     };
     print_line(&format!("Submitted RayJob {}.", rayjob.reference.name));
-    let mut dashboard = None;
+    let mut started = Started { rayjob: Some(rayjob.clone()), ..Started::default() };
     let outcome = tokio::select! {
-        outcome = request.run(&target, &mut rayjob, &mut dashboard) => Some(outcome),
+        outcome = request.run(&target, &rayjob, &mut started) => Some(outcome),
         () = stop.recv() => None,
     };
     match outcome {
         Some(outcome) => outcome,
         None => {
-            rayjob.abandon(&target, dashboard.as_ref().map(|dashboard| (dashboard, request.id.as_str()))).await?;
+            started.abandon(&target, &request.id).await?;
             bail!("interrupted")
         }
     }
@@ -269,8 +269,8 @@ impl Request {
     async fn run(
         &self,
         target: &Target,
-        rayjob: &mut Interactive,
-        dashboard: &mut Option<Dashboard>,
+        rayjob: &Interactive,
+        started: &mut Started,
     ) -> anyhow::Result<ExitCode> {
         if rayjob.until_ready(target, self.timeout).await?.is_none() {
             rayjob.delete(target).await?;
@@ -280,7 +280,7 @@ impl Request {
             Some(address) => Dashboard::at(address, std::env::var("RAY_AUTH_TOKEN").ok())?,
             None => Dashboard::reach(target, &rayjob.reference).await?,
         };
-        let reached = dashboard.insert(reached);
+        let reached = started.dashboard.insert(reached);
         let job =
             Job::new(&reached.address, &self.id, reached.token.clone()).with_headers(self.headers.clone());
         let mut env = self.env.clone();
@@ -289,7 +289,8 @@ impl Request {
         if self.verbose {
             print_line(&format!("Submitting to http://{}: {body}", reached.address));
         }
-        rayjob.submit(&job, &body).await?;
+        job.submit(&body).await?;
+        started.is_submitted = true;
         print_line(&format!("Job '{}' submitted successfully", self.id));
         if self.no_wait {
             return Ok(ExitCode::SUCCESS);
