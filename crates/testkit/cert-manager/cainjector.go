@@ -23,6 +23,8 @@ import (
 func runInjector(ctx context.Context, args []string) error {
 	flags := pflag.NewFlagSet("cainjector", pflag.ContinueOnError)
 	kubeconfig := flags.String("kubeconfig", "", "path to the kubeconfig")
+	// cert-manager's manifests set flags of its own command that this one does without.
+	flags.ParseErrorsAllowlist.UnknownFlags = true
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

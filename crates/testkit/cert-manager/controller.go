@@ -30,6 +30,8 @@ func runController(ctx context.Context, args []string) error {
 	flags.StringVar(&options.Kubeconfig, "kubeconfig", "", "path to the kubeconfig")
 	flags.StringVar(&options.ClusterResourceNamespace, "cluster-resource-namespace", "cert-manager",
 		"namespace of the Secrets that ClusterIssuers use")
+	// cert-manager's manifests set flags of its own command that this one does without.
+	flags.ParseErrorsAllowlist.UnknownFlags = true
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -18,6 +18,8 @@ func runWebhook(ctx context.Context, args []string) error {
 	}
 	flags := pflag.NewFlagSet("webhook", pflag.ContinueOnError)
 	options.AddConfigFlags(flags, configuration)
+	// Those of its logs are not among them.
+	flags.ParseErrorsAllowlist.UnknownFlags = true
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

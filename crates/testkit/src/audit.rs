@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, SeekFrom};
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
+use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::User;
@@ -24,6 +26,8 @@ pub struct Request {
     #[serde(default)]
     annotations: Annotations,
     stage: String,
+    request_received_timestamp: Option<Timestamp>,
+    stage_timestamp: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -72,6 +76,11 @@ impl Request {
     /// Whether RBAC denied it. The code 403 alone does not tell: it also means that a namespace is terminating.
     pub fn is_forbidden(&self) -> bool {
         self.annotations.decision == "forbid"
+    }
+
+    /// Returns how long the server took, from the arrival of the request to the end of its response.
+    pub fn latency(&self) -> Option<Duration> {
+        self.stage_timestamp?.duration_since(self.request_received_timestamp?).try_into().ok()
     }
 
     /// Returns resource and subresource, such as `pods/status` or `pods`.
@@ -139,7 +148,7 @@ mod tests {
     fn an_incomplete_line_is_read_again_later() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let mut log = AuditLog::open(file.path()).unwrap();
-        let line = r#"{"stage":"ResponseComplete","user":{"username":"operator"},"verb":"patch","objectRef":{"resource":"pods","subresource":"status"},"responseStatus":{"code":200}}"#;
+        let line = r#"{"stage":"ResponseComplete","user":{"username":"operator"},"verb":"patch","objectRef":{"resource":"pods","subresource":"status"},"responseStatus":{"code":200},"requestReceivedTimestamp":"2026-01-01T00:00:00.100000Z","stageTimestamp":"2026-01-01T00:00:00.104500Z"}"#;
         let (first, rest) = line.split_at(40);
         write!(file, "{first}").unwrap();
         assert!(log.new_requests().unwrap().is_empty());
@@ -149,6 +158,7 @@ mod tests {
         let found = log.new_requests().unwrap();
         assert_eq!(tally(&found), BTreeMap::from([("patch pods/status".to_owned(), 1), ("watch pods".to_owned(), 1)]));
         assert!(found[0].is_write() && found[0].succeeded() && !found[1].is_write());
+        assert_eq!([found[0].latency(), found[1].latency()], [Some(Duration::from_micros(4500)), None]);
         assert!(log.new_requests().unwrap().is_empty());
     }
 }

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 use crate::cache::{self, print_progress};
 
@@ -15,8 +16,18 @@ pub(crate) struct Program<'a> {
     /// The directory with the go.mod.
     pub(crate) module: &'a str,
     pub(crate) package: &'a str,
+    pub(crate) kind: Kind,
     /// Flags of `go build`.
     pub(crate) flags: &'a [&'a str],
+}
+
+/// What Go makes of a package.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Its program.
+    Main,
+    /// The program that runs its tests.
+    Tests,
 }
 
 impl Program<'_> {
@@ -26,7 +37,11 @@ impl Program<'_> {
         let output = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let mut command = Command::new(find_go()?);
         command.current_dir(self.module).env("GOFLAGS", "-mod=readonly").env("CGO_ENABLED", "0");
-        command.args(["build", "-trimpath"]).args(self.flags).arg("-o").arg(&partial).arg(self.package);
+        match self.kind {
+            Kind::Main => command.arg("build"),
+            Kind::Tests => command.args(["test", "-c", "-vet=off"]),
+        };
+        command.arg("-trimpath").args(self.flags).arg("-o").arg(&partial).arg(self.package);
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let child = command.spawn().context("cannot start go")?;
         if !wait_with_progress(child, &format!("building {what} with Go"))? {
@@ -92,4 +107,33 @@ fn install_with_pip(folder: &Path) -> Result<()> {
 
 fn runs(go: &Path) -> bool {
     Command::new(go).arg("version").stdin(Stdio::null()).output().is_ok_and(|output| output.status.success())
+}
+
+/// Returns the directory of a Go module's sources, which are downloaded if needed; `pins` is the directory of a go.mod.
+pub(crate) fn module_sources(pins: &str, module: &str, version: &str) -> Result<PathBuf> {
+    let output = Command::new(find_go()?)
+        .current_dir(pins)
+        .env("GOFLAGS", "-mod=readonly")
+        .args(["mod", "download", "-json", &format!("{module}@{version}")])
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot start go")?;
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    match found["Dir"].as_str() {
+        Some(folder) => Ok(folder.into()),
+        None => bail!(
+            "cannot fetch the Go module {module}@{version}: {}{}",
+            found["Error"].as_str().unwrap_or_default(),
+            String::from_utf8_lossy(&output.stderr)
+        ),
+    }
+}
+
+/// Returns the version of a module that a go.mod requires.
+pub(crate) fn required_version<'a>(go_mod: &'a str, module: &str) -> Option<&'a str> {
+    go_mod.lines().find_map(|line| {
+        let line = line.trim();
+        let line = line.strip_prefix("require ").unwrap_or(line);
+        line.strip_prefix(module)?.strip_prefix(' ')?.split_whitespace().next()
+    })
 }

@@ -5,12 +5,12 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use crate::cache;
-use crate::go::Program;
+use crate::go::{self, Kind, Program};
 
 const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/helm");
 const GO_MOD: &str = include_str!("../helm/go.mod");
 const HELM: Program<'_> =
-    Program { module: MODULE, package: "helm.sh/helm/v3/cmd/helm", flags: &["-ldflags", "-s -w"] };
+    Program { module: MODULE, package: "helm.sh/helm/v3/cmd/helm", kind: Kind::Main, flags: &["-ldflags", "-s -w"] };
 
 /// Returns a `helm` command that ignores the user's own settings.
 pub fn helm_command() -> Result<Command> {
@@ -39,6 +39,5 @@ pub fn helm(args: &[&str]) -> Result<String> {
 }
 
 fn pinned() -> Result<&'static str> {
-    let words = GO_MOD.lines().find_map(|line| line.split_once("helm.sh/helm/v3 ").map(|(_, version)| version));
-    words.and_then(|version| version.split_whitespace().next()).context("helm/go.mod does not require Helm")
+    go::required_version(GO_MOD, "helm.sh/helm/v3").context("helm/go.mod does not require Helm")
 }

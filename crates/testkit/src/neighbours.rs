@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 
 use crate::cache;
-use crate::go::Program;
+use crate::go::{self, Kind, Program};
 
 /// A program of another project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,25 +42,28 @@ impl Neighbour {
     }
 
     fn source(self) -> Program<'static> {
-        let flags: &[&str] = &["-ldflags", "-s -w"];
+        let (kind, flags): (_, &[&str]) = (Kind::Main, &["-ldflags", "-s -w"]);
         match self {
             Self::CertManager => {
-                Program { module: concat!(env!("CARGO_MANIFEST_DIR"), "/cert-manager"), package: ".", flags }
+                Program { module: concat!(env!("CARGO_MANIFEST_DIR"), "/cert-manager"), package: ".", kind, flags }
             }
             // The discovery of targets in clouds is most of the build, and the tests list their targets.
             Self::Prometheus => Program {
                 module: concat!(env!("CARGO_MANIFEST_DIR"), "/prometheus"),
                 package: "github.com/prometheus/prometheus/cmd/prometheus",
+                kind,
                 flags: &["-tags", "remove_all_sd", "-ldflags", "-s -w"],
             },
             Self::Promtool => Program {
                 module: concat!(env!("CARGO_MANIFEST_DIR"), "/prometheus"),
                 package: "github.com/prometheus/prometheus/cmd/promtool",
+                kind,
                 flags: &["-tags", "remove_all_sd", "-ldflags", "-s -w"],
             },
             Self::Traefik => Program {
                 module: concat!(env!("CARGO_MANIFEST_DIR"), "/traefik"),
                 package: "github.com/traefik/traefik/v3/cmd/traefik",
+                kind,
                 flags,
             },
         }
@@ -75,14 +78,7 @@ impl Neighbour {
             }
             Self::Traefik => ("github.com/traefik/traefik/v3", include_str!("../traefik/go.mod")),
         };
-        let required = go_mod.lines().find_map(|line| {
-            line.trim()
-                .trim_start_matches("require ")
-                .strip_prefix(module)?
-                .strip_prefix(' ')?
-                .split_whitespace()
-                .next()
-        });
+        let required = go::required_version(go_mod, module);
         required.with_context(|| format!("the go.mod of {} does not require {module}", self.name()))
     }
 }

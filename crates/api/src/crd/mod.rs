@@ -19,6 +19,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::JsonSchema;
 use serde_json::{Value, json};
+use structural::Descriptions;
 
 /// The versions that a CRD serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,14 +32,19 @@ pub enum Versions {
 
 /// Returns the CRDs of all four kinds, sorted by name.
 pub fn all(versions: Versions) -> Vec<CustomResourceDefinition> {
-    KINDS.iter().map(|kind| kind.crd(versions)).collect()
+    KINDS.iter().map(|kind| kind.crd(versions, Descriptions::Removed)).collect()
+}
+
+/// Returns the CRDs of all four kinds with the documentation of their fields, for `kubectl explain`.
+pub fn with_descriptions() -> Vec<CustomResourceDefinition> {
+    KINDS.iter().map(|kind| kind.crd(Versions::V1, Descriptions::Own)).collect()
 }
 
 /// The parts of a CRD besides the schemas of spec and status.
 struct Kind {
     kind: &'static str,
     plural: &'static str,
-    schema: fn() -> Value,
+    schema: fn(Descriptions) -> Value,
     columns: &'static [Column],
     v1alpha1: Option<OldVersion>,
 }
@@ -113,22 +119,22 @@ const CLUSTER_COLUMNS: &[Column] = &[
 ];
 
 /// Returns the schema of a whole object.
-fn root<Spec: JsonSchema, Status: JsonSchema>() -> Value {
+fn root<Spec: JsonSchema, Status: JsonSchema>(descriptions: Descriptions) -> Value {
     json!({
         "type": "object",
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "spec": structural::schema_of::<Spec>(),
-            "status": structural::schema_of::<Status>(),
+            "spec": structural::schema_of::<Spec>(descriptions),
+            "status": structural::schema_of::<Status>(descriptions),
         },
     })
 }
 
 impl Kind {
-    fn crd(&self, versions: Versions) -> CustomResourceDefinition {
-        let schema = (self.schema)();
+    fn crd(&self, versions: Versions, descriptions: Descriptions) -> CustomResourceDefinition {
+        let schema = (self.schema)(descriptions);
         let stored = version(VERSION, schema.clone(), self.columns);
         let mut served = vec![CustomResourceDefinitionVersion { storage: true, ..stored }];
         if let (Versions::V1AndV1alpha1, Some(old)) = (versions, &self.v1alpha1) {
@@ -200,6 +206,43 @@ mod tests {
         for crd in all(Versions::V1) {
             let size = serde_json::to_string(&crd).unwrap().len();
             assert!(size < ANNOTATION_LIMIT, "{} has {size} bytes", crd.metadata.name.unwrap());
+        }
+    }
+
+    #[test]
+    fn every_field_of_ours_can_be_explained() {
+        let field =
+            |crd: &Value, path: &str| crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].pointer(path).cloned();
+        for crd in with_descriptions() {
+            let crd = json!(crd);
+            for part in ["spec", "status"] {
+                let schema = field(&crd, &format!("/properties/{part}")).unwrap();
+                assert_explained(&schema, part);
+            }
+        }
+        let cluster = json!(with_descriptions()[0]);
+        let replicas = "/properties/spec/properties/workerGroupSpecs/items/properties/replicas/description";
+        let expect = "How many replicas to run; the autoscaler changes this number.";
+        assert_eq!(field(&cluster, replicas), Some(expect.into()));
+        // Those of Kubernetes' own types would make the CRDs ten times as large.
+        let pod = "/properties/spec/properties/headGroupSpec/properties/template/properties/spec/description";
+        assert_eq!(field(&cluster, pod), None);
+    }
+
+    /// Descends into what this crate defines: everything that has a description itself.
+    fn assert_explained(schema: &Value, path: &str) {
+        assert!(schema["description"].is_string(), "{path} has no description");
+        let is_own = |inner: &Value| inner["description"].is_string();
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            let siblings = schema["properties"].as_object().into_iter().flatten();
+            if siblings.clone().any(|(_, sibling)| is_own(sibling)) {
+                assert_explained(property, &format!("{path}.{name}"));
+            }
+        }
+        for inner in [&schema["items"], &schema["additionalProperties"]] {
+            if is_own(inner) {
+                assert_explained(inner, &format!("{path}[]"));
+            }
         }
     }
 

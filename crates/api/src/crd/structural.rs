@@ -2,39 +2,59 @@
 //!
 //! schemars generates references, `null`s and documentation. References are replaced by the schema of their type, which
 //! [`kubernetes`] completes. `null` is removed, because the API server drops nulls of fields with a default and refuses
-//! others. Documentation is removed to keep the CRDs small.
+//! others. Documentation is removed to keep the CRDs small, or kept for the types of this crate.
 
 use super::kubernetes;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
+/// What becomes of the documentation of fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Descriptions {
+    /// For CRDs that are as small as possible.
+    Removed,
+    /// Those of this crate's own types; the texts of Kubernetes' types would be ten times as long as the rest.
+    Own,
+}
+
 /// Returns the structural schema of a type.
-pub(super) fn schema_of<T: JsonSchema>() -> Value {
+pub(super) fn schema_of<T: JsonSchema>(descriptions: Descriptions) -> Value {
     let mut root = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>().to_value();
     let definitions = match root.as_object_mut().and_then(|root| root.remove("$defs")) {
         Some(Value::Object(definitions)) => definitions,
         _ => Map::new(),
     };
-    structural(root, &definitions)
+    structural(root, &definitions, descriptions)
 }
 
-fn structural(schema: Value, definitions: &Map<String, Value>) -> Value {
+fn structural(schema: Value, definitions: &Map<String, Value>, descriptions: Descriptions) -> Value {
     let Value::Object(schema) = schema else { return schema };
-    let mut schema = resolved(without_null(schema), definitions);
-    schema.retain(|keyword, _| !matches!(keyword.as_str(), "$schema" | "title" | "description"));
+    let schema = without_null(schema);
+    let is_of_kubernetes = schema.get("$ref").and_then(Value::as_str).is_some_and(|target| target.contains("io.k8s."));
+    let own = schema.get("description").cloned();
+    let mut schema = resolved(schema, definitions);
+    schema.retain(|keyword, _| !matches!(keyword.as_str(), "$schema" | "title"));
+    if descriptions == Descriptions::Removed || is_of_kubernetes {
+        schema.remove("description");
+    }
+    if let Some(own) = own.filter(|_| descriptions == Descriptions::Own) {
+        // What a field says about itself, not what its type says.
+        schema.insert("description".to_owned(), own);
+    }
+    let descriptions = if is_of_kubernetes { Descriptions::Removed } else { descriptions };
     // Floats have no format in the original CRDs.
     if schema.get("type").is_some_and(|kind| kind == "number") {
         schema.remove("format");
     }
     for keyword in ["items", "additionalProperties"] {
         if let Some(inner) = schema.get_mut(keyword) {
-            *inner = structural(inner.take(), definitions);
+            *inner = structural(inner.take(), definitions, descriptions);
         }
     }
     if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         for (_, property) in properties.iter_mut() {
-            *property = structural(property.take(), definitions);
+            *property = structural(property.take(), definitions, descriptions);
         }
     }
     Value::Object(schema)
@@ -118,6 +138,6 @@ mod tests {
             },
             "required": ["float", "ports"],
         });
-        assert_eq!(schema_of::<Outer>(), expected);
+        assert_eq!(schema_of::<Outer>(Descriptions::Removed), expected);
     }
 }

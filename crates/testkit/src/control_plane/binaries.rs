@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 
 use crate::cache::{self, print_progress};
-use crate::go::Program;
+use crate::go::{self, Kind, Program};
 
 const NAMES: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"];
 
@@ -74,11 +74,7 @@ impl Binaries {
 
 /// Returns the version of a module in our go.mod.
 fn pinned(module: &str) -> Result<&'static str> {
-    GO_MOD
-        .lines()
-        .find_map(|line| line.trim().strip_prefix(module)?.strip_prefix(' '))
-        .map(|version| version.split_whitespace().next().unwrap_or(version))
-        .with_context(|| format!("controlplane/go.mod does not require {module}"))
+    go::required_version(GO_MOD, module).with_context(|| format!("controlplane/go.mod does not require {module}"))
 }
 
 fn in_path(name: &str) -> Option<PathBuf> {
@@ -100,13 +96,14 @@ fn build(name: &str, version: &str, folder: &Path, progress: &str) -> Result<()>
         "etcd" => "go.etcd.io/etcd/server/v3".to_owned(),
         _ => format!("k8s.io/kubernetes/cmd/{name}"),
     };
-    let program = Program { module: MODULE, package: &package, flags: &["-ldflags", &linker_flags(version)] };
+    let flags = ["-ldflags", &linker_flags(version)];
+    let program = Program { module: MODULE, package: &package, kind: Kind::Main, flags: &flags };
     let what = format!("{name} {version} {progress}, about 5 minutes for all, once per user,");
     program.build(&folder.join(name), &what)
 }
 
 /// Returns the linker flags that set the version; without them it is v0.0.0, which changes the API versions served.
-fn linker_flags(version: &str) -> String {
+pub(crate) fn linker_flags(version: &str) -> String {
     let mut parts = version.trim_start_matches('v').split('.');
     let (major, minor) = (parts.next().unwrap_or("1"), parts.next().unwrap_or("0"));
     ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"]

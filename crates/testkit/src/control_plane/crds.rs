@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -26,26 +25,16 @@ pub(super) fn of_cert_manager() -> Result<PathBuf> {
     of_module("github.com/cert-manager/cert-manager", "deploy/crds")
 }
 
+/// Returns the directory with cert-manager's Helm chart, as its release tool finds it.
+pub(super) fn chart_of_cert_manager() -> Result<PathBuf> {
+    of_module("github.com/cert-manager/cert-manager", "deploy/charts/cert-manager")
+}
+
 /// Returns a directory of a Go module's sources, which are downloaded if needed.
 fn of_module(module: &str, inside: &str) -> Result<PathBuf> {
-    let required = GO_MOD.lines().find_map(|line| line.trim().strip_prefix(module)?.strip_prefix(' '));
-    let version = required.with_context(|| format!("crds/go.mod does not require {module}"))?;
-    let output = Command::new(go::find_go()?)
-        .current_dir(MODULE)
-        .env("GOFLAGS", "-mod=readonly")
-        .args(["mod", "download", "-json", &format!("{module}@{version}")])
-        .stdin(Stdio::null())
-        .output()
-        .context("cannot start go")?;
-    let module_info: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-    match module_info["Dir"].as_str() {
-        Some(folder) => Ok(Path::new(folder).join(inside)),
-        None => bail!(
-            "cannot fetch the Go module {module}@{version}: {}{}",
-            module_info["Error"].as_str().unwrap_or_default(),
-            String::from_utf8_lossy(&output.stderr)
-        ),
-    }
+    let version = go::required_version(GO_MOD, module);
+    let version = version.with_context(|| format!("crds/go.mod does not require {module}"))?;
+    Ok(go::module_sources(MODULE, module, version)?.join(inside))
 }
 
 /// Applies every CRD in a file or directory and waits until they are served.

@@ -28,6 +28,7 @@ use crate::Supervised;
 use binaries::Binaries;
 use daemons::Daemons;
 
+pub(crate) use binaries::linker_flags;
 pub use ledger::{LEDGER_VARIABLE, count_tests};
 
 /// The environment variable with the directory of a control plane that all test processes of one run share.
@@ -78,6 +79,11 @@ pub fn find_kubectl() -> Result<PathBuf> {
 /// Returns the directory with the standard CRDs of Gateway API.
 pub fn gateway_crds() -> Result<PathBuf> {
     crds::of_gateway_api()
+}
+
+/// Returns the directory with cert-manager's Helm chart. Its `Chart.template.yaml` is a `Chart.yaml` without the version.
+pub fn cert_manager_chart() -> Result<PathBuf> {
+    crds::chart_of_cert_manager()
 }
 
 /// Options of a control plane.

@@ -67,7 +67,16 @@ pub struct FakeDashboard {
 impl FakeDashboard {
     /// Starts a dashboard on a free port.
     pub async fn start() -> std::io::Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        Self::start_at(([127, 0, 0, 1], 0).into()).await
+    }
+
+    /// Starts a dashboard at an address.
+    pub async fn start_at(address: SocketAddr) -> std::io::Result<Self> {
+        Self::start_on(TcpListener::bind(address).await?)
+    }
+
+    /// Starts a dashboard on a socket that listens already.
+    pub fn start_on(listener: TcpListener) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
         let shared = Arc::new(Mutex::new(Shared::default()));
         let server = Some(serve(listener, Arc::clone(&shared)));
