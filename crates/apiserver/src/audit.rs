@@ -21,7 +21,7 @@ impl Audit {
         Ok(Audit { file: Mutex::new(file) })
     }
 
-    /// Records one request: a watch when it starts, every other request when it completes.
+    /// Records one request now: a watch when it starts, every other request when it completes.
     pub(crate) fn record(
         &self,
         user: &User,
@@ -29,6 +29,7 @@ impl Audit {
         uri: &Uri,
         status: StatusCode,
         begun: jiff::Timestamp,
+        now: jiff::Timestamp,
     ) {
         let stage = if attributes.verb == "watch" { "ResponseStarted" } else { "ResponseComplete" };
         let mut line = json!({
@@ -41,6 +42,7 @@ impl Audit {
             "user": user.to_value(),
             "responseStatus": {"code": status.as_u16()},
             "requestReceivedTimestamp": begun.to_string(),
+            "stageTimestamp": now.to_string(),
         });
         if !attributes.resource.is_empty() {
             line["objectRef"] = reference(attributes);

@@ -71,6 +71,12 @@ impl ApiError {
         self
     }
 
+    /// Adds a cause that belongs to no field.
+    pub(crate) fn caused_by(mut self, reason: &str, message: &str) -> ApiError {
+        self.0.details.insert("causes".into(), json!([{"reason": reason, "message": message}]));
+        self
+    }
+
     /// 404: there is no such object.
     pub fn not_found(named: Named<'_>) -> ApiError {
         ApiError::new(404, "NotFound", format!("{named} not found")).about(named)
@@ -160,6 +166,20 @@ impl ApiError {
             named.to_string()
         };
         ApiError::new(403, "Forbidden", format!("{subject} is forbidden: {why}")).about(named)
+    }
+
+    /// A refusal by an admission policy, with the reason that the policy gives.
+    pub fn denied_by_policy(named: Named<'_>, reason: &str, why: &str) -> ApiError {
+        let (code, reason) = match reason {
+            "Unauthorized" => (401, "Unauthorized"),
+            "Forbidden" => (403, "Forbidden"),
+            "RequestEntityTooLarge" => (413, "RequestEntityTooLarge"),
+            _ => (422, "Invalid"),
+        };
+        let mut error = ApiError::forbidden(named, why);
+        (error.0.code, error.0.reason) = (code, reason);
+        error.0.details.insert("causes".into(), json!([{"message": why}]));
+        error
     }
 
     /// 403: the caller may not use a path that is no resource.

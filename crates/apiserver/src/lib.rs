@@ -52,6 +52,8 @@ pub use crate::webhook::{Review, Reviewer, Verdict};
 pub struct Options {
     /// The directory of the data file and the keys; without one, everything stays in memory.
     pub data: Option<PathBuf>,
+    /// Keeps every object parsed in memory, for simulations: more memory for less time. A data directory excludes it.
+    pub keep_values: bool,
     /// Requests without credentials act as the administrator; only for listeners that nobody else can reach.
     pub trust_everyone: bool,
     /// RBAC authorizes requests.
@@ -117,6 +119,7 @@ impl Server {
     pub async fn start(options: Options) -> Result<Server, StartError> {
         let store = match &options.data {
             Some(directory) => Store::open(directory)?,
+            None if options.keep_values => Store::in_memory_with_values(),
             None => Store::in_memory(),
         };
         Server::start_with(options, store).await
@@ -146,6 +149,7 @@ impl Server {
             admit_service_accounts: options.admit_service_accounts,
             node: RwLock::new(options.node),
             reviewer: options.reviewer,
+            quota_lock: Mutex::default(),
         });
         bootstrap::run(&cluster).map_err(StartError::Bootstrap)?;
         let stop = CancellationToken::new();

@@ -48,7 +48,7 @@ impl NameRule {
 }
 
 fn too_long(text: &str, limit: usize) -> Option<String> {
-    (text.len() > limit).then(|| format!("must be no more than {limit} bytes"))
+    (text.len() > limit).then(|| format!("must be no more than {limit} characters"))
 }
 
 /// Returns why a text is not an RFC 1123 label.
@@ -116,7 +116,7 @@ pub(crate) fn label_key_faults(key: &str) -> Vec<String> {
     if name.is_empty() {
         faults.push("name part must be non-empty".into());
     } else if name.len() > 63 {
-        faults.push("name part must be no more than 63 bytes".into());
+        faults.push("name part must be no more than 63 characters".into());
     }
     if !is_word(name) {
         faults.push(QUALIFIED.to_owned());
@@ -209,6 +209,10 @@ fn check_owners(metadata: &Value, errors: &mut Vec<FieldError>) {
                 };
                 errors.push(FieldError::invalid(field, &"".into(), detail));
             }
+        }
+        if owner["apiVersion"] == "v1" && owner["kind"] == "Event" {
+            let why = "/v1, Kind=Event is disallowed from being an owner";
+            errors.push(FieldError::invalid(path, owner, why));
         }
         if owner["controller"] == true {
             if let Some(first) = controller {

@@ -59,16 +59,34 @@ impl Selection {
         self.fields.iter().find(|rule| rule.equal && &*rule.path == "metadata.name").map(|rule| &*rule.value)
     }
 
+    /// Returns whether fields beyond name and namespace decide, which versions of a kind may call differently.
+    pub(crate) fn reads_content(&self) -> bool {
+        self.fields.iter().any(FieldRule::reads_content)
+    }
+
+    /// Returns the selection without the conditions on such fields.
+    pub(crate) fn without_content(&self) -> Selection {
+        let mut selection = self.clone();
+        selection.fields.retain(|rule| !rule.reads_content());
+        selection
+    }
+
     fn fields_match(&self, entry: &Entry) -> bool {
         let mut parsed = None;
         self.fields.iter().all(|rule| match &*rule.path {
             "metadata.name" => (*rule.value == *entry.key.name) == rule.equal,
             "metadata.namespace" => (*rule.value == *entry.key.namespace) == rule.equal,
             path => {
-                let value = parsed.get_or_insert_with(|| entry.value());
+                let value = parsed.get_or_insert_with(|| entry.shared_value());
                 (field_text(value, path) == *rule.value) == rule.equal
             }
         })
+    }
+}
+
+impl FieldRule {
+    fn reads_content(&self) -> bool {
+        !matches!(&*self.path, "metadata.name" | "metadata.namespace")
     }
 }
 

@@ -60,12 +60,7 @@ impl Identity {
         let params = ca_params()?;
         let ca_pem = load_or_create(directory, "ca.crt", || Ok(params.clone().self_signed(&ca_key)?.pem()))?;
         let ca_der = first_certificate(&ca_pem)?;
-        let token_key_pem =
-            load_or_create(
-                directory,
-                "token.key",
-                || Ok(KeyPair::generate_for(&rcgen::PKCS_ED25519)?.serialize_pem()),
-            )?;
+        let token_key_pem = token_key_pem(directory)?;
         let admin_token = load_or_create(directory, "admin.token", || Ok(crate::auth::Authority::random_token()))?;
         Ok(Identity { ca_pem, ca: Issuer::new(params, ca_key), ca_der, token_key_pem, admin_token })
     }
@@ -164,6 +159,19 @@ fn first_certificate(pem: &str) -> Result<CertificateDer<'static>, IdentityError
 }
 
 /// Reads a file of the directory, or creates it, readable by the owner only.
+/// Loads or creates the key that signs service account tokens; one of another kind, from an earlier version, is replaced.
+fn token_key_pem(directory: Option<&Path>) -> Result<String, IdentityError> {
+    let create = || Ok(KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?.serialize_pem());
+    let pem = load_or_create(directory, "token.key", create)?;
+    if KeyPair::from_pem(&pem)?.is_compatible(&rcgen::PKCS_ECDSA_P256_SHA256) {
+        return Ok(pem);
+    }
+    if let Some(path) = directory.map(|directory| directory.join("token.key")) {
+        std::fs::remove_file(&path).map_err(|cause| IdentityError::File { path: path.display().to_string(), cause })?;
+    }
+    load_or_create(directory, "token.key", create)
+}
+
 fn load_or_create(
     directory: Option<&Path>,
     name: &str,

@@ -194,3 +194,96 @@ async fn malformed_requests_get_a_status() {
     }
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_secret_holds_a_token_that_lives_as_long_as_it_does() {
+    use base64::Engine;
+    let server = start(false).await;
+    let admin = server.identity().admin_token.clone();
+    let admin = Some(admin.as_str());
+    let post = |path: &'static str, body: Value| call(&server, admin, Method::POST, path, body.to_string());
+    let secrets = "/api/v1/namespaces/default/secrets";
+    let path = format!("{secrets}/robot-token");
+    post("/api/v1/namespaces/default/serviceaccounts", json!({"metadata": {"name": "robot"}})).await;
+    let secret = |account: &str| {
+        json!({"metadata": {"name": format!("{account}-token"),
+            "annotations": {"kubernetes.io/service-account.name": account}}, "type": "kubernetes.io/service-account-token"})
+    };
+    post(secrets, secret("robot")).await;
+    let data = manta_testkit::eventually("the Secret is filled", async || {
+        let data = call(&server, admin, Method::GET, &path, "").await.body["data"].take();
+        anyhow::ensure!(data["token"].is_string(), "{data}");
+        Ok(data)
+    });
+    let data = data.await.expect("filled");
+    let decode = |key: &str| {
+        let bytes = base64::engine::general_purpose::STANDARD.decode(data[key].as_str().expect("a text"));
+        String::from_utf8(bytes.expect("base64")).expect("text")
+    };
+    assert_eq!(decode("namespace"), "default");
+    assert!(decode("ca.crt").starts_with("-----BEGIN CERTIFICATE-----"));
+    let token = decode("token");
+    let review = post("/apis/authentication.k8s.io/v1/tokenreviews", json!({"spec": {"token": token}})).await;
+    assert_eq!(review.body["status"]["user"]["username"], "system:serviceaccount:default:robot");
+    assert_eq!(call(&server, Some(&token), Method::GET, "/api/v1/pods", "").await.status, StatusCode::OK);
+    call(&server, admin, Method::DELETE, &path, "").await;
+    assert_eq!(call(&server, Some(&token), Method::GET, "/api/v1/pods", "").await.status, StatusCode::UNAUTHORIZED);
+    // Nobody needs the token of an account that does not exist.
+    post(secrets, secret("nobody")).await;
+    let gone = manta_testkit::eventually("the Secret is gone", async || {
+        let found = call(&server, admin, Method::GET, &format!("{secrets}/nobody-token"), "").await.status;
+        anyhow::ensure!(found == StatusCode::NOT_FOUND, "{found}");
+        Ok(())
+    });
+    gone.await.expect("deleted");
+    server.stop().await;
+}
+
+/// Other programs verify tokens with what the issuer publishes.
+#[tokio::test]
+async fn the_issuer_publishes_the_keys_of_its_tokens() {
+    use base64::Engine;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+    use rustls::pki_types::SignatureVerificationAlgorithm;
+    let server = start(false).await;
+    let admin = server.identity().admin_token.clone();
+    let get = |path: &'static str| call(&server, Some(&admin), Method::GET, path, "");
+    let about = get("/.well-known/openid-configuration").await.body;
+    assert_eq!(about["id_token_signing_alg_values_supported"], json!(["ES256"]));
+    assert_eq!(about["jwks_uri"], format!("{}/openid/v1/jwks", about["issuer"].as_str().expect("an issuer")));
+    let keys = get("/openid/v1/jwks").await.body;
+    let path = "/api/v1/namespaces/default/serviceaccounts/default/token";
+    let made = async || {
+        let made = call(&server, Some(&admin), Method::POST, path, json!({"spec": {}}).to_string()).await;
+        anyhow::ensure!(made.status == StatusCode::CREATED, "{}", made.body);
+        Ok(made.body["status"]["token"].as_str().expect("a token").to_owned())
+    };
+    let token = manta_testkit::eventually("the default account exists", made).await.expect("a token");
+    let (body, signature) = token.rsplit_once('.').expect("a signature");
+    let parse = |part: &str| serde_json::from_slice::<Value>(&BASE64.decode(part).expect("base64")).expect("JSON");
+    let (header, claims) = body.split_once('.').expect("a header");
+    let (header, claims) = (parse(header), parse(claims));
+    assert_eq!((&header["alg"], &claims["iss"]), (&json!("ES256"), &about["issuer"]));
+    let key = keys["keys"].as_array().expect("keys").iter().find(|key| key["kid"] == header["kid"]).expect("its key");
+    assert_eq!((&key["kty"], &key["crv"]), (&json!("EC"), &json!("P-256")));
+    let axis = |name: &str| BASE64.decode(key[name].as_str().expect("a text")).expect("base64");
+    let point = [vec![4], axis("x"), axis("y")].concat();
+    let signature = BASE64.decode(signature).expect("base64");
+    assert_eq!(signature.len(), 64, "two numbers, as JSON Web Signatures have them");
+    // Verifiers of certificates read them as DER, where a number whose first bit is set would be negative.
+    let number = |bytes: &[u8]| {
+        let start = bytes.iter().position(|byte| *byte != 0).unwrap_or(31);
+        let pad = usize::from(bytes[start] >= 0x80);
+        [vec![2, (32 - start + pad) as u8], vec![0; pad], bytes[start..].to_vec()].concat()
+    };
+    let both = [number(&signature[..32]), number(&signature[32..])].concat();
+    let der = [vec![0x30, both.len() as u8], both].concat();
+    let known = rustls::crypto::ring::default_provider().signature_verification_algorithms.all;
+    let p256 = known.iter().find(|one| {
+        one.public_key_alg_id() == rustls::pki_types::alg_id::ECDSA_P256
+            && one.signature_alg_id() == rustls::pki_types::alg_id::ECDSA_SHA256
+    });
+    let p256: &dyn SignatureVerificationAlgorithm = *p256.expect("ring knows it");
+    assert!(p256.verify_signature(&point, body.as_bytes(), &der).is_ok());
+    server.stop().await;
+}

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use http_body_util::BodyExt;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
+};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client};
 use manta_apiserver::{Options, Server};
-use manta_testkit::ControlPlane;
+use manta_testkit::{ControlPlane, eventually};
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -125,4 +127,75 @@ async fn new_defaults_show_on_objects_from_before() {
         Ok(())
     };
     manta_testkit::eventually("the default is shown", shown).await.expect("shown");
+}
+
+fn definition(plural: &str, kind: &str, versions: &[(&str, bool)]) -> CustomResourceDefinition {
+    let versions: Vec<_> = versions
+        .iter()
+        .map(|(name, storage)| {
+            json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": {"type": "object"}}})
+        })
+        .collect();
+    serde_json::from_value(json!({"metadata": {"name": format!("{plural}.example.com")}, "spec": {
+        "group": "example.com", "scope": "Namespaced", "names": {"kind": kind, "plural": plural}, "versions": versions}}))
+    .expect("a definition")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn definitions_keep_what_stored_objects_depend_on() {
+    let server = Server::start(Options::default()).await.expect("the server starts");
+    let definitions: Api<CustomResourceDefinition> = Api::all(server.client());
+    let things = definition("things", "Thing", &[("v1", false), ("v2", true)]);
+    definitions.create(&PostParams::default(), &things).await.expect("created");
+    let established = await_condition(definitions.clone(), "things.example.com", conditions::is_crd_established());
+    tokio::time::timeout(Duration::from_secs(60), established).await.expect("in time").expect("established");
+    for (change, expect) in [
+        (json!({"scope": "Cluster"}), "spec.scope: Invalid value: \"Cluster\": field is immutable"),
+        (
+            json!({"names": {"kind": "Other", "plural": "things", "listKind": "ThingList"}}),
+            "spec.names.kind: Invalid value: \"Other\": field is immutable",
+        ),
+        (
+            json!({"versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}}}]}),
+            "status.storedVersions[0]: Invalid value: \"v2\": missing from spec.versions; v2 was previously a storage \
+             version, and must remain in spec.versions until a storage migration ensures no data remains persisted in v2 \
+             and removes v2 from status.storedVersions",
+        ),
+    ] {
+        let patch = Patch::Merge(json!({"spec": change}));
+        let refused = definitions.patch("things.example.com", &PatchParams::default(), &patch).await;
+        match refused.expect_err("refused") {
+            kube::Error::Api(status) => {
+                let expect = format!(
+                    "CustomResourceDefinition.apiextensions.k8s.io \"things.example.com\" is invalid: {expect}"
+                );
+                assert_eq!((status.code, status.message.as_str()), (422, expect.as_str()));
+            }
+            other => panic!("{other}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_kind_belongs_to_one_definition() {
+    let server = Server::start(Options::default()).await.expect("the server starts");
+    let definitions: Api<CustomResourceDefinition> = Api::all(server.client());
+    let state = async |name: &str, kind: &str, value: &str| {
+        let known = definitions.get(name).await?.status.and_then(|status| status.conditions).unwrap_or_default();
+        anyhow::ensure!(known.iter().any(|one| one.type_ == kind && one.status == value), "{known:?}");
+        Ok(())
+    };
+    definitions.create(&PostParams::default(), &definition("things", "Thing", &[("v1", true)])).await.expect("created");
+    let first = async || state("things.example.com", "Established", "True").await;
+    eventually("the first is served", first).await.expect("established");
+    definitions.create(&PostParams::default(), &definition("others", "Thing", &[("v1", true)])).await.expect("created");
+    let refused = async || state("others.example.com", "NamesAccepted", "False").await;
+    eventually("the second has no names", refused).await.expect("refused");
+    let others = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("example.com", "v1", "Thing"), "others");
+    let listed = Api::<DynamicObject>::all_with(server.client(), &others).list(&ListParams::default()).await;
+    assert!(matches!(listed, Err(kube::Error::Api(status)) if status.code == 404));
+    definitions.delete("things.example.com", &DeleteParams::default()).await.expect("deleted");
+    let second = async || state("others.example.com", "Established", "True").await;
+    eventually("the second is served instead", second).await.expect("established");
 }

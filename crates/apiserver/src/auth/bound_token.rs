@@ -20,6 +20,8 @@ pub(crate) struct Bound {
     pub(super) claim: &'static str,
     pub(super) name: String,
     pub(super) uid: String,
+    /// Name and uid of the node that a pod runs on.
+    pub(super) node: Option<(String, String)>,
 }
 
 impl Bound {
@@ -60,7 +62,12 @@ impl Bound {
                 "cannot bind token for serviceaccount {account:?} to pod running with different serviceaccount name."
             )));
         }
-        Ok(Some(Bound { claim, name: name.to_owned(), uid }))
+        let node = found["spec"]["nodeName"].as_str().filter(|_| claim == "pod");
+        let node = node.and_then(|node| {
+            let found = cluster.store.get("nodes", &ObjectKey::new("", node))?;
+            Some((node.to_owned(), found.value()["metadata"]["uid"].as_str()?.to_owned()))
+        });
+        Ok(Some(Bound { claim, name: name.to_owned(), uid, node }))
     }
 }
 
@@ -84,7 +91,10 @@ pub(super) fn user_of_claims(claims: &Value, cluster: &Cluster) -> Option<User> 
         if bound.is_null() {
             continue;
         }
-        exists(bound, table, namespace, cluster)?;
+        // A token that is bound to a pod only tells on which node the pod was.
+        if claim != "node" || private["pod"].is_null() {
+            exists(bound, table, namespace, cluster)?;
+        }
         if claim != "secret" {
             add(&format!("{claim}-name"), &bound["name"]);
             add(&format!("{claim}-uid"), &bound["uid"]);

@@ -188,23 +188,32 @@ impl Authority {
     ) -> (String, jiff::Timestamp) {
         let now = clock.now();
         let end = add_seconds(now, seconds);
-        let metadata = &account["metadata"];
-        let (namespace, name) = (metadata["namespace"].as_str().unwrap_or(""), metadata["name"].as_str().unwrap_or(""));
-        let mut private = json!({"namespace": namespace, "serviceaccount": {"name": name, "uid": metadata["uid"]}});
-        if let Some(bound) = bound {
-            private[bound.claim] = json!({"name": bound.name, "uid": bound.uid});
-        }
-        let claims = json!({
-            "iss": token::ISSUER,
-            "sub": format!("system:serviceaccount:{namespace}:{name}"),
-            "aud": audiences,
-            "iat": now.as_second(),
-            "nbf": now.as_second(),
-            "exp": end.as_second(),
-            "jti": clock.uid(),
-            "kubernetes.io": private,
-        });
+        let mut claims = claims(account, bound, audiences, clock);
+        claims["exp"] = end.as_second().into();
         (self.signer.sign(&claims), end)
+    }
+
+    /// Issues the token of a service account that a Secret holds, which lasts as long as the Secret.
+    pub(crate) fn issue_for_secret(&self, account: &Value, secret: &Value, clock: &Clock) -> String {
+        let text = |key: &str| secret["metadata"][key].as_str().unwrap_or("").to_owned();
+        let bound = Bound { claim: "secret", name: text("name"), uid: text("uid"), node: None };
+        self.signer.sign(&claims(account, Some(&bound), &[token::ISSUER.to_owned()], clock))
+    }
+
+    /// Returns the discovery document of the token issuer.
+    pub(crate) fn openid_configuration(&self) -> Value {
+        json!({
+            "issuer": token::ISSUER,
+            "jwks_uri": format!("{}/openid/v1/jwks", token::ISSUER),
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": [token::ALGORITHM],
+        })
+    }
+
+    /// Returns the public keys of the token issuer.
+    pub(crate) fn key_set(&self) -> Value {
+        json!({"keys": [self.signer.public_key()]})
     }
 
     /// Authorizes a request; returns the reason why it is allowed, or as the error why it is not.
@@ -224,6 +233,29 @@ impl Authority {
         }
         rbac::rules_review(&self.rbac_rules.rules_of(user, namespace, &cluster.store))
     }
+}
+
+/// Returns the claims of a token of a service account, without an expiry.
+fn claims(account: &Value, bound: Option<&Bound>, audiences: &[String], clock: &Clock) -> Value {
+    let now = clock.now().as_second();
+    let metadata = &account["metadata"];
+    let (namespace, name) = (metadata["namespace"].as_str().unwrap_or(""), metadata["name"].as_str().unwrap_or(""));
+    let mut private = json!({"namespace": namespace, "serviceaccount": {"name": name, "uid": metadata["uid"]}});
+    if let Some(bound) = bound {
+        private[bound.claim] = json!({"name": bound.name, "uid": bound.uid});
+        if let Some((name, uid)) = &bound.node {
+            private["node"] = json!({"name": name, "uid": uid});
+        }
+    }
+    json!({
+        "iss": token::ISSUER,
+        "sub": format!("system:serviceaccount:{namespace}:{name}"),
+        "aud": audiences,
+        "iat": now,
+        "nbf": now,
+        "jti": clock.uid(),
+        "kubernetes.io": private,
+    })
 }
 
 /// Compares two secrets in constant time.

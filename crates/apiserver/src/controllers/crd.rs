@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Informer, Worker, remove_finalizer};
 use crate::ops::{Cluster, DeleteOptions, Target};
-use crate::registry::established;
+use crate::registry::{Acceptance, accept};
 use crate::selector::Selection;
 use crate::store::{ListRange, ObjectKey};
 
@@ -33,19 +33,32 @@ pub(super) async fn run(cluster: Arc<Cluster>, mut worker: Worker) {
 /// Parsed definitions take megabytes, so none may be held while waiting for the next change.
 fn reconcile(cluster: &Cluster, worker: &mut Worker) -> bool {
     let definitions = stored(cluster);
-    let ending = serve(cluster, &definitions, worker);
-    establish(cluster, &definitions, worker);
+    let accepted = accept(&definitions);
+    define(cluster, &definitions, &accepted);
+    let ending = end(cluster, &definitions, worker);
+    establish(cluster, &definitions, &accepted, worker);
     ending
 }
 
 /// Serves every stored CRD.
 pub(crate) fn serve_stored(cluster: &Cluster) {
-    cluster.registry.define(&stored(cluster));
+    let definitions = stored(cluster);
+    define(cluster, &definitions, &accept(&definitions));
 }
 
-/// Serves exactly these CRDs; returns whether one of them is still being deleted.
-fn serve(cluster: &Cluster, definitions: &[Value], worker: &mut Worker) -> bool {
-    cluster.registry.define(definitions);
+/// Serves exactly these CRDs, under the names that were accepted.
+fn define(cluster: &Cluster, definitions: &[Value], accepted: &[Acceptance]) {
+    let served: Vec<(&Value, &Acceptance)> =
+        definitions.iter().zip(accepted).filter(|(definition, accepted)| accepted.is_served(definition)).collect();
+    let renamed: Vec<Option<Value>> =
+        served.iter().map(|(definition, accepted)| accepted.renamed(definition)).collect();
+    let shown: Vec<&Value> =
+        served.iter().zip(&renamed).map(|((definition, _), renamed)| renamed.as_ref().unwrap_or(definition)).collect();
+    cluster.registry.define(&shown);
+}
+
+/// Deletes the objects of CRDs that are being deleted; returns whether one of them is not gone yet.
+fn end(cluster: &Cluster, definitions: &[Value], worker: &mut Worker) -> bool {
     let terminating = |definition: &&Value| definition["metadata"]["deletionTimestamp"].is_string();
     let mut ending = false;
     for definition in definitions.iter().filter(terminating) {
@@ -63,16 +76,16 @@ fn stored(cluster: &Cluster) -> Vec<Value> {
     page.map(|page| page.entries).unwrap_or_default().iter().map(|entry| entry.value()).collect()
 }
 
-/// Says of these definitions, which are served, that they are. One stored since then has to wait for its turn: a client
+/// Says of these definitions whether they are served. One stored since then has to wait for its turn: a client
 /// that sees it established asks for its objects at once.
-fn establish(cluster: &Cluster, served: &[Value], worker: &mut Worker) {
+fn establish(cluster: &Cluster, definitions: &[Value], accepted: &[Acceptance], worker: &mut Worker) {
     let resource = cluster.registry.builtin("apiextensions.k8s.io", "customresourcedefinitions");
-    for definition in served {
+    for (definition, accepted) in definitions.iter().zip(accepted) {
         if definition["metadata"]["deletionTimestamp"].is_string() {
             continue;
         }
         worker.handle(TABLE, &key_of(definition), || {
-            let status = established(definition, &cluster.clock.stamp());
+            let status = accepted.status(definition, &cluster.clock.stamp());
             if definition["status"] == status {
                 return;
             }
@@ -89,8 +102,9 @@ fn establish(cluster: &Cluster, served: &[Value], worker: &mut Worker) {
 fn clean_up(cluster: &Cluster, definition: &Value) -> bool {
     let name = definition["metadata"]["name"].as_str().unwrap_or("");
     let now = cluster.registry.now();
-    let Some(custom) = now.resources.iter().find(|resource| &*resource.table == name) else { return true };
     if cluster.store.count(name) > 0 {
+        // Without a served version nothing can be deleted.
+        let Some(custom) = now.resources.iter().find(|resource| &*resource.table == name) else { return true };
         if let Err(error) = cluster.delete_collection(custom, &Selection::default(), &DeleteOptions::default()) {
             tracing::debug!(%error, name, "cannot delete the objects of a definition");
         }

@@ -1,6 +1,9 @@
-//! Maintains Endpoints and EndpointSlices from services and pods.
+//! Maintains Endpoints and EndpointSlices from services and pods, and mirrors Endpoints that users write.
 //!
-//! `Endpoints` lists every pod with an address; slices, like the real controller's, only pods on a node.
+//! `Endpoints` lists every pod with an address; slices, like the real controller's, only pods on a node. What somebody
+//! deletes is written again.
+
+mod mirror;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,6 +15,10 @@ use crate::ops::{Cluster, DeleteOptions, Target, WriteOptions};
 use crate::selector::{LabelRule, labels_match};
 use crate::store::{Change, Entry, ListRange, ObjectKey};
 
+/// The service of the API server itself.
+const API_SERVER: (&str, &str) = ("default", "kubernetes");
+const ENDPOINTS_MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
+const SKIP_MIRROR: &str = "endpointslice.kubernetes.io/skip-mirror";
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const MANAGER: &str = "endpointslice-controller.k8s.io";
@@ -23,6 +30,8 @@ type Selectors = HashMap<Box<str>, HashMap<Box<str>, Vec<LabelRule>>>;
 pub(super) async fn run(cluster: Arc<Cluster>, mut worker: Worker) {
     let mut services = Informer::new(&cluster, "services");
     let mut pods = Informer::new(&cluster, "pods");
+    let mut endpoints = Informer::new(&cluster, &cluster.registry.builtin("", "endpoints").table);
+    let mut slices = Informer::new(&cluster, &cluster.registry.builtin("discovery.k8s.io", "endpointslices").table);
     let mut selectors: Selectors = HashMap::new();
     loop {
         let mut due: BTreeSet<(Box<str>, Box<str>)> = BTreeSet::new();
@@ -35,7 +44,7 @@ pub(super) async fn run(cluster: Arc<Cluster>, mut worker: Worker) {
                     if event.change == Change::Deleted {
                         here.remove(&key.name);
                     } else {
-                        here.insert(key.name.clone(), LabelRule::from_map(&event.entry.value()["spec"]["selector"]));
+                        here.insert(key.name.clone(), LabelRule::from_map(&event.entry.shared_value()["spec"]["selector"]));
                     }
                     due.insert((key.namespace.clone(), key.name.clone()));
                 }
@@ -50,6 +59,21 @@ pub(super) async fn run(cluster: Arc<Cluster>, mut worker: Worker) {
                     due.extend(affected.map(|(name, _)| (event.entry.key.namespace.clone(), name.clone())));
                 }
             }
+            events = endpoints.next() => {
+                // Our own are only looked at when somebody deletes them.
+                let events = events.iter().filter(|event| {
+                    event.change == Change::Deleted || event.entry.label(ENDPOINTS_MANAGED_BY).is_none()
+                });
+                let named = events.map(|event| (event.entry.key.namespace.clone(), event.entry.key.name.clone()));
+                due.extend(named.filter(|key| is_service(&cluster, key)));
+            }
+            events = slices.next() => {
+                let deleted = events.iter().filter(|event| event.change == Change::Deleted);
+                let named = deleted.filter_map(|event| {
+                    Some((event.entry.key.namespace.clone(), event.entry.label(SERVICE_NAME)?.into()))
+                });
+                due.extend(named.filter(|key| is_service(&cluster, key)));
+            }
         }
         for (namespace, name) in due {
             let key = ObjectKey { namespace, name };
@@ -58,22 +82,53 @@ pub(super) async fn run(cluster: Arc<Cluster>, mut worker: Worker) {
     }
 }
 
+/// Whether there is a service of this name: endpoints that belong to none are left alone.
+fn is_service(cluster: &Cluster, (namespace, name): &(Box<str>, Box<str>)) -> bool {
+    cluster.store.get("services", &ObjectKey::new(namespace, name)).is_some()
+}
+
 fn sync(cluster: &Cluster, namespace: &str, name: &str) {
     let services = cluster.registry.builtin("", "services");
     let Ok(entry) = cluster.get(Target { resource: &services, namespace, name }) else {
         return remove(cluster, namespace, name);
     };
-    let service = entry.value();
-    let rules = LabelRule::from_map(&service["spec"]["selector"]);
-    if rules.is_empty() || service["spec"]["type"] == "ExternalName" {
+    let service = entry.shared_value();
+    if (namespace, name) == API_SERVER {
+        return announce_api_server(cluster, &service);
+    }
+    if service["spec"]["type"] == "ExternalName" {
         return;
+    }
+    let rules = LabelRule::from_map(&service["spec"]["selector"]);
+    if rules.is_empty() {
+        return mirror::sync(cluster, &service);
     }
     let span = ListRange { namespace: Some(namespace), ..ListRange::default() };
     let found = cluster.store.list("pods", &span, |pod| labels_match(&rules, pod));
     let found = found.map(|page| page.entries).unwrap_or_default();
-    let pods: Vec<Value> = found.iter().map(|entry| entry.value()).filter(has_address).collect();
+    let pods: Vec<Arc<Value>> = found.iter().map(|entry| entry.shared_value()).filter(|pod| has_address(pod)).collect();
+    let pods: Vec<&Value> = pods.iter().map(|pod| &**pod).collect();
     write_endpoints(cluster, &service, &pods);
     write_slices(cluster, &service, &pods);
+}
+
+/// Writes the endpoints of the API server: pods reach it at the address of its service.
+fn announce_api_server(cluster: &Cluster, service: &Value) {
+    let (namespace, name) = API_SERVER;
+    let (ip, port) = (&service["spec"]["clusterIP"], &service["spec"]["ports"][0]);
+    let ports = json!([{"name": port["name"], "port": port["port"], "protocol": port["protocol"]}]);
+    let endpoints = json!({
+        "metadata": {"name": name, "labels": {SKIP_MIRROR: "true"}},
+        "subsets": [{"addresses": [{"ip": ip}], "ports": ports}],
+    });
+    put(cluster, "", "endpoints", namespace, &endpoints, &["subsets"]);
+    let slice = json!({
+        "metadata": {"name": name, "labels": {SERVICE_NAME: name}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [ip], "conditions": {"ready": true}}],
+        "ports": ports,
+    });
+    put(cluster, "discovery.k8s.io", "endpointslices", namespace, &slice, &["ports", "endpoints"]);
 }
 
 fn has_address(pod: &Value) -> bool {
@@ -133,8 +188,9 @@ fn reference(pod: &Value) -> Value {
     json!({"kind": "Pod", "namespace": metadata["namespace"], "name": metadata["name"], "uid": metadata["uid"]})
 }
 
-fn write_endpoints(cluster: &Cluster, service: &Value, pods: &[Value]) {
-    let staying: Vec<&Value> = pods.iter().filter(|pod| !pod["metadata"]["deletionTimestamp"].is_string()).collect();
+fn write_endpoints(cluster: &Cluster, service: &Value, pods: &[&Value]) {
+    let staying: Vec<&Value> =
+        pods.iter().copied().filter(|pod| !pod["metadata"]["deletionTimestamp"].is_string()).collect();
     let mut subsets = Vec::new();
     for (ports, members) in by_ports(service, &staying) {
         let mut subset = json!({});
@@ -161,7 +217,7 @@ fn write_endpoints(cluster: &Cluster, service: &Value, pods: &[Value]) {
     if !labels.is_object() {
         labels = json!({});
     }
-    labels["endpoints.kubernetes.io/managed-by"] = "endpoint-controller".into();
+    labels[ENDPOINTS_MANAGED_BY] = "endpoint-controller".into();
     if service["spec"]["clusterIP"] == "None" {
         labels["service.kubernetes.io/headless"] = "".into();
     }
@@ -169,10 +225,10 @@ fn write_endpoints(cluster: &Cluster, service: &Value, pods: &[Value]) {
     put(cluster, "", "endpoints", metadata["namespace"].as_str().unwrap_or(""), &wanted, &["subsets"]);
 }
 
-fn write_slices(cluster: &Cluster, service: &Value, pods: &[Value]) {
+fn write_slices(cluster: &Cluster, service: &Value, pods: &[&Value]) {
     let metadata = &service["metadata"];
     let (namespace, name) = (metadata["namespace"].as_str().unwrap_or(""), metadata["name"].as_str().unwrap_or(""));
-    let placed: Vec<&Value> = pods.iter().filter(|pod| pod["spec"]["nodeName"].is_string()).collect();
+    let placed: Vec<&Value> = pods.iter().copied().filter(|pod| pod["spec"]["nodeName"].is_string()).collect();
     let mut wanted = Vec::new();
     for (ports, members) in by_ports(service, &placed) {
         for chunk in members.chunks(MAX_PER_SLICE) {
@@ -183,10 +239,6 @@ fn write_slices(cluster: &Cluster, service: &Value, pods: &[Value]) {
     if wanted.is_empty() {
         wanted.push((Vec::new(), Vec::new()));
     }
-    let slices = cluster.registry.builtin("discovery.k8s.io", "endpointslices");
-    let span = ListRange { namespace: Some(namespace), ..ListRange::default() };
-    let ours = |slice: &Entry| slice.label(SERVICE_NAME) == Some(name) && slice.label(MANAGED_BY) == Some(MANAGER);
-    let found = cluster.store.list(&slices.table, &span, ours).map(|page| page.entries).unwrap_or_default();
     let mut labels = metadata["labels"].clone();
     if !labels.is_object() {
         labels = json!({});
@@ -196,16 +248,29 @@ fn write_slices(cluster: &Cluster, service: &Value, pods: &[Value]) {
     if service["spec"]["clusterIP"] == "None" {
         labels["service.kubernetes.io/headless"] = "".into();
     }
+    put_slices(cluster, namespace, service, &labels, &wanted);
+}
+
+/// Makes the slices with these labels those that are wanted, each with its ports and endpoints.
+fn put_slices(cluster: &Cluster, namespace: &str, owner: &Value, labels: &Value, wanted: &[(Vec<Value>, Vec<Value>)]) {
+    let slices = cluster.registry.builtin("discovery.k8s.io", "endpointslices");
+    let span = ListRange { namespace: Some(namespace), ..ListRange::default() };
+    let ours =
+        |slice: &Entry| [SERVICE_NAME, MANAGED_BY].iter().all(|label| slice.label(label) == labels[*label].as_str());
+    let found = cluster.store.list(&slices.table, &span, ours).map(|page| page.entries).unwrap_or_default();
     for (index, (ports, endpoints)) in wanted.iter().enumerate() {
         let mut slice = json!({
-            "metadata": {"labels": labels, "ownerReferences": [owner_reference(service)]},
+            "metadata": {"labels": labels, "ownerReferences": [owner_reference(owner)]},
             "addressType": "IPv4",
             "ports": some(ports),
             "endpoints": some(endpoints),
         });
         match found.get(index) {
             Some(known) => slice["metadata"]["name"] = (*known.key.name).into(),
-            None => slice["metadata"]["generateName"] = format!("{name}-").into(),
+            None => {
+                let name = labels[SERVICE_NAME].as_str().unwrap_or("");
+                slice["metadata"]["generateName"] = format!("{name}-").into();
+            }
         }
         put(cluster, "discovery.k8s.io", "endpointslices", namespace, &slice, &["ports", "endpoints"]);
     }
@@ -243,8 +308,13 @@ fn endpoint(service: &Value, pod: &Value) -> Value {
 fn put(cluster: &Cluster, group: &str, plural: &str, namespace: &str, wanted: &Value, fields: &[&str]) {
     let resource = cluster.registry.builtin(group, plural);
     let name = wanted["metadata"]["name"].as_str().unwrap_or("");
-    let known = !name.is_empty() && cluster.store.get(&resource.table, &ObjectKey::new(namespace, name)).is_some();
-    let result = if known {
+    let known = cluster.store.get(&resource.table, &ObjectKey::new(namespace, name)).filter(|_| !name.is_empty());
+    let result = if let Some(known) = known {
+        let known = known.shared_value();
+        let same_labels = known["metadata"]["labels"] == wanted["metadata"]["labels"];
+        if same_labels && fields.iter().all(|field| known[*field] == wanted[*field]) {
+            return;
+        }
         let target = Target { resource: &resource, namespace, name };
         cluster.edit(target, |value| {
             value["metadata"]["labels"] = wanted["metadata"]["labels"].clone();

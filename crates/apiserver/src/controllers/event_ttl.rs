@@ -51,7 +51,7 @@ pub(super) async fn run(cluster: Arc<Cluster>, mut worker: Worker) {
             changes = events.next() => {
                 for change in changes {
                     let stored = change.change != Change::Deleted;
-                    expiries.set(&change.entry.key, stored.then(|| expiry_of(&change.entry.value(), now)));
+                    expiries.set(&change.entry.key, stored.then(|| expiry_of(&change.entry.shared_value(), now)));
                 }
             }
             () = tokio::time::sleep(wait.unwrap_or(LONGEST_SLEEP).min(LONGEST_SLEEP)) => {}

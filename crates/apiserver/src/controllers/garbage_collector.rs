@@ -56,7 +56,7 @@ fn handle_event(cluster: &Cluster, table: &Arc<str>, event: &Event) {
             collect(cluster, &table, &key);
         }
         if !entry.owners.is_empty() {
-            for owner in entry.value()["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
+            for owner in entry.shared_value()["metadata"]["ownerReferences"].as_array().into_iter().flatten() {
                 release_owner(cluster, owner, &entry.key.namespace);
             }
         }
@@ -86,7 +86,7 @@ enum OwnerState {
 fn collect(cluster: &Cluster, table: &Arc<str>, key: &ObjectKey) {
     let now = cluster.registry.now();
     let (Some(resource), Some(entry)) = (now.find_table(table), cluster.store.get(table, key)) else { return };
-    let value = entry.value();
+    let value = entry.shared_value();
     let owners = value["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
     if owners.is_empty() || entry.deleting {
         return;
@@ -128,7 +128,7 @@ fn collect(cluster: &Cluster, table: &Arc<str>, key: &ObjectKey) {
 fn waits_in_a_cycle(cluster: &Cluster, entry: &Entry) -> bool {
     cluster.store.dependents(entry.uid).iter().any(|(table, key)| {
         let found = cluster.store.get(table, key).filter(|found| found.deleting);
-        found.is_some_and(|found| has_finalizer(&found.value(), FOREGROUND))
+        found.is_some_and(|found| has_finalizer(&found.shared_value(), FOREGROUND))
     })
 }
 
@@ -153,7 +153,9 @@ fn owner_state(cluster: &Cluster, owner: &Value, namespace: &str) -> OwnerState 
     let found = cluster.store.get(&resource.table, &ObjectKey::new(namespace, text("name")));
     match found.filter(|found| found.uid == Uid::parse(text("uid"))) {
         None => OwnerState::Dangling,
-        Some(found) if found.deleting && has_finalizer(&found.value(), FOREGROUND) => OwnerState::WaitingForDependents,
+        Some(found) if found.deleting && has_finalizer(&found.shared_value(), FOREGROUND) => {
+            OwnerState::WaitingForDependents
+        }
         Some(_) => OwnerState::Solid,
     }
 }
@@ -162,7 +164,7 @@ fn owner_state(cluster: &Cluster, owner: &Value, namespace: &str) -> OwnerState 
 fn continue_deletion(cluster: &Cluster, table: &Arc<str>, entry: &Entry) {
     let now = cluster.registry.now();
     let Some(resource) = now.find_table(table) else { return };
-    let value = entry.value();
+    let value = entry.shared_value();
     let target = Target { resource, namespace: &entry.key.namespace, name: &entry.key.name };
     if has_finalizer(&value, ORPHAN) {
         for (table, key) in cluster.store.dependents(entry.uid) {
@@ -178,7 +180,7 @@ fn continue_deletion(cluster: &Cluster, table: &Arc<str>, entry: &Entry) {
             collect(cluster, table, key);
         }
         let blocking = cluster.store.dependents(entry.uid).iter().any(|(table, key)| {
-            let found = cluster.store.get(table, key).map(|found| found.value());
+            let found = cluster.store.get(table, key).map(|found| found.shared_value());
             let owners = found.as_ref().and_then(|found| found["metadata"]["ownerReferences"].as_array());
             let uid = &value["metadata"]["uid"];
             owners.into_iter().flatten().any(|owner| owner["uid"] == *uid && owner["blockOwnerDeletion"] == true)

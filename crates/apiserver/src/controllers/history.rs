@@ -32,7 +32,7 @@ mod tests {
 
     use super::*;
     use crate::ops::WriteOptions;
-    use crate::store::Compacted;
+    use crate::store::{Compacted, ListRange};
     use crate::{Options, Server};
 
     #[tokio::test(start_paused = true)]
@@ -54,6 +54,12 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(120)).await;
         assert_eq!(seen_from(before), Err(Compacted));
         assert_eq!(cluster.store.count("secrets"), 2, "objects stay");
+        let page = |table: &str| {
+            let range = ListRange { at: Some(before), ..ListRange::default() };
+            cluster.store.list(table, &range, |_| true).map(|page| page.entries.len())
+        };
+        assert_eq!(page("secrets").err(), Some(Compacted));
+        assert_eq!(page("namespaces").err(), Some(Compacted), "also of a kind that did not change");
         let now = cluster.store.revision();
         create("after");
         assert_eq!(seen_from(now), Ok(1), "whoever had seen everything goes on");

@@ -3,17 +3,22 @@
 //! Controllers follow the tables that they need, and write through the same operations as clients, so
 //! defaults, validation and finalizers apply to them too.
 
+mod adoption;
 pub(crate) mod crd;
+mod disruption;
 mod endpoints;
 mod event_ttl;
 mod garbage_collector;
 mod history;
 mod job;
 mod namespace;
+mod quota;
 mod replicas;
 pub(crate) mod role_aggregation;
+mod schedule;
 mod service_account;
 pub(crate) mod supervisor;
+mod taint_eviction;
 mod volume;
 
 use std::path::PathBuf;
@@ -54,11 +59,16 @@ pub(crate) fn spawn(
         service_account::run(cluster, worker, ca.clone())
     })));
     start(Box::pin(supervise(cluster.clone(), "job", job::run)));
+    start(Box::pin(supervise(cluster.clone(), "disruption", disruption::run)));
     start(Box::pin(supervise(cluster.clone(), "endpoints", endpoints::run)));
     start(Box::pin(supervise(cluster.clone(), "event-ttl", event_ttl::run)));
     start(Box::pin(supervise(cluster.clone(), "history", history::run)));
-    start(Box::pin(supervise(cluster.clone(), "replicas", replicas::run)));
+    start(Box::pin(supervise(cluster.clone(), "replica-set", replicas::run_sets)));
+    start(Box::pin(supervise(cluster.clone(), "replication-controller", replicas::run_controllers)));
+    start(Box::pin(supervise(cluster.clone(), "deployment", replicas::run_deployments)));
+    start(Box::pin(supervise(cluster.clone(), "quota", quota::run)));
     start(Box::pin(supervise(cluster.clone(), "role-aggregation", role_aggregation::run)));
+    start(Box::pin(supervise(cluster.clone(), "taint-eviction", taint_eviction::run)));
     start(Box::pin(supervise(cluster.clone(), "volume", move |cluster, worker| {
         volume::run(cluster, worker, volumes.clone())
     })));

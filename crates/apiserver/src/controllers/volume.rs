@@ -27,10 +27,10 @@ pub(super) async fn run(cluster: Arc<Cluster>, mut worker: Worker, directory: Op
             events = pods.next() => {
                 // A deleted claim is released with the last pod that uses it.
                 for event in events.iter().filter(|event| event.change == Change::Deleted) {
-                    for name in claims_of(&event.entry.value()) {
+                    for name in claims_of(&event.entry.shared_value()) {
                         let key = ObjectKey::new(&event.entry.key.namespace, &name);
                         if let Some(claim) = cluster.store.get("persistentvolumeclaims", &key).filter(|claim| claim.deleting) {
-                            worker.handle("persistentvolumeclaims", &key, || release(&cluster, &claim.value()));
+                            worker.handle("persistentvolumeclaims", &key, || release(&cluster, &claim.shared_value()));
                         }
                     }
                 }
@@ -40,7 +40,7 @@ pub(super) async fn run(cluster: Arc<Cluster>, mut worker: Worker, directory: Op
 }
 
 fn handle_event(cluster: &Cluster, directory: Option<&Path>, event: &Event) {
-    let claim = event.entry.value();
+    let claim = event.entry.shared_value();
     if event.change == Change::Deleted {
         return reclaim(cluster, directory, &claim);
     }
@@ -111,7 +111,8 @@ fn claims_of(pod: &Value) -> Vec<String> {
 fn release(cluster: &Cluster, claim: &Value) {
     let text = |key: &str| claim["metadata"][key].as_str().unwrap_or("");
     let span = crate::store::ListRange { namespace: Some(text("namespace")), ..Default::default() };
-    let used = cluster.store.list("pods", &span, |pod| claims_of(&pod.value()).iter().any(|name| name == text("name")));
+    let used =
+        cluster.store.list("pods", &span, |pod| claims_of(&pod.shared_value()).iter().any(|name| name == text("name")));
     if used.is_ok_and(|page| !page.entries.is_empty()) {
         return;
     }

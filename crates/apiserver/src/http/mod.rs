@@ -3,6 +3,8 @@
 //! Kubernetes' paths follow one pattern for all kinds, and kinds come and go, so there is a single handler
 //! that takes the path apart instead of a route per kind.
 
+mod documents;
+mod duplicate_fields;
 mod negotiate;
 mod path;
 mod read;
@@ -29,11 +31,11 @@ use crate::controllers::supervisor;
 use crate::discovery;
 use crate::error::ApiError;
 use crate::metrics;
-use crate::openapi;
 use crate::ops::{Cluster, Target};
 use crate::registry::Resource;
+use crate::webhook;
 use path::{Query, RequestInfo, Route};
-pub(crate) use stream::service_backend;
+pub(crate) use stream::Backend;
 
 /// The largest accepted request body.
 pub(crate) const BODY_LIMIT: usize = 3 << 20;
@@ -75,7 +77,7 @@ async fn handle(State(context): State<ApiContext>, request: Request) -> Response
     let response = response.unwrap_or_else(|error| respond::failure(&error));
     if let Some(audit) = &context.audit {
         let user = user.unwrap_or_else(|_| User::anonymous());
-        audit.record(&user, &attributes, &uri, response.status(), begun);
+        audit.record(&user, &attributes, &uri, response.status(), begun, context.cluster.clock.now());
     }
     response
 }
@@ -256,16 +258,14 @@ fn plain(cluster: &Cluster, request: &Request, parts: &[&str]) -> Result<Respons
             let text = metrics::render(cluster);
             return Ok(respond::raw(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text.into()));
         }
-        (["openapi", "v3"], _) => Some(openapi::root(&now)),
-        (["openapi", "v3", rest @ ..], _) => openapi::document(&now, rest),
-        (["openapi", "v2"], _)
-            if negotiate::accepts(headers, openapi::protobuf::MEDIA_TYPE)
-                || negotiate::accepts(headers, openapi::protobuf::OLD_MEDIA_TYPE) =>
-        {
-            let document = openapi::protobuf::encode(&openapi::version_two(&now));
-            return Ok(respond::raw(StatusCode::OK, openapi::protobuf::MEDIA_TYPE, document.into()));
+        ([".well-known", "openid-configuration"], _) => Some(cluster.authority.openid_configuration()),
+        (["openid", "v1", "jwks"], _) => {
+            let keys = serde_json::to_vec(&cluster.authority.key_set()).unwrap_or_default();
+            return Ok(respond::raw(StatusCode::OK, "application/jwk-set+json", keys.into()));
         }
-        (["openapi", "v2"], _) => Some(openapi::version_two(&now)),
+        (["openapi", version, rest @ ..], _) => {
+            return Ok(documents::serve(&now, version, rest, headers).unwrap_or_else(not_found));
+        }
         ([""], _) => Some(discovery::root(&now)),
         _ => None,
     };
@@ -361,11 +361,18 @@ async fn resource_request(
             Method::DELETE => "delete",
             _ => "",
         };
-        if !known.verbs.contains(&verb) {
+        // A proxy passes on whatever the server behind it understands.
+        let is_passed_on = subresource == "proxy" && method == Method::OPTIONS;
+        if !known.verbs.contains(&verb) && !is_passed_on {
             return Err(ApiError::method_not_allowed());
         }
         return match subresource {
             "log" | "exec" | "attach" | "portforward" | "proxy" => {
+                if subresource != "log" {
+                    let kind = known.kind.map_or("", |(_, _, kind)| kind);
+                    let options = stream::options(kind, &info, &query);
+                    webhook::connection(cluster, target, subresource, options, user).await?;
+                }
                 stream::serve(cluster, target, subresource, &info, request, &query).await
             }
             _ => write::subresource(cluster, target, subresource, request, &query, user).await,

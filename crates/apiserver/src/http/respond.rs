@@ -56,7 +56,12 @@ pub(super) fn raw(status: StatusCode, kind: &'static str, bytes: Bytes) -> Respo
 /// Returns the JSON of an entry at the version of a resource.
 pub(super) fn served_json(resource: &Resource, entry: &Entry) -> Bytes {
     let defaults = resource.custom().and_then(|custom| custom.defaults_for(entry.revision));
-    if resource.serves_stored_form() && defaults.is_none() {
+    // What was stored before the storage version changed still has the old one.
+    let is_served = match resource.custom() {
+        Some(_) => entry.has_api_version(&resource.api_version),
+        None => resource.serves_stored_form(),
+    };
+    if is_served && defaults.is_none() {
         return entry.json.clone();
     }
     serde_json::to_vec(&served_value(resource, entry)).unwrap_or_default().into()

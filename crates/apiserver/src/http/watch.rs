@@ -23,6 +23,7 @@ use crate::schema::FieldError;
 use crate::selector::Selection;
 use crate::store::{Change, Compacted, Entry, Event, Follower, ListRange};
 use crate::table;
+use crate::webhook::conversion;
 
 /// The largest number of events and of bytes in one chunk of the stream.
 const BATCH: usize = 128;
@@ -43,6 +44,7 @@ pub(super) async fn watch(
     stop: CancellationToken,
 ) -> Result<Response, ApiError> {
     let selection = read::selection(resource, info, query)?;
+    query.number("limit")?;
     let wanted = read::revision(query.get("resourceVersion")).map_err(|error| {
         let text = error.to_string();
         ApiError::untyped(text.trim_start_matches("invalid resource version: ").to_owned())
@@ -76,10 +78,16 @@ pub(super) async fn watch(
     };
     if send_initial {
         let span = ListRange { namespace: watch.selection.namespace.as_deref(), ..ListRange::default() };
-        let page = cluster.store.list(&resource.table, &span, |entry| watch.selection.matches(entry));
+        let late = resource.conversion().is_some() && watch.selection.reads_content();
+        let stored = if late { watch.selection.without_content() } else { watch.selection.clone() };
+        let page = cluster.store.list(&resource.table, &span, |entry| stored.matches(entry));
         let page = page.map_err(|Compacted| ApiError::internal("the present is forgotten"))?;
         cluster.store.wait_visible(page.revision).await?;
-        watch.initial = page.entries.into_iter();
+        let mut entries = conversion::entries(cluster, resource, page.entries).await?;
+        if late {
+            entries.retain(|entry| watch.selection.matches(entry));
+        }
+        watch.initial = entries.into_iter();
         watch.sent = page.revision;
         watch.end_of_initial = (initial == Some(true) && bookmarks).then_some(page.revision);
     }
@@ -137,7 +145,7 @@ impl Watch {
             return Some(part);
         }
         while !self.over {
-            if let Some(part) = self.next_changes() {
+            if let Some(part) = self.next_changes().await {
                 return Some(part);
             }
             let follower = self.follower.as_mut()?;
@@ -174,7 +182,7 @@ impl Watch {
         (!part.is_empty()).then(|| part.freeze())
     }
 
-    fn next_changes(&mut self) -> Option<Bytes> {
+    async fn next_changes(&mut self) -> Option<Bytes> {
         let mut part = BytesMut::new();
         loop {
             let visible = self.cluster.store.visible();
@@ -189,6 +197,14 @@ impl Watch {
                 }
             };
             let caught_up = events.len() < BATCH;
+            let events = match conversion::events(&self.cluster, &self.resource, events).await {
+                Ok(events) => events,
+                Err(error) => {
+                    self.over = true;
+                    part.extend_from_slice(&line("ERROR", error.status().to_string().as_bytes()));
+                    return Some(part.freeze());
+                }
+            };
             for event in &events {
                 self.write_event(&mut part, event);
                 self.sent = self.sent.max(event.entry.revision);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::negotiate::{self, Accepted};
 use super::path::{Query, RequestInfo};
-use super::{BODY_LIMIT, read, respond};
+use super::{BODY_LIMIT, duplicate_fields, read, respond};
 use crate::auth::User;
 use crate::error::ApiError;
 use crate::ops::{
@@ -22,7 +22,7 @@ use crate::protobuf;
 use crate::registry::Resource;
 use crate::schema::FieldError;
 use crate::store::nests_deeper_than;
-use crate::webhook;
+use crate::webhook::{self, conversion};
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// The deepest nesting of a YAML body, that of the JSON parser.
@@ -37,9 +37,13 @@ pub(super) async fn create(
     accepted: Accepted,
     user: &User,
 ) -> Result<Response, ApiError> {
-    let options = options(request.headers(), query, "CreateOptions", false, user)?;
-    let body = object_body(request, &resource.kind).await?;
+    let mut options = options(request.headers(), query, "CreateOptions", false, user)?;
+    let (body, duplicates) = strict_body(request, &resource.kind).await?;
+    options.duplicates = duplicates;
     if !resource.is_stored() {
+        if accepted.view != negotiate::View::Object {
+            return Err(ApiError::not_acceptable());
+        }
         let answer = match &*resource.plural {
             "bindings" => {
                 let name = body["metadata"]["name"].as_str().unwrap_or("").to_owned();
@@ -63,8 +67,9 @@ pub(super) async fn update(
     user: &User,
 ) -> Result<Response, ApiError> {
     let accepted = negotiate::accepted(request.headers())?;
-    let options = options(request.headers(), query, "UpdateOptions", false, user)?;
-    let body = object_body(request, &target.resource.kind).await?;
+    let mut options = options(request.headers(), query, "UpdateOptions", false, user)?;
+    let (body, duplicates) = strict_body(request, &target.resource.kind).await?;
+    options.duplicates = duplicates;
     let update = |options: &WriteOptions| cluster.update(target, subresource, body.clone(), options);
     let written = webhook::modify(cluster, target, subresource, &options, user, update).await?;
     finish(cluster, target.resource, written, accepted).await
@@ -100,12 +105,13 @@ async fn patch_body(
             None => ApiError::unsupported_patch(),
         });
     };
-    let options = options(request.headers(), query, "PatchOptions", kind == PatchKind::Apply, user)?;
+    let mut options = options(request.headers(), query, "PatchOptions", kind == PatchKind::Apply, user)?;
     let bytes = read_body(request).await?;
-    let body = match kind {
+    let (body, duplicates) = match kind {
         PatchKind::Apply => parse_yaml(&bytes)?,
-        _ => parse_json(&bytes)?,
+        _ => duplicate_fields::parse_json(&bytes).map_err(|error| unreadable_json(&error))?,
     };
+    options.duplicates = duplicates;
     Ok((kind, options, body))
 }
 
@@ -126,7 +132,8 @@ pub(super) async fn delete(
         let uid = deleted.entry.value()["metadata"]["uid"].as_str().unwrap_or("").to_owned();
         return Ok(respond::value(StatusCode::OK, accepted, &ops::success(target, &uid)));
     }
-    Ok(respond::object(StatusCode::OK, target.resource, &deleted.entry, accepted, cluster.clock.now()))
+    let entry = conversion::entry(cluster, target.resource, deleted.entry).await?;
+    Ok(respond::object(StatusCode::OK, target.resource, &entry, accepted, cluster.clock.now()))
 }
 
 pub(super) async fn delete_collection(
@@ -141,7 +148,11 @@ pub(super) async fn delete_collection(
     let selection = read::selection(resource, info, query)?;
     let options = delete_options(request, query).await?;
     webhook::deletions(cluster, resource, &selection, &options, user).await?;
-    let entries = cluster.delete_collection(resource, &selection, &options)?;
+    let entries = match conversion::select(cluster, resource, &selection).await? {
+        Some(chosen) => cluster.delete_all(resource, chosen, &options)?,
+        None => cluster.delete_collection(resource, &selection, &options)?,
+    };
+    let entries = conversion::entries(cluster, resource, entries).await?;
     let revision = entries.iter().map(|entry| entry.revision).max().unwrap_or_else(|| cluster.store.visible());
     cluster.store.wait_visible(if options.dry_run { 0 } else { revision }).await?;
     let meta = respond::ListMeta { revision, next: None, remaining: None, custom: resource.custom().is_some() };
@@ -162,26 +173,31 @@ pub(super) async fn subresource(
     let reading = method == http::Method::GET || method == http::Method::HEAD;
     match subresource {
         "scale" if reading => {
-            let scale = cluster.scale(target)?;
+            let options = WriteOptions { user: Some(user.clone()), ..WriteOptions::default() };
+            let scale = || cluster.scale(target, &options);
+            let scale = conversion::converting(cluster, target.resource, &options, scale).await?;
             Ok(respond::value(StatusCode::OK, accepted, &scale))
         }
         "scale" if method == http::Method::PUT => {
             let options = options(request.headers(), query, "UpdateOptions", false, user)?;
             let body = object_body(request, "Scale").await?;
-            let scale = cluster.rescale(target, &options, |_| Ok(body.clone()))?;
+            let scale = webhook::scale(cluster, target, &options, user, |_| Ok(body.clone())).await?;
             settle(cluster, &scale).await?;
             Ok(respond::value(StatusCode::OK, accepted, &scale))
         }
         "scale" => {
             let (kind, options, patch) = patch_body(target.resource, request, query, user).await?;
-            let scale =
-                cluster.rescale(target, &options, |old| kind.run(old, &patch, crate::schema::TypeRef::unknown()))?;
+            let run = |old| kind.run(old, &patch, crate::schema::TypeRef::unknown());
+            let scale = webhook::scale(cluster, target, &options, user, run).await?;
             settle(cluster, &scale).await?;
             Ok(respond::value(StatusCode::OK, accepted, &scale))
         }
         "eviction" => {
-            let body = object_body(request, "Eviction").await?;
-            cluster.evict(target, &body)?;
+            let WriteOptions { mut dry_run, .. } = options(request.headers(), query, "CreateOptions", false, user)?;
+            let mut body = object_body(request, "Eviction").await?;
+            dry_run |= DeleteOptions::parse(&body["deleteOptions"])?.dry_run;
+            webhook::eviction(cluster, target, &mut body, dry_run, user).await?;
+            cluster.evict(target, &body, dry_run)?;
             cluster.store.wait_visible(cluster.store.revision()).await?;
             let success =
                 json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
@@ -222,8 +238,9 @@ async fn finish(
     accepted: Accepted,
 ) -> Result<Response, ApiError> {
     cluster.store.wait_visible(written.entry.revision).await?;
+    let entry = conversion::entry(cluster, resource, written.entry).await?;
     let status = if written.created { StatusCode::CREATED } else { StatusCode::OK };
-    let mut response = respond::object(status, resource, &written.entry, accepted, cluster.clock.now());
+    let mut response = respond::object(status, resource, &entry, accepted, cluster.clock.now());
     for warning in &written.warnings {
         let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
         if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
@@ -263,6 +280,7 @@ fn options(headers: &HeaderMap, query: &Query, kind: &str, apply: bool, user: &U
         manager: manager.to_owned(),
         force: query.flag("force"),
         user: Some(user.clone()),
+        ..WriteOptions::default()
     })
 }
 
@@ -271,7 +289,7 @@ async fn delete_options(request: Request, query: &Query) -> Result<DeleteOptions
     let bytes = read_body(request).await?;
     let body = match (bytes.is_empty(), given.as_str()) {
         (true, _) => Value::Null,
-        (false, "application/yaml") => parse_yaml(&bytes)?,
+        (false, "application/yaml") => parse_yaml(&bytes)?.0,
         (false, PROTOBUF) => protobuf::decode(&bytes).map_err(ApiError::bad_request)?,
         (false, _) => parse_json(&bytes)?,
     };
@@ -296,11 +314,16 @@ fn content_type(headers: &HeaderMap) -> String {
 
 /// Parses the body; `kind` is the expected kind, for the error message.
 async fn object_body(request: Request, kind: &str) -> Result<Value, ApiError> {
+    strict_body(request, kind).await.map(|(body, _)| body)
+}
+
+/// Parses the body; returns it with the fields that it has twice.
+async fn strict_body(request: Request, kind: &str) -> Result<(Value, Vec<String>), ApiError> {
     let given = content_type(request.headers());
     let bytes = read_body(request).await?;
     match given.as_str() {
-        "" | "application/json" | "text/plain" | "application/x-www-form-urlencoded" => {
-            serde_json::from_slice(&bytes).map_err(|error| {
+        "" | "application/json" => {
+            duplicate_fields::parse_json(&bytes).map_err(|error| {
                 let shown = if bytes.is_empty() { "<empty>".into() } else { String::from_utf8_lossy(&bytes[..bytes.len().min(40)]) };
                 ApiError::bad_request(format!(
                     "the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error: {error} ({shown})"
@@ -308,7 +331,7 @@ async fn object_body(request: Request, kind: &str) -> Result<Value, ApiError> {
             })
         }
         "application/yaml" => parse_yaml(&bytes),
-        PROTOBUF => protobuf::decode(&bytes).map_err(ApiError::bad_request),
+        PROTOBUF => protobuf::decode(&bytes).map(|body| (body, Vec::new())).map_err(ApiError::bad_request),
         _ => Err(ApiError::unsupported_media_type(
             "application/json, application/yaml, application/vnd.kubernetes.protobuf",
         )),
@@ -324,21 +347,24 @@ async fn read_body(request: Request<Body>) -> Result<Bytes, ApiError> {
 }
 
 fn parse_json(bytes: &[u8]) -> Result<Value, ApiError> {
-    serde_json::from_slice(bytes).map_err(|error| {
-        ApiError::bad_request(format!("the object provided is unrecognized: couldn't parse JSON: {error}"))
-    })
+    serde_json::from_slice(bytes).map_err(|error| unreadable_json(&error))
 }
 
-fn parse_yaml(bytes: &[u8]) -> Result<Value, ApiError> {
+fn unreadable_json(error: &serde_json::Error) -> ApiError {
+    ApiError::bad_request(format!("the object provided is unrecognized: couldn't parse JSON: {error}"))
+}
+
+/// Parses YAML; returns it with the fields that it has twice.
+fn parse_yaml(bytes: &[u8]) -> Result<(Value, Vec<String>), ApiError> {
     let text = std::str::from_utf8(bytes).map_err(|_| ApiError::bad_request("error decoding YAML: not UTF-8"))?;
     // Most clients send JSON as YAML, which it is; the JSON parser is much faster.
-    if let Ok(value) = serde_json::from_str(text) {
-        return Ok(value);
+    if let Ok(parsed) = duplicate_fields::parse_json(bytes) {
+        return Ok(parsed);
     }
-    let value =
-        serde_saphyr::from_str(text).map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?;
-    match nests_deeper_than(&value, MAX_YAML_DEPTH) {
+    let parsed = duplicate_fields::parse_yaml(text)
+        .map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))?;
+    match nests_deeper_than(&parsed.0, MAX_YAML_DEPTH) {
         true => Err(ApiError::bad_request("error decoding YAML: exceeded max depth")),
-        false => Ok(value),
+        false => Ok(parsed),
     }
 }

@@ -4,6 +4,7 @@
 //! do not offer strategic merge, so that kubectl takes merge keys from its own types instead of from here.
 
 pub(crate) mod protobuf;
+mod version_two;
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -11,9 +12,25 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use crate::registry::{Resource, Snapshot, shape};
+pub(crate) use version_two::{version_two, version_two_json};
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
+/// The fields that name an object's type, as Kubernetes describes them.
+const TYPE_META: [(&str, &str); 2] = [
+    (
+        "apiVersion",
+        "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized \
+         schemas to the latest internal value, and may reject unrecognized values. More info: \
+         https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+    ),
+    (
+        "kind",
+        "Kind is a string value representing the REST resource this object represents. Servers may infer this from the \
+         endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: \
+         https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+    ),
+];
 
 /// Returns `/openapi/v3`, the index of documents with a hash for each.
 pub(crate) fn root(now: &Snapshot) -> Value {
@@ -23,27 +40,51 @@ pub(crate) fn root(now: &Snapshot) -> Value {
         if paths.contains_key(&name) {
             continue;
         }
-        let mut hasher = std::hash::DefaultHasher::new();
-        for one in members(now, &resource.group, &resource.version) {
-            one.kind.hash(&mut hasher);
-            if let Some(custom) = one.custom() {
-                custom.source().hash(&mut hasher);
-                custom.status.hash(&mut hasher);
-            }
-        }
-        let url = format!("/openapi/v3/{name}?hash={:016X}", hasher.finish());
+        let hash = fingerprint(members(now, &resource.group, &resource.version));
+        let url = format!("/openapi/v3/{name}?hash={hash}");
         paths.insert(name, json!({"serverRelativeURL": url}));
     }
     json!({"paths": paths})
 }
 
+/// Returns a hash of all kinds, or of those of one document: a document with the same hash is the same.
+pub(crate) fn hash(now: &Snapshot, path: &[&str]) -> String {
+    match group_version(path) {
+        Some((group, version)) => fingerprint(members(now, group, version)),
+        None => fingerprint(now.resources.iter()),
+    }
+}
+
+fn fingerprint<'a>(members: impl Iterator<Item = &'a Arc<Resource>>) -> String {
+    fingerprint_of(env!("CARGO_PKG_VERSION"), members)
+}
+
+/// Hashes what documents are made from: the schemas of custom kinds, and the version for those that are built in.
+fn fingerprint_of<'a>(version: &str, members: impl Iterator<Item = &'a Arc<Resource>>) -> String {
+    let mut hasher = std::hash::DefaultHasher::new();
+    version.hash(&mut hasher);
+    for one in members {
+        (&one.group, &one.version, &one.kind).hash(&mut hasher);
+        if let Some(custom) = one.custom() {
+            custom.source().hash(&mut hasher);
+            custom.status.hash(&mut hasher);
+        }
+    }
+    format!("{:016X}", hasher.finish())
+}
+
+/// Returns the group and the version of a document's path.
+fn group_version<'a>(path: &[&'a str]) -> Option<(&'a str, &'a str)> {
+    match *path {
+        ["api", version] => Some(("", version)),
+        ["apis", group, version] => Some((group, version)),
+        _ => None,
+    }
+}
+
 /// Returns the document of one group and version.
 pub(crate) fn document(now: &Snapshot, path: &[&str]) -> Option<Value> {
-    let (group, version) = match path {
-        ["api", version] => ("", *version),
-        ["apis", group, version] => (*group, *version),
-        _ => return None,
-    };
+    let (group, version) = group_version(path)?;
     let members: Vec<&Arc<Resource>> = members(now, group, version).collect();
     if members.is_empty() {
         return None;
@@ -56,16 +97,8 @@ pub(crate) fn document(now: &Snapshot, path: &[&str]) -> Option<Value> {
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1.34.4"},
         "paths": paths,
-        "components": {"schemas": schemas(&members)},
+        "components": {"schemas": schemas(&members, Version::Three)},
     }))
-}
-
-/// Returns `/openapi/v2` as JSON, definitions only.
-pub(crate) fn version_two(now: &Snapshot) -> Value {
-    let all: Vec<&Arc<Resource>> = now.resources.iter().collect();
-    let text = Value::Object(schemas(&all)).to_string().replace("#/components/schemas/", "#/definitions/");
-    let definitions: Value = serde_json::from_str(&text).unwrap_or_default();
-    json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.34.4"}, "paths": {}, "definitions": definitions})
 }
 
 fn members<'a>(now: &'a Snapshot, group: &'a str, version: &'a str) -> impl Iterator<Item = &'a Arc<Resource>> {
@@ -79,8 +112,29 @@ fn document_name(resource: &Resource) -> String {
     }
 }
 
-fn schemas(members: &[&Arc<Resource>]) -> Map<String, Value> {
-    let mut generator = shape::settings().into_generator();
+/// The versions of OpenAPI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    Two,
+    Three,
+}
+
+impl Version {
+    /// Returns the path of the schemas inside a document.
+    fn folder(self) -> &'static str {
+        match self {
+            Version::Two => "/definitions",
+            Version::Three => "/components/schemas",
+        }
+    }
+}
+
+/// Returns the schemas of kinds.
+fn schemas(members: &[&Arc<Resource>], openapi: Version) -> Map<String, Value> {
+    let folder = openapi.folder();
+    let mut settings = shape::settings();
+    settings.definitions_path = folder.into();
+    let mut generator = settings.into_generator();
     generator.subschema_for::<k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta>();
     generator.subschema_for::<k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta>();
     generator.subschema_for::<k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions>();
@@ -94,7 +148,7 @@ fn schemas(members: &[&Arc<Resource>]) -> Map<String, Value> {
     for resource in members {
         let name = definition_name(resource);
         if let Some(custom) = resource.custom() {
-            schemas.insert(name.clone(), custom_schema(&custom.open_api()));
+            schemas.insert(name.clone(), custom_schema(custom.open_api(), openapi));
         }
         if let Some(schema) = schemas.get_mut(&name) {
             schema["x-kubernetes-group-version-kind"] = json!([kind_of(resource)]);
@@ -106,8 +160,8 @@ fn schemas(members: &[&Arc<Resource>]) -> Map<String, Value> {
             "properties": {
                 "apiVersion": {"type": "string"},
                 "kind": {"type": "string"},
-                "metadata": {"$ref": format!("#/components/schemas/{LIST_META}")},
-                "items": {"type": "array", "items": {"$ref": format!("#/components/schemas/{name}")}},
+                "metadata": {"$ref": format!("#{folder}/{LIST_META}")},
+                "items": {"type": "array", "items": {"$ref": format!("#{folder}/{name}")}},
             },
             "x-kubernetes-group-version-kind": [{"group": &*resource.group, "version": &*resource.version, "kind": &*resource.list_kind}],
         }));
@@ -115,20 +169,27 @@ fn schemas(members: &[&Arc<Resource>]) -> Map<String, Value> {
     schemas
 }
 
-fn custom_schema(schema: &Value) -> Value {
-    let mut schema = if schema.is_object() { schema.clone() } else { json!({"type": "object"}) };
+/// Returns a CRD's schema with the fields that every object has.
+fn custom_schema(mut schema: Value, openapi: Version) -> Value {
+    if !schema.is_object() {
+        schema = json!({"type": "object"});
+    }
+    if openapi == Version::Two {
+        if version_two::accepts_anything(&schema) {
+            return json!({"type": "object"});
+        }
+        version_two::simplify(&mut schema);
+    }
     let properties = &mut schema["properties"];
     if !properties.is_object() {
         *properties = json!({});
     }
     properties["metadata"] = json!({
         "description": "Standard object's metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata",
-        "allOf": [{"$ref": format!("#/components/schemas/{OBJECT_META}")}],
+        "allOf": [{"$ref": format!("#{}/{OBJECT_META}", openapi.folder())}],
     });
-    for key in ["apiVersion", "kind"] {
-        if properties[key].is_null() {
-            properties[key] = json!({"type": "string"});
-        }
+    for (key, description) in TYPE_META {
+        properties[key] = json!({"type": "string", "description": description});
     }
     schema
 }
@@ -282,6 +343,14 @@ fn operation(resource: &Resource, action: &str) -> Value {
 mod tests {
     use super::*;
     use crate::registry::Registry;
+
+    #[test]
+    fn another_version_has_other_hashes() {
+        let now = Registry::default().now();
+        let hash = |version: &str| fingerprint_of(version, now.resources.iter());
+        assert_ne!(hash("1.0.0"), hash("1.0.1"));
+        assert_eq!(hash("1.0.0"), hash("1.0.0"));
+    }
 
     #[test]
     fn every_reference_leads_somewhere() {

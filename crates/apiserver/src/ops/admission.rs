@@ -1,4 +1,4 @@
-//! Built-in admission: namespace, priority, service account and storage class.
+//! Built-in admission: namespace, priority, runtime class, service account and storage class.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,16 @@ impl Cluster {
         }
         if &*resource.table == "pods" {
             let priority = self.priority(resource, &name, value)?;
+            let computed = priority.as_ref().map_or(0, |(priority, _)| *priority);
+            if let Some(given) = value["spec"]["priority"].as_i64().filter(|given| *given != computed) {
+                let why = format!(
+                    "the integer value of priority ({given}) must not be provided in pod spec; priority admission \
+                     controller computed {computed} from the given PriorityClass name"
+                );
+                return Err(ApiError::forbidden(resource.named(&name), &why));
+            }
             admit_pod(value, priority);
+            self.apply_runtime_class(resource, &name, value)?;
             if self.admit_service_accounts {
                 self.mount_service_account(resource, namespace, &name, value)?;
             }

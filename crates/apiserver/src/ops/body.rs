@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::FieldValidation;
+use super::{FieldValidation, WriteOptions, conversion};
 use crate::error::ApiError;
 use crate::registry::{Behaviour, Resource, shape};
 
@@ -10,10 +10,15 @@ use crate::registry::{Behaviour, Resource, shape};
 pub(super) fn normalize(
     resource: &Resource,
     value: &mut Value,
-    validation: FieldValidation,
+    options: &WriteOptions,
 ) -> Result<Vec<String>, ApiError> {
+    if conversion::is_left_alone(resource, value, options) {
+        decode_metadata(resource, value)?;
+        return Ok(Vec::new());
+    }
+    let validation = options.validation;
     check_type(resource, value)?;
-    let unknown = match &resource.behaviour {
+    let mut unknown: Vec<String> = match &resource.behaviour {
         Behaviour::Builtin(builtin) => {
             let decoded = shape::decode(builtin.describe, &(builtin.definition)(), value)
                 .map_err(|why| unhandled(resource, &why))?;
@@ -36,6 +41,7 @@ pub(super) fn normalize(
             unknown
         }
     };
+    unknown.extend(options.duplicates.iter().cloned());
     if validation == FieldValidation::Strict && !unknown.is_empty() {
         let text = format!("strict decoding error: {}", unknown.join(", "));
         return Err(ApiError::bad_request(unhandled_text(resource, &text)));

@@ -100,9 +100,9 @@ impl Cluster {
         }
         loop {
             let entry = self.get(target)?;
-            let old = entry.value();
+            let old = entry.shared_value();
             check_preconditions(target, &entry, &old, options)?;
-            let mut new = old.clone();
+            let mut new = Value::clone(&old);
             let gone = self.mark_for_deletion(target.resource, &mut new, options);
             if options.dry_run {
                 return Ok(Deleted { entry: dry_run_entry(target.key(), new, Some(entry.revision)), gone });
@@ -114,7 +114,7 @@ impl Cluster {
                     Err(error) => return Err(error),
                 }
             }
-            if new == old {
+            if new == *old {
                 return Ok(Deleted { entry, gone });
             }
             match self.store.commit(&target.resource.table, target.key(), Write::Update(entry.revision, new)) {
@@ -134,8 +134,18 @@ impl Cluster {
     ) -> Result<Vec<Arc<Entry>>, ApiError> {
         let span = ListRange { namespace: selection.namespace.as_deref(), ..ListRange::default() };
         let page = self.store.list(&resource.table, &span, |entry| selection.matches(entry));
+        self.delete_all(resource, page.map(|page| page.entries).unwrap_or_default(), options)
+    }
+
+    /// Deletes these objects, of which some may be gone by now.
+    pub(crate) fn delete_all(
+        &self,
+        resource: &Arc<Resource>,
+        entries: Vec<Arc<Entry>>,
+        options: &DeleteOptions,
+    ) -> Result<Vec<Arc<Entry>>, ApiError> {
         let mut deleted = Vec::new();
-        for entry in page.map(|page| page.entries).unwrap_or_default() {
+        for entry in entries {
             let target = Target { resource, namespace: &entry.key.namespace, name: &entry.key.name };
             match self.delete(target, options) {
                 Ok(done) => deleted.push(done.entry),

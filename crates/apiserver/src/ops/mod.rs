@@ -9,11 +9,14 @@
 
 mod admission;
 mod body;
+pub(crate) mod conversion;
 mod create;
 mod delete;
 mod evict;
 mod patch;
+pub(crate) mod quota;
 mod review;
+mod runtime_class;
 mod scale;
 mod service_ips;
 mod token;
@@ -23,6 +26,7 @@ use std::sync::{Arc, RwLock};
 
 use serde_json::Value;
 
+pub use conversion::Conversions;
 pub use delete::{DeleteOptions, Deleted, Propagation, success};
 pub use patch::PatchKind;
 pub use service_ips::ServiceIps;
@@ -53,6 +57,8 @@ pub struct Cluster {
     pub admit_service_accounts: bool,
     pub(crate) node: RwLock<Option<NodeBackend>>,
     pub(crate) reviewer: Option<crate::webhook::Reviewer>,
+    /// Held from the check of a quota until the commit of what it was checked for.
+    pub(crate) quota_lock: std::sync::Mutex<()>,
 }
 
 /// The handling of unknown fields.
@@ -80,6 +86,10 @@ pub struct WriteOptions {
     pub force: bool,
     /// Who writes; without one it is the server itself, which may grant every permission.
     pub user: Option<User>,
+    /// What strict decoding says about fields that the body has twice.
+    pub duplicates: Vec<String>,
+    /// What webhooks have converted for this write.
+    pub conversions: Conversions,
 }
 
 /// The result of a write.

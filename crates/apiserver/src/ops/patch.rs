@@ -137,7 +137,7 @@ impl Cluster {
                 return Err(target.not_found());
             }
             let mut value = apply(None)?;
-            let warnings = body::normalize(resource, &mut value, options.validation)?;
+            let warnings = body::normalize(resource, &mut value, options)?;
             let generated = self.prepare_create(resource, target.namespace, &mut value)?;
             let made = self.finish_create(resource, target.namespace, value, generated.as_deref(), warnings, options);
             match made {

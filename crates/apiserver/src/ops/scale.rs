@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::{Cluster, Target, WriteOptions};
-use crate::error::ApiError;
+use super::{Cluster, Target, WriteOptions, conversion};
+use crate::error::{ApiError, Named};
 use crate::registry::{Resource, ScalePaths};
 
 impl Cluster {
     /// Returns the scale of an object.
-    pub fn scale(&self, target: Target<'_>) -> Result<Value, ApiError> {
+    pub fn scale(&self, target: Target<'_>, options: &WriteOptions) -> Result<Value, ApiError> {
         let entry = self.get(target)?;
-        scale_of(target.resource, &entry.value())
+        scale_of(target.resource, &conversion::served(target.resource, entry.value(), options)?)
     }
 
     /// Updates an object through its scale; `change` maps the old scale to the new one.
@@ -21,8 +21,14 @@ impl Cluster {
         change: impl Fn(Value) -> Result<Value, ApiError>,
     ) -> Result<Value, ApiError> {
         let paths = paths(target.resource).ok_or_else(ApiError::no_such_path)?;
+        let mut scaled = Value::Null;
         let written = self.modify(target, None, options, |object| {
             let scale = change(scale_of(target.resource, object)?)?;
+            let errors = crate::registry::scale_errors(&scale);
+            if !errors.is_empty() {
+                let named = Named { group: "autoscaling", what: "Scale", name: target.name };
+                return Err(ApiError::invalid(named, &errors));
+            }
             let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
             let mut new = object.clone();
             set(&mut new, &paths.replicas, replicas.into());
@@ -32,9 +38,11 @@ impl Cluster {
                     None => metadata.remove("resourceVersion"),
                 };
             }
+            scaled = new.clone();
             Ok(new)
         })?;
-        scale_of(target.resource, &written.entry.value())
+        scaled["metadata"]["resourceVersion"] = written.entry.revision.to_string().into();
+        scale_of(target.resource, &scaled)
     }
 }
 
@@ -88,7 +96,10 @@ fn scale_of(resource: &Resource, object: &Value) -> Result<Value, ApiError> {
 }
 
 fn selector_text(selector: &Value) -> Option<String> {
-    let labels = selector["matchLabels"].as_object()?;
+    // The selector of a ReplicationController is a plain map.
+    let plain = selector["matchLabels"].is_null() && selector["matchExpressions"].is_null();
+    let labels = if plain { selector } else { &selector["matchLabels"] };
+    let labels = labels.as_object()?;
     let terms: Vec<String> =
         labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or(""))).collect();
     Some(terms.join(","))

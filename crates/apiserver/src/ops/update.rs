@@ -1,8 +1,10 @@
 //! Update: replaces an object, or one of its subresources.
 
-use serde_json::{Value, json};
+use std::sync::Arc;
 
-use super::{Cluster, Target, WriteOptions, Written, body, dry_run_entry, patch};
+use serde_json::{Map, Value, json};
+
+use super::{Cluster, Target, WriteOptions, Written, body, conversion, dry_run_entry, patch};
 use crate::error::ApiError;
 use crate::patch::apply::{Writer, track_update};
 use crate::registry::{Behaviour, Resource};
@@ -42,9 +44,13 @@ impl Cluster {
     ) -> Result<Written, ApiError> {
         loop {
             let entry = self.get(target)?;
-            let old = entry.value();
-            let mut shown = old.clone();
-            target.resource.to_served(&mut shown);
+            let old = entry.shared_value();
+            let is_served = target.resource.serves_stored_form() && old["apiVersion"] == *target.resource.api_version;
+            let shown = if is_served {
+                Arc::clone(&old)
+            } else {
+                Arc::new(conversion::served(target.resource, Value::clone(&old), options)?)
+            };
             let new = change(&shown)?;
             check_name(target, &new)?;
             let wanted = new["metadata"]["resourceVersion"].as_str().unwrap_or("").to_owned();
@@ -52,6 +58,8 @@ impl Cluster {
             if pinned {
                 return Err(target.modified());
             }
+            // Only objects of the same version have the same fields.
+            let old = if target.resource.conversion().is_some() { shown } else { old };
             match self.replace(target, subresource, &entry, &old, new, options) {
                 Err(error) if error.is_conflict() && self.get(target)?.revision != entry.revision => {
                     // A change with a resourceVersion fails in the next round.
@@ -111,27 +119,48 @@ impl Cluster {
             );
             return Err(ApiError::conflict(resource.named(target.name), &why));
         }
-        let warnings = body::normalize(resource, &mut new, options.validation)?;
+        let warnings = body::normalize(resource, &mut new, options)?;
         preserve_fields(resource, subresource, old, &mut new);
         admit_update(resource, subresource, old, &mut new)?;
         check_metadata_update(resource, target.name, old, &new)?;
         match (subresource, &resource.behaviour) {
+            (Some("status"), Behaviour::Custom(_)) if conversion::is_left_alone(resource, &new, options) => {}
             (Some("status"), Behaviour::Custom(custom)) => {
                 let errors = custom.schema().map_or_else(Vec::new, |schema| schema.validate_status(&new, old));
                 if !errors.is_empty() {
                     return Err(ApiError::invalid(resource.kind_named(target.name), &errors));
                 }
             }
-            (None, _) => self.validate(resource, &new, Some(old))?,
+            (None, _) => self.validate(resource, &new, Some(old), options.user.is_none())?,
+            // Controllers of this server write what they observe.
+            (Some("status"), Behaviour::Builtin(builtin)) if options.user.is_some() => {
+                let mut errors = Vec::new();
+                (builtin.validate_status)(&new, old, &mut errors);
+                if !errors.is_empty() {
+                    return Err(ApiError::invalid(resource.kind_named(target.name), &errors));
+                }
+            }
+            (Some("ephemeralcontainers"), _) => {
+                let errors = crate::registry::ephemeral_errors(&new, old);
+                if !errors.is_empty() {
+                    return Err(ApiError::invalid(resource.kind_named(target.name), &errors));
+                }
+            }
             _ => {}
         }
         if let Some(user) = &options.user {
             self.authority.check_escalation(user, resource, &new, Some(old), self)?;
         }
+        let _quota = match subresource {
+            None => self.admit_quota(resource, target.namespace, &new, Some(old))?,
+            Some(_) => None,
+        };
         let allocation = self.service_ips.allocate(resource, &mut new, Some(old), self)?;
         bump_generation(resource, old, &mut new);
         self.track_managed_fields(resource, subresource, Some(old), &mut new, options);
-        let same = without_revision(old) == without_revision(&new);
+        let migrates = resource.conversion().is_some() && !entry.has_api_version(&resource.stored_api_version());
+        let same = differ_by_revision(old, &new) && !(migrates && options.user.is_some());
+        let new = conversion::stored(resource, new, options)?;
         if is_fully_deleted(resource, &new) {
             if options.dry_run {
                 return Ok(Written {
@@ -221,8 +250,14 @@ impl Cluster {
     }
 }
 
-/// Runs the built-in admission for an updated pod.
+/// Runs the built-in admission for an updated pod, service or definition.
 fn admit_update(resource: &Resource, subresource: Option<&str>, old: &Value, new: &mut Value) -> Result<(), ApiError> {
+    if &*resource.table == "services" && subresource.is_none() {
+        super::service_ips::drop_fields_of_other_types(old, new);
+    }
+    if &*resource.table == "customresourcedefinitions.apiextensions.k8s.io" && subresource.is_none() {
+        crate::registry::note_storage_version(new);
+    }
     if &*resource.table != "pods" {
         return Ok(());
     }
@@ -233,6 +268,11 @@ fn admit_update(resource: &Resource, subresource: Option<&str>, old: &Value, new
             let error = FieldError::invalid("spec", &old["status"]["qosClass"], why);
             let name = old["metadata"]["name"].as_str().unwrap_or("");
             return Err(ApiError::invalid(resource.kind_named(name), &[error]));
+        }
+        Some("resize") if old["spec"] != new["spec"] => {
+            let why = "this server's node does not change the resources of containers that exist; create the pod again";
+            let name = old["metadata"]["name"].as_str().unwrap_or("");
+            return Err(ApiError::invalid(resource.kind_named(name), &[FieldError::forbidden("spec", why)]));
         }
         Some(_) => {}
     }
@@ -298,6 +338,14 @@ fn preserve_fields(resource: &Resource, subresource: Option<&str>, old: &Value, 
             let added = new["spec"]["ephemeralContainers"].clone();
             *new = old.clone();
             put(&mut new["spec"], "ephemeralContainers", added);
+        }
+        Some("approval") => {
+            let certificate = old["status"]["certificate"].clone();
+            let (metadata, mut status) = (new["metadata"].clone(), new["status"].take());
+            put(&mut status, "certificate", certificate);
+            *new = old.clone();
+            new["metadata"] = metadata;
+            new["status"] = status;
         }
         Some("finalize") => {
             let finalizers = new["spec"]["finalizers"].clone();
@@ -371,29 +419,30 @@ fn bump_generation(resource: &Resource, old: &Value, new: &mut Value) {
     if !resource.has_generation() {
         return;
     }
-    let wanted = |value: &Value| {
-        let mut value = value.clone();
-        if let Some(object) = value.as_object_mut() {
-            object.remove("metadata");
-            object.remove("apiVersion");
-            if resource.has_status() || resource.builtin().is_some() {
-                object.remove("status");
-            }
-        }
-        value
+    let keeps_status = resource.has_status() || resource.builtin().is_some();
+    let is_desired = |key: &str| match key {
+        "metadata" | "apiVersion" => false,
+        "status" => !keeps_status,
+        _ => true,
     };
-    if wanted(old) != wanted(new) {
+    if !are_equal(old, new, is_desired) {
         let next = old["metadata"]["generation"].as_i64().unwrap_or(0).saturating_add(1);
         new["metadata"]["generation"] = next.into();
     }
 }
 
-fn without_revision(value: &Value) -> Value {
-    let mut value = value.clone();
-    if let Some(metadata) = value["metadata"].as_object_mut() {
-        metadata.remove("resourceVersion");
-    }
-    value
+/// Returns whether two objects differ in their resourceVersion at most.
+fn differ_by_revision(old: &Value, new: &Value) -> bool {
+    are_equal(old, new, |key| key != "metadata")
+        && are_equal(&old["metadata"], &new["metadata"], |key| key != "resourceVersion")
+}
+
+/// Returns whether two objects have equal fields, of those that count.
+fn are_equal(old: &Value, new: &Value, counts: impl Fn(&str) -> bool) -> bool {
+    let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return old == new };
+    let those = |object: &Map<String, Value>| object.keys().filter(|key| counts(key)).count();
+    those(old) == those(new)
+        && old.iter().filter(|(key, _)| counts(key)).all(|(key, value)| new.get(key) == Some(value))
 }
 
 /// Returns whether an object that is being deleted can be removed.

@@ -4,11 +4,14 @@ use k8s_openapi::api::admissionregistration::v1 as admission;
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::authentication::v1 as authentication;
 use k8s_openapi::api::authorization::v1 as authorization;
+use k8s_openapi::api::autoscaling::{v1 as autoscaling, v2 as autoscaling_two};
 use k8s_openapi::api::batch::v1 as batch;
+use k8s_openapi::api::certificates::v1 as certificates;
 use k8s_openapi::api::coordination::v1 as coordination;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::discovery::v1 as discovery;
 use k8s_openapi::api::events::v1 as events;
+use k8s_openapi::api::flowcontrol::v1 as flowcontrol;
 use k8s_openapi::api::networking::v1 as networking;
 use k8s_openapi::api::node::v1 as node;
 use k8s_openapi::api::policy::v1 as policy;
@@ -16,12 +19,13 @@ use k8s_openapi::api::rbac::v1 as rbac;
 use k8s_openapi::api::scheduling::v1 as scheduling;
 use k8s_openapi::api::storage::v1 as storage;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1 as apiregistration;
 use schemars::JsonSchema;
 use serde_json::Value;
 
 use super::defaults::{self, other, pod, service, workload};
 use super::shape::Describe;
-use super::validation;
+use super::{autoscaler_conversion, event_conversion, validation};
 use crate::names::NameRule;
 use crate::schema::FieldError;
 
@@ -29,6 +33,7 @@ use crate::schema::FieldError;
 #[derive(Clone, Copy)]
 pub struct Builtin {
     pub(super) group: &'static str,
+    pub(super) version: &'static str,
     pub(super) kind: &'static str,
     pub(super) plural: &'static str,
     pub(super) singular: &'static str,
@@ -37,8 +42,8 @@ pub struct Builtin {
     pub(super) namespaced: bool,
     pub(super) verbs: &'static [&'static str],
     pub(super) subresources: &'static [Subresource],
-    /// The table of another kind whose objects this one shows.
-    pub(super) table: Option<&'static str>,
+    /// The objects of another kind or version that this one shows under other names.
+    pub(super) view: Option<View>,
     /// Counts changes of the spec in `metadata.generation`.
     pub(crate) generation: bool,
     pub(crate) name_rule: NameRule,
@@ -54,6 +59,19 @@ pub struct Builtin {
     pub(crate) create: fn(&mut Value),
     /// Validates an object, given the one that it replaces.
     pub(crate) validate: fn(&Value, Option<&Value>, &mut Vec<FieldError>),
+    /// Validates an object whose status a client changed, given the one before.
+    pub(crate) validate_status: fn(&Value, &Value, &mut Vec<FieldError>),
+}
+
+/// How a kind shows the objects of another kind, or of another version of itself.
+#[derive(Clone, Copy)]
+pub(super) struct View {
+    /// The table of the other.
+    pub(super) table: &'static str,
+    /// Converts from this kind to the stored form.
+    pub(super) to_stored: fn(&mut Value),
+    /// Converts from the stored form to this kind.
+    pub(super) to_served: fn(&mut Value),
 }
 
 /// A subresource.
@@ -89,6 +107,7 @@ const fn kind<T: JsonSchema>(
 ) -> Builtin {
     Builtin {
         group,
+        version: "v1",
         kind,
         plural,
         singular,
@@ -97,7 +116,7 @@ const fn kind<T: JsonSchema>(
         namespaced: true,
         verbs: ALL,
         subresources: &[],
-        table: None,
+        view: None,
         generation: false,
         name_rule: NameRule::Subdomain,
         orphans_by_default: false,
@@ -107,12 +126,19 @@ const fn kind<T: JsonSchema>(
         default: defaults::none,
         create: defaults::none,
         validate: validation::none,
+        validate_status: |_, _, _| {},
     }
 }
 
 impl Builtin {
     const fn short(self, short: &'static [&'static str]) -> Builtin {
         Builtin { short, ..self }
+    }
+    const fn at(self, version: &'static str) -> Builtin {
+        Builtin { version, ..self }
+    }
+    const fn showing(self, view: View) -> Builtin {
+        Builtin { view: Some(view), ..self }
     }
     const fn in_all(self) -> Builtin {
         Builtin { categories: &["all"], ..self }
@@ -144,6 +170,9 @@ impl Builtin {
     const fn validate(self, validate: fn(&Value, Option<&Value>, &mut Vec<FieldError>)) -> Builtin {
         Builtin { validate, ..self }
     }
+    const fn validate_status(self, validate_status: fn(&Value, &Value, &mut Vec<FieldError>)) -> Builtin {
+        Builtin { validate_status, ..self }
+    }
     const fn orphans(self) -> Builtin {
         Builtin { orphans_by_default: true, ..self }
     }
@@ -160,7 +189,7 @@ impl Builtin {
 const RBAC: &str = "rbac.authorization.k8s.io";
 const ADMISSION: &str = "admissionregistration.k8s.io";
 
-/// Every built-in kind, in the order in which discovery shows them. All are at `v1`.
+/// Every built-in kind, in the order in which discovery shows them.
 pub(super) static BUILTINS: &[Builtin] = &[
     kind::<core::Binding>("", "Binding", "bindings", "binding").create_only(),
     Builtin {
@@ -170,21 +199,31 @@ pub(super) static BUILTINS: &[Builtin] = &[
     .short(&["cs"])
     .cluster(),
     kind::<core::ConfigMap>("", "ConfigMap", "configmaps", "configmap").short(&["cm"]).validate(validation::data),
-    kind::<core::Endpoints>("", "Endpoints", "endpoints", "endpoints").short(&["ep"]).default(service::endpoints),
-    kind::<core::Event>("", "Event", "events", "event").short(&["ev"]).default(other::event),
-    kind::<core::LimitRange>("", "LimitRange", "limitranges", "limitrange").short(&["limits"]),
+    kind::<core::Endpoints>("", "Endpoints", "endpoints", "endpoints")
+        .short(&["ep"])
+        .default(service::endpoints)
+        .validate(validation::networking::endpoints),
+    kind::<core::Event>("", "Event", "events", "event")
+        .short(&["ev"])
+        .default(other::event)
+        .validate(validation::event),
+    kind::<core::LimitRange>("", "LimitRange", "limitranges", "limitrange")
+        .short(&["limits"])
+        .validate(validation::limits::limit_range),
     Builtin { verbs: NO_COLLECTION, ..kind::<core::Namespace>("", "Namespace", "namespaces", "namespace") }
         .short(&["ns"])
         .cluster()
         .subs(&[sub("finalize", "Namespace", &["update"]), STATUS])
         .named(NameRule::Label)
         .default(other::namespace)
-        .create(other::new_namespace),
+        .create(other::new_namespace)
+        .validate(validation::namespace),
     kind::<core::Node>("", "Node", "nodes", "node")
         .short(&["no"])
         .cluster()
         .subs(&[sub("proxy", "NodeProxyOptions", PROXY), STATUS])
-        .default(other::node),
+        .default(other::node)
+        .validate(validation::workload::node),
     kind::<core::PersistentVolumeClaim>("", "PersistentVolumeClaim", "persistentvolumeclaims", "persistentvolumeclaim")
         .short(&["pvc"])
         .subs(&[STATUS])
@@ -221,6 +260,7 @@ pub(super) static BUILTINS: &[Builtin] = &[
         .returned(),
     kind::<core::PodTemplate>("", "PodTemplate", "podtemplates", "podtemplate")
         .default(workload::pod_template)
+        .validate(validation::workload::pod_template)
         .returned(),
     kind::<core::ReplicationController>("", "ReplicationController", "replicationcontrollers", "replicationcontroller")
         .short(&["rc"])
@@ -228,11 +268,14 @@ pub(super) static BUILTINS: &[Builtin] = &[
         .subs(&[SCALE, STATUS])
         .counted()
         .default(workload::replication_controller)
+        .validate(validation::workload::replication_controller)
+        .validate_status(validation::workload::replicas_status)
         .orphans(),
     kind::<core::ResourceQuota>("", "ResourceQuota", "resourcequotas", "resourcequota")
         .short(&["quota"])
         .subs(&[STATUS])
         .default(defaults::empty_status)
+        .validate(validation::limits::quota)
         .returned(),
     kind::<core::Secret>("", "Secret", "secrets", "secret").default(other::secret).validate(validation::data),
     kind::<core::ServiceAccount>("", "ServiceAccount", "serviceaccounts", "serviceaccount")
@@ -249,9 +292,15 @@ pub(super) static BUILTINS: &[Builtin] = &[
         .subs(&[sub("proxy", "ServiceProxyOptions", PROXY), STATUS])
         .named(NameRule::Label1035)
         .default(service::service)
-        .validate(validation::service::service)
+        .validate(validation::networking::service)
         .returned(),
-    kind::<apps::ControllerRevision>("apps", "ControllerRevision", "controllerrevisions", "controllerrevision"),
+    kind::<apiregistration::APIService>("apiregistration.k8s.io", "APIService", "apiservices", "apiservice")
+        .extension()
+        .subs(&[STATUS])
+        .default(other::api_service)
+        .validate(validation::api_service::api_service),
+    kind::<apps::ControllerRevision>("apps", "ControllerRevision", "controllerrevisions", "controllerrevision")
+        .validate(validation::workload::controller_revision),
     kind::<apps::DaemonSet>("apps", "DaemonSet", "daemonsets", "daemonset")
         .short(&["ds"])
         .in_all()
@@ -259,31 +308,35 @@ pub(super) static BUILTINS: &[Builtin] = &[
         .counted()
         .default(workload::daemon_set)
         .create(workload::new_daemon_set)
-        .validate(validation::workload::replicated),
+        .validate(validation::workload::daemon_set),
     kind::<apps::Deployment>("apps", "Deployment", "deployments", "deployment")
         .short(&["deploy"])
         .in_all()
         .subs(&[SCALE, STATUS])
         .counted()
         .default(workload::deployment)
-        .validate(validation::workload::replicated),
+        .validate(validation::workload::deployment)
+        .validate_status(validation::workload::replicas_status),
     kind::<apps::ReplicaSet>("apps", "ReplicaSet", "replicasets", "replicaset")
         .short(&["rs"])
         .in_all()
         .subs(&[SCALE, STATUS])
         .counted()
         .default(workload::replica_set)
-        .validate(validation::workload::replicated),
+        .validate(validation::workload::replica_set)
+        .validate_status(validation::workload::replicas_status),
     kind::<apps::StatefulSet>("apps", "StatefulSet", "statefulsets", "statefulset")
         .short(&["sts"])
         .in_all()
         .subs(&[SCALE, STATUS])
         .counted()
         .default(workload::stateful_set)
-        .validate(validation::workload::replicated),
-    Builtin { table: Some("events"), ..kind::<events::Event>("events.k8s.io", "Event", "events", "event") }
+        .validate(validation::workload::stateful_set),
+    kind::<events::Event>("events.k8s.io", "Event", "events", "event")
+        .showing(event_conversion::VIEW)
         .short(&["ev"])
-        .default(other::event),
+        .default(other::event)
+        .validate(validation::event),
     kind::<authentication::SelfSubjectReview>(
         "authentication.k8s.io",
         "SelfSubjectReview",
@@ -326,63 +379,111 @@ pub(super) static BUILTINS: &[Builtin] = &[
     )
     .cluster()
     .create_only(),
+    kind::<autoscaling_two::HorizontalPodAutoscaler>(
+        "autoscaling",
+        "HorizontalPodAutoscaler",
+        "horizontalpodautoscalers",
+        "horizontalpodautoscaler",
+    )
+    .at("v2")
+    .short(&["hpa"])
+    .in_all()
+    .subs(&[STATUS])
+    .default(other::autoscaler)
+    .validate(validation::autoscaling::autoscaler),
+    kind::<autoscaling::HorizontalPodAutoscaler>(
+        "autoscaling",
+        "HorizontalPodAutoscaler",
+        "horizontalpodautoscalers",
+        "horizontalpodautoscaler",
+    )
+    .showing(autoscaler_conversion::VIEW)
+    .short(&["hpa"])
+    .in_all()
+    .subs(&[STATUS])
+    .default(other::autoscaler)
+    .validate(validation::autoscaling::autoscaler),
     kind::<batch::CronJob>("batch", "CronJob", "cronjobs", "cronjob")
         .short(&["cj"])
         .in_all()
         .subs(&[STATUS])
         .counted()
         .default(workload::cron_job)
-        .validate(validation::workload::cron_job),
+        .validate(validation::batch::cron_job),
     kind::<batch::Job>("batch", "Job", "jobs", "job")
         .in_all()
         .subs(&[STATUS])
         .counted()
         .default(workload::job)
         .create(workload::new_job)
-        .validate(validation::workload::job)
+        .validate(validation::batch::job)
+        .validate_status(validation::batch::job_status)
         .orphans(),
+    kind::<certificates::CertificateSigningRequest>(
+        "certificates.k8s.io",
+        "CertificateSigningRequest",
+        "certificatesigningrequests",
+        "certificatesigningrequest",
+    )
+    .short(&["csr"])
+    .cluster()
+    .subs(&[Subresource { name: "approval", kind: None, verbs: READ_WRITE }, STATUS])
+    .default(other::signing_request)
+    .validate(validation::policy::signing_request),
     kind::<networking::IngressClass>("networking.k8s.io", "IngressClass", "ingressclasses", "ingressclass")
         .cluster()
-        .counted(),
+        .counted()
+        .validate(validation::networking::ingress_class),
     kind::<networking::Ingress>("networking.k8s.io", "Ingress", "ingresses", "ingress")
         .short(&["ing"])
         .subs(&[STATUS])
         .counted()
         .default(service::ingress)
-        .validate(validation::ingress),
+        .validate(validation::networking::ingress),
     kind::<networking::NetworkPolicy>("networking.k8s.io", "NetworkPolicy", "networkpolicies", "networkpolicy")
         .short(&["netpol"])
         .counted()
-        .default(service::network_policy),
+        .default(service::network_policy)
+        .validate(validation::networking::network_policy),
     kind::<policy::PodDisruptionBudget>("policy", "PodDisruptionBudget", "poddisruptionbudgets", "poddisruptionbudget")
         .short(&["pdb"])
         .subs(&[STATUS])
         .counted()
         .default(other::disruption_budget)
-        .validate(validation::disruption_budget),
+        .validate(validation::limits::disruption_budget),
     kind::<rbac::ClusterRoleBinding>(RBAC, "ClusterRoleBinding", "clusterrolebindings", "clusterrolebinding")
         .cluster()
         .named(NameRule::Path)
         .default(other::binding)
-        .validate(validation::binding),
+        .validate(validation::limits::binding),
     kind::<rbac::ClusterRole>(RBAC, "ClusterRole", "clusterroles", "clusterrole")
         .cluster()
         .named(NameRule::Path)
-        .default(other::role),
+        .default(other::role)
+        .validate(validation::limits::role),
     kind::<rbac::RoleBinding>(RBAC, "RoleBinding", "rolebindings", "rolebinding")
         .named(NameRule::Path)
         .default(other::binding)
-        .validate(validation::binding),
-    kind::<rbac::Role>(RBAC, "Role", "roles", "role").named(NameRule::Path).default(other::role),
-    kind::<storage::CSIDriver>("storage.k8s.io", "CSIDriver", "csidrivers", "csidriver").cluster(),
-    kind::<storage::CSINode>("storage.k8s.io", "CSINode", "csinodes", "csinode").cluster(),
+        .validate(validation::limits::binding),
+    kind::<rbac::Role>(RBAC, "Role", "roles", "role")
+        .named(NameRule::Path)
+        .default(other::role)
+        .validate(validation::limits::role),
+    kind::<storage::CSIDriver>("storage.k8s.io", "CSIDriver", "csidrivers", "csidriver")
+        .cluster()
+        .validate(validation::drivers::csi_driver),
+    kind::<storage::CSINode>("storage.k8s.io", "CSINode", "csinodes", "csinode")
+        .cluster()
+        .validate(validation::drivers::csi_node),
     kind::<storage::StorageClass>("storage.k8s.io", "StorageClass", "storageclasses", "storageclass")
         .short(&["sc"])
         .cluster()
-        .default(other::storage_class),
+        .default(other::storage_class)
+        .validate(validation::limits::storage_class),
     kind::<storage::VolumeAttachment>("storage.k8s.io", "VolumeAttachment", "volumeattachments", "volumeattachment")
         .cluster()
-        .subs(&[STATUS]),
+        .subs(&[STATUS])
+        .validate(validation::drivers::volume_attachment),
     kind::<admission::MutatingWebhookConfiguration>(
         ADMISSION,
         "MutatingWebhookConfiguration",
@@ -391,7 +492,8 @@ pub(super) static BUILTINS: &[Builtin] = &[
     )
     .extension()
     .counted()
-    .default(other::webhooks),
+    .default(other::webhooks)
+    .validate(validation::policy::webhooks),
     kind::<admission::ValidatingWebhookConfiguration>(
         ADMISSION,
         "ValidatingWebhookConfiguration",
@@ -400,7 +502,30 @@ pub(super) static BUILTINS: &[Builtin] = &[
     )
     .extension()
     .counted()
-    .default(other::webhooks),
+    .default(other::webhooks)
+    .validate(validation::policy::webhooks),
+    kind::<admission::ValidatingAdmissionPolicy>(
+        ADMISSION,
+        "ValidatingAdmissionPolicy",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicy",
+    )
+    .extension()
+    .subs(&[STATUS])
+    .counted()
+    .default(other::admission_policy)
+    .create(other::new_admission_policy)
+    .validate(validation::policy::admission_policy),
+    kind::<admission::ValidatingAdmissionPolicyBinding>(
+        ADMISSION,
+        "ValidatingAdmissionPolicyBinding",
+        "validatingadmissionpolicybindings",
+        "validatingadmissionpolicybinding",
+    )
+    .extension()
+    .counted()
+    .default(other::admission_binding)
+    .validate(validation::policy::admission_binding),
     kind::<apiextensions::CustomResourceDefinition>(
         "apiextensions.k8s.io",
         "CustomResourceDefinition",
@@ -419,12 +544,32 @@ pub(super) static BUILTINS: &[Builtin] = &[
         .cluster()
         .counted()
         .default(other::priority_class)
-        .validate(validation::priority_class),
+        .validate(validation::limits::priority_class),
     kind::<coordination::Lease>("coordination.k8s.io", "Lease", "leases", "lease")
         .default(other::lease)
-        .validate(validation::lease),
-    kind::<node::RuntimeClass>("node.k8s.io", "RuntimeClass", "runtimeclasses", "runtimeclass").cluster(),
+        .validate(validation::limits::lease),
+    kind::<flowcontrol::FlowSchema>("flowcontrol.apiserver.k8s.io", "FlowSchema", "flowschemas", "flowschema")
+        .cluster()
+        .subs(&[STATUS])
+        .counted()
+        .default(other::flow_schema)
+        .validate(validation::flow_control::flow_schema),
+    kind::<flowcontrol::PriorityLevelConfiguration>(
+        "flowcontrol.apiserver.k8s.io",
+        "PriorityLevelConfiguration",
+        "prioritylevelconfigurations",
+        "prioritylevelconfiguration",
+    )
+    .cluster()
+    .subs(&[STATUS])
+    .counted()
+    .default(other::priority_level)
+    .validate(validation::flow_control::priority_level),
+    kind::<node::RuntimeClass>("node.k8s.io", "RuntimeClass", "runtimeclasses", "runtimeclass")
+        .cluster()
+        .validate(validation::drivers::runtime_class),
     kind::<discovery::EndpointSlice>("discovery.k8s.io", "EndpointSlice", "endpointslices", "endpointslice")
         .counted()
-        .default(service::endpoint_slice),
+        .default(service::endpoint_slice)
+        .validate(validation::networking::endpoint_slice),
 ];

@@ -3,9 +3,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::definition_names::is_established;
+use super::validation::immutable;
 use super::{Behaviour, Resource};
+use crate::names::NameRule;
 use crate::schema::{FieldError, StructuralSchema};
 
 /// One served version of a custom kind.
@@ -27,6 +30,28 @@ pub struct Custom {
     pub selectable: Vec<String>,
     /// The version in which objects are stored.
     pub storage_version: String,
+    /// The webhook that converts between the versions; without one they differ in their apiVersion only.
+    pub(crate) conversion: Option<Box<ConversionWebhook>>,
+}
+
+/// A webhook that converts objects between versions.
+pub(crate) struct ConversionWebhook {
+    /// Where it is, as admission webhooks say it.
+    pub(crate) client_config: Value,
+    /// The versions of ConversionReview that it understands, the preferred one first.
+    pub(crate) review_versions: Vec<String>,
+}
+
+impl ConversionWebhook {
+    fn of(definition: &Value) -> Option<ConversionWebhook> {
+        let conversion = &definition["spec"]["conversion"];
+        let webhook = (conversion["strategy"] == "Webhook").then_some(&conversion["webhook"])?;
+        let versions = webhook["conversionReviewVersions"].as_array().into_iter().flatten();
+        Some(ConversionWebhook {
+            client_config: webhook["clientConfig"].clone(),
+            review_versions: versions.filter_map(Value::as_str).map(str::to_owned).collect(),
+        })
+    }
 }
 
 /// JSON paths of a scale subresource, as pointers.
@@ -40,7 +65,7 @@ pub struct ScalePaths {
     pub selector: Option<String>,
 }
 
-/// Returns the resources that a definition serves; empty until its names are accepted.
+/// Returns the resources that a definition serves.
 pub(super) fn resources(definition: &Value) -> Vec<Arc<Resource>> {
     let spec = &definition["spec"];
     let text = |value: &Value| -> Arc<str> { value.as_str().unwrap_or("").into() };
@@ -94,6 +119,7 @@ fn custom(definition: &Value, version: &Value, storage_version: &str) -> Custom 
             .map(|path| path.trim_start_matches('.').to_owned())
             .collect(),
         storage_version: storage_version.to_owned(),
+        conversion: ConversionWebhook::of(definition).map(Box::new),
     }
 }
 
@@ -127,8 +153,12 @@ impl Custom {
 }
 
 /// Validates a CRD.
-pub(super) fn validate(new: &Value, _old: Option<&Value>, errors: &mut Vec<FieldError>) {
+pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let spec = &new["spec"];
+    if let Some(old) = old {
+        kept_fields(new, old, errors);
+        stored_versions(new, errors);
+    }
     let (group, plural) = (spec["group"].as_str().unwrap_or(""), spec["names"]["plural"].as_str().unwrap_or(""));
     for (field, value) in [("spec.group", group), ("spec.names.plural", plural)] {
         if value.is_empty() {
@@ -150,6 +180,12 @@ pub(super) fn validate(new: &Value, _old: Option<&Value>, errors: &mut Vec<Field
             Some(_) => errors.push(FieldError::not_supported("spec.scope", &spec["scope"], &scopes)),
         }
     }
+    if spec["preserveUnknownFields"] == true {
+        let why =
+            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
+        errors.push(FieldError::invalid("spec.preserveUnknownFields", &true.into(), why));
+    }
+    conversion(&spec["conversion"], errors);
     let versions: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
     if versions.is_empty() {
         errors.push(FieldError::required("spec.versions", "must have at least one version"));
@@ -160,6 +196,9 @@ pub(super) fn validate(new: &Value, _old: Option<&Value>, errors: &mut Vec<Field
         errors.push(FieldError::invalid("spec.versions", &spec["versions"], why));
     }
     for (index, version) in versions.iter().enumerate() {
+        if let Some(why) = NameRule::Label1035.refuse(version["name"].as_str().unwrap_or("")) {
+            errors.push(FieldError::invalid(format!("spec.versions[{index}].name"), &version["name"], &why));
+        }
         let path = format!("spec.versions[{index}].schema.openAPIV3Schema");
         match version["schema"]["openAPIV3Schema"].is_object() {
             false => errors.push(FieldError::required(path, "schemas are required")),
@@ -172,30 +211,61 @@ pub(super) fn validate(new: &Value, _old: Option<&Value>, errors: &mut Vec<Field
     }
 }
 
-/// Returns the status of a definition whose names are accepted and which is served.
-pub(crate) fn established(definition: &Value, now: &str) -> Value {
-    let names = &definition["spec"]["names"];
-    let old = &definition["status"];
-    let condition = |kind: &str, reason: &str, message: &str| {
-        let known = old["conditions"].as_array().into_iter().flatten().find(|known| known["type"] == kind);
-        let since = known.filter(|known| known["status"] == "True").map(|known| known["lastTransitionTime"].clone());
-        json!({"type": kind, "status": "True", "reason": reason, "message": message,
-            "lastTransitionTime": since.unwrap_or_else(|| now.into())})
-    };
-    let mut stored: Vec<Value> = old["storedVersions"].as_array().cloned().unwrap_or_default();
+/// Validates that what stored objects depend on stays as it is.
+fn kept_fields(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    if is_established(old) {
+        immutable(new, Some(old), "/spec/scope", errors);
+        immutable(new, Some(old), "/spec/names/kind", errors);
+    }
+    immutable(new, Some(old), "/spec/group", errors);
+    immutable(new, Some(old), "/spec/names/plural", errors);
+}
+
+/// Validates that every version that objects may be stored in still exists.
+fn stored_versions(definition: &Value, errors: &mut Vec<FieldError>) {
+    let versions: Vec<&Value> = definition["spec"]["versions"].as_array().into_iter().flatten().collect();
+    let stored = definition["status"]["storedVersions"].as_array().into_iter().flatten();
+    for (index, version) in stored.enumerate() {
+        if !versions.iter().any(|known| known["name"] == *version) {
+            let name = version.as_str().unwrap_or("");
+            let why = format!(
+                "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions \
+                 until a storage migration ensures no data remains persisted in {name} and removes {name} from \
+                 status.storedVersions"
+            );
+            errors.push(FieldError::invalid(format!("status.storedVersions[{index}]"), version, &why));
+        }
+    }
+}
+
+/// Adds the storage version of a definition to those that objects may be stored in.
+pub(crate) fn note_storage_version(definition: &mut Value) {
+    let mut stored: Vec<Value> = definition["status"]["storedVersions"].as_array().cloned().unwrap_or_default();
     for version in definition["spec"]["versions"].as_array().into_iter().flatten() {
         if version["storage"] == true && !stored.contains(&version["name"]) {
             stored.push(version["name"].clone());
         }
     }
-    json!({
-        "acceptedNames": names,
-        "conditions": [
-            condition("NamesAccepted", "NoConflicts", "no conflicts found"),
-            condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
-        ],
-        "storedVersions": stored,
-    })
+    definition["status"]["storedVersions"] = stored.into();
+}
+
+fn conversion(conversion: &Value, errors: &mut Vec<FieldError>) {
+    let strategies = ["None", "Webhook"];
+    let strategy = &conversion["strategy"];
+    if !strategies.contains(&strategy.as_str().unwrap_or("")) {
+        errors.push(FieldError::not_supported("spec.conversion.strategy", strategy, &strategies));
+    }
+    if strategy != "Webhook" {
+        return;
+    }
+    let webhook = &conversion["webhook"];
+    if webhook["clientConfig"].is_null() {
+        let why = "required when strategy is set to Webhook";
+        errors.push(FieldError::required("spec.conversion.webhookClientConfig", why));
+    }
+    if webhook["conversionReviewVersions"].as_array().is_none_or(Vec::is_empty) {
+        errors.push(FieldError::required("spec.conversion.conversionReviewVersions", ""));
+    }
 }
 
 /// Definitions already turned into resources, so that a new one does not compile the others again.
@@ -207,10 +277,11 @@ pub(super) struct Compiled {
 
 impl Compiled {
     /// Returns the resources of all definitions, reusing those whose spec did not change.
-    pub(super) fn refresh(&mut self, definitions: &[Value]) -> Vec<Arc<Resource>> {
+    pub(super) fn refresh(&mut self, definitions: &[impl std::borrow::Borrow<Value>]) -> Vec<Arc<Resource>> {
         let mut old = std::mem::take(&mut self.by_name);
         let mut all = Vec::new();
         for definition in definitions {
+            let definition: &Value = definition.borrow();
             let name = definition["metadata"]["name"].as_str().unwrap_or("").to_owned();
             let spec = crate::schema::hash_of(&definition["spec"]);
             let known = old.remove(&name).filter(|(known, _)| *known == spec);

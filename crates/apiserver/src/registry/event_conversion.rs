@@ -4,6 +4,8 @@
 
 use serde_json::Value;
 
+use super::builtin::View;
+
 /// Field names in `v1`, and in `events.k8s.io/v1`.
 const NAMES: &[(&str, &str)] = &[
     ("involvedObject", "regarding"),
@@ -15,14 +17,17 @@ const NAMES: &[(&str, &str)] = &[
     ("reportingComponent", "reportingController"),
 ];
 
+/// `events.k8s.io/v1` as it shows the events of `v1`.
+pub(super) const VIEW: View = View { table: "events", to_stored, to_served };
+
 /// Converts from `events.k8s.io/v1` to the stored form.
-pub(super) fn to_stored(value: &mut Value) {
+fn to_stored(value: &mut Value) {
     rename(value, |(stored, shown)| (*shown, *stored));
     value["apiVersion"] = "v1".into();
 }
 
 /// Converts from the stored form to `events.k8s.io/v1`.
-pub(super) fn to_served(value: &mut Value) {
+fn to_served(value: &mut Value) {
     rename(value, |(stored, shown)| (*stored, *shown));
     value["apiVersion"] = "events.k8s.io/v1".into();
     for key in ["reportingController", "reportingInstance"] {

@@ -3,11 +3,14 @@
 //! Built-in kinds are a static table; custom kinds come and go with their definitions. Requests look a
 //! resource up once and then hold it, so a definition that changes meanwhile does no harm.
 
+mod autoscaler_conversion;
 mod builtin;
 mod custom;
 mod defaults;
+mod definition_names;
 mod event_conversion;
 pub(crate) mod shape;
+pub(crate) mod unsupported;
 mod validation;
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -15,9 +18,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use serde_json::Value;
 
 pub use builtin::{Builtin, Subresource};
-pub(crate) use custom::established;
+pub(crate) use custom::{ConversionWebhook, note_storage_version};
 pub use custom::{Custom, ScalePaths};
 pub(crate) use defaults::pod::{add_default_tolerations, admit as admit_pod, qos_class};
+pub(crate) use definition_names::{Acceptance, accept};
 
 use crate::error::{ApiError, Named};
 use crate::names::NameRule;
@@ -138,29 +142,67 @@ impl Resource {
     /// Returns whether stored JSON can be sent as it is.
     pub fn serves_stored_form(&self) -> bool {
         match &self.behaviour {
-            Behaviour::Builtin(_) => *self.group != *"events.k8s.io",
+            Behaviour::Builtin(builtin) => builtin.view.is_none(),
             Behaviour::Custom(custom) => custom.storage_version == *self.version,
         }
     }
 
-    /// Converts an object of this version to the stored form.
-    pub fn to_stored(&self, value: &mut Value) {
+    /// Returns the apiVersion of newly stored objects.
+    pub(crate) fn stored_api_version(&self) -> String {
         match &self.behaviour {
-            Behaviour::Builtin(_) if *self.group == *"events.k8s.io" => event_conversion::to_stored(value),
-            Behaviour::Builtin(_) => {}
-            Behaviour::Custom(custom) => {
-                value["apiVersion"] = format!("{}/{}", self.group, custom.storage_version).into()
-            }
+            Behaviour::Builtin(_) => self.api_version.to_string(),
+            Behaviour::Custom(custom) => format!("{}/{}", self.group, custom.storage_version),
         }
     }
 
-    /// Converts a stored object to this version.
+    /// Returns the webhook that converts between the versions of this kind, if there is one.
+    pub(crate) fn conversion(&self) -> Option<&ConversionWebhook> {
+        self.custom().and_then(|custom| custom.conversion.as_deref())
+    }
+
+    /// Converts an object of this version to the stored form, unless a webhook does that.
+    pub fn to_stored(&self, value: &mut Value) {
+        match &self.behaviour {
+            Behaviour::Builtin(builtin) => {
+                if let Some(view) = builtin.view {
+                    (view.to_stored)(value);
+                }
+            }
+            Behaviour::Custom(custom) if custom.conversion.is_some() => {}
+            Behaviour::Custom(_) => value["apiVersion"] = self.stored_api_version().into(),
+        }
+    }
+
+    /// Converts a stored object to this version, unless a webhook does that.
     pub fn to_served(&self, value: &mut Value) {
         match &self.behaviour {
-            Behaviour::Builtin(_) if *self.group == *"events.k8s.io" => event_conversion::to_served(value),
-            Behaviour::Builtin(_) => {}
+            Behaviour::Builtin(builtin) => {
+                if let Some(view) = builtin.view {
+                    (view.to_served)(value);
+                }
+            }
+            Behaviour::Custom(custom) if custom.conversion.is_some() => {}
             Behaviour::Custom(_) => value["apiVersion"] = (*self.api_version).into(),
         }
+    }
+
+    /// Returns a warning about what is only stored of an object, so that manifests that contain it apply.
+    pub(crate) fn inert(&self) -> Option<String> {
+        const INERT: &[(&str, &str)] = &[
+            ("apiregistration.k8s.io", "APIService"),
+            ("apps", "StatefulSet"),
+            ("apps", "DaemonSet"),
+            ("autoscaling", "HorizontalPodAutoscaler"),
+            ("batch", "CronJob"),
+            ("", "LimitRange"),
+            ("networking.k8s.io", "NetworkPolicy"),
+            ("networking.k8s.io", "Ingress"),
+            ("certificates.k8s.io", "CertificateSigningRequest"),
+            ("flowcontrol.apiserver.k8s.io", "FlowSchema"),
+            ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"),
+        ];
+        let known = INERT.contains(&(&*self.group, &*self.kind)) && self.builtin().is_some();
+        known.then(|| format!("this server stores {} objects, but nothing acts on them", self.kind))
     }
 
     /// Refuses field selectors on fields that this kind does not offer.
@@ -190,6 +232,7 @@ impl Resource {
                 "secrets" => path == "type",
                 "services" => ["spec.clusterIP", "spec.type"].contains(&path),
                 "jobs" => path == "status.successful",
+                "certificatesigningrequests" => path == "spec.signerName",
                 "replicasets" | "replicationcontrollers" => path == "status.replicas",
                 _ => false,
             },
@@ -205,6 +248,7 @@ impl Resource {
             "secrets",
             "services",
             "jobs",
+            "certificatesigningrequests",
             "replicasets",
             "replicationcontrollers",
         ];
@@ -276,7 +320,7 @@ impl Registry {
     }
 
     /// Serves exactly these CRDs beside the built-in kinds.
-    pub fn define(&self, definitions: &[Value]) {
+    pub fn define(&self, definitions: &[impl std::borrow::Borrow<Value>]) {
         let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
         let mut resources = builtins();
         resources.extend(compiled.refresh(definitions));
@@ -304,14 +348,18 @@ fn builtins() -> Vec<Arc<Resource>> {
         .iter()
         .map(|builtin| {
             let group = builtin.group;
-            let table = match group {
-                "" => builtin.plural.to_owned(),
-                group => format!("{}.{group}", builtin.plural),
+            let table = match (builtin.view, group) {
+                (Some(view), _) => view.table.to_owned(),
+                (None, "") => builtin.plural.to_owned(),
+                (None, group) => format!("{}.{group}", builtin.plural),
             };
             Arc::new(Resource {
                 group: group.into(),
-                version: "v1".into(),
-                api_version: if group.is_empty() { "v1".into() } else { format!("{group}/v1").into() },
+                version: builtin.version.into(),
+                api_version: match group {
+                    "" => builtin.version.into(),
+                    group => format!("{group}/{}", builtin.version).into(),
+                },
                 kind: builtin.kind.into(),
                 list_kind: format!("{}List", builtin.kind).into(),
                 plural: builtin.plural.into(),
@@ -319,7 +367,7 @@ fn builtins() -> Vec<Arc<Resource>> {
                 short_names: builtin.short.iter().map(|name| (*name).into()).collect(),
                 categories: builtin.categories.iter().map(|name| (*name).into()).collect(),
                 namespaced: builtin.namespaced,
-                table: builtin.table.map_or_else(|| table.into(), Into::into),
+                table: table.into(),
                 behaviour: Behaviour::Builtin(builtin),
             })
         })
@@ -332,6 +380,20 @@ pub fn template_errors(template: &Value) -> Vec<FieldError> {
     defaults::pod::template(&mut template);
     let mut errors = Vec::new();
     validation::pod::spec(&template["spec"], "spec", &mut errors);
+    errors
+}
+
+/// Returns what is wrong with the containers that a pod got while it runs.
+pub(crate) fn ephemeral_errors(new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    validation::pod::ephemeral_containers(new, old, &mut errors);
+    errors
+}
+
+/// Returns what is wrong with a scale.
+pub(crate) fn scale_errors(scale: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    validation::workload::scale(scale, &mut errors);
     errors
 }
 

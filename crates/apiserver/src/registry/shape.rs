@@ -11,6 +11,8 @@ use manta_quantity::Quantity;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value};
 
+use crate::schema::Path;
+
 /// The form of a value.
 #[derive(Debug)]
 enum Shape {
@@ -28,8 +30,8 @@ enum Shape {
     Quantity,
     Time,
     MicroTime,
-    /// A type by name; types refer to each other in circles.
-    Named(Arc<str>),
+    /// A type by name, which is looked up once; types refer to each other in circles.
+    Named(Arc<str>, OnceLock<Option<Arc<Shape>>>),
 }
 
 #[derive(Debug)]
@@ -74,7 +76,7 @@ pub(crate) fn settings() -> SchemaSettings {
 pub(crate) fn decode(describe: Describe, definition: &str, object: &mut Value) -> Result<Decoded, String> {
     let root = root(describe, definition);
     let mut decoded = Decoded::default();
-    fit(&root, object, "", "", &mut decoded)?;
+    fit(&root, object, "", &Path::Root, &mut decoded)?;
     Ok(decoded)
 }
 
@@ -116,7 +118,7 @@ fn compile(name: &str, schema: &Value) -> Shape {
 
 fn shape(name: &str, schema: &Value) -> Shape {
     if let Some(reference) = reference(schema) {
-        return Shape::Named(reference.into());
+        return Shape::Named(reference.into(), OnceLock::new());
     }
     if schema["x-kubernetes-int-or-string"] == true {
         return Shape::IntOrString;
@@ -151,12 +153,12 @@ fn reference(schema: &Value) -> Option<&str> {
     found.rsplit('/').next()
 }
 
-fn fit(shape: &Shape, value: &mut Value, owner: &str, path: &str, decoded: &mut Decoded) -> Result<(), String> {
+fn fit(shape: &Shape, value: &mut Value, owner: &str, path: &Path<'_>, decoded: &mut Decoded) -> Result<(), String> {
     let wrong = |value: &Value, wanted: &str| Err(wrong_type(value, owner, path, wanted));
     match shape {
         Shape::Any => Ok(()),
-        Shape::Named(name) => match named(name) {
-            Some(shape) => fit(&shape, value, owner, path, decoded),
+        Shape::Named(name, found) => match found.get_or_init(|| named(name)) {
+            Some(shape) => fit(shape, value, owner, path, decoded),
             None => Ok(()),
         },
         Shape::Text if value.is_string() => Ok(()),
@@ -198,6 +200,9 @@ fn fit(shape: &Shape, value: &mut Value, owner: &str, path: &str, decoded: &mut 
         }
         Shape::Time | Shape::MicroTime => {
             let Some(text) = value.as_str() else { return wrong(value, "string") };
+            if matches!(shape, Shape::Time) && is_canonical_time(text) {
+                return Ok(());
+            }
             let Ok(time) = text.parse::<jiff::Timestamp>() else {
                 return Err(format!(
                     "parsing time {text:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {text:?} as \"2006\""
@@ -210,7 +215,7 @@ fn fit(shape: &Shape, value: &mut Value, owner: &str, path: &str, decoded: &mut 
         Shape::List(item) => {
             let Value::Array(items) = value else { return wrong(value, "[]") };
             for (index, item_value) in items.iter_mut().enumerate() {
-                fit(item, item_value, owner, &format!("{path}[{index}]"), decoded)?;
+                fit(item, item_value, owner, &path.index(index), decoded)?;
             }
             Ok(())
         }
@@ -218,8 +223,8 @@ fn fit(shape: &Shape, value: &mut Value, owner: &str, path: &str, decoded: &mut 
             let Value::Object(entries) = value else { return wrong(value, "map[string]") };
             for (key, entry) in entries.iter_mut().filter(|(_, entry)| !entry.is_null()) {
                 // Go names the map, not the entry, when a plain value has the wrong type.
-                let nested = matches!(**item, Shape::Named(_) | Shape::Object(_));
-                let place = if nested { join(path, key) } else { path.to_owned() };
+                let nested = matches!(**item, Shape::Named(..) | Shape::Object(_));
+                let place = if nested { path.key(key) } else { *path };
                 fit(item, entry, owner, &place, decoded)?;
             }
             Ok(())
@@ -247,13 +252,13 @@ fn whole(value: &Value) -> Option<i64> {
 fn fit_fields(
     fields: &Fields,
     entries: &mut Map<String, Value>,
-    path: &str,
+    path: &Path<'_>,
     decoded: &mut Decoded,
 ) -> Result<(), String> {
     let mut drop = Vec::new();
     for (key, value) in entries.iter_mut() {
         let Some((shape, required)) = fields.fields.get(key.as_str()) else {
-            decoded.unknown.push(join(path, key));
+            decoded.unknown.push(path.field(key).show_dotted());
             drop.push(key.clone());
             continue;
         };
@@ -261,7 +266,7 @@ fn fit_fields(
             drop.push(key.clone());
             continue;
         }
-        fit(shape, value, &fields.name, &join(path, key), decoded)?;
+        fit(shape, value, &fields.name, &path.field(key), decoded)?;
         if *required == Required::No && is_unset(key, shape, value, &fields.name) {
             drop.push(key.clone());
         }
@@ -275,6 +280,7 @@ fn fit_fields(
 /// Optional text fields where the empty string is a value, because Go has a pointer there.
 const EMPTY_TEXT: &[&str] = &[
     "storageClassName",
+    "timeZone",
     "runtimeClassName",
     "ingressClassName",
     "volumeAttributesClassName",
@@ -334,8 +340,18 @@ fn is_unset(key: &str, shape: &Shape, value: &Value, owner: &str) -> bool {
     }
 }
 
-fn join(path: &str, key: &str) -> String {
-    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+/// Returns whether a time is written as it is stored; the last days of months are looked at more closely by the parser.
+fn is_canonical_time(text: &str) -> bool {
+    const FORM: &[u8] = b"0000-00-00T00:00:00Z";
+    let fits = |(byte, form): (u8, &u8)| if *form == b'0' { byte.is_ascii_digit() } else { byte == *form };
+    let within = |from: usize, lowest: &str, highest: &str| (lowest..=highest).contains(&&text[from..from + 2]);
+    text.len() == FORM.len()
+        && text.bytes().zip(FORM).all(fits)
+        && within(5, "01", "12")
+        && within(8, "01", "28")
+        && within(11, "00", "23")
+        && within(14, "00", "59")
+        && within(17, "00", "59")
 }
 
 fn bad_base64(text: &str) -> usize {
@@ -343,7 +359,7 @@ fn bad_base64(text: &str) -> usize {
     text.bytes().position(|byte| !fine(byte)).unwrap_or(text.len() - text.len() % 4)
 }
 
-fn wrong_type(value: &Value, owner: &str, path: &str, wanted: &str) -> String {
+fn wrong_type(value: &Value, owner: &str, path: &Path<'_>, wanted: &str) -> String {
     let given = match value {
         Value::String(_) => "string".to_owned(),
         Value::Number(number) if wanted.starts_with("int") => format!("number {number}"),
@@ -353,7 +369,7 @@ fn wrong_type(value: &Value, owner: &str, path: &str, wanted: &str) -> String {
         Value::Object(_) => "object".to_owned(),
         Value::Null => "null".to_owned(),
     };
-    let field: String = strip_indices(path);
+    let field: String = strip_indices(&path.show_dotted());
     format!("json: cannot unmarshal {given} into Go struct field {owner}.{field} of type {wanted}")
 }
 

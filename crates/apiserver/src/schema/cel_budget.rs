@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use kube_cel::cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr};
+use kube_cel::cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, operators};
 use kube_cel::cel::parser::Expression;
 use kube_cel::cel::{Context, ExecutionError};
 
@@ -58,7 +58,7 @@ pub(super) fn with_meter(mut context: Context<'static>) -> Context<'static> {
     context
 }
 
-/// Returns an expression whose loops are metered.
+/// Returns an expression whose loops are metered, and whose optional fields may be missing.
 pub(super) fn metered(mut expression: Expression) -> Expression {
     meter(&mut expression);
     expression
@@ -81,7 +81,13 @@ fn meter(expression: &mut IdedExpr) {
             let call = CallExpr { func_name: METER.to_owned(), target: None, args: vec![condition] };
             loop_.loop_cond = IdedExpr { id, expr: Expr::Call(call) };
         }
-        Expr::Call(call) => call.target.as_deref_mut().into_iter().chain(&mut call.args).for_each(meter),
+        Expr::Call(call) => {
+            // The library fails on `a.?b` where the field is missing, and not on `a[?"b"]`, which means the same.
+            if call.func_name == operators::OPT_SELECT {
+                call.func_name = operators::OPT_INDEX.to_owned();
+            }
+            call.target.as_deref_mut().into_iter().chain(&mut call.args).for_each(meter);
+        }
         Expr::List(list) => list.elements.iter_mut().for_each(meter),
         Expr::Select(select) => meter(&mut select.operand),
         Expr::Map(map) => map.entries.iter_mut().for_each(|entry| meter_entry(&mut entry.expr)),

@@ -40,8 +40,8 @@ use self::correlate::Old;
 pub use self::field_error::{ErrorType, FieldError};
 pub use self::node::ListType;
 use self::node::Node;
-use self::path::Path;
-pub(crate) use self::rules::condition_holds;
+pub(crate) use self::path::Path;
+pub(crate) use self::rules::{Outcome, condition_holds, expression_error, with_variables};
 pub(crate) use self::type_ref::Expectation;
 pub use self::type_ref::TypeRef;
 

@@ -7,7 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use kube_cel::KubeCelExt;
-use kube_cel::cel::objects::OptionalValue;
+use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue};
+use kube_cel::cel::objects::{Key, OptionalValue};
 use kube_cel::cel::parser::{Expression, Parser};
 use kube_cel::cel::{Context, ExecutionError, Value as CelValue};
 use serde_json::{Value, json};
@@ -216,20 +217,162 @@ fn run(rule: &Rule, scope: &Context<'_>, plain: &Context<'_>, node: &Node, path:
     }
 }
 
-/// Returns whether a condition on untyped values holds; the error is why it could not be evaluated.
-pub(crate) fn condition_holds(expression: &str, variables: &[(&str, &Value)]) -> Result<bool, String> {
-    let program = parse(expression, "expression").map_err(|error| error.to_string())?;
+/// The result of an expression, as far as admission is interested in it.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Outcome {
+    Bool(bool),
+    Text(String),
+    Other,
+}
+
+/// Runs `work` with a function that evaluates expressions on untyped values. The `composed` ones are evaluated first, in
+/// order, and later expressions see their values as `variables.<name>`; one that fails is missing there.
+pub(crate) fn with_variables<R>(
+    given: &[(&str, &Value)],
+    composed: &[(&str, &str)],
+    work: impl FnOnce(&dyn Fn(&str) -> Result<Outcome, String>) -> R,
+) -> R {
     let _budget = Budget::begin();
     FUNCTIONS.with(|functions| {
         let mut context = functions.new_inner_scope();
-        for (name, value) in variables {
+        for (name, value) in given {
             context.add_variable_from_value(*name, cel_value::untyped(value));
         }
-        match evaluate(&program, &context)? {
-            CelValue::Bool(holds) => Ok(holds),
-            _ => Err("the expression gives no bool".to_owned()),
+        let mut values = std::collections::HashMap::new();
+        let map = |values: &std::collections::HashMap<Key, CelValue>| {
+            CelValue::Map(kube_cel::cel::objects::Map { map: Arc::new(values.clone()) })
+        };
+        context.add_variable_from_value("variables", map(&values));
+        for (name, expression) in composed {
+            let value = parse(expression, "expression").ok().and_then(|program| evaluate(&program, &context).ok());
+            if let Some(value) = value {
+                values.insert(Key::String(Arc::new((*name).to_owned())), value);
+                context.add_variable_from_value("variables", map(&values));
+            }
         }
+        work(&|expression| {
+            let program = parse(expression, "expression").map_err(|error| error.to_string())?;
+            Ok(match evaluate(&program, &context)? {
+                CelValue::Bool(value) => Outcome::Bool(value),
+                CelValue::String(text) => Outcome::Text(text.to_string()),
+                _ => Outcome::Other,
+            })
+        })
     })
+}
+
+/// Returns whether a condition on untyped values holds; the error is why it could not be evaluated.
+pub(crate) fn condition_holds(expression: &str, variables: &[(&str, &Value)]) -> Result<bool, String> {
+    with_variables(variables, &[], |evaluate| match evaluate(expression)? {
+        Outcome::Bool(holds) => Ok(holds),
+        _ => Err("the expression gives no bool".to_owned()),
+    })
+}
+
+/// Identifiers that are types, or the first part of a function's name.
+const NAMESPACES: &[&str] = &[
+    "bool",
+    "bytes",
+    "cel",
+    "double",
+    "duration",
+    "dyn",
+    "format",
+    "google",
+    "int",
+    "ip",
+    "jsonpatch",
+    "list",
+    "map",
+    "math",
+    "null_type",
+    "optional",
+    "sets",
+    "string",
+    "timestamp",
+    "type",
+    "uint",
+    "base64",
+    "strings",
+    "lists",
+    "url",
+    "cidr",
+];
+
+/// Returns the first identifier that is neither known nor bound by a macro such as `all`.
+fn undeclared<'a>(expression: &'a IdedExpr, bound: &mut Vec<&'a str>, known: &dyn Fn(&str) -> bool) -> Option<&'a str> {
+    match &expression.expr {
+        Expr::Ident(name) => {
+            let fine = name.starts_with('@') || bound.contains(&name.as_str()) || known(name);
+            (!fine).then_some(name.as_str())
+        }
+        Expr::Call(call) => {
+            let parts = call.target.as_deref().into_iter().chain(&call.args);
+            parts.into_iter().find_map(|part| undeclared(part, bound, known))
+        }
+        Expr::Select(select) => undeclared(&select.operand, bound, known),
+        Expr::List(list) => list.elements.iter().find_map(|element| undeclared(element, bound, known)),
+        Expr::Comprehension(loop_) => {
+            if let Some(name) = undeclared(&loop_.iter_range, bound, known) {
+                return Some(name);
+            }
+            let outer = bound.len();
+            bound.push(&loop_.accu_var);
+            bound.push(&loop_.iter_var);
+            bound.extend(loop_.iter_var2.as_deref());
+            let parts = [&loop_.accu_init, &loop_.loop_cond, &loop_.loop_step, &loop_.result];
+            let found = parts.into_iter().find_map(|part| undeclared(part, bound, known));
+            bound.truncate(outer);
+            found
+        }
+        Expr::Map(map) => map.entries.iter().find_map(|entry| undeclared_entry(&entry.expr, bound, known)),
+        Expr::Struct(fields) => fields.entries.iter().find_map(|entry| undeclared_entry(&entry.expr, bound, known)),
+        Expr::Literal(_) | Expr::Unspecified => None,
+    }
+}
+
+fn undeclared_entry<'a>(
+    entry: &'a EntryExpr,
+    bound: &mut Vec<&'a str>,
+    known: &dyn Fn(&str) -> bool,
+) -> Option<&'a str> {
+    match entry {
+        EntryExpr::StructField(field) => undeclared(&field.value, bound, known),
+        EntryExpr::MapEntry(entry) => {
+            undeclared(&entry.key, bound, known).or_else(|| undeclared(&entry.value, bound, known))
+        }
+    }
+}
+
+/// Returns why an expression is not one that gives a bool, or another type, with some variables.
+pub(crate) fn expression_error(expression: &str, variables: &[&str], wants_bool: bool) -> Option<String> {
+    let program = match parse(expression, "expression") {
+        Ok(program) => program,
+        Err(error) => {
+            let body = error.body;
+            return Some(
+                body.split_once("compilation failed: ")
+                    .map_or(body.clone(), |(_, why)| format!("compilation failed: {why}")),
+            );
+        }
+    };
+    let known = |name: &str| variables.contains(&name) || NAMESPACES.contains(&name);
+    if let Some(name) = undeclared(&program, &mut Vec::new(), &known) {
+        return Some(format!("compilation failed: undeclared reference to '{name}' (in container '')"));
+    }
+    let is_other = match &program.expr {
+        Expr::Literal(literal) => !matches!(literal, LiteralValue::Boolean(_)),
+        Expr::List(_) | Expr::Map(_) | Expr::Struct(_) => true,
+        _ => false,
+    };
+    let kind = match &program.expr {
+        Expr::Literal(LiteralValue::String(_)) => "string",
+        Expr::Literal(LiteralValue::Int(_)) => "int",
+        Expr::List(_) => "list",
+        Expr::Map(_) => "map",
+        _ => "another type",
+    };
+    (wants_bool && is_other).then(|| format!("must evaluate to bool but got {kind}"))
 }
 
 /// Returns the message made by the rule's messageExpression, if it is fit to be shown.

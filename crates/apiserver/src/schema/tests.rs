@@ -301,3 +301,19 @@ fn rules_have_a_cost_budget() {
     assert!(start.elapsed() < std::time::Duration::from_secs(30), "took {:?}", start.elapsed());
     assert!(quadratic.validate(&object(3), None).is_empty(), "every object has a budget of its own");
 }
+
+#[test]
+fn optional_fields_may_be_missing() {
+    let object = json!({"spec": {"a": "x", "deep": {"b": 1}}});
+    for (expression, expect) in [
+        ("object.spec.?missing.orValue('d') == 'd'", true),
+        ("object.spec.?a.orValue('d') == 'x'", true),
+        ("object.spec.?missing.?b.orValue(7) == 7", true),
+        ("object.spec.?deep.?b.orValue(7) == 1", true),
+        ("object.spec.?missing.hasValue()", false),
+        ("object.?metadata.?annotations != object.spec.?a", true),
+    ] {
+        let held = super::condition_holds(expression, &[("object", &object)]);
+        assert_eq!(held, Ok(expect), "{expression}");
+    }
+}

@@ -41,6 +41,8 @@ pub struct Entry {
     pub deleting: bool,
     /// Compact JSON with this revision as its resourceVersion.
     pub json: Bytes,
+    /// The same as a value, in stores that keep it.
+    pub(crate) value: Option<Arc<Value>>,
 }
 
 /// A uid as a 128-bit number; uids in another format are hashed.
@@ -71,12 +73,22 @@ impl Uid {
 impl Entry {
     /// Creates the entry of an object at a revision, which becomes its resourceVersion.
     pub fn new(revision: u64, key: Arc<ObjectKey>, mut value: Value) -> Entry {
+        Entry::seal(revision, key, &mut value)
+    }
+
+    /// Creates the entry of an object at a revision, and keeps the value beside its JSON.
+    pub(super) fn with_value(revision: u64, key: Arc<ObjectKey>, mut value: Value) -> Entry {
+        let entry = Entry::seal(revision, key, &mut value);
+        Entry { value: Some(Arc::new(value)), ..entry }
+    }
+
+    fn seal(revision: u64, key: Arc<ObjectKey>, value: &mut Value) -> Entry {
         if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.insert("resourceVersion".into(), Value::String(revision.to_string()));
         }
-        let mut json = serde_json::to_vec(&value).unwrap_or_default();
+        let mut json = serde_json::to_vec(value).unwrap_or_default();
         json.shrink_to_fit();
-        Entry::index(revision, key, &value, json.into())
+        Entry::index(revision, key, value, json.into())
     }
 
     /// Creates an entry from stored JSON.
@@ -96,12 +108,36 @@ impl Entry {
         });
         let uid = Uid::parse(metadata["uid"].as_str().unwrap_or(""));
         let deleting = metadata["deletionTimestamp"].is_string();
-        Entry { revision, key, uid, labels, owners, deleting, json }
+        Entry { revision, key, uid, labels, owners, deleting, json, value: None }
     }
 
     /// Returns the object as a value; entries are only made from valid JSON.
     pub fn value(&self) -> Value {
+        match &self.value {
+            Some(value) => Value::clone(value),
+            None => self.parse(),
+        }
+    }
+
+    /// Returns the object as a value to read.
+    pub fn shared_value(&self) -> Arc<Value> {
+        self.value.clone().unwrap_or_else(|| Arc::new(self.parse()))
+    }
+
+    fn parse(&self) -> Value {
         serde_json::from_slice(&self.json).unwrap_or(Value::Null)
+    }
+
+    /// Returns whether the object is stored with this apiVersion; it is the first field of what this server writes.
+    pub(crate) fn has_api_version(&self, api_version: &str) -> bool {
+        let rest =
+            self.json.strip_prefix(b"{\"apiVersion\":\"").and_then(|rest| rest.strip_prefix(api_version.as_bytes()));
+        rest.is_some_and(|rest| rest.starts_with(b"\""))
+    }
+
+    /// Returns this version of the object with other content: the same object at another version of its kind.
+    pub(crate) fn converted(&self, value: &Value) -> Entry {
+        Entry::index(self.revision, self.key.clone(), value, serde_json::to_vec(value).unwrap_or_default().into())
     }
 
     /// Returns the value of one label.
@@ -115,6 +151,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn the_stored_version_is_read_without_parsing() {
+        let value = json!({"kind": "A", "apiVersion": "x.io/v1", "metadata": {"name": "a"}});
+        let entry = Entry::new(7, Arc::new(ObjectKey::new("n", "a")), value);
+        for (api_version, expect) in [("x.io/v1", true), ("x.io/v", false), ("x.io/v11", false), ("v1", false)] {
+            assert_eq!(entry.has_api_version(api_version), expect, "{api_version}");
+        }
+        let other = entry.converted(&json!({"apiVersion": "x.io/v2", "metadata": {"resourceVersion": "7"}}));
+        assert!(other.has_api_version("x.io/v2"));
+        assert_eq!((other.revision, &other.key), (7, &entry.key));
+    }
 
     #[test]
     fn new_entries_carry_their_revision_and_index() {

@@ -79,12 +79,16 @@ struct State {
     revision: u64,
     /// The revision at which the store was opened: the history of every table starts here.
     opened: u64,
+    /// The revision up to which changes were forgotten because of their age.
+    compacted: u64,
     tables: HashMap<Arc<str>, Table>,
     /// The dependents of each owner uid.
     dependents: HashMap<Uid, BTreeSet<Location>>,
     queue: Vec<Pending>,
     closing: bool,
     failure: Option<WriteFailed>,
+    /// Whether entries keep their value beside its JSON.
+    keeps_values: bool,
 }
 
 /// A write to one object.
@@ -154,6 +158,12 @@ impl Store {
         Store::start(State::default(), None)
     }
 
+    /// Creates a store without a data file that keeps every object as a value beside its JSON: it takes several times the
+    /// memory, and no reader parses anything.
+    pub fn in_memory_with_values() -> Store {
+        Store::start(State { keeps_values: true, ..State::default() }, None)
+    }
+
     /// Opens the store of a data directory.
     pub fn open(directory: &Path) -> Result<Store, DiskError> {
         Store::load(Disk::open(directory)?)
@@ -211,6 +221,10 @@ impl Store {
             return Ok(Page { revision: span.at.unwrap_or(now), entries: Vec::new(), more: false, remaining: Some(0) });
         };
         if let Some(at) = span.at.filter(|at| *at != now) {
+            // Also where this table could still tell: what a client may rely on is the same for all kinds.
+            if at < state.compacted {
+                return Err(Compacted);
+            }
             let old = found.rewind(at).ok_or(Compacted)?;
             drop(state);
             return Ok(page(&old, at, span, filter));
@@ -253,7 +267,8 @@ impl Store {
         state.revision += 1;
         let revision = state.revision;
         let key = before.as_ref().map_or_else(|| Arc::new(key), |before| before.key.clone());
-        let entry = Arc::new(Entry::new(revision, key, value));
+        let make = if state.keeps_values { Entry::with_value } else { Entry::new };
+        let entry = Arc::new(make(revision, key, value));
         if let Some(before) = &before {
             state.unlink(table, before);
         }
@@ -296,6 +311,13 @@ impl Store {
         }
     }
 
+    /// Waits until something has been written after a revision.
+    pub(crate) async fn wait_newer(&self, revision: u64) {
+        let mut visible = self.shared.visible.subscribe();
+        // The sender lives as long as the store.
+        let _ = visible.wait_for(|seen| seen.revision > revision).await;
+    }
+
     /// Returns why the store refuses writes, if it does.
     pub fn failure(&self) -> Option<WriteFailed> {
         self.shared.visible.borrow().failure.clone()
@@ -321,7 +343,9 @@ impl Store {
 
     /// Forgets the changes of all tables up to a revision: watches and lists from before it are told to start again.
     pub fn compact(&self, revision: u64) {
-        for table in self.shared.lock().tables.values_mut() {
+        let mut state = self.shared.lock();
+        state.compacted = state.compacted.max(revision);
+        for table in state.tables.values_mut() {
             table.compact(revision);
         }
     }

@@ -12,8 +12,8 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-use crate::http::service_backend;
-use crate::node::{Duplex, PodRef};
+use crate::http::Backend;
+use crate::node::Duplex;
 use crate::ops::{Cluster, Target};
 
 /// The largest accepted response.
@@ -71,20 +71,9 @@ impl Endpoint {
         };
         let services = cluster.registry.builtin("", "services");
         let target = Target { resource: &services, namespace, name };
-        let (pod, port) =
-            service_backend(cluster, target, &self.port.to_string()).map_err(|error| error.to_string())?;
-        match cluster.node() {
-            Some(node) => {
-                let name = pod["metadata"]["name"].as_str().unwrap_or("").to_owned();
-                let reference = PodRef { namespace: namespace.clone(), name, object: Arc::new(pod) };
-                (node.dial)(reference, port).await.map_err(|error| error.to_string())
-            }
-            None => {
-                let address = pod["status"]["podIP"].as_str().unwrap_or("");
-                let stream = TcpStream::connect((address, port)).await.map_err(|error| error.to_string())?;
-                Ok(Box::new(stream))
-            }
-        }
+        let backend =
+            Backend::of_service(cluster, target, &self.port.to_string()).map_err(|error| error.to_string())?;
+        backend.connect(cluster).await.map_err(|error| error.to_string())
     }
 }
 

@@ -5,10 +5,13 @@
 //! ```
 //!
 //! The trial completes the object, so that webhooks see what would be stored. The write then takes what they made
-//! of it, at the version that they saw; a lost race starts over. Only requests pass through here: what the
-//! controllers of this server write is not reviewed.
+//! of it, at the version that they saw; a lost race starts over. A mutating webhook with `reinvocationPolicy: IfNeeded`
+//! is asked once more if a later one changed the object. Only requests pass through here: what the controllers of this
+//! server write is not reviewed.
 
 mod call;
+pub(crate) mod conversion;
+mod policy;
 mod review;
 mod select;
 
@@ -41,16 +44,31 @@ pub(crate) async fn create(
     user: &User,
 ) -> Result<Written, ApiError> {
     let Some(hooks) = Hooks::of(cluster, resource) else {
-        return cluster.create(resource, namespace, body, options);
+        return commit(cluster, resource, namespace, body, options).await;
     };
-    let trial = cluster.create(resource, namespace, body, &WriteOptions { dry_run: true, ..options.clone() })?;
-    let mut object = shown(resource, &trial.entry);
+    let trial = commit(cluster, resource, namespace, body, &WriteOptions { dry_run: true, ..options.clone() }).await?;
+    let mut object = shown(cluster, resource, trial.entry.clone()).await?;
     let name = trial.entry.key.name.clone();
     let target = Target { resource, namespace, name: &name };
     let request = AdmissionRequest::new(cluster, target, None, Operation::Create, user, options.dry_run);
     let warnings = hooks.admit(&request, &mut object, &Value::Null).await?;
-    let written = cluster.create(resource, namespace, without_revision(object), options)?;
+    let written = commit(cluster, resource, namespace, without_revision(object), options).await?;
     Ok(told(written, trial.warnings, warnings))
+}
+
+/// Creates an object without any review.
+async fn commit(
+    cluster: &Cluster,
+    resource: &Arc<Resource>,
+    namespace: &str,
+    body: Value,
+    options: &WriteOptions,
+) -> Result<Written, ApiError> {
+    if resource.conversion().is_none() {
+        return cluster.create(resource, namespace, body, options);
+    }
+    let create = || cluster.create(resource, namespace, body.clone(), options);
+    conversion::converting(cluster, resource, options, create).await
 }
 
 /// Updates an object through `change`, which also runs as a dry run to build the review.
@@ -62,15 +80,18 @@ pub(crate) async fn modify(
     user: &User,
     change: impl Fn(&WriteOptions) -> Result<Written, ApiError>,
 ) -> Result<Written, ApiError> {
-    let Some(hooks) = Hooks::of(cluster, target.resource) else { return change(options) };
+    let resource = target.resource;
+    let Some(hooks) = Hooks::of(cluster, resource) else {
+        return conversion::converting(cluster, resource, options, || change(options)).await;
+    };
     let trial_options = WriteOptions { dry_run: true, ..options.clone() };
     for _ in 0..TRIES {
         let before = cluster.get(target).ok();
-        let trial = change(&trial_options)?;
-        let mut object = shown(target.resource, &trial.entry);
+        let trial = conversion::converting(cluster, resource, options, || change(&trial_options)).await?;
+        let mut object = shown(cluster, resource, trial.entry.clone()).await?;
         // An apply may also create.
         let (operation, old) = match &before {
-            Some(before) => (Operation::Update, shown(target.resource, before)),
+            Some(before) => (Operation::Update, shown(cluster, resource, before.clone()).await?),
             None => (Operation::Create, Value::Null),
         };
         let request = AdmissionRequest::new(cluster, target, subresource, operation, user, options.dry_run);
@@ -78,9 +99,10 @@ pub(crate) async fn modify(
         let written = match &before {
             Some(before) => {
                 object["metadata"]["resourceVersion"] = before.revision.to_string().into();
-                cluster.update(target, subresource, object, options)
+                let update = || cluster.update(target, subresource, object.clone(), options);
+                conversion::converting(cluster, resource, options, update).await
             }
-            None => cluster.create(target.resource, target.namespace, without_revision(object), options),
+            None => commit(cluster, resource, target.namespace, without_revision(object), options).await,
         };
         match written {
             // A conflict: a change with a resourceVersion fails in the next round.
@@ -92,6 +114,55 @@ pub(crate) async fn modify(
     Err(ApiError::modified(target.resource.named(target.name)))
 }
 
+/// Updates an object through its scale; `change` maps the old scale to the new one.
+pub(crate) async fn scale(
+    cluster: &Cluster,
+    target: Target<'_>,
+    options: &WriteOptions,
+    user: &User,
+    change: impl Fn(Value) -> Result<Value, ApiError>,
+) -> Result<Value, ApiError> {
+    let resource = target.resource;
+    let Some(hooks) = Hooks::of(cluster, resource) else {
+        let scale = || cluster.rescale(target, options, &change);
+        return conversion::converting(cluster, resource, options, scale).await;
+    };
+    let trial_options = WriteOptions { dry_run: true, ..options.clone() };
+    for _ in 0..TRIES {
+        let old = conversion::converting(cluster, resource, options, || cluster.scale(target, options)).await?;
+        let trial = || cluster.rescale(target, &trial_options, &change);
+        let mut object = conversion::converting(cluster, resource, options, trial).await?;
+        let request = AdmissionRequest::new(cluster, target, Some("scale"), Operation::Update, user, options.dry_run)
+            .about("autoscaling", "v1", "Scale");
+        hooks.admit(&request, &mut object, &old).await?;
+        object["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"].clone();
+        let scale = || cluster.rescale(target, options, |_| Ok(object.clone()));
+        match conversion::converting(cluster, resource, options, scale).await {
+            // A change with a resourceVersion fails in the next round.
+            Err(error) if error.is_conflict() => {}
+            other => return other,
+        }
+    }
+    Err(ApiError::modified(resource.named(target.name)))
+}
+
+/// Reviews the eviction of a pod.
+pub(crate) async fn eviction(
+    cluster: &Cluster,
+    target: Target<'_>,
+    body: &mut Value,
+    dry_run: bool,
+    user: &User,
+) -> Result<(), ApiError> {
+    let Some(hooks) = Hooks::of(cluster, target.resource) else { return Ok(()) };
+    let request = AdmissionRequest::new(cluster, target, Some("eviction"), Operation::Create, user, dry_run)
+        .about("policy", "v1", "Eviction");
+    for (key, value) in [("apiVersion", "policy/v1"), ("kind", "Eviction")] {
+        body[key] = value.into();
+    }
+    hooks.admit(&request, body, &Value::Null).await.map(|_| ())
+}
+
 /// Reviews the deletion of an object.
 pub(crate) async fn deletion(
     cluster: &Cluster,
@@ -100,9 +171,23 @@ pub(crate) async fn deletion(
     user: &User,
 ) -> Result<(), ApiError> {
     let Some(hooks) = Hooks::of(cluster, target.resource) else { return Ok(()) };
-    let old = shown(target.resource, &*cluster.get(target)?);
+    let old = shown(cluster, target.resource, cluster.get(target)?).await?;
     let request = AdmissionRequest::new(cluster, target, None, Operation::Delete, user, options.dry_run);
     hooks.admit(&request, &mut Value::Null, &old).await.map(|_| ())
+}
+
+/// Reviews a connection to an object: exec, attach, port-forward or proxy.
+pub(crate) async fn connection(
+    cluster: &Cluster,
+    target: Target<'_>,
+    subresource: &str,
+    options: Value,
+    user: &User,
+) -> Result<(), ApiError> {
+    let Some(hooks) = Hooks::of(cluster, target.resource) else { return Ok(()) };
+    let request = AdmissionRequest::new(cluster, target, Some(subresource), Operation::Connect, user, false);
+    let mut options = options;
+    hooks.admit(&request, &mut options, &Value::Null).await.map(|_| ())
 }
 
 /// Reviews the deletion of every selected object.
@@ -116,9 +201,15 @@ pub(crate) async fn deletions(
     if Hooks::of(cluster, resource).is_none() {
         return Ok(());
     }
-    let span = ListRange { namespace: selection.namespace.as_deref(), ..ListRange::default() };
-    let found = cluster.store.list(&resource.table, &span, |entry| selection.matches(entry));
-    for entry in found.map(|page| page.entries).unwrap_or_default() {
+    let found = match conversion::select(cluster, resource, selection).await? {
+        Some(found) => found,
+        None => {
+            let span = ListRange { namespace: selection.namespace.as_deref(), ..ListRange::default() };
+            let found = cluster.store.list(&resource.table, &span, |entry| selection.matches(entry));
+            found.map(|page| page.entries).unwrap_or_default()
+        }
+    };
+    for entry in found {
         let target = Target { resource, namespace: &entry.key.namespace, name: &entry.key.name };
         match deletion(cluster, target, options, user).await {
             // It went by itself meanwhile.
@@ -129,10 +220,10 @@ pub(crate) async fn deletions(
     Ok(())
 }
 
-fn shown(resource: &Resource, entry: &Entry) -> Value {
-    let mut value = entry.value();
+async fn shown(cluster: &Cluster, resource: &Resource, entry: Arc<Entry>) -> Result<Value, ApiError> {
+    let mut value = conversion::entry(cluster, resource, entry).await?.value();
     resource.to_served(&mut value);
-    value
+    Ok(value)
 }
 
 fn without_revision(mut object: Value) -> Value {
@@ -167,7 +258,7 @@ pub struct Verdict {
 
 impl Reviewer {
     fn admit(&self, request: &AdmissionRequest<'_>, object: &Value, old: &Value) -> Result<Vec<String>, ApiError> {
-        if request.subresource.is_some() || request.operation == Operation::Delete {
+        if request.subresource.is_some() || matches!(request.operation, Operation::Delete | Operation::Connect) {
             return Ok(Vec::new());
         }
         let Target { resource, name, .. } = request.target;
@@ -192,9 +283,9 @@ impl<'a> Hooks<'a> {
     fn of(cluster: &'a Cluster, resource: &Resource) -> Option<Hooks<'a>> {
         // Webhooks that judged webhooks could lock everybody out for good.
         let exempt = &*resource.group == "admissionregistration.k8s.io";
-        let counts = [MUTATING, VALIDATING].map(|table| cluster.store.count(table));
+        let counts = [MUTATING, VALIDATING, policy::BINDINGS].map(|table| cluster.store.count(table));
         let reviewer = cluster.reviewer.as_ref().filter(|reviewer| *reviewer.group == *resource.group);
-        if exempt || (counts == [0, 0] && reviewer.is_none()) {
+        if exempt || (counts == [0, 0, 0] && reviewer.is_none()) {
             return None;
         }
         let all = |table: &str| -> Vec<Value> {
@@ -220,8 +311,21 @@ impl<'a> Hooks<'a> {
         old: &Value,
     ) -> Result<Vec<String>, ApiError> {
         let mut warnings = Vec::new();
+        // Those that want to see what later ones change, and what they left.
+        let mut curious: Vec<(&Value, Value)> = Vec::new();
         for hook in &self.mutating {
             if let Some(answer) = self.ask(hook, request, object, old).await? {
+                answer.apply(object)?;
+                warnings.extend(answer.warnings);
+                if hook["reinvocationPolicy"] == "IfNeeded" {
+                    curious.push((hook, object.clone()));
+                }
+            }
+        }
+        for (hook, left) in curious {
+            if left != *object
+                && let Some(answer) = self.ask(hook, request, object, old).await?
+            {
                 answer.apply(object)?;
                 warnings.extend(answer.warnings);
             }
@@ -230,6 +334,7 @@ impl<'a> Hooks<'a> {
         if let Some(reviewer) = self.reviewer {
             warnings.extend(reviewer.admit(request, object, old)?);
         }
+        warnings.extend(policy::admit(self.cluster, request, object, old)?);
         let answers = self.validating.iter().map(|hook| self.ask(hook, request, object, old));
         for answer in futures::future::join_all(answers).await {
             warnings.extend(answer?.into_iter().flat_map(|answer| answer.warnings));

@@ -18,6 +18,8 @@ pub(crate) enum Operation {
     Update,
     /// Delete.
     Delete,
+    /// Exec, attach, port-forward or proxy.
+    Connect,
 }
 
 impl Operation {
@@ -26,14 +28,17 @@ impl Operation {
             Operation::Create => "CREATE",
             Operation::Update => "UPDATE",
             Operation::Delete => "DELETE",
+            Operation::Connect => "CONNECT",
         }
     }
 
-    fn options(self) -> &'static str {
+    /// Returns the kind of the options; a connection has none.
+    fn options(self) -> Option<&'static str> {
         match self {
-            Operation::Create => "CreateOptions",
-            Operation::Update => "UpdateOptions",
-            Operation::Delete => "DeleteOptions",
+            Operation::Create => Some("CreateOptions"),
+            Operation::Update => Some("UpdateOptions"),
+            Operation::Delete => Some("DeleteOptions"),
+            Operation::Connect => None,
         }
     }
 }
@@ -46,6 +51,10 @@ pub(super) struct AdmissionRequest<'a> {
     pub(super) dry_run: bool,
     /// The labels of the namespace that the object is in, or null.
     pub(super) namespace_labels: Value,
+    /// The versions in which the kind is served.
+    pub(super) versions: Vec<std::sync::Arc<str>>,
+    /// Group, version and kind of the object under review, where they are not those of the target.
+    about: Option<[&'static str; 3]>,
     user: &'a User,
     uid: String,
 }
@@ -61,7 +70,17 @@ impl<'a> AdmissionRequest<'a> {
     ) -> AdmissionRequest<'a> {
         let namespace = cluster.store.get("namespaces", &ObjectKey::new("", target.namespace));
         let namespace_labels = namespace.map_or(Value::Null, |found| found.value()["metadata"]["labels"].take());
-        AdmissionRequest { target, subresource, operation, dry_run, namespace_labels, user, uid: cluster.clock.uid() }
+        let now = cluster.registry.now();
+        let served = now.resources.iter().filter(|resource| resource.table == target.resource.table);
+        let versions = served.map(|resource| resource.version.clone()).collect();
+        let uid = cluster.clock.uid();
+        AdmissionRequest { target, subresource, operation, dry_run, namespace_labels, versions, about: None, user, uid }
+    }
+
+    /// Says that the object under review is of another kind than the target: a subresource with a kind of its own.
+    pub(super) fn about(mut self, group: &'static str, version: &'static str, kind: &'static str) -> Self {
+        self.about = Some([group, version, kind]);
+        self
     }
 
     pub(super) fn forbidden(&self, why: &str) -> ApiError {
@@ -71,7 +90,9 @@ impl<'a> AdmissionRequest<'a> {
     /// Returns the `AdmissionReview` to send.
     pub(super) fn review(&self, object: &Value, old: &Value) -> Value {
         let resource = self.target.resource;
-        let kind = json!({"group": *resource.group, "version": *resource.version, "kind": *resource.kind});
+        let own = [&*resource.group, &*resource.version, &*resource.kind];
+        let [group, version, kind] = self.about.unwrap_or(own);
+        let kind = json!({"group": group, "version": version, "kind": kind});
         let path = json!({"group": *resource.group, "version": *resource.version, "resource": *resource.plural});
         let mut request = json!({
             "uid": self.uid,
@@ -85,7 +106,7 @@ impl<'a> AdmissionRequest<'a> {
             "object": object,
             "oldObject": old,
             "dryRun": self.dry_run,
-            "options": {"kind": self.operation.options(), "apiVersion": "meta.k8s.io/v1"},
+            "options": self.operation.options().map(|kind| json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"})),
         });
         if let Some(subresource) = self.subresource {
             request["subResource"] = subresource.into();

@@ -13,16 +13,8 @@ pub(super) fn concerns(
     object: &Value,
     old: &Value,
 ) -> Result<bool, String> {
-    let rules = hook["rules"].as_array().into_iter().flatten();
-    let named = rules.into_iter().any(|rule| {
-        let resource = request.target.resource;
-        has(&rule["operations"], request.operation.name())
-            && has(&rule["apiGroups"], &resource.group)
-            && has(&rule["apiVersions"], &resource.version)
-            && has_resource(&rule["resources"], &resource.plural, request.subresource)
-            && in_scope(&rule["scope"], resource.namespaced)
-    });
-    if !named || !namespace_matches(hook, request, object, old) || !labels_match(hook, object, old) {
+    let named = names(&hook["rules"], hook["matchPolicy"] != "Exact", request);
+    if !named || !selects(hook, request, object, old) {
         return Ok(false);
     }
     let conditions = hook["matchConditions"].as_array().into_iter().flatten();
@@ -41,6 +33,28 @@ pub(super) fn concerns(
         }
     }
     failure.map_or(Ok(true), Err)
+}
+
+/// Returns whether one of some rules names the resource and operation of a request; an equivalent one in another version
+/// of the same kind counts if `equivalent`.
+pub(super) fn names(rules: &Value, equivalent: bool, request: &AdmissionRequest<'_>) -> bool {
+    let resource = request.target.resource;
+    rules.as_array().into_iter().flatten().any(|rule| {
+        let version = has(&rule["apiVersions"], &resource.version)
+            || (equivalent && request.versions.iter().any(|version| has(&rule["apiVersions"], version)));
+        let named = rule["resourceNames"].as_array().filter(|names| !names.is_empty());
+        has(&rule["operations"], request.operation.name())
+            && has(&rule["apiGroups"], &resource.group)
+            && version
+            && has_resource(&rule["resources"], &resource.plural, request.subresource)
+            && in_scope(&rule["scope"], resource.namespaced)
+            && named.is_none_or(|names| names.iter().any(|name| name == request.target.name))
+    })
+}
+
+/// Returns whether the selectors of a webhook or policy match the namespace and the labels of an object.
+pub(super) fn selects(selectors: &Value, request: &AdmissionRequest<'_>, object: &Value, old: &Value) -> bool {
+    namespace_matches(selectors, request, object, old) && labels_match(selectors, object, old)
 }
 
 fn has(list: &Value, wanted: &str) -> bool {

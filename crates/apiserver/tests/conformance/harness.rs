@@ -166,6 +166,34 @@ impl Side {
         answers
     }
 
+    /// Creates a namespace with one ConfigMap, `existing`.
+    pub(crate) async fn namespace(&self) -> String {
+        let step = post("/api/v1/namespaces", json!({"metadata": {"generateName": "conformance-"}}));
+        let made = self.call(&step, &BTreeMap::new()).await;
+        let name = made.body["metadata"]["name"].as_str().expect("a namespace").to_owned();
+        let path = format!("/api/v1/namespaces/{name}/configmaps");
+        self.call(&post(&path, json!({"metadata": {"name": "existing"}})), &BTreeMap::new()).await;
+        name
+    }
+
+    /// Sends one request; `{ns}` stands for the namespace, which the answer shows as `<ns>`.
+    pub(crate) async fn request(
+        &self,
+        method: &Method,
+        path: &str,
+        content: &'static str,
+        body: &str,
+        namespace: &str,
+    ) -> Answer {
+        let kept = BTreeMap::from([("ns".to_owned(), namespace.to_owned())]);
+        let body = body.replace("{ns}", namespace);
+        let text = Some(body).filter(|body| !body.is_empty());
+        let step = Step { text, content, ..Step::new(method.clone(), path, None) };
+        let mut answer = self.call(&step, &kept).await;
+        answer.body = normal(std::mem::take(&mut answer.body), &kept);
+        answer
+    }
+
     async fn call(&self, step: &Step, kept: &BTreeMap<String, String>) -> Answer {
         let fill = |text: &str| {
             kept.iter().fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))

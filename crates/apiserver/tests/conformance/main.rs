@@ -9,6 +9,7 @@
 mod cases;
 mod differences;
 mod harness;
+mod refusals;
 
 use differences::LISTED;
 use harness::{Answer, Case, Side, compare};
@@ -47,4 +48,49 @@ async fn answers_are_those_of_the_real_server() {
     );
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     assert!(!only.is_empty() || stale.is_empty(), "no longer different: {stale:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn invalid_objects_are_refused_as_by_the_real_server() {
+    let (real, ours) = (Side::real().await, Side::ours().await);
+    let (real_namespace, our_namespace) = tokio::join!(real.namespace(), ours.namespace());
+    let rows = refusals::rows();
+    let only = std::env::var("CONFORMANCE_ONLY").unwrap_or_default();
+    let mut used = vec![0; refusals::LISTED.len()];
+    let (mut stored, mut failures, mut refused) = (Vec::new(), Vec::new(), 0);
+    for row in rows.iter().filter(|row| row.name.contains(&only)) {
+        let (wanted, got): (Answer, Answer) =
+            tokio::join!(refusals::send(&real, row, &real_namespace), refusals::send(&ours, row, &our_namespace));
+        refused += usize::from(wanted.code >= 400);
+        let Some(difference) = refusals::difference(&wanted, &got) else { continue };
+        if wanted.code >= 400 && got.code < 400 {
+            stored.push(format!("{}: {difference}", row.name));
+            continue;
+        }
+        // The words may differ in a listed row; its code may only where the row says so.
+        let covers = |listed: &refusals::Listed| {
+            row.name.contains(listed.row) && listed.codes(&wanted) == (wanted.code, got.code)
+        };
+        match refusals::LISTED.iter().position(covers) {
+            Some(listed) => used[listed] += 1,
+            None => failures.push(format!("{}: {difference}", row.name)),
+        }
+    }
+    println!(
+        "refusals: {} requests, {refused} refused by the real server, {} of them accepted by ours, {} unlisted differences",
+        rows.len(),
+        stored.len(),
+        failures.len()
+    );
+    assert!(
+        stored.is_empty(),
+        "accepted what the real server refuses:\n{}\n\nother differences:\n{}",
+        stored.join("\n"),
+        failures.join("\n")
+    );
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    let listed = refusals::LISTED.iter().zip(&used).filter(|(_, used)| **used != 1);
+    let wrong: Vec<String> =
+        listed.map(|(listed, used)| format!("{} rows differ: {} ({})", used, listed.row, listed.reason)).collect();
+    assert!(!only.is_empty() || wrong.is_empty(), "a listed difference covers one row:\n{}", wrong.join("\n"));
 }

@@ -1,14 +1,17 @@
 //! Logs, exec, attach, port-forward and proxy: bytes between clients and pods.
 
+mod backend;
 mod exec;
 mod logs;
+mod options;
 mod port_forward;
 mod proxy;
 mod spdy;
 mod spdy_upgrade;
 mod tunnel;
 
-pub(crate) use proxy::service_backend;
+pub(crate) use backend::Backend;
+pub(super) use options::options;
 
 use std::sync::Arc;
 
@@ -39,12 +42,12 @@ pub(super) async fn serve(
         return Err(ApiError::unavailable("there is no node that runs pods"));
     };
     if subresource == "proxy" {
-        return proxy::serve(cluster, &node, target, info, request).await;
+        return proxy::serve(cluster, target, info, request).await;
     }
     let object = Arc::new(cluster.get(target)?.value());
     let pod = PodRef { namespace: target.namespace.into(), name: target.name.into(), object };
     match subresource {
-        "log" => logs::serve(&node, pod, query).await,
+        "log" => logs::serve(&node, pod, request, query).await,
         "portforward" => port_forward::serve(node, pod, request, query).await,
         "exec" | "attach" => exec::serve(node, pod, request, query, subresource == "exec").await,
         _ => Err(ApiError::no_such_path()),

@@ -25,7 +25,11 @@ pub(in crate::registry) fn namespace(value: &mut Value) {
 }
 
 pub(in crate::registry) fn new_namespace(value: &mut Value) {
-    value["spec"]["finalizers"] = json!(["kubernetes"]);
+    let mut finalizers = value["spec"]["finalizers"].as_array().cloned().unwrap_or_default();
+    if !finalizers.iter().any(|finalizer| finalizer == "kubernetes") {
+        finalizers.push("kubernetes".into());
+    }
+    value["spec"]["finalizers"] = finalizers.into();
     value["status"] = json!({"phase": "Active"});
 }
 
@@ -156,6 +160,64 @@ pub(in crate::registry) fn webhooks(value: &mut Value) {
     }
 }
 
+pub(in crate::registry) fn signing_request(value: &mut Value) {
+    object(value, "spec");
+    object(value, "status");
+}
+
+/// Sets the defaults of what a policy or a binding matches.
+fn match_resources(matches: &mut Value) {
+    set(matches, "matchPolicy", "Equivalent");
+    set(matches, "namespaceSelector", json!({}));
+    set(matches, "objectSelector", json!({}));
+    for list in ["resourceRules", "excludeResourceRules"] {
+        for rule in items(matches, list) {
+            set(rule, "scope", "*");
+        }
+    }
+}
+
+pub(in crate::registry) fn admission_policy(value: &mut Value) {
+    let spec = object(value, "spec");
+    set(spec, "failurePolicy", "Fail");
+    if let Some(matches) = super::field(spec, "matchConstraints") {
+        match_resources(matches);
+    }
+    object(value, "status");
+}
+
+/// Initializes the status of a new policy: its expressions were checked when it was validated.
+pub(in crate::registry) fn new_admission_policy(value: &mut Value) {
+    value["status"] = json!({"observedGeneration": 1, "typeChecking": {}});
+}
+
+pub(in crate::registry) fn admission_binding(value: &mut Value) {
+    let spec = object(value, "spec");
+    if let Some(matches) = super::field(spec, "matchResources") {
+        match_resources(matches);
+    }
+}
+
+pub(in crate::registry) fn flow_schema(value: &mut Value) {
+    set(object(value, "spec"), "matchingPrecedence", 1000);
+    object(value, "status");
+}
+
+pub(in crate::registry) fn priority_level(value: &mut Value) {
+    let spec = object(value, "spec");
+    if let Some(limited) = super::field(spec, "limited") {
+        set(limited, "nominalConcurrencyShares", 30);
+        set(limited, "lendablePercent", 0);
+        if limited["limitResponse"]["type"] == "Queue" {
+            let queuing = object(object(limited, "limitResponse"), "queuing");
+            set(queuing, "queues", 64);
+            set(queuing, "handSize", 8);
+            set(queuing, "queueLengthLimit", 50);
+        }
+    }
+    object(value, "status");
+}
+
 /// Sets the defaults of a CRD's names and conversion.
 pub(in crate::registry) fn definition(value: &mut Value) {
     let spec = object(value, "spec");
@@ -179,4 +241,21 @@ pub(in crate::registry) fn new_definition(value: &mut Value) {
         .collect();
     value["status"] =
         json!({"conditions": null, "acceptedNames": {"kind": "", "plural": ""}, "storedVersions": stored});
+}
+
+pub(in crate::registry) fn autoscaler(value: &mut Value) {
+    let spec = object(value, "spec");
+    set(spec, "minReplicas", 1);
+    if spec["metrics"].as_array().is_none_or(Vec::is_empty) {
+        spec["metrics"] = json!([{"type": "Resource",
+            "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}]);
+    }
+    set(object(value, "status"), "desiredReplicas", 0);
+}
+
+pub(in crate::registry) fn api_service(value: &mut Value) {
+    if value["spec"]["service"].is_object() {
+        set(&mut value["spec"]["service"], "port", 443);
+    }
+    object(value, "status");
 }

@@ -44,6 +44,10 @@ fn pod_spec(spec: &mut Value) {
     set(spec, "dnsPolicy", "ClusterFirst");
     set(spec, "restartPolicy", "Always");
     set(spec, "terminationGracePeriodSeconds", 30);
+    // Once a negative number meant "at once"; now it stands for the shortest grace period.
+    if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0) {
+        spec["terminationGracePeriodSeconds"] = 1.into();
+    }
     set(spec, "schedulerName", "default-scheduler");
     object(spec, "securityContext");
     mirror_service_account(spec);

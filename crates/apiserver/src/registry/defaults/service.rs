@@ -10,10 +10,15 @@ pub(in crate::registry) fn service(value: &mut Value) {
     set(spec, "sessionAffinity", "None");
     if spec["sessionAffinity"] == "ClientIP" {
         set(object(object(spec, "sessionAffinityConfig"), "clientIP"), "timeoutSeconds", 10800);
+    } else if spec["sessionAffinity"] == "None" {
+        spec.as_object_mut().map(|spec| spec.remove("sessionAffinityConfig"));
     }
     for port in items(spec, "ports") {
         set(port, "protocol", "TCP");
         let number = port["port"].clone();
+        if port["targetPort"] == 0 || port["targetPort"] == "" {
+            port["targetPort"] = number.clone();
+        }
         set(port, "targetPort", number);
     }
     let kind = spec["type"].as_str().unwrap_or("").to_owned();

@@ -122,7 +122,8 @@ pub(in crate::registry) fn new_job(value: &mut Value) {
             labels[format!("{prefix}controller-uid")] = uid.clone();
             labels[format!("{prefix}job-name")] = name.clone();
         }
-        spec["selector"] = json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}});
+        // A selector of the client's own stays, so that validation refuses it.
+        object(object(spec, "selector"), "matchLabels")["batch.kubernetes.io/controller-uid"] = uid;
     }
     // A job without labels shows those of its template.
     if value["metadata"]["labels"].as_object().is_none_or(serde_json::Map::is_empty) {

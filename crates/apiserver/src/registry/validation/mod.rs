@@ -3,9 +3,20 @@
 //! The real server checks more. These are the checks whose absence would let a broken object in, or
 //! whose message people and programs look for.
 
+pub(super) mod api_service;
+pub(super) mod autoscaling;
+pub(super) mod batch;
+mod container;
 mod cron;
+pub(super) mod drivers;
+mod fields;
+pub(super) mod flow_control;
+pub(super) mod limits;
+pub(super) mod networking;
 pub(super) mod pod;
-pub(super) mod service;
+mod pod_update;
+pub(super) mod policy;
+mod scheduling;
 pub(super) mod volume;
 pub(super) mod workload;
 
@@ -20,7 +31,7 @@ const MAX_DATA: usize = 1 << 20;
 pub(super) fn none(_: &Value, _: Option<&Value>, _: &mut Vec<FieldError>) {}
 
 /// Validates that a field does not change.
-fn immutable(new: &Value, old: Option<&Value>, pointer: &str, errors: &mut Vec<FieldError>) {
+pub(super) fn immutable(new: &Value, old: Option<&Value>, pointer: &str, errors: &mut Vec<FieldError>) {
     let Some(old) = old else { return };
     let (new, old) = (new.pointer(pointer).unwrap_or(&Value::Null), old.pointer(pointer).unwrap_or(&Value::Null));
     if new != old {
@@ -29,17 +40,79 @@ fn immutable(new: &Value, old: Option<&Value>, pointer: &str, errors: &mut Vec<F
     }
 }
 
+/// Returns every reason why a text is not a key of a ConfigMap or a Secret.
+fn data_key_faults(key: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    if key.len() > 253 {
+        faults.push("must be no more than 253 characters".to_owned());
+    }
+    let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if key.is_empty() || !key.bytes().all(fine) {
+        let why = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or \
+                   'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+        faults.push(why.to_owned());
+    }
+    match key {
+        "." => faults.push("must not be '.'".to_owned()),
+        ".." => faults.push("must not be '..'".to_owned()),
+        key if key.starts_with("..") => faults.push("must not start with '..'".to_owned()),
+        _ => {}
+    }
+    faults
+}
+
+/// What a Secret of a type must have, and whether all of it or one of it.
+const SECRET_KEYS: &[(&str, &[&str], bool)] = &[
+    ("kubernetes.io/tls", &["tls.crt", "tls.key"], true),
+    ("kubernetes.io/ssh-auth", &["ssh-privatekey"], true),
+    ("kubernetes.io/dockerconfigjson", &[".dockerconfigjson"], true),
+    ("kubernetes.io/dockercfg", &[".dockercfg"], true),
+    ("kubernetes.io/basic-auth", &["username", "password"], false),
+];
+
+fn secret_type(secret: &Value, errors: &mut Vec<FieldError>) {
+    use base64::Engine;
+    let kind = secret["type"].as_str().unwrap_or("");
+    let Some((_, keys, all)) = SECRET_KEYS.iter().find(|(name, _, _)| *name == kind) else {
+        let account = &secret["metadata"]["annotations"]["kubernetes.io/service-account.name"];
+        if kind == "kubernetes.io/service-account-token" && account.as_str().unwrap_or("").is_empty() {
+            let field = "metadata.annotations[kubernetes.io/service-account.name]";
+            errors.push(FieldError::required(field, ""));
+        }
+        return;
+    };
+    let missing: Vec<&&str> = keys.iter().filter(|key| secret["data"][**key].is_null()).collect();
+    if *all || missing.len() == keys.len() {
+        errors.extend(missing.iter().map(|key| FieldError::required(format!("data[{key}]"), "")));
+    }
+    if kind.starts_with("kubernetes.io/docker") && missing.is_empty() {
+        let encoded = secret["data"][keys[0]].as_str().unwrap_or("");
+        let bytes = base64::engine::general_purpose::STANDARD.decode(encoded).unwrap_or_default();
+        if let Err(error) = serde_json::from_slice::<serde_json::Map<String, Value>>(&bytes) {
+            let why = format!("not a JSON object: {error}");
+            errors.push(FieldError::invalid(format!("data[{}]", keys[0]), &"<secret contents redacted>".into(), &why));
+        }
+    }
+}
+
 /// Validates ConfigMaps and Secrets.
 pub(super) fn data(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     for list in ["data", "binaryData"] {
         for key in new[list].as_object().into_iter().flatten().map(|(key, _)| key) {
-            let fine = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-            if key.is_empty() || key.len() > 253 || !key.bytes().all(fine) {
-                let why = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. \
-                           'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
-                errors.push(FieldError::invalid(format!("{list}[{key}]"), &key.as_str().into(), why));
+            let faults = data_key_faults(key);
+            let field = || format!("{list}[{key}]");
+            errors.extend(faults.iter().map(|why| FieldError::invalid(field(), &key.as_str().into(), why)));
+            if list == "data" && !new["binaryData"][key.as_str()].is_null() {
+                errors.push(FieldError::invalid(
+                    field(),
+                    &key.as_str().into(),
+                    "duplicate of key present in binaryData",
+                ));
             }
         }
+    }
+    if new["kind"] == "Secret" {
+        secret_type(new, errors);
     }
     let sizes = ["data", "binaryData"].iter().flat_map(|list| new[*list].as_object().into_iter().flatten());
     let size: usize = sizes.map(|(_, value)| value.as_str().map_or(0, str::len)).sum();
@@ -62,61 +135,35 @@ pub(super) fn data(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError
     }
 }
 
-/// Validates role bindings.
-pub(super) fn binding(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    if old.is_some_and(|old| old["roleRef"] != new["roleRef"]) {
-        let role = &new["roleRef"];
-        let shown = serde_json::json!({"APIGroup": role["apiGroup"], "Kind": role["kind"], "Name": role["name"]});
-        errors.push(FieldError::invalid("roleRef", &shown, "cannot change roleRef"));
-    }
-    for key in ["kind", "name"] {
-        if new["roleRef"][key].as_str().unwrap_or("").is_empty() {
-            errors.push(FieldError::required(format!("roleRef.{key}"), ""));
+/// Validates namespaces.
+pub(super) fn namespace(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
+    for finalizer in new["spec"]["finalizers"].as_array().into_iter().flatten() {
+        let name = finalizer.as_str().unwrap_or("");
+        if !name.contains('/') && name != "kubernetes" {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.push(FieldError::invalid("spec.finalizers", finalizer, why));
         }
     }
 }
 
-/// Validates leases.
-pub(super) fn lease(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
-    let seconds = &new["spec"]["leaseDurationSeconds"];
-    if seconds.as_i64().is_some_and(|seconds| seconds <= 0) {
-        errors.push(FieldError::invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"));
+/// Validates events.
+pub(super) fn event(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
+    let (own, about) = (text(&new["metadata"]["namespace"]), text(&new["involvedObject"]["namespace"]));
+    let fits = if about.is_empty() { matches!(own.as_str(), "default" | "kube-system") } else { about == own };
+    if !fits {
+        let field = "involvedObject.namespace";
+        errors.push(FieldError::invalid(field, &new["involvedObject"]["namespace"], "does not match event.namespace"));
     }
-}
-
-/// Validates disruption budgets.
-pub(super) fn disruption_budget(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
-    if !new["spec"]["minAvailable"].is_null() && !new["spec"]["maxUnavailable"].is_null() {
-        let why = "minAvailable and maxUnavailable cannot be both set";
-        errors.push(FieldError::invalid("spec", &new["spec"], why));
+    // Events of the new API have the time of the event, and then name their reporter.
+    if new["eventTime"].is_null() {
+        return;
     }
-}
-
-/// Validates priority classes.
-pub(super) fn priority_class(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    if old.is_some_and(|old| old["value"] != new["value"]) {
-        errors.push(FieldError::forbidden("value", "may not be changed in an update."));
-    }
-    let name = new["metadata"]["name"].as_str().unwrap_or("");
-    if new["value"].as_i64().is_some_and(|value| value > 1_000_000_000) && !name.starts_with("system-") {
-        let why = "maximum allowed value of a user defined priority is 1000000000";
-        errors.push(FieldError::forbidden("value", why));
-    }
-}
-
-/// Validates ingresses.
-pub(super) fn ingress(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
-    let spec = &new["spec"];
-    if spec["defaultBackend"].is_null() && spec["rules"].as_array().is_none_or(Vec::is_empty) {
-        let why = "either `defaultBackend` or `rules` must be specified";
-        errors.push(FieldError::invalid("spec", &Value::Null, why));
-    }
-    for (index, rule) in spec["rules"].as_array().into_iter().flatten().enumerate() {
-        for (number, path) in rule["http"]["paths"].as_array().into_iter().flatten().enumerate() {
-            if path["pathType"].as_str().unwrap_or("").is_empty() {
-                let field = format!("spec.rules[{index}].http.paths[{number}].pathType");
-                errors.push(FieldError::required(field, "pathType must be specified"));
-            }
+    fields::label_name(&new["reportingComponent"], "reportingComponent", errors);
+    for key in ["reportingInstance", "action", "reason"] {
+        if text(&new[key]).is_empty() {
+            errors.push(FieldError::required(key, ""));
         }
     }
+    fields::one_of(&new["type"], "type", &["Normal", "Warning"], errors);
 }

@@ -1,175 +1,164 @@
 //! Validation of pods and pod templates.
 
-use manta_quantity::Quantity;
 use serde_json::Value;
 
-use super::volume;
+use super::container::{Role, Surroundings, container, host_ports, ids, seccomp};
+use super::fields::{indexed, named, one_of, required_one_of, text};
+use super::{pod_update, scheduling, volume};
 use crate::names;
 use crate::schema::FieldError;
 
 /// Validates a pod.
 pub(in crate::registry) fn pod(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     spec(&new["spec"], "spec", errors);
-    if let Some(old) = old {
-        unchanged(new, old, errors);
+    match old {
+        Some(old) => pod_update::changes(new, old, errors),
+        None => only_for_pods(&new["spec"], errors),
+    }
+}
+
+/// Validates what holds for pods but not for templates.
+fn only_for_pods(spec: &Value, errors: &mut Vec<FieldError>) {
+    if spec["ephemeralContainers"].as_array().is_some_and(|list| !list.is_empty()) {
+        let why = "cannot be set on create";
+        errors.push(FieldError::forbidden("spec.ephemeralContainers", why));
+    }
+    for list in ["containers", "initContainers"] {
+        for (index, container) in indexed(&spec[list]) {
+            let image = text(&container["image"]);
+            if image.trim() != image {
+                let why = "must not have leading or trailing whitespace";
+                errors.push(FieldError::invalid(format!("spec.{list}[{index}].image"), &container["image"], why));
+            }
+        }
+    }
+    if spec["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) && !text(&spec["nodeName"]).is_empty()
+    {
+        let why = "cannot be set until all schedulingGates have been cleared";
+        errors.push(FieldError::forbidden("spec.nodeName", why));
+    }
+}
+
+/// Validates the containers that were added to a running pod.
+pub(in crate::registry) fn ephemeral_containers(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    spec(&new["spec"], "spec", errors);
+    let known = old["spec"]["ephemeralContainers"].as_array().cloned().unwrap_or_default();
+    let given = new["spec"]["ephemeralContainers"].as_array().cloned().unwrap_or_default();
+    for container in known {
+        let name = &container["name"];
+        match given.iter().find(|other| other["name"] == *name) {
+            None => {
+                let why = format!("existing ephemeral containers {name} may not be removed\n");
+                errors.push(FieldError::forbidden("spec.ephemeralContainers", &why));
+            }
+            Some(other) if *other != container => {
+                let why = format!("existing ephemeral containers {name} may not be changed\n");
+                errors.push(FieldError::forbidden("spec.ephemeralContainers", &why));
+            }
+            Some(_) => {}
+        }
     }
 }
 
 /// Validates the spec of a pod or of a pod template.
 pub(in crate::registry) fn spec(spec: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let volumes = volume::pod_volumes(spec, path, errors);
+    let grace_seconds = Some(spec["terminationGracePeriodSeconds"].as_i64().unwrap_or(30));
+    let surroundings = Surroundings { volumes: &volumes, grace_seconds };
     if spec["containers"].as_array().is_none_or(Vec::is_empty) {
         errors.push(FieldError::required(format!("{path}.containers"), ""));
     }
-    let mut seen: Vec<String> = Vec::new();
-    for list in ["initContainers", "containers"] {
-        for (index, container) in spec[list].as_array().into_iter().flatten().enumerate() {
-            self::container(container, &format!("{path}.{list}[{index}]"), &volumes, &mut seen, errors);
+    // Init containers come second: a name that both have is wrong there.
+    let mut seen: Vec<&str> = Vec::new();
+    for (list, role) in
+        [("containers", Role::Regular), ("initContainers", Role::Init), ("ephemeralContainers", Role::Ephemeral)]
+    {
+        for (index, one) in indexed(&spec[list]) {
+            let field = format!("{path}.{list}[{index}]");
+            container(one, &field, role, &surroundings, errors);
+            let name = text(&one["name"]);
+            if seen.contains(&name) && !name.is_empty() {
+                errors.push(FieldError::duplicate(format!("{field}.name"), &one["name"]));
+            }
+            seen.push(name);
         }
     }
+    host_ports(&spec["containers"], &format!("{path}.containers"), errors);
     let supported = ["Always", "OnFailure", "Never"];
-    if !supported.contains(&spec["restartPolicy"].as_str().unwrap_or("")) {
-        errors.push(FieldError::not_supported(format!("{path}.restartPolicy"), &spec["restartPolicy"], &supported));
-    }
-    let supported = ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];
-    if !supported.contains(&spec["dnsPolicy"].as_str().unwrap_or("")) {
-        errors.push(FieldError::not_supported(format!("{path}.dnsPolicy"), &spec["dnsPolicy"], &supported));
-    }
+    required_one_of(&spec["restartPolicy"], format!("{path}.restartPolicy"), &supported, errors);
+    let supported = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
+    required_one_of(&spec["dnsPolicy"], format!("{path}.dnsPolicy"), &supported, errors);
     if let Some(labels) = spec["nodeSelector"].as_object() {
         names::check_labels(labels, &format!("{path}.nodeSelector"), errors);
     }
-    type Rule = fn(&str) -> Option<String>;
-    let named: [(&str, Rule); 4] = [
-        ("serviceAccountName", names::subdomain),
-        ("nodeName", names::subdomain),
-        ("hostname", names::label),
-        ("subdomain", names::label),
-    ];
-    for (key, rule) in named {
-        let name = spec[key].as_str().unwrap_or("");
-        if let Some(why) = rule(name).filter(|_| !name.is_empty()) {
-            errors.push(FieldError::invalid(format!("{path}.{key}"), &spec[key], &why));
-        }
+    security(&spec["securityContext"], &format!("{path}.securityContext"), errors);
+    scheduling::placement(spec, path, errors);
+    scheduling::name_resolution(spec, path, errors);
+    named(&spec["serviceAccountName"], format!("{path}.serviceAccountName"), names::subdomain, errors);
+    named(&spec["nodeName"], format!("{path}.nodeName"), names::subdomain, errors);
+    named(&spec["hostname"], format!("{path}.hostname"), names::label, errors);
+    named(&spec["subdomain"], format!("{path}.subdomain"), names::label, errors);
+    named(&spec["priorityClassName"], format!("{path}.priorityClassName"), names::subdomain, errors);
+    named(&spec["runtimeClassName"], format!("{path}.runtimeClassName"), names::subdomain, errors);
+    one_of(&spec["preemptionPolicy"], format!("{path}.preemptionPolicy"), &["Never", "PreemptLowerPriority"], errors);
+    if !spec["os"].is_null() {
+        required_one_of(&spec["os"]["name"], format!("{path}.os"), &["linux", "windows"], errors);
     }
     if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0) {
         let field = format!("{path}.terminationGracePeriodSeconds");
         let why = "must be greater than or equal to 0";
         errors.push(FieldError::invalid(field, &spec["terminationGracePeriodSeconds"], why));
     }
-}
-
-fn container(container: &Value, path: &str, volumes: &[&str], seen: &mut Vec<String>, errors: &mut Vec<FieldError>) {
-    let name = container["name"].as_str().unwrap_or("");
-    if name.is_empty() {
-        errors.push(FieldError::required(format!("{path}.name"), ""));
-    } else if let Some(why) = names::label(name) {
-        errors.push(FieldError::invalid(format!("{path}.name"), &container["name"], &why));
-    } else if seen.iter().any(|other| other == name) {
-        errors.push(FieldError::duplicate(format!("{path}.name"), &container["name"]));
+    let deadline = &spec["activeDeadlineSeconds"];
+    if deadline.as_i64().is_some_and(|seconds| !(1..=i64::from(i32::MAX)).contains(&seconds)) {
+        let why = "must be between 1 and 2147483647, inclusive";
+        errors.push(FieldError::invalid(format!("{path}.activeDeadlineSeconds"), deadline, why));
     }
-    seen.push(name.to_owned());
-    let image = container["image"].as_str().unwrap_or("");
-    if image.is_empty() {
-        errors.push(FieldError::required(format!("{path}.image"), ""));
-    } else if image.trim() != image {
-        let why = "must not have leading or trailing whitespace";
-        errors.push(FieldError::invalid(format!("{path}.image"), &container["image"], why));
-    }
-    let policies = ["Always", "IfNotPresent", "Never"];
-    if !policies.contains(&container["imagePullPolicy"].as_str().unwrap_or("")) {
-        let field = format!("{path}.imagePullPolicy");
-        errors.push(FieldError::not_supported(field, &container["imagePullPolicy"], &policies));
-    }
-    for (index, port) in container["ports"].as_array().into_iter().flatten().enumerate() {
-        let number = port["containerPort"].as_i64().unwrap_or(0);
-        let field = format!("{path}.ports[{index}].containerPort");
-        if number == 0 {
-            errors.push(FieldError::required(field, ""));
-        } else if !(1..=65535).contains(&number) {
-            errors.push(FieldError::invalid(field, &number.into(), "must be between 1 and 65535, inclusive"));
-        }
-    }
-    for (index, variable) in container["env"].as_array().into_iter().flatten().enumerate() {
-        if variable["name"].as_str().unwrap_or("").is_empty() {
-            errors.push(FieldError::required(format!("{path}.env[{index}].name"), ""));
-        }
-    }
-    volume::mounts(container, path, volumes, errors);
-    for key in ["livenessProbe", "readinessProbe", "startupProbe"] {
-        if let Some(probe) = container.get(key) {
-            self::probe(probe, &format!("{path}.{key}"), key != "readinessProbe", errors);
-        }
-    }
-    resources(&container["resources"], &format!("{path}.resources"), errors);
-}
-
-fn probe(probe: &Value, path: &str, succeeds_once: bool, errors: &mut Vec<FieldError>) {
-    let handlers = ["exec", "grpc", "httpGet", "tcpSocket"];
-    let given: Vec<&str> = handlers.into_iter().filter(|handler| !probe[*handler].is_null()).collect();
-    if given.is_empty() {
-        errors.push(FieldError::required(path, "must specify a handler type"));
-    }
-    for handler in given.iter().skip(1) {
-        errors.push(FieldError::forbidden(format!("{path}.{handler}"), "may not specify more than 1 handler type"));
-    }
-    for key in ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"] {
-        if probe[key].as_i64().is_some_and(|number| number < 0) {
-            let why = "must be greater than or equal to 0";
-            errors.push(FieldError::invalid(format!("{path}.{key}"), &probe[key], why));
-        }
-    }
-    let threshold = &probe["successThreshold"];
-    if succeeds_once && threshold.as_i64().is_some_and(|threshold| threshold > 1) {
-        errors.push(FieldError::invalid(format!("{path}.successThreshold"), threshold, "must be 1"));
-    }
-}
-
-fn resources(resources: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let parse = |value: &Value| value.as_str().and_then(|text| Quantity::parse(text).ok());
-    for list in ["limits", "requests"] {
-        for (name, value) in resources[list].as_object().into_iter().flatten() {
-            if parse(value).is_some_and(|quantity| quantity.is_negative()) {
-                let why = "must be greater than or equal to 0";
-                errors.push(FieldError::invalid(format!("{path}.{list}[{name}]"), value, why));
-            }
-        }
-    }
-    for (name, request) in resources["requests"].as_object().into_iter().flatten() {
-        let limit = &resources["limits"][name.as_str()];
-        if let (Some(asked), Some(most)) = (parse(request), parse(limit))
-            && asked > most
-        {
-            let why = format!("must be less than or equal to {name} limit of {most}");
-            errors.push(FieldError::invalid(format!("{path}.requests"), request, &why));
+    for (index, claim) in indexed(&spec["resourceClaims"]) {
+        let field = format!("{path}.resourceClaims[{index}]");
+        if claim["resourceClaimName"].is_null() && claim["resourceClaimTemplateName"].is_null() {
+            let why = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`";
+            errors.push(FieldError::invalid(field, claim, why));
         }
     }
 }
 
-/// Validates that only the mutable fields of a pod's spec change.
-fn unchanged(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    let frozen = |pod: &Value| {
-        let mut spec = pod["spec"].clone();
-        for list in ["containers", "initContainers"] {
-            for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-                container.as_object_mut().map(|container| container.remove("image"));
-            }
+fn security(context: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    ids(context, &["runAsUser", "runAsGroup", "fsGroup"], path, errors);
+    for (index, group) in indexed(&context["supplementalGroups"]) {
+        if group.as_i64().is_some_and(|id| !(0..=i64::from(i32::MAX)).contains(&id)) {
+            let why = "must be between 0 and 2147483647, inclusive";
+            errors.push(FieldError::invalid(format!("{path}.supplementalGroups[{index}]"), group, why));
         }
-        for key in ["activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"] {
-            spec.as_object_mut().map(|spec| spec.remove(key));
-        }
-        if pod["spec"]["schedulingGates"].is_array() {
-            for key in ["nodeSelector", "affinity"] {
-                spec.as_object_mut().map(|spec| spec.remove(key));
-            }
-        }
-        spec
+    }
+    let field = format!("{path}.fsGroupChangePolicy");
+    one_of(&context["fsGroupChangePolicy"], field, &["Always", "OnRootMismatch"], errors);
+    seccomp(&context["seccompProfile"], &format!("{path}.seccompProfile"), errors);
+    sysctls(&context["sysctls"], &format!("{path}.sysctls"), errors);
+}
+
+/// Validates the names of kernel parameters: words, separated by dots or slashes.
+fn sysctls(sysctls: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    const PATTERN: &str = "([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
+    let is_word = |word: &str| {
+        let is_end = |byte: Option<&u8>| byte.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+        let bytes = word.as_bytes();
+        is_end(bytes.first())
+            && is_end(bytes.last())
+            && bytes.iter().all(|b| is_end(Some(b)) || matches!(b, b'-' | b'_'))
     };
-    if frozen(new) != frozen(old) {
-        let why = "pod updates may not change fields other than `spec.containers[*].image`,\
-                   `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to \
-                   existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \
-                   previously negative)";
-        errors.push(FieldError::forbidden("spec", why));
+    let mut seen: Vec<&str> = Vec::new();
+    for (index, sysctl) in sysctls.as_array().into_iter().flatten().enumerate() {
+        let (name, field) = (sysctl["name"].as_str().unwrap_or(""), format!("{path}[{index}].name"));
+        if name.is_empty() {
+            errors.push(FieldError::required(field, ""));
+        } else if name.len() > 253 || !name.split(['.', '/']).all(is_word) {
+            let why = format!("must have at most 253 characters and match regex ^{PATTERN}$");
+            errors.push(FieldError::invalid(field, &sysctl["name"], &why));
+        } else if seen.contains(&name) {
+            errors.push(FieldError::duplicate(field, &sysctl["name"]));
+        }
+        seen.push(name);
     }
 }
 
@@ -178,6 +167,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn kernel_parameters_have_names() {
+        let names = ["foo-", "kernel.shmmax", "safe-and-unsafe", "bar..", "net/ipv4/x_y", "kernel.shmmax"];
+        let given: Vec<Value> = names.iter().map(|name| json!({"name": name, "value": "1"})).collect();
+        let mut errors = Vec::new();
+        super::sysctls(&json!(given), "s", &mut errors);
+        let shown: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(shown.len(), 3, "{shown:?}");
+        assert!(shown[0].starts_with(r#"s[0].name: Invalid value: "foo-": must have at most 253"#), "{shown:?}");
+        assert!(shown[1].starts_with(r#"s[3].name: Invalid value: "bar..""#), "{shown:?}");
+        assert_eq!(shown[2], r#"s[5].name: Duplicate value: "kernel.shmmax""#);
+    }
 
     #[test]
     fn broken_pods_are_refused() {
@@ -198,6 +200,11 @@ mod tests {
         check(
             with("volumeMounts", json!([{"name": "v", "mountPath": "/v"}])),
             r#"spec.containers[0].volumeMounts[0].name: Not found: "v""#,
+        );
+        check(
+            with("env", json!([{"name": "A", "valueFrom": {}}])),
+            "spec.containers[0].env[0].valueFrom: Invalid value: \"\": must specify one of: `fieldRef`, \
+             `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`",
         );
         check(
             with("livenessProbe", json!({"successThreshold": 2})),

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::immutable;
+use super::container::{field_reference, resource_reference};
+use super::fields::{indexed, named, one_of, quantity, required, selector, text};
+use super::{immutable, scheduling};
 use crate::names;
 use crate::schema::FieldError;
 
@@ -34,9 +36,25 @@ pub(in crate::registry) fn persistent_volume(new: &Value, old: Option<&Value>, e
         1 => {}
         _ => errors.push(FieldError::forbidden("spec", "may not specify more than 1 volume type")),
     }
-    let path = &spec["hostPath"]["path"];
     if !spec["hostPath"].is_null() {
-        host_path(path, "spec.hostPath.path", errors);
+        host_path(&spec["hostPath"], "spec.hostPath", errors);
+    }
+    for (name, amount) in spec["capacity"].as_object().into_iter().flatten() {
+        let field = format!("spec.capacity[{name}]");
+        if name != "storage" {
+            errors.push(FieldError::not_supported("spec.capacity", &json!(name), &["storage"]));
+        } else if quantity(amount).is_some_and(|amount| !amount.is_positive()) {
+            errors.push(FieldError::invalid(field, amount, "must be greater than zero"));
+        }
+    }
+    one_of(&spec["volumeMode"], "spec.volumeMode", &["Block", "Filesystem"], errors);
+    named(&spec["storageClassName"], "spec.storageClassName", names::subdomain, errors);
+    if !spec["nodeAffinity"].is_null() {
+        match spec["nodeAffinity"]["required"].is_null() {
+            true => errors
+                .push(FieldError::required("spec.nodeAffinity.required", "must specify required node constraints")),
+            false => scheduling::node_selector(&spec["nodeAffinity"]["required"], "spec.nodeAffinity.required", errors),
+        }
     }
     let policies = ["Delete", "Recycle", "Retain"];
     let policy = &spec["persistentVolumeReclaimPolicy"];
@@ -63,13 +81,25 @@ fn source_of(volume: &Value) -> Value {
 /// Validates claims: the spec is immutable except for the requested storage, and a volume once bound.
 pub(in crate::registry) fn claim(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     access_modes(&new["spec"], errors);
-    if new["spec"]["resources"]["requests"]["storage"].is_null() {
-        errors.push(FieldError::required("spec.resources[storage]", ""));
+    let (spec, storage) = (&new["spec"], &new["spec"]["resources"]["requests"]["storage"]);
+    match quantity(storage) {
+        None => errors.push(FieldError::required("spec.resources[storage]", "")),
+        Some(amount) if !amount.is_positive() => {
+            errors.push(FieldError::invalid("spec.resources[storage]", storage, "must be greater than zero"));
+        }
+        Some(_) => {}
     }
+    selector(&spec["selector"], "spec.selector", errors);
+    one_of(&spec["volumeMode"], "spec.volumeMode", &["Block", "Filesystem"], errors);
+    named(&spec["storageClassName"], "spec.storageClassName", names::subdomain, errors);
     let Some(old) = old else { return };
     let frozen = |value: &Value| {
         let mut spec = value["spec"].clone();
-        let mut mutable = vec!["resources", "storageClassName", "volumeAttributesClassName"];
+        let bound = old["status"]["phase"] == "Bound";
+        let mut mutable = vec!["storageClassName", "volumeAttributesClassName"];
+        if bound {
+            mutable.push("resources");
+        }
         if old["spec"]["volumeName"].is_null() {
             mutable.push("volumeName");
         }
@@ -87,6 +117,7 @@ pub(in crate::registry) fn claim(new: &Value, old: Option<&Value>, errors: &mut 
 
 fn access_modes(spec: &Value, errors: &mut Vec<FieldError>) {
     let modes: Vec<&Value> = spec["accessModes"].as_array().into_iter().flatten().collect();
+    let count = modes.len();
     if modes.is_empty() {
         errors.push(FieldError::required("spec.accessModes", "at least 1 access mode is required"));
     }
@@ -94,6 +125,12 @@ fn access_modes(spec: &Value, errors: &mut Vec<FieldError>) {
         if !ACCESS_MODES.contains(&mode.as_str().unwrap_or("")) {
             errors.push(FieldError::not_supported("spec.accessModes", mode, ACCESS_MODES));
         }
+    }
+    if count > 1
+        && spec["accessModes"].as_array().is_some_and(|modes| modes.iter().any(|mode| mode == "ReadWriteOncePod"))
+    {
+        let why = "may not use ReadWriteOncePod with other access modes";
+        errors.push(FieldError::forbidden("spec.accessModes", why));
     }
 }
 
@@ -124,7 +161,7 @@ fn source(volume: &Value, field: &str, errors: &mut Vec<FieldError>) {
     }
     if let Some(claim) = volume.get("persistentVolumeClaim") {
         let path = format!("{field}.persistentVolumeClaim.claimName");
-        let name = claim["claimName"].as_str().unwrap_or("");
+        let name = text(&claim["claimName"]);
         if name.is_empty() {
             errors.push(FieldError::required(path, ""));
         } else if let Some(why) = names::subdomain(name) {
@@ -132,31 +169,96 @@ fn source(volume: &Value, field: &str, errors: &mut Vec<FieldError>) {
         }
     }
     if let Some(host) = volume.get("hostPath") {
-        host_path(&host["path"], &format!("{field}.hostPath.path"), errors);
+        host_path(host, &format!("{field}.hostPath"), errors);
     }
-    for (kind, required) in [("secret", "secretName"), ("configMap", "name")] {
+    if quantity(&volume["emptyDir"]["sizeLimit"]).is_some_and(|limit| limit.is_negative()) {
+        let why = "SizeLimit field must be a valid resource quantity";
+        errors.push(FieldError::forbidden(format!("{field}.emptyDir.sizeLimit"), why));
+    }
+    for (kind, name) in [("secret", "secretName"), ("configMap", "name")] {
         if let Some(source) = volume.get(kind) {
-            if source[required].as_str().unwrap_or("").is_empty() {
-                errors.push(FieldError::required(format!("{field}.{kind}.{required}"), ""));
-            }
+            required(&source[name], format!("{field}.{kind}.{name}"), errors);
+            mode(&source["defaultMode"], &format!("{field}.{kind}.defaultMode"), errors);
             projected_items(source, &format!("{field}.{kind}"), errors);
         }
     }
     if let Some(source) = volume.get("downwardAPI") {
-        projected_items(source, &format!("{field}.downwardAPI"), errors);
+        mode(&source["defaultMode"], &format!("{field}.downwardAPI.defaultMode"), errors);
+        downward_items(source, &format!("{field}.downwardAPI"), errors);
     }
-    for (index, source) in volume["projected"]["sources"].as_array().into_iter().flatten().enumerate() {
-        for (kind, source) in source.as_object().into_iter().flatten() {
-            let path = format!("{field}.projected.sources[{index}].{kind}");
-            projected_items(source, &path, errors);
-            if kind == "serviceAccountToken" {
-                token_source(source, &path, errors);
+    if let Some(source) = volume.get("nfs") {
+        required(&source["server"], format!("{field}.nfs.server"), errors);
+        required(&source["path"], format!("{field}.nfs.path"), errors);
+        if !text(&source["path"]).is_empty() && !text(&source["path"]).starts_with('/') {
+            errors.push(FieldError::invalid(format!("{field}.nfs.path"), &source["path"], "must be an absolute path"));
+        }
+    }
+    if let Some(source) = volume.get("csi") {
+        required(&source["driver"], format!("{field}.csi.driver"), errors);
+    }
+    if let Some(projected) = volume.get("projected") {
+        projected_sources(projected, &format!("{field}.projected"), errors);
+    }
+}
+
+fn projected_sources(projected: &Value, field: &str, errors: &mut Vec<FieldError>) {
+    mode(&projected["defaultMode"], &format!("{field}.defaultMode"), errors);
+    for (index, source) in indexed(&projected["sources"]) {
+        let given: Vec<(&String, &Value)> = source.as_object().into_iter().flatten().collect();
+        for (kind, source) in &given {
+            let path = format!("{field}.sources[{index}].{kind}");
+            match kind.as_str() {
+                "secret" | "configMap" => {
+                    required(&source["name"], format!("{path}.name"), errors);
+                    projected_items(source, &path, errors);
+                }
+                "downwardAPI" => downward_items(source, &path, errors),
+                "serviceAccountToken" => token_source(source, &path, field, errors),
+                _ => {}
+            }
+        }
+        if given.len() > 1 {
+            let why = "may not specify more than 1 volume type";
+            errors.push(FieldError::forbidden(format!("{field}.sources[{index}]"), why));
+        }
+    }
+}
+
+fn mode(value: &Value, field: &str, errors: &mut Vec<FieldError>) {
+    if value.as_i64().is_some_and(|mode| !(0..=0o777).contains(&mode)) {
+        let why = "must be a number between 0 and 0777 (octal), both inclusive";
+        errors.push(FieldError::invalid(field, value, why));
+    }
+}
+
+/// The fields of a pod that a file may show.
+const FILE_FIELDS: &[&str] =
+    &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
+
+fn downward_items(source: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    for (_, item) in indexed(&source["items"]) {
+        if text(&item["path"]).is_empty() {
+            errors.push(FieldError::required(format!("{path}.path"), ""));
+        }
+        if !text(&item["path"]).is_empty() {
+            local_path(&item["path"], &format!("{path}.path"), errors);
+        }
+        let (pod, container) = (&item["fieldRef"], &item["resourceFieldRef"]);
+        match (pod.is_object(), container.is_object()) {
+            (true, true) => {
+                let why = "fieldRef and resourceFieldRef can not be specified simultaneously";
+                errors.push(FieldError::invalid(path, &json!("resource"), why));
+            }
+            (true, false) => field_reference(pod, &format!("{path}.fieldRef"), FILE_FIELDS, errors),
+            (false, true) => resource_reference(container, &format!("{path}.resourceFieldRef"), true, errors),
+            (false, false) => {
+                errors.push(FieldError::required(path, "one of fieldRef and resourceFieldRef is required"));
             }
         }
     }
 }
 
-fn token_source(source: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn token_source(source: &Value, path: &str, projected: &str, errors: &mut Vec<FieldError>) {
     let seconds = &source["expirationSeconds"];
     if seconds.as_i64().is_some_and(|seconds| seconds < 600) {
         let why = "may not specify a duration less than 10 minutes";
@@ -166,12 +268,15 @@ fn token_source(source: &Value, path: &str, errors: &mut Vec<FieldError>) {
         let why = "may not specify a duration larger than 2^32 seconds";
         errors.push(FieldError::invalid(format!("{path}.expirationSeconds"), seconds, why));
     }
-    local_path(&source["path"], &format!("{path}.path"), errors);
+    // The real server names the projection, not the source, and so does this one.
+    local_path(&source["path"], &format!("{projected}.path"), errors);
 }
 
 fn projected_items(source: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    for (index, item) in source["items"].as_array().into_iter().flatten().enumerate() {
+    for (index, item) in indexed(&source["items"]) {
+        required(&item["key"], format!("{path}.items[{index}].key"), errors);
         local_path(&item["path"], &format!("{path}.items[{index}].path"), errors);
+        mode(&item["mode"], &format!("{path}.items[{index}].mode"), errors);
     }
 }
 
@@ -198,13 +303,15 @@ fn relative_path(value: &Value, field: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn host_path(value: &Value, field: &str, errors: &mut Vec<FieldError>) {
-    let text = value.as_str().unwrap_or("");
-    if text.is_empty() {
-        errors.push(FieldError::required(field, ""));
-    } else if has_parent_step(text) {
-        errors.push(FieldError::invalid(field, value, "must not contain '..'"));
+fn host_path(source: &Value, field: &str, errors: &mut Vec<FieldError>) {
+    let path = text(&source["path"]);
+    if path.is_empty() {
+        errors.push(FieldError::required(format!("{field}.path"), ""));
+    } else if has_parent_step(path) {
+        errors.push(FieldError::invalid(format!("{field}.path"), &source["path"], "must not contain '..'"));
     }
+    let types = ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
+    one_of(&source["type"], format!("{field}.type"), &types, errors);
 }
 
 fn has_parent_step(path: &str) -> bool {
@@ -229,9 +336,11 @@ pub(super) fn mounts(container: &Value, path: &str, volumes: &[&str], errors: &m
             errors.push(FieldError::invalid(format!("{field}.mountPath"), &mount["mountPath"], "must be unique"));
         }
         seen.push(target);
+        let modes = ["Bidirectional", "HostToContainer", "None"];
+        one_of(&mount["mountPropagation"], format!("{path}.volumeMounts.mountPropagation"), &modes, errors);
         for key in ["subPath", "subPathExpr"] {
             if mount[key].is_string() {
-                relative_path(&mount[key], &format!("{field}.{key}"), errors);
+                relative_path(&mount[key], &format!("{path}.volumeMounts.{key}"), errors);
             }
         }
         if mount["subPath"].is_string() && mount["subPathExpr"].is_string() {
@@ -302,7 +411,7 @@ mod tests {
         );
         assert_eq!(
             of(json!({"projected": {"sources": [{"serviceAccountToken": {"path": "a/../../b"}}]}})),
-            ["projected.sources[0].serviceAccountToken.path"]
+            ["projected.path"]
         );
     }
 
@@ -316,6 +425,6 @@ mod tests {
         let twice = json!([{"name": "v", "mountPath": "/a"}, {"name": "v", "mountPath": "/a"}]);
         assert_eq!(of(twice), r#"c.volumeMounts[1].mountPath: Invalid value: "/a": must be unique"#);
         let above = json!([{"name": "v", "mountPath": "/a", "subPath": "../b"}]);
-        assert_eq!(of(above), r#"c.volumeMounts[0].subPath: Invalid value: "../b": must not contain '..'"#);
+        assert_eq!(of(above), r#"c.volumeMounts.subPath: Invalid value: "../b": must not contain '..'"#);
     }
 }
