@@ -12,6 +12,7 @@ use futures::stream::BoxStream;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::reflector::ObjectRef;
 use kube::{Client, Resource};
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::watch;
@@ -22,6 +23,7 @@ use crate::environments::Progress;
 use crate::exec::{self, Streams};
 use crate::gpus::{Allocations, Gpus};
 use crate::images::Catalog;
+use crate::installations::Installations;
 use crate::logs::{Log, LogQuery};
 use crate::mounts::Mounts;
 use crate::network::egress::{self, Egress, Internet};
@@ -70,6 +72,8 @@ pub struct Config {
     /// Where connections to the API server's Service address go, unless it listens there itself.
     pub api_backend: Option<SocketAddr>,
     pub internet: Internet,
+    /// Variables of every container where no control group divides the CPUs among containers and other programs.
+    pub env_without_cgroups: Vec<(String, String)>,
     /// Set where pods have no namespaces of their own.
     pub shared_host: Option<SharedHost>,
 }
@@ -118,8 +122,7 @@ pub(crate) struct Shared {
     pub(crate) ipam: Mutex<Ipam>,
     pub(crate) gpus: Mutex<Allocations>,
     pub(crate) table: watch::Receiver<Arc<Table>>,
-    /// Held while an environment is installed.
-    pub(crate) install_lock: tokio::sync::Mutex<()>,
+    pub(crate) installations: Installations,
     logged: Mutex<HashSet<String>>,
     pods: Mutex<HashMap<String, Entry>>,
 }
@@ -254,7 +257,7 @@ impl Agent {
             stores,
             ipam: Mutex::new(Ipam::new(addresses)),
             table,
-            install_lock: tokio::sync::Mutex::default(),
+            installations: Installations::default(),
             logged: Mutex::default(),
             pods: Mutex::default(),
         });
@@ -265,6 +268,7 @@ impl Agent {
         }
         ready(Self(Arc::clone(&shared)));
         run_pods(&shared, &table_sender, &stop).await;
+        shared.installations.stop().await;
         tasks.shutdown().await;
         Ok(())
     }
@@ -308,6 +312,10 @@ impl Agent {
         let missing = || RequestError::BadRequest(format!("container not found (\"{container}\")"));
         if command.is_empty() {
             let log = handle.log(container, false).ok_or_else(missing)?;
+            if log.is_closed() {
+                // kubectl then shows the log instead.
+                return Err(RequestError::BadRequest(format!("container \"{container}\" in pod \"{uid}\" has ended")));
+            }
             attach(log, handle.input(container), streams).await;
             return Ok(0);
         }
@@ -388,7 +396,13 @@ async fn run_pods(shared: &Arc<Shared>, table: &watch::Sender<Arc<Table>>, stop:
         assign(shared, &pods, &mut workers, stop);
         let services = shared.stores.services.state();
         let reach = if shared.config.shared_host.is_some() { Reach::Pods } else { Reach::VirtualAddresses };
-        let fresh = services::table(services.iter().map(|s| &**s), pods.iter().map(|p| &**p), reach);
+        let slices = shared.stores.slices.state();
+        let fresh = services::table(
+            services.iter().map(|s| &**s),
+            slices.iter().map(|s| &**s),
+            pods.iter().map(|p| &**p),
+            reach,
+        );
         table.send_if_modified(|old| {
             let differs = **old != fresh;
             if differs {
@@ -458,11 +472,17 @@ async fn supervise(shared: Arc<Shared>, uid: String, handle: Arc<PodHandle>, wor
 }
 
 async fn schedule(shared: &Shared, pods: &[Arc<Pod>], bound: &mut HashSet<String>) {
+    let known = shared.stores.nodes.get(&ObjectRef::new(&shared.config.node_name));
+    let spec = known.as_ref().and_then(|node| node.spec.clone()).unwrap_or_default();
+    let mut labels = node::labels(&shared.config);
+    labels.extend(known.iter().flat_map(|node| node.metadata.labels.clone()).flatten());
     let node = NodeInfo {
         name: shared.config.node_name.clone(),
         allocatable: scheduler::amounts(Some(&node::capacity(&shared.config))),
-        labels: node::labels(&shared.config),
+        labels,
         max_pods: node::MAX_PODS,
+        taints: spec.taints.unwrap_or_default(),
+        unschedulable: spec.unschedulable == Some(true),
     };
     let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
     let current: HashSet<String> = pods.iter().map(|p| uid(p)).collect();

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Container, EnvVarSource, Pod};
+use k8s_openapi::api::core::v1::{Container, EnvVarSource, Pod, Service};
 
 use crate::downward_api::{self, NodeValues};
 use crate::images::Environment;
@@ -76,6 +76,45 @@ pub fn environment(
         }
     }
     Ok(env.0)
+}
+
+/// The variables that announce the Services of a namespace to its pods, as Docker links did.
+pub fn service_variables<'a>(
+    services: impl IntoIterator<Item = &'a Service>,
+    namespace: &str,
+) -> Vec<(String, String)> {
+    let mut variables = Vec::new();
+    let mut mine: Vec<&Service> =
+        services.into_iter().filter(|service| service.metadata.namespace.as_deref() == Some(namespace)).collect();
+    mine.sort_by_key(|service| service.metadata.name.clone());
+    for service in mine {
+        let (Some(name), Some(spec)) = (&service.metadata.name, &service.spec) else { continue };
+        let Some(ip) = spec.cluster_ip.as_deref().filter(|ip| !ip.is_empty() && *ip != "None") else { continue };
+        let ports = spec.ports.as_deref().unwrap_or_default();
+        let Some(first) = ports.first() else { continue };
+        let upper = |text: &str| text.to_uppercase().replace('-', "_");
+        let prefix = upper(name);
+        variables.push((format!("{prefix}_SERVICE_HOST"), ip.to_owned()));
+        variables.push((format!("{prefix}_SERVICE_PORT"), first.port.to_string()));
+        for port in ports {
+            if let Some(port_name) = port.name.as_deref().filter(|text| !text.is_empty()) {
+                variables.push((format!("{prefix}_SERVICE_PORT_{}", upper(port_name)), port.port.to_string()));
+            }
+        }
+        for (index, port) in ports.iter().enumerate() {
+            let protocol = port.protocol.as_deref().unwrap_or("TCP");
+            let url = format!("{}://{ip}:{}", protocol.to_lowercase(), port.port);
+            if index == 0 {
+                variables.push((format!("{prefix}_PORT"), url.clone()));
+            }
+            let port_prefix = format!("{prefix}_PORT_{}_{protocol}", port.port);
+            variables.push((port_prefix.clone(), url));
+            variables.push((format!("{port_prefix}_PROTO"), protocol.to_lowercase()));
+            variables.push((format!("{port_prefix}_PORT"), port.port.to_string()));
+            variables.push((format!("{port_prefix}_ADDR"), ip.to_owned()));
+        }
+    }
+    variables
 }
 
 /// The command line: the image's entry point and arguments where the container has none. An image without an entry point
@@ -324,5 +363,33 @@ mod tests {
         fn no_text_panics(text in "[$()a-z]{0,30}") {
             let _ = expand(&text, |name| Some(name.to_owned()));
         }
+    }
+
+    #[test]
+    fn services_are_announced_by_variables() {
+        let service = |namespace: &str, spec: serde_json::Value| -> Service {
+            serde_json::from_value(json!({"metadata": {"name": "my-db", "namespace": namespace}, "spec": spec}))
+                .unwrap()
+        };
+        let ports = json!([{"name": "sql", "port": 5432, "protocol": "TCP"}]);
+        let services = [
+            service("n", json!({"clusterIP": "10.96.0.9", "ports": ports})),
+            service("other", json!({"clusterIP": "10.96.0.8", "ports": ports})),
+            service("n", json!({"clusterIP": "None", "ports": ports})),
+        ];
+        let text = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect::<Vec<_>>()
+        };
+        let expect = text(&[
+            ("MY_DB_SERVICE_HOST", "10.96.0.9"),
+            ("MY_DB_SERVICE_PORT", "5432"),
+            ("MY_DB_SERVICE_PORT_SQL", "5432"),
+            ("MY_DB_PORT", "tcp://10.96.0.9:5432"),
+            ("MY_DB_PORT_5432_TCP", "tcp://10.96.0.9:5432"),
+            ("MY_DB_PORT_5432_TCP_PROTO", "tcp"),
+            ("MY_DB_PORT_5432_TCP_PORT", "5432"),
+            ("MY_DB_PORT_5432_TCP_ADDR", "10.96.0.9"),
+        ]);
+        assert_eq!(service_variables(&services, "n"), expect);
     }
 }

@@ -1,6 +1,7 @@
 //! Python environments on disk: finding one for an image, and installing it when it is missing.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -8,7 +9,9 @@ use tokio::net::unix::pipe;
 
 use crate::agent::Shared;
 use crate::archives;
+use crate::cache_lock::CacheLock;
 use crate::images::{self, Environment, MachineDisk, Recipe, Resolution};
+use crate::installations::ProgressSender;
 use crate::runtime::{CommandJob, Spawner, Stdio};
 
 /// How often the progress of an installation is reported to those who watch a pod.
@@ -24,41 +27,34 @@ pub(crate) enum Pull {
 
 /// Returns the environment of an image, installing it if it is missing; the error is a message for the user.
 pub(crate) async fn provide(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     image: &str,
     report: &(dyn Fn(Pull) + Sync),
 ) -> Result<Environment, String> {
-    let look = || {
-        let catalog = shared.config.catalog.current()?;
-        Ok::<_, String>(catalog.resolve(image, &MachineDisk(&catalog.folder)))
-    };
-    let environment = match look()? {
-        Resolution::Ready(environment) => {
-            report(Pull::Done(None));
-            environment
-        }
-        Resolution::Unknown(why) => return Err(why),
-        Resolution::Make { .. } | Resolution::Unpack { .. } => {
+    let mut began = None;
+    let environment = loop {
+        let path = match look(shared, image)? {
+            Resolution::Ready(environment) => break environment,
+            Resolution::Unknown(why) => return Err(why),
+            Resolution::Make { path, .. } | Resolution::Unpack { path, .. } => path,
+        };
+        if began.is_none() {
             report(Pull::Started);
-            let began = Instant::now();
-            let _turn = shared.install_lock.lock().await;
-            // Another container may have installed it while this one waited for the lock.
-            let environment = match look()? {
-                Resolution::Ready(environment) => environment,
-                Resolution::Unknown(why) => return Err(why),
-                Resolution::Make { recipe, path, then } => {
-                    install(shared, &recipe, &path, report).await?;
-                    then
-                }
-                Resolution::Unpack { archive, path, then } => {
-                    archives::unpack(shared, &archive, &path).await?;
-                    then
-                }
-            };
-            report(Pull::Done(Some(began.elapsed())));
-            environment
+            began = Some(Instant::now());
         }
+        let install = |progress| install(Arc::clone(shared), image.to_owned(), progress);
+        let mut installation = shared.installations.join(&path, install);
+        let mut last = Instant::now();
+        installation
+            .finish(|progress| {
+                if last.elapsed() >= REPORT_INTERVAL {
+                    last = Instant::now();
+                    report(Pull::Progress(progress.clone()));
+                }
+            })
+            .await?;
     };
+    report(Pull::Done(began.map(|began| began.elapsed())));
     if let Some(path) = environment.path.as_ref().filter(|p| !p.join("bin").is_dir()) {
         return Err(format!("image \"{image}\" is mapped to {}, which is not a Python environment", path.display()));
     }
@@ -75,24 +71,33 @@ pub(crate) async fn provide(
     Ok(environment)
 }
 
-async fn install(shared: &Shared, recipe: &Recipe, path: &Path, report: &(dyn Fn(Pull) + Sync)) -> Result<(), String> {
-    let last = std::sync::Mutex::new(Instant::now());
-    let progress = |now: &Progress| {
+fn look(shared: &Shared, image: &str) -> Result<Resolution, String> {
+    let catalog = shared.config.catalog.current()?;
+    Ok(catalog.resolve(image, &MachineDisk(&catalog.folder)))
+}
+
+/// Installs what an image stands for, if it is still missing.
+async fn install(shared: Arc<Shared>, image: String, progress: ProgressSender) -> Result<(), String> {
+    let _turn = shared.installations.turn.lock().await;
+    let update = |now: &Progress| {
         (shared.config.progress)(now);
-        let mut last = shared.lock(&last);
-        if last.elapsed() >= REPORT_INTERVAL {
-            *last = Instant::now();
-            report(Pull::Progress(now.clone()));
-        }
+        progress.send(now);
     };
-    make(&shared.host, recipe, path, &progress).await
+    // What was installed in the meantime may do for this image too.
+    match look(&shared, &image)? {
+        Resolution::Ready(_) | Resolution::Unknown(_) => Ok(()),
+        Resolution::Make { recipe, path, .. } => make(&shared.host, &recipe, &path, &update).await,
+        Resolution::Unpack { archive, path, .. } => archives::unpack(&shared, &archive, &path, &update).await,
+    }
 }
 
 /// How far an installation has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
-    /// What is installed, and where.
+    /// What is installed.
     pub what: String,
+    /// Where.
+    pub into: PathBuf,
     pub packages: u32,
     pub megabytes: u32,
     pub stage: Stage,
@@ -101,6 +106,8 @@ pub struct Progress {
 /// The part of an installation that is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
+    /// Another process makes the same.
+    Waiting,
     Downloading,
     Installing,
     Done,
@@ -109,22 +116,37 @@ pub enum Stage {
 
 impl std::fmt::Display for Progress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { what, packages, megabytes, .. } = self;
-        let noun = if *packages == 1 { "package" } else { "packages" };
-        match self.stage {
-            Stage::Downloading if *packages == 0 => write!(f, "{what}"),
-            Stage::Downloading => write!(f, "{what}: {packages} {noun}, {megabytes} MB"),
-            Stage::Installing => write!(f, "{what}: {packages} {noun}, {megabytes} MB, unpacking"),
-            Stage::Done => write!(f, "{what}: done"),
-            Stage::Failed => write!(f, "{what}: failed"),
+        write!(f, "{} into {}", self.what, self.into.display())?;
+        match self.state().as_str() {
+            "" => Ok(()),
+            state => write!(f, ": {state}"),
         }
     }
 }
 
 impl Progress {
     fn new(recipe: &Recipe, path: &Path) -> Self {
-        let what = format!("installing {recipe} into {}", path.display());
-        Self { what, packages: 0, megabytes: 0, stage: Stage::Downloading }
+        Self {
+            what: format!("installing {recipe}"),
+            into: path.to_path_buf(),
+            packages: 0,
+            megabytes: 0,
+            stage: Stage::Downloading,
+        }
+    }
+
+    /// Returns how far it has come, in words; empty at the beginning.
+    pub fn state(&self) -> String {
+        let Self { packages, megabytes, .. } = self;
+        let noun = if *packages == 1 { "package" } else { "packages" };
+        match self.stage {
+            Stage::Waiting => "waiting for another process, which does the same".to_owned(),
+            Stage::Downloading if *packages == 0 => String::new(),
+            Stage::Downloading => format!("{packages} {noun}, {megabytes} MB"),
+            Stage::Installing => format!("{packages} {noun}, {megabytes} MB, unpacking"),
+            Stage::Done => "done".to_owned(),
+            Stage::Failed => "failed".to_owned(),
+        }
     }
 
     /// Takes note of a line that pip or uv prints; returns whether it says anything new.
@@ -157,7 +179,7 @@ fn size(line: &str) -> Option<u32> {
     }
 }
 
-/// Creates an environment; `progress` is called whenever there is some.
+/// Creates an environment, unless another process has done so; `progress` is called whenever there is some.
 pub async fn make(
     host: &Spawner,
     recipe: &Recipe,
@@ -171,17 +193,37 @@ pub async fn make(
             progress(&state);
         }
     };
-    update(&|_| true);
-    let done = make_steps(host, recipe, path, &|line| update(&|state| state.read(line))).await;
-    let stage = if done.is_ok() { Stage::Done } else { Stage::Failed };
-    update(&|state| {
-        state.stage = stage;
-        true
-    });
-    if done.is_err() {
-        // A partial environment must not be mistaken for a complete one.
-        let _ = tokio::fs::remove_dir_all(path).await;
-    }
+    let enter = |stage: Stage| {
+        update(&|state| {
+            state.stage = stage;
+            true
+        });
+    };
+    enter(Stage::Downloading);
+    let steps = async {
+        let _lock = CacheLock::take(path, || enter(Stage::Waiting)).await?;
+        if images::is_complete(path) {
+            return Ok(());
+        }
+        let on_line = |line: &str| {
+            update(&|state| {
+                // Whoever had the lock may have failed.
+                let waited = state.stage == Stage::Waiting;
+                if waited {
+                    state.stage = Stage::Downloading;
+                }
+                state.read(line) || waited
+            });
+        };
+        let done = make_steps(host, recipe, path, &on_line).await;
+        if done.is_err() {
+            // A partial environment must not be mistaken for a complete one.
+            let _ = tokio::fs::remove_dir_all(path).await;
+        }
+        done
+    };
+    let done = steps.await;
+    enter(if done.is_ok() { Stage::Done } else { Stage::Failed });
     done
 }
 
@@ -191,9 +233,6 @@ async fn make_steps(
     path: &Path,
     on_line: &(dyn Fn(&str) + Sync),
 ) -> Result<(), String> {
-    if let Some(parent) = path.parent() {
-        tokio::fs::create_dir_all(parent).await.map_err(|e| format!("cannot create {}: {e}", parent.display()))?;
-    }
     // What an interrupted installation left.
     let _ = tokio::fs::remove_dir_all(path).await;
     let tool = if is_on_path("uv", &std::env::var("PATH").unwrap_or_default()) { Tool::Uv } else { Tool::Pip };

@@ -1,9 +1,10 @@
-//! Maps container images to Python environments of this host.
+//! Maps container images to what their containers run in: a Python environment of this host, its own tools, or an
+//! unpacked archive.
 //!
-//! There is no registry and no unpacking. A rule says that images of some repositories are a
-//! package at the version their tag names; a mapping names any other image. What neither knows is
-//! an image that cannot be pulled, and the message says how to map it. Mappings come from flags and from a file that is
-//! read again for every container, so that a change takes effect while the node runs.
+//! There is no registry. A rule says that images of some repositories are a package at the version their tag names; a
+//! mapping says what any other image stands for. What neither knows is an image that cannot be pulled, and the message
+//! says how to map it. Mappings come from flags and from a file that is read again for every container, so that a change
+//! takes effect while the node runs.
 
 mod disk;
 
@@ -12,6 +13,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde_saphyr::MessageFormatter as _;
 
 pub use disk::{Disk, MachineDisk};
 
@@ -137,6 +139,9 @@ pub struct Mapping {
     pub cmd: Vec<String>,
     #[serde(default)]
     pub env: BTreeMap<String, String>,
+    /// The user of the image, where it is not root.
+    #[serde(default)]
+    pub user: Option<u32>,
 }
 
 /// A mapping file.
@@ -196,7 +201,7 @@ impl Catalog {
             path,
             root: None,
             cwd: None,
-            user: (0, 0),
+            user: (mapping.user.unwrap_or(0), 0),
             entrypoint: mapping.entrypoint.clone(),
             cmd: mapping.cmd.clone(),
             env: mapping.env.clone().into_iter().collect(),
@@ -217,7 +222,7 @@ impl Catalog {
                 file.display()
             ));
         };
-        // Another file, or other contents, is another environment.
+        // Another folder, or other contents, is another environment.
         let path = self.folder.join(format!("image-{fingerprint:016x}"));
         let then = ready(Some(path.clone()));
         if disk.is_complete(&path) { Resolution::Ready(then) } else { Resolution::Make { recipe, path, then } }
@@ -289,8 +294,7 @@ impl Catalog {
 /// Reads a mapping file; relative paths in it begin at its folder.
 pub fn read_mappings(file: &Path) -> Result<Vec<Mapping>, String> {
     let text = std::fs::read_to_string(file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
-    let read: MappingFile = serde_saphyr::from_str(&text)
-        .map_err(|e| format!("{} is not a list of image mappings: {e}", file.display()))?;
+    let read: MappingFile = serde_saphyr::from_str(&text).map_err(|error| describe_mistake(file, &error))?;
     let folder = file.parent().unwrap_or(Path::new("/"));
     let absolute = |path: Option<PathBuf>| path.map(|path| folder.join(path));
     Ok(read
@@ -304,6 +308,14 @@ pub fn read_mappings(file: &Path) -> Result<Vec<Mapping>, String> {
             ..m
         })
         .collect())
+}
+
+/// Says on one line what is wrong with a mapping file, and where.
+fn describe_mistake(file: &Path, error: &serde_saphyr::Error) -> String {
+    let error = error.without_snippet();
+    let line = error.location().map(|place| format!(":{}", place.line())).unwrap_or_default();
+    let what = serde_saphyr::UserMessageFormatter.format_message(error);
+    format!("{}{line}: not a list of image mappings: {what}", file.display())
 }
 
 /// Returns the versions of Python that a tag such as `2.9.0-py310` names and that an environment has, if they differ.
@@ -326,7 +338,7 @@ pub fn installed(folder: &Path, package: &str) -> Vec<Installed> {
             Some(Installed { version, python: python_version(&e.path()), path: e.path() })
         })
         // The marker is written last, so that half an installation does not count.
-        .filter(|i| i.path.join(COMPLETE).exists())
+        .filter(|i| is_complete(&i.path))
         .collect();
     found.sort_by(|a, b| a.version.cmp(&b.version));
     found
@@ -344,6 +356,11 @@ fn python_version(environment: &Path) -> Option<Version> {
 
 /// The file whose presence says that an environment is complete.
 pub const COMPLETE: &str = "manta-complete";
+
+/// Returns whether an environment, or an unpacked archive, is complete.
+pub(crate) fn is_complete(environment: &Path) -> bool {
+    environment.join(COMPLETE).exists()
+}
 
 /// A dotted version.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -531,8 +548,26 @@ mod tests {
             std::fs::write(&file, format!("images:\n- image: x\n  environment: {environment}\n")).unwrap();
             assert_eq!(shown(catalog.current().unwrap().resolve("x", &FakeDisk(vec![]))), expect);
         }
-        std::fs::write(&file, "images:\n- imag: x\n").unwrap();
-        assert!(catalog.current().unwrap_err().contains("is not a list of image mappings"));
+    }
+
+    #[test]
+    fn a_mistake_in_the_mapping_file_is_one_line_with_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("images.yaml");
+        let check = |text: &str, expect: &str| {
+            std::fs::write(&file, text).unwrap();
+            let why = read_mappings(&file).unwrap_err();
+            assert!(why.starts_with(&format!("{}{expect}", file.display())), "{why}");
+            assert_eq!(why.lines().count(), 1, "{why}");
+        };
+        let wrong = "not a list of image mappings";
+        check(
+            "images:\n- imag: x\n",
+            &format!(":2: {wrong}: unknown field `imag`, expected one of image, environment"),
+        );
+        check("image: []\n", &format!(":1: {wrong}: unknown field `image`, expected one of images"));
+        check("images: [\n", &format!(":1: {wrong}: "));
+        check("images: 7\n", &format!(":1: {wrong}: "));
     }
 
     proptest::proptest! {

@@ -9,6 +9,7 @@
 
 pub mod agent;
 mod archives;
+pub mod cache_lock;
 pub mod downward_api;
 pub mod env;
 pub mod environments;
@@ -16,6 +17,7 @@ pub mod exec;
 pub mod gpus;
 pub mod guards;
 pub mod images;
+mod installations;
 pub mod logs;
 pub mod mounts;
 mod names;
@@ -28,6 +30,7 @@ pub mod scheduler;
 pub mod security_context;
 pub mod shared_host;
 mod stores;
+mod sysctls;
 pub mod tokens;
 pub mod volumes;
 mod worker;

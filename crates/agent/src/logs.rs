@@ -192,6 +192,11 @@ impl Log {
         let _ = tokio::time::timeout(COMPLETE_WITHIN, progress.wait_for(|progress| progress.finished)).await;
     }
 
+    /// Returns whether the container has closed its output.
+    pub fn is_closed(&self) -> bool {
+        self.progress.borrow().finished
+    }
+
     /// Waits until the container has closed its output, however long that takes.
     pub async fn wait_until_closed(&self) {
         let mut progress = self.progress.clone();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Binding, Node, ObjectReference, Pod};
+use k8s_openapi::api::core::v1::{Binding, Node, ObjectReference, Pod, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Patch, PatchParams, PostParams};
@@ -18,6 +18,8 @@ use crate::network::GATEWAY;
 pub(crate) const MAX_PODS: usize = 250;
 const MANAGER: &str = "kubelet";
 const LEASE_SECONDS: i32 = 40;
+/// The taint of a node that has not reported yet.
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// Returns the capacity of the node.
 pub(crate) fn capacity(config: &Config) -> BTreeMap<String, Quantity> {
@@ -65,7 +67,20 @@ pub(crate) async fn register(client: &Client, config: &Config) -> Result<(), kub
         }
         Err(error) => return Err(error),
     }
-    report(client, config).await
+    report(client, config).await?;
+    remove_initial_taint(&nodes, &config.node_name).await
+}
+
+/// Removes the taint that kube-apiserver gives to new nodes. The controller that does so once a node is ready may not run
+/// beside this agent.
+async fn remove_initial_taint(nodes: &Api<Node>, name: &str) -> Result<(), kube::Error> {
+    let taints = nodes.get(name).await?.spec.and_then(|spec| spec.taints).unwrap_or_default();
+    let (initial, others): (Vec<Taint>, Vec<Taint>) = taints.into_iter().partition(|taint| taint.key == NOT_READY);
+    if initial.is_empty() {
+        return Ok(());
+    }
+    let patch = json!({"spec": {"taints": others}});
+    nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
 }
 
 async fn report(client: &Client, config: &Config) -> Result<(), kube::Error> {

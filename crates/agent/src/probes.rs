@@ -1,4 +1,6 @@
-//! Runs a probe: an HTTP request, a TCP connection, or a command in the container.
+//! Runs a probe: an HTTP request, a gRPC health check, a TCP connection, or a command in the container.
+
+mod grpc;
 
 use std::time::Duration;
 
@@ -31,9 +33,9 @@ pub async fn probe(target: &ProbeTarget, probe: &Probe, timeout: Duration) -> Re
             return connect(action.host.as_deref().unwrap_or(&target.ip), port).await.map(drop);
         }
         if let Some(action) = &probe.grpc {
-            // Checks only that the port accepts; a gRPC client would be a dependency for this alone.
             let port = u16::try_from(action.port).map_err(|_| format!("invalid port number: {}", action.port))?;
-            return connect(&target.ip, port).await.map(drop);
+            let stream = connect(&target.ip, port).await?;
+            return grpc::check_health(stream, action.service.as_deref().unwrap_or_default()).await;
         }
         if let Some(action) = &probe.exec {
             let command = action.command.clone().unwrap_or_default();

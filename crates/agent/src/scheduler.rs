@@ -1,10 +1,12 @@
-//! Decides which pending pods fit on this node, by their requests.
+//! Decides which pending pods fit on this node, by their requests and by what the node allows.
 //!
 //! There is one node: a pod is bound when it fits, and gets a PodScheduled condition with the reason when not.
 
+mod filters;
+
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
 use manta_quantity::Quantity;
 
@@ -28,11 +30,15 @@ pub struct NodeInfo {
     pub allocatable: Resources,
     pub labels: BTreeMap<String, String>,
     pub max_pods: usize,
+    pub taints: Vec<Taint>,
+    /// Cordoned by its user.
+    pub unschedulable: bool,
 }
 
 /// Decides for every pod without a node, oldest first; `pods` is every pod of the cluster.
 pub fn schedule<'a>(node: &NodeInfo, pods: impl IntoIterator<Item = &'a Pod>) -> Vec<(&'a Pod, Verdict)> {
     let (mut waiting, mut free, mut count) = (Vec::new(), node.allocatable.clone(), 0);
+    let mut ports = Vec::new();
     for pod in pods {
         let spec = pod.spec.as_ref();
         let over =
@@ -41,6 +47,7 @@ pub fn schedule<'a>(node: &NodeInfo, pods: impl IntoIterator<Item = &'a Pod>) ->
             _ if over => {}
             Some(bound) if bound == node.name => {
                 take(&mut free, &requests(pod));
+                ports.extend(filters::host_ports(pod));
                 count += 1;
             }
             Some(_) => {}
@@ -62,11 +69,10 @@ pub fn schedule<'a>(node: &NodeInfo, pods: impl IntoIterator<Item = &'a Pod>) ->
                 .filter(|(name, want)| want.is_positive() && *want > free.get(*name).unwrap_or(&Quantity::ZERO))
                 .map(|(name, _)| format!("Insufficient {name}")),
         );
-        if !selects(pod, node) {
-            reasons.push("node(s) didn't match Pod's node affinity/selector".to_owned());
-        }
+        reasons.extend(filters::reasons(pod, node, &ports));
         if reasons.is_empty() {
             take(&mut free, &wanted);
+            ports.extend(filters::host_ports(pod));
             count += 1;
             verdicts.push((pod, Verdict::Bind));
         } else {
@@ -138,11 +144,6 @@ fn wants_us(pod: &Pod) -> bool {
     !gated && spec.and_then(|s| s.scheduler_name.as_deref()).is_none_or(|s| s.is_empty() || s == "default-scheduler")
 }
 
-fn selects(pod: &Pod, node: &NodeInfo) -> bool {
-    let selector = pod.spec.as_ref().and_then(|s| s.node_selector.as_ref());
-    selector.into_iter().flatten().all(|(key, value)| node.labels.get(key) == Some(value))
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -164,6 +165,7 @@ mod tests {
             allocatable: BTreeMap::from([("cpu".to_owned(), Quantity::from(4))]),
             labels: BTreeMap::from([("kubernetes.io/hostname".to_owned(), "local".to_owned())]),
             max_pods: 3,
+            ..NodeInfo::default()
         };
         let got: Vec<(String, String)> = schedule(&node, pods)
             .into_iter()

@@ -35,6 +35,8 @@ pub enum Refusal {
          out, or run the pod on a cluster that grants it"
     )]
     Capability { container: String, name: String },
+    #[error("spec.{field} is not available on a local node, which keeps pods apart from this machine; leave it out")]
+    HostNamespace { field: &'static str },
     #[error("container {container}: securityContext.{field} {value} is not an id; use a number from 0 to 2147483647")]
     Id { container: String, field: &'static str, value: i64 },
     #[error(
@@ -51,7 +53,13 @@ pub enum Refusal {
 
 /// Decides the restrictions of one container; `default` is the user and group of its image.
 pub fn confinement(pod: &Pod, container: &Container, default: (u32, u32), ids: IdMap) -> Result<Confinement, Refusal> {
-    let pod = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
+    let spec = pod.spec.as_ref();
+    for (field, asked) in [("hostPID", spec.and_then(|s| s.host_pid)), ("hostIPC", spec.and_then(|s| s.host_ipc))] {
+        if asked == Some(true) {
+            return Err(Refusal::HostNamespace { field });
+        }
+    }
+    let pod = spec.and_then(|spec| spec.security_context.as_ref());
     let own = container.security_context.as_ref();
     let name = || container.name.clone();
     if own.and_then(|c| c.privileged) == Some(true) {

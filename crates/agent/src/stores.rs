@@ -6,7 +6,8 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
@@ -20,10 +21,12 @@ use crate::env::{ClaimState, Sources};
 pub(crate) struct Stores {
     pub(crate) pods: Store<Pod>,
     pub(crate) services: Store<Service>,
+    pub(crate) slices: Store<EndpointSlice>,
+    pub(crate) nodes: Store<Node>,
     config_maps: Store<ConfigMap>,
     secrets: Store<Secret>,
     claims: Store<PersistentVolumeClaim>,
-    /// Counts changes of pods and services.
+    /// Counts changes of pods, services, EndpointSlices and nodes.
     pub(crate) changed: watch::Receiver<u64>,
     /// Counts changes of ConfigMaps, Secrets and claims.
     pub(crate) sources_changed: watch::Receiver<u64>,
@@ -36,7 +39,9 @@ impl Stores {
         let (sources_sender, sources_changed) = watch::channel(0);
         let stores = Self {
             pods: follow(Api::all(client.clone()), sender.clone(), tasks),
-            services: follow(Api::all(client.clone()), sender, tasks),
+            services: follow(Api::all(client.clone()), sender.clone(), tasks),
+            slices: follow(Api::all(client.clone()), sender.clone(), tasks),
+            nodes: follow(Api::all(client.clone()), sender, tasks),
             config_maps: follow(Api::all(client.clone()), sources_sender.clone(), tasks),
             secrets: follow(Api::all(client.clone()), sources_sender.clone(), tasks),
             claims: follow(Api::all(client.clone()), sources_sender, tasks),
@@ -46,6 +51,8 @@ impl Stores {
         // A watch that never becomes ready is retried until the agent is stopped.
         let _ = stores.pods.wait_until_ready().await;
         let _ = stores.services.wait_until_ready().await;
+        let _ = stores.slices.wait_until_ready().await;
+        let _ = stores.nodes.wait_until_ready().await;
         let _ = stores.config_maps.wait_until_ready().await;
         let _ = stores.secrets.wait_until_ready().await;
         let _ = stores.claims.wait_until_ready().await;

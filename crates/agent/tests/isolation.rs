@@ -128,7 +128,8 @@ async fn start_result(
     ip: &str,
     argv: &[&str],
 ) -> Result<(Process, tokio::net::unix::pipe::Receiver), String> {
-    let pod = network::create_pod(ip.parse().expect("ip"), format!("pod-{name}")).await.expect("namespaces");
+    let pod =
+        network::create_pod(ip.parse().expect("ip"), format!("pod-{name}"), Vec::new()).await.expect("namespaces");
     let root: PathBuf = dir.join(name);
     std::fs::create_dir_all(&root).expect("root");
     let owner = IdMap::detect().owner(0, 0);

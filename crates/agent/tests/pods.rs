@@ -3,7 +3,7 @@
 #![allow(clippy::print_stderr, reason = "the report of a test without a harness")]
 
 use std::future::Future;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use futures::{FutureExt, StreamExt};
@@ -16,6 +16,7 @@ use manta_agent::logs::LogQuery;
 use manta_agent::mounts::Mounts;
 use manta_agent::network::egress::Internet;
 use manta_agent::pod::Backoff;
+use manta_agent::runtime::cgroup::Cgroups;
 use manta_agent::runtime::{IsolatedProcess, enter_namespaces};
 use manta_agent::{Agent, Config, network};
 use manta_testkit::{ControlPlane, Tally, within};
@@ -55,11 +56,10 @@ fn run(process: IsolatedProcess, dir: &Path) -> i32 {
             memory_bytes: 4 << 30,
             gpus: fake_gpus(&dir.join("machine")),
             catalog: Catalog {
-                mappings: vec![Mapping {
-                    image: "tools".into(),
-                    entrypoint: vec!["sh".into(), "-c".into()],
-                    ..Mapping::default()
-                }],
+                mappings: vec![
+                    Mapping { image: "tools".into(), entrypoint: vec!["sh".into(), "-c".into()], ..Mapping::default() },
+                    Mapping { image: "slow".into(), requirements: Some(slow_requirements(dir)), ..Mapping::default() },
+                ],
                 fallbacks: ["docker-save", "oci"].map(|format| archived_image(dir, format)).to_vec(),
                 rules: vec![installed_package(&dir.join("images"))],
                 folder: dir.join("images"),
@@ -72,6 +72,7 @@ fn run(process: IsolatedProcess, dir: &Path) -> i32 {
             mounts: Mounts::default(),
             cluster_ca: "CA".into(),
             api_backend: None,
+            env_without_cgroups: vec![("CGROUP".into(), "none".into())],
             internet: Internet::default(),
             shared_host: None,
         };
@@ -85,25 +86,30 @@ fn run(process: IsolatedProcess, dir: &Path) -> i32 {
             eprintln!("the agent did not start: {:?}", agent.await);
             return 1;
         };
-        let passed = tests(&client, &handle).await;
+        let passed = tests(&client, &handle, dir).await;
         stop.cancel();
         within("the end of the agent", agent).await.expect("an end").expect("no panic").expect("an orderly end");
         i32::from(!passed)
     })
 }
 
-async fn tests(client: &Client, agent: &Agent) -> bool {
-    let t = Test { client: client.clone(), agent: agent.clone() };
+async fn tests(client: &Client, agent: &Agent, dir: &Path) -> bool {
+    let t = Test { client: client.clone(), agent: agent.clone(), pipe: dir.join(PIPE) };
     let all: Vec<(&str, futures::future::BoxFuture<'_, ()>)> = vec![
         ("a_pod_runs_and_prints", t.a_pod_runs_and_prints().boxed()),
         ("pods_end_as_their_processes_do", t.pods_end_as_their_processes_do().boxed()),
         ("services_and_names_reach_ready_pods", t.services_and_names_reach_ready_pods().boxed()),
         ("configuration_reaches_the_container", t.configuration_reaches_the_container().boxed()),
+        (
+            "containers_without_a_control_group_get_the_variables_for_it",
+            t.containers_without_a_control_group_get_the_variables_for_it().boxed(),
+        ),
         ("init_containers_and_sidecars", t.init_containers_and_sidecars().boxed()),
         ("unhealthy_containers_are_restarted", t.unhealthy_containers_are_restarted().boxed()),
         ("pods_that_cannot_run_report_why", t.pods_that_cannot_run_report_why().boxed()),
         ("hooks_run_and_grace_is_given", t.hooks_run_and_grace_is_given().boxed()),
         ("an_archive_is_a_root_file_system", t.an_archive_is_a_root_file_system().boxed()),
+        ("a_pod_is_deleted_while_its_image_is_installed", t.a_pod_is_deleted_while_its_image_is_installed().boxed()),
         (
             "an_image_that_runs_as_another_version_is_reported",
             t.an_image_that_runs_as_another_version_is_reported().boxed(),
@@ -126,6 +132,8 @@ async fn tests(client: &Client, agent: &Agent) -> bool {
 struct Test {
     client: Client,
     agent: Agent,
+    /// Holds up the installation of an image.
+    pipe: PathBuf,
 }
 
 impl Test {
@@ -270,6 +278,17 @@ impl Test {
         self.delete("configured").await;
     }
 
+    /// Whether there are control groups depends on who runs the tests.
+    async fn containers_without_a_control_group_get_the_variables_for_it(&self) {
+        let probe = "pods-test-probe";
+        let expect = if Cgroups::detect(probe, 1).is_real() { "\n" } else { "none\n" };
+        Cgroups::sweep(probe);
+        self.create("grouped", shell("Never", "echo $CGROUP")).await;
+        let pod = self.phase("grouped", "Succeeded").await;
+        assert_eq!(self.logs(&pod, "c", false).await, expect);
+        self.delete("grouped").await;
+    }
+
     async fn init_containers_and_sidecars(&self) {
         let c = |name: &str, script: &str| {
             json!({"name": name, "image": "tools", "command": ["sh", "-c", script],
@@ -401,6 +420,21 @@ impl Test {
         }
     }
 
+    async fn a_pod_is_deleted_while_its_image_is_installed(&self) {
+        let container = json!({"name": "c", "image": "slow:1", "command": ["true"]});
+        let spec = json!({"restartPolicy": "Never", "containers": [container]});
+        self.create("installs", spec.clone()).await;
+        self.event("installs", "Normal", "Pulling", "Pulling image \"slow:1\"").await;
+        self.delete("installs").await;
+        // The installation goes on; it ends when somebody writes into its pipe.
+        self.create("installed", spec).await;
+        self.event("installed", "Normal", "Pulling", "Pulling image \"slow:1\"").await;
+        let pipe = self.pipe.clone();
+        tokio::task::spawn_blocking(move || std::fs::write(pipe, "")).await.expect("no panic").expect("written");
+        self.phase("installed", "Succeeded").await;
+        self.delete("installed").await;
+    }
+
     async fn an_image_that_runs_as_another_version_is_reported(&self) {
         let image = "corp.example/runtime:1.0.0";
         let container = json!({"name": "c", "image": image, "command": ["true"]});
@@ -450,6 +484,18 @@ impl Test {
         for name in ["gpu-none", "gpu-two"] {
             self.delete(name).await;
         }
+        // An image has no libraries of the machine. Another test expects to be the first to pull this one.
+        self.event("oci", "Normal", "Pulled", "Successfully pulled image \"oci:1\" in ").await;
+        let see = "cd /usr/local/nvidia/lib64; echo *; read text < libcuda.so.1; echo $text / $LD_LIBRARY_PATH; \
+                   [ -e /dev/nvidia0 ] && echo seen";
+        let limits = json!({"limits": {"nvidia.com/gpu": "1"}});
+        let shell = std::fs::canonicalize("/bin/sh").expect("a shell");
+        let container = json!({"name": "c", "image": "oci:1", "command": [shell, "-c", see], "resources": limits});
+        self.create("gpu-image", json!({"restartPolicy": "Never", "containers": [container]})).await;
+        let image = self.phase("gpu-image", "Succeeded").await;
+        let expect = "libcuda.so.1 libnvidia-ml.so.1\nthe driver / /usr/local/nvidia/lib64\nseen\n";
+        assert_eq!(self.logs(&image, "c", false).await, expect);
+        self.delete("gpu-image").await;
     }
 
     async fn containers_read_what_clients_type(&self) {
@@ -482,6 +528,13 @@ impl Test {
                 text.push_str(&String::from_utf8_lossy(&bytes));
             }
             assert!(text.contains(expect), "{name}: {text:?}");
+
+            // Its output is in the log, where kubectl looks if it cannot attach.
+            let (stdout, stderr) = (tokio::sync::mpsc::channel(1).0, tokio::sync::mpsc::channel(1).0);
+            let (_sizes, resize) = tokio::sync::mpsc::channel(1);
+            let streams = manta_agent::exec::Streams { stdin: None, stdout, stderr, resize };
+            let refused = self.agent.exec(&uid, name, Vec::new(), false, streams).await.expect_err("it has ended");
+            assert!(refused.to_string().contains("has ended"), "{refused}");
         }
         self.delete("debugged").await;
     }
@@ -540,6 +593,17 @@ fn archived_image(dir: &Path, format: &str) -> Mapping {
     Mapping { image: format.into(), archive: Some(file), ..Mapping::default() }
 }
 
+/// The pipe that a requirements file includes: the installation waits until somebody writes into it.
+const PIPE: &str = "pipe.txt";
+
+fn slow_requirements(dir: &Path) -> PathBuf {
+    let file = dir.join("slow.txt");
+    let made = std::process::Command::new("mkfifo").arg(dir.join(PIPE)).status().expect("mkfifo");
+    assert!(made.success());
+    std::fs::write(&file, format!("-r {PIPE}\n")).expect("a file");
+    file
+}
+
 /// Installs version 2.0.0 of a package, empty, and returns the rule for its images.
 fn installed_package(folder: &Path) -> PackageRule {
     let environment = folder.join("runtime-2.0.0");
@@ -554,11 +618,16 @@ fn installed_package(folder: &Path) -> PackageRule {
     }
 }
 
-/// Makes a machine with three GPUs, of which two are offered; the device nodes are plain files.
+/// Makes a machine with three GPUs, of which two are offered; the device nodes and libraries are plain files.
 fn fake_gpus(root: &Path) -> Gpus {
     std::fs::create_dir_all(root.join("dev")).expect("a folder");
     for name in ["nvidia0", "nvidia1", "nvidia2", "nvidiactl"] {
         std::fs::write(root.join("dev").join(name), "").expect("a file");
+    }
+    let libraries = root.join("usr/lib/x86_64-linux-gnu");
+    std::fs::create_dir_all(&libraries).expect("a folder");
+    for name in ["libcuda.so.1", "libnvidia-ml.so.1"] {
+        std::fs::write(libraries.join(name), "the driver\n").expect("a file");
     }
     let found = gpus::find(root, "");
     Gpus { offered: gpus::select(found.clone(), "0,1").expect("a choice"), found }

@@ -7,6 +7,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
 use crate::agent::Shared;
+use crate::cache_lock::CacheLock;
 use crate::environments::{Progress, Stage};
 use crate::images::{self, Environment};
 use crate::runtime::confinement::{Confinement, DEFAULT_CAPABILITIES, Seccomp};
@@ -29,19 +30,35 @@ struct ImageConfig {
     gid: u32,
 }
 
-/// Unpacks an archive into a folder, as `rootfs` and `config.json`.
-pub(crate) async fn unpack(shared: &Shared, archive: &Path, path: &Path) -> Result<(), String> {
+/// Unpacks an archive into a folder, as `rootfs` and `config.json`, unless another process has done so.
+pub(crate) async fn unpack(
+    shared: &Shared,
+    archive: &Path,
+    path: &Path,
+    progress: &(dyn Fn(&Progress) + Sync),
+) -> Result<(), String> {
     if shared.config.shared_host.is_some() {
         return Err(format!("the image {} cannot run with reduced isolation", archive.display()));
     }
-    let what = format!("unpacking {} into {}", archive.display(), path.display());
-    let show = |stage| (shared.config.progress)(&Progress { what: what.clone(), packages: 0, megabytes: 0, stage });
+    let what = format!("unpacking {}", archive.display());
+    let show = |stage| {
+        let (what, into) = (what.clone(), path.to_path_buf());
+        progress(&Progress { what, into, packages: 0, megabytes: 0, stage });
+    };
     show(Stage::Downloading);
-    let done = unpack_steps(shared, archive, path).await;
+    let steps = async {
+        let _lock = CacheLock::take(path, || show(Stage::Waiting)).await?;
+        if images::is_complete(path) {
+            return Ok(());
+        }
+        let done = unpack_steps(shared, archive, path).await;
+        if done.is_err() {
+            let _ = tokio::fs::remove_dir_all(path).await;
+        }
+        done
+    };
+    let done = steps.await;
     show(if done.is_ok() { Stage::Done } else { Stage::Failed });
-    if done.is_err() {
-        let _ = tokio::fs::remove_dir_all(path).await;
-    }
     done.map_err(|why| format!("cannot unpack {}: {why}", archive.display()))
 }
 

@@ -33,10 +33,12 @@ pub fn find(root: &Path, library_path: &str) -> Vec<Gpu> {
     all.extend(amd(root));
     for vendor in Vendor::ALL {
         let libraries = libraries(root, vendor.library, library_path);
+        let driver = driver_libraries(root, vendor);
         let shared_nodes = shared_nodes(root, vendor);
         for (index, gpu) in all.iter_mut().filter(|gpu| gpu.vendor == vendor).enumerate() {
             gpu.index = index;
             gpu.libraries.clone_from(&libraries);
+            gpu.driver.clone_from(&driver);
             gpu.shared_nodes.clone_from(&shared_nodes);
         }
     }
@@ -85,6 +87,7 @@ fn nvidia(root: &Path) -> Vec<Gpu> {
                 nodes: vec![DeviceNode::new(root, node)],
                 shared_nodes: Vec::new(),
                 libraries: None,
+                driver: Vec::new(),
             }
         })
         .collect()
@@ -111,6 +114,7 @@ fn amd(root: &Path) -> Vec<Gpu> {
             nodes: vec![DeviceNode::new(root, node)],
             shared_nodes: Vec::new(),
             libraries: None,
+            driver: Vec::new(),
         })
         .collect()
 }
@@ -166,6 +170,22 @@ fn libraries(root: &Path, library: &str, library_path: &str) -> Option<PathBuf> 
     }
     let own = library_path.split(':').filter(|d| d.starts_with('/')).map(PathBuf::from);
     DRIVER_DIRECTORIES.iter().map(|d| root.join(d)).chain(own).find(has)
+}
+
+/// The libraries of a driver, from the directory where the dynamic linker finds them.
+fn driver_libraries(root: &Path, vendor: &Vendor) -> Vec<PathBuf> {
+    let directories = LINKER_DIRECTORIES.iter().map(|d| root.join(d));
+    let Some(directory) = directories.into_iter().find(|d| d.join(vendor.library).exists()) else { return Vec::new() };
+    let is_driver = |name: &str| {
+        name.contains(".so") && vendor.driver_libraries.iter().any(|beginning| name.starts_with(beginning))
+    };
+    let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> =
+        entries.filter(|e| e.file_name().to_str().is_some_and(is_driver)).map(|e| e.path()).collect();
+    // A link that leads nowhere cannot be bound.
+    found.retain(|path| path.exists());
+    found.sort();
+    found
 }
 
 #[cfg(test)]
@@ -242,5 +262,22 @@ mod tests {
         assert_eq!(found(""), Some(root.path().join("usr/local/nvidia/lib64")));
         make("usr/lib/x86_64-linux-gnu");
         assert_eq!(found(&custom.display().to_string()), None);
+    }
+
+    #[test]
+    fn the_libraries_of_the_driver_are_listed() {
+        let root = tempfile::tempdir().unwrap();
+        fake_nvidia(root.path(), &[0]);
+        let driver = || find(root.path(), "")[0].driver.clone();
+        assert_eq!(driver(), [] as [PathBuf; 0]);
+        let directory = root.path().join("usr/lib/x86_64-linux-gnu");
+        fs::create_dir_all(&directory).unwrap();
+        for name in ["libcuda.so.550.54", "libnvidia-ml.so.1", "libnvidia-x.txt", "libc.so.6", "libcudart.so.12"] {
+            fs::write(directory.join(name), "").unwrap();
+        }
+        std::os::unix::fs::symlink("libcuda.so.550.54", directory.join("libcuda.so.1")).unwrap();
+        std::os::unix::fs::symlink("gone", directory.join("libnvidia-gone.so")).unwrap();
+        let expect = ["libcuda.so.1", "libcuda.so.550.54", "libnvidia-ml.so.1"].map(|name| directory.join(name));
+        assert_eq!(driver(), expect);
     }
 }

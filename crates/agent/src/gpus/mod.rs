@@ -30,6 +30,9 @@ pub struct Vendor {
     variables: &'static [(&'static str, Naming)],
     /// A library of the driver that programs load.
     library: &'static str,
+    /// What the names of the driver's libraries begin with that belong to the kernel's module: an image cannot bring its
+    /// own.
+    driver_libraries: &'static [&'static str],
     /// The kernel's list of GPUs, which has an entry for each by its bus address.
     list: Option<&'static str>,
 }
@@ -56,6 +59,7 @@ impl Vendor {
             ("CUDA_VISIBLE_DEVICES", Naming::Identity { none: "" }),
         ],
         library: "libcuda.so.1",
+        driver_libraries: &["libcuda.so", "libcudadebugger.so", "libnvidia-", "libnvcuvid.so", "libnvoptix.so"],
         list: Some("/proc/driver/nvidia/gpus"),
     };
 
@@ -66,6 +70,8 @@ impl Vendor {
         // Ray accepts ROCR_VISIBLE_DEVICES only beside HIP_VISIBLE_DEVICES.
         variables: &[("ROCR_VISIBLE_DEVICES", Naming::Position), ("HIP_VISIBLE_DEVICES", Naming::Position)],
         library: "libhsa-runtime64.so.1",
+        // Images bring ROCm themselves.
+        driver_libraries: &[],
         list: None,
     };
 }
@@ -88,6 +94,8 @@ pub struct Gpu {
     shared_nodes: Vec<DeviceNode>,
     /// The directory of the driver's libraries, if the dynamic linker does not look there by itself.
     libraries: Option<PathBuf>,
+    /// The driver's libraries among those where the dynamic linker looks, which an image does not have.
+    driver: Vec<PathBuf>,
 }
 
 /// A device node of the machine.

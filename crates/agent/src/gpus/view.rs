@@ -11,6 +11,8 @@ pub struct GpuView {
     pub env: Vec<(String, String)>,
     /// Directories of driver libraries to show at the same path.
     pub libraries: Vec<PathBuf>,
+    /// Libraries of drivers for containers that do not see the machine's own.
+    pub driver: Vec<PathBuf>,
     /// Directories of the kernel to reduce to the entries named.
     pub lists: Vec<(PathBuf, Vec<String>)>,
 }
@@ -42,6 +44,7 @@ pub fn view(found: &[Gpu], own: &[Gpu], visibility: Visibility) -> GpuView {
         if let Some(first) = held.first() {
             view.nodes.extend(first.shared_nodes.clone());
             view.libraries.extend(first.libraries.clone());
+            view.driver.extend(first.driver.clone());
             library_path.extend(first.libraries.iter().map(|path| path.display().to_string()));
         }
     }

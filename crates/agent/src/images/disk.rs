@@ -4,13 +4,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use super::{COMPLETE, Installed, installed};
+use super::{Installed, installed};
 
 /// What decides whether an environment exists, and whether it is still the right one.
 pub trait Disk {
     /// The environments of a package.
     fn installed(&self, package: &str) -> Vec<Installed>;
-    /// A number that changes with the contents of a file; `None` when it cannot be read.
+    /// A number that changes with the contents of a file, and with the folder that relative paths in it begin at; `None`
+    /// when it cannot be read.
     fn fingerprint(&self, file: &Path) -> Option<u64>;
     /// A number that changes when a file is written; `None` when there is no such file.
     fn stamp(&self, file: &Path) -> Option<u64>;
@@ -30,7 +31,9 @@ impl Disk for MachineDisk<'_> {
     }
 
     fn fingerprint(&self, file: &Path) -> Option<u64> {
-        std::fs::read(file).ok().map(|bytes| hash(START, &bytes))
+        let bytes = std::fs::read(file).ok()?;
+        let folder = file.parent().unwrap_or(Path::new("/"));
+        Some(hash(hash(START, folder.as_os_str().as_bytes()), &bytes))
     }
 
     fn stamp(&self, file: &Path) -> Option<u64> {
@@ -47,7 +50,7 @@ impl Disk for MachineDisk<'_> {
     }
 
     fn is_complete(&self, environment: &Path) -> bool {
-        environment.join(COMPLETE).exists()
+        super::is_complete(environment)
     }
 }
 
@@ -89,6 +92,23 @@ fn hash(start: u64, bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requirements_are_others_when_their_text_or_their_folder_is_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = MachineDisk(Path::new("/nowhere"));
+        let fingerprint = |folder: &str, text: &str| {
+            let file = dir.path().join(folder).join("requirements.txt");
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(&file, text).unwrap();
+            disk.fingerprint(&file).unwrap()
+        };
+        let first = fingerprint("a", "./app\n");
+        assert_eq!(fingerprint("a", "./app\n"), first, "written again");
+        assert_ne!(fingerprint("a", "./app\nnumpy\n"), first);
+        assert_ne!(fingerprint("b", "./app\n"), first, "./app is another project there");
+        assert_eq!(disk.fingerprint(&dir.path().join("none")), None);
+    }
 
     #[test]
     fn a_project_is_another_one_when_its_code_changes() {

@@ -16,6 +16,8 @@ use super::services::{DOMAIN, Table};
 
 const TTL: u32 = 1;
 const TYPE_A: u16 = 1;
+const TYPE_CNAME: u16 = 5;
+const TYPE_PTR: u16 = 12;
 const TYPE_SRV: u16 = 33;
 const TYPE_ANY: u16 = 255;
 const NXDOMAIN: u8 = 3;
@@ -127,17 +129,37 @@ pub fn answer(query: &[u8], table: &Table) -> Option<Vec<u8>> {
     }
     let (name, end) = question(query)?;
     let kind = u16::from_be_bytes(query.get(end..end + 2)?.try_into().ok()?);
-    let mut records: Vec<Vec<u8>> = Vec::new();
+    let mut answers: Vec<Vec<u8>> = Vec::new();
+    // What a client would ask next.
+    let mut additional: Vec<Vec<u8>> = Vec::new();
+    let wants = |one: u16| kind == one || kind == TYPE_ANY;
     let code = if header[2] & 0x78 != 0 {
         NOT_IMPLEMENTED
     } else if let Some(ports) = table.ports.get(&name) {
-        if kind == TYPE_SRV {
-            records.extend(ports.iter().map(|(port, target)| service(*port, target)));
+        if wants(TYPE_SRV) {
+            answers.extend(ports.iter().map(|(port, target)| service(*port, target)));
+            let targets = ports.iter().flat_map(|(_, target)| table.names.get(target).map(|ips| (target, ips)));
+            additional.extend(
+                targets.flat_map(|(target, ips)| ips.iter().map(|ip| record(&labels(target), TYPE_A, &ip.octets()))),
+            );
+        }
+        0
+    } else if let Some(owner) = reversed(&name).and_then(|ip| table.owners.get(&ip)) {
+        if wants(TYPE_PTR) {
+            answers.push(record(&ASKED, TYPE_PTR, &labels(owner)));
+        }
+        0
+    } else if let Some(other) = table.aliases.get(&name) {
+        answers.push(record(&ASKED, TYPE_CNAME, &labels(other)));
+        if wants(TYPE_A) {
+            let owner = labels(&table.real_name(other));
+            let ips = table.resolve(other).unwrap_or_default();
+            answers.extend(ips.into_iter().map(|ip| record(&owner, TYPE_A, &ip.octets())));
         }
         0
     } else if let Some(ips) = table.resolve(&name) {
-        if kind == TYPE_A || kind == TYPE_ANY {
-            records.extend(ips.into_iter().map(address));
+        if wants(TYPE_A) {
+            answers.extend(ips.into_iter().map(|ip| record(&ASKED, TYPE_A, &ip.octets())));
         }
         0
     } else {
@@ -148,16 +170,22 @@ pub fn answer(query: &[u8], table: &Table) -> Option<Vec<u8>> {
     // An authoritative answer, recursion "available" because some clients insist on it.
     reply.extend([0x84 | (header[2] & 0x01), 0x80 | code]);
     reply.extend([0, 1]);
-    reply.extend(u16::try_from(records.len()).unwrap_or(u16::MAX).to_be_bytes());
-    reply.extend([0; 4]);
+    reply.extend(u16::try_from(answers.len()).unwrap_or(u16::MAX).to_be_bytes());
+    reply.extend([0; 2]);
+    reply.extend(u16::try_from(additional.len()).unwrap_or(u16::MAX).to_be_bytes());
     reply.extend(query.get(12..end + 4)?);
-    reply.extend(records.concat());
+    reply.extend(answers.concat());
+    reply.extend(additional.concat());
     Some(reply)
 }
 
-/// Whether a name can be one of another network: it has a dot, and is not of the cluster.
+/// Whether a name can be one that the machine resolves: it is not of the cluster.
 fn is_outside(name: &str) -> bool {
-    name.contains('.') && name != DOMAIN && !name.ends_with(&format!(".{DOMAIN}")) && !name.ends_with(".arpa")
+    !name.is_empty()
+        && name != "localhost"
+        && name != DOMAIN
+        && !name.ends_with(&format!(".{DOMAIN}"))
+        && !name.ends_with(".arpa")
 }
 
 /// The name asked for, in lower case, and where it ends.
@@ -181,24 +209,38 @@ fn question(query: &[u8]) -> Option<(String, usize)> {
     }
 }
 
-fn address(ip: Ipv4Addr) -> Vec<u8> {
-    record(TYPE_A, &ip.octets())
+/// The name that was asked for, at offset 12 of the message.
+const ASKED: [u8; 2] = [0xc0, 12];
+
+/// The address in a name such as `3.0.244.10.in-addr.arpa`.
+fn reversed(name: &str) -> Option<Ipv4Addr> {
+    let octets: Vec<u8> =
+        name.strip_suffix(".in-addr.arpa")?.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
+    let [a, b, c, d]: [u8; 4] = octets.try_into().ok()?;
+    Some(Ipv4Addr::new(d, c, b, a))
 }
 
 fn service(port: u16, target: &str) -> Vec<u8> {
     let mut data = vec![0, 0, 0, 100];
     data.extend(port.to_be_bytes());
-    for label in target.split('.') {
-        data.push(u8::try_from(label.len()).unwrap_or(63));
-        data.extend(label.bytes().take(63));
-    }
-    data.push(0);
-    record(TYPE_SRV, &data)
+    data.extend(labels(target));
+    record(&ASKED, TYPE_SRV, &data)
 }
 
-/// A record whose name is the one asked for, at offset 12 of the message.
-fn record(kind: u16, data: &[u8]) -> Vec<u8> {
-    let mut out = vec![0xc0, 12];
+/// A name as it is written in messages.
+fn labels(name: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(name.len() + 2);
+    for label in name.split('.').filter(|label| !label.is_empty()) {
+        let label = label.get(..label.len().min(63)).unwrap_or_default();
+        out.push(u8::try_from(label.len()).unwrap_or_default());
+        out.extend(label.bytes());
+    }
+    out.push(0);
+    out
+}
+
+fn record(owner: &[u8], kind: u16, data: &[u8]) -> Vec<u8> {
+    let mut out = owner.to_vec();
     out.extend(kind.to_be_bytes());
     out.extend([0, 1]);
     out.extend(TTL.to_be_bytes());
@@ -227,6 +269,9 @@ mod tests {
         let mut table = Table::default();
         let ips = [Ipv4Addr::new(10, 244, 0, 2), Ipv4Addr::new(10, 244, 0, 3)];
         table.names.insert("s.d.svc.cluster.local".into(), ips.into());
+        table.aliases.insert("e.d.svc.cluster.local".into(), "s.d.svc.cluster.local".into());
+        table.aliases.insert("f.d.svc.cluster.local".into(), "foo.example.com".into());
+        table.owners.insert(Ipv4Addr::new(10, 96, 1, 2), "s.d.svc.cluster.local".into());
         table.ports.insert("_gcs._tcp.s.d.svc.cluster.local".into(), [(6379, "s.d.svc.cluster.local".into())].into());
         table
     }
@@ -247,17 +292,30 @@ mod tests {
         check("svc.cluster.local", TYPE_A, (0, 0));
         check("s.d.svc.cluster.local.svc.cluster.local", TYPE_A, (NXDOMAIN, 0));
         check("example.com", TYPE_A, (NXDOMAIN, 0));
-        check("_gcs._tcp.s.d.svc.cluster.local", TYPE_SRV, (0, 1));
+        let reply = check("_gcs._tcp.s.d.svc.cluster.local", TYPE_SRV, (0, 1));
+        assert_eq!(reply[11], 2, "the addresses of the target");
+    }
+
+    #[test]
+    fn aliases_and_owners_of_addresses_have_records() {
+        let ends_with = |reply: &[u8], name: &str| assert!(reply.ends_with(&labels(name)), "{name}");
+        ends_with(&check("f.d.svc.cluster.local", TYPE_CNAME, (0, 1)), "foo.example.com");
+        check("f.d.svc.cluster.local", TYPE_A, (0, 1));
+        check("e.d.svc.cluster.local", TYPE_A, (0, 3));
+        ends_with(&check("2.1.96.10.in-addr.arpa", TYPE_PTR, (0, 1)), "s.d.svc.cluster.local");
+        check("3.1.96.10.in-addr.arpa", TYPE_PTR, (NXDOMAIN, 0));
     }
 
     #[test]
     fn names_of_the_cluster_are_never_asked_of_the_host() {
         for name in
-            ["a.default.svc.cluster.local", "example.org.default.svc.cluster.local", "cluster.local", "head", ""]
+            ["a.default.svc.cluster.local", "example.org.default.svc.cluster.local", "cluster.local", "localhost", ""]
         {
             assert!(!is_outside(name), "{name}");
         }
-        assert!(is_outside("example.org") && is_outside("mycluster.local"));
+        for name in ["example.org", "mycluster.local", "proxy"] {
+            assert!(is_outside(name), "{name}");
+        }
     }
 
     #[test]

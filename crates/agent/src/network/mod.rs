@@ -48,6 +48,8 @@ pub const RESOLVER: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
 pub enum PodNetwork {
     /// Namespaces of its own.
     Own(Arc<Namespaces>),
+    /// The node's own, for `hostNetwork`. It is not the machine's.
+    Node,
     /// An address on the host's loopback.
     Loopback(Ipv4Addr),
 }
@@ -65,7 +67,7 @@ impl PodNetwork {
     pub fn namespaces(&self) -> Vec<&OwnedFd> {
         match self {
             Self::Own(own) => vec![&own.net, &own.uts, &own.ipc],
-            Self::Loopback(_) => Vec::new(),
+            Self::Node | Self::Loopback(_) => Vec::new(),
         }
     }
 
@@ -73,6 +75,7 @@ impl PodNetwork {
     pub async fn dial(&self, port: u16) -> io::Result<tokio::net::TcpStream> {
         let own = match self {
             Self::Own(own) => Arc::clone(own),
+            Self::Node => return tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await,
             Self::Loopback(ip) => return tokio::net::TcpStream::connect((*ip, port)).await,
         };
         let stream = in_own_thread(move || {
@@ -119,12 +122,12 @@ pub fn use_own_resolver(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Creates the namespaces of a pod and connects them to the node.
-pub async fn create_pod(ip: Ipv4Addr, hostname: String) -> io::Result<PodNetwork> {
-    in_own_thread(move || connect_pod(ip, &hostname)).await
+/// Creates the namespaces of a pod, with its kernel parameters, and connects them to the node.
+pub async fn create_pod(ip: Ipv4Addr, hostname: String, sysctls: Vec<(String, String)>) -> io::Result<PodNetwork> {
+    in_own_thread(move || connect_pod(ip, &hostname, &sysctls)).await
 }
 
-fn connect_pod(ip: Ipv4Addr, hostname: &str) -> io::Result<PodNetwork> {
+fn connect_pod(ip: Ipv4Addr, hostname: &str, sysctls: &[(String, String)]) -> io::Result<PodNetwork> {
     // Opened before unshare: a socket stays in the network namespace it was created in.
     let mut node = Netlink::open()?;
     unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC)?;
@@ -146,6 +149,10 @@ fn connect_pod(ip: Ipv4Addr, hostname: &str) -> io::Result<PodNetwork> {
         if fs::write("/proc/sys/net/ipv4/ping_group_range", groups).is_ok() {
             break;
         }
+    }
+    for (name, value) in sysctls {
+        fs::write(crate::sysctls::path(name), value)
+            .map_err(|e| io::Error::new(e.kind(), format!("cannot set sysctl {name} to {value:?}: {e}")))?;
     }
     let mut pod = Netlink::open()?;
     let lo = pod.index("lo")?;

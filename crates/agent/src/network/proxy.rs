@@ -1,9 +1,11 @@
-//! Forwards connections to Service addresses to ready pods.
+//! Forwards connections to the addresses of Services, and to ports of the node, to ready pods.
+
+mod targets;
+mod udp;
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -11,7 +13,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::services::Table;
+use super::services::{Protocol, Table};
+use targets::Targets;
 
 /// How long to wait before accepting again when descriptors ran out.
 const ACCEPT_RETRY: Duration = Duration::from_millis(200);
@@ -20,19 +23,25 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Keeps one listener per forwarded address; ends when the table's owner is gone.
 pub async fn serve(mut table: watch::Receiver<Arc<Table>>) {
-    let mut listeners: BTreeMap<SocketAddrV4, tokio::task::AbortHandle> = BTreeMap::new();
+    let mut listeners: BTreeMap<(Protocol, SocketAddrV4), tokio::task::AbortHandle> = BTreeMap::new();
     let mut tasks = JoinSet::new();
     loop {
         let wanted = Arc::clone(&table.borrow_and_update());
-        listeners.retain(|address, task| {
-            let keep = wanted.forwards.contains_key(address) && !task.is_finished();
+        listeners.retain(|key, task| {
+            let keep = wanted.forwards.contains_key(key) && !task.is_finished();
             if !keep {
                 task.abort();
             }
             keep
         });
-        for address in wanted.forwards.keys() {
-            listeners.entry(*address).or_insert_with(|| tasks.spawn(forward(*address, table.clone())));
+        for key in wanted.forwards.keys() {
+            listeners.entry(*key).or_insert_with(|| {
+                let targets = Targets::new(*key, table.clone());
+                match key.0 {
+                    Protocol::Tcp => tasks.spawn(forward(targets)),
+                    Protocol::Udp => tasks.spawn(udp::forward(targets)),
+                }
+            });
         }
         while tasks.try_join_next().is_some() {}
         if table.changed().await.is_err() {
@@ -41,26 +50,22 @@ pub async fn serve(mut table: watch::Receiver<Arc<Table>>) {
     }
 }
 
-async fn forward(address: SocketAddrV4, table: watch::Receiver<Arc<Table>>) {
-    let listener = match TcpListener::bind(address).await {
+async fn forward(targets: Arc<Targets>) {
+    let listener = match TcpListener::bind(targets.address()).await {
         Ok(listener) => listener,
         Err(error) => {
-            tracing::warn!(%address, %error, "cannot listen on the Service address");
+            tracing::warn!(address = %targets.address(), %error, "cannot listen on the Service address");
             return;
         }
     };
-    let turn = Arc::new(AtomicUsize::new(0));
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
         let client = accept(&listener).await;
-        let (table, turn) = (table.clone(), Arc::clone(&turn));
+        let targets = Arc::clone(&targets);
         connections.spawn(async move {
-            let choose = || {
-                let known = Arc::clone(&table.borrow());
-                known.forwards.get(&address).cloned().unwrap_or_default()
-            };
-            if let Some(pod) = connect(choose, &turn).await {
+            let from = client.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
+            if let Some(pod) = connect(&targets, from).await {
                 let _ = pod.set_nodelay(true);
                 splice(client, pod).await;
             }
@@ -89,12 +94,11 @@ fn is_of_one_connection(error: &std::io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// Connects to the next pod, round robin, that accepts; `None` closes the client's connection.
-async fn connect(choose: impl Fn() -> Vec<SocketAddrV4>, turn: &AtomicUsize) -> Option<TcpStream> {
-    let targets = choose();
-    for _ in 0..targets.len() {
-        let target = targets[turn.fetch_add(1, Ordering::Relaxed) % targets.len()];
+/// Connects to the next pod that accepts; `None` closes the client's connection.
+async fn connect(targets: &Targets, client: IpAddr) -> Option<TcpStream> {
+    for target in targets.in_turn(client) {
         if let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, TcpStream::connect(target)).await {
+            targets.remember(client, target);
             return Some(stream);
         }
     }
@@ -129,6 +133,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
+    use crate::network::services::Forward;
 
     #[test]
     fn a_shortage_differs_from_a_lost_connection() {
@@ -153,7 +158,8 @@ mod tests {
         let (live, gone, vip) = (v4(&pod), v4(&dead), v4(&TcpListener::bind("127.0.0.1:0").await.unwrap()));
         drop(dead);
         let mut first = Table::default();
-        first.forwards.insert(vip, vec![gone, live]);
+        let forward = Forward { targets: vec![gone, live], affinity: None };
+        first.forwards.insert((Protocol::Tcp, vip), forward);
         let (sender, table) = watch::channel(Arc::new(first));
         let proxy = tokio::spawn(serve(table));
         let echo = tokio::spawn(async move {

@@ -1,28 +1,62 @@
 //! The endpoints of Services, and the records of the resolver.
 //!
-//! Pure: Services and pods in, a table out. There is one node, so the pods of the API are all the
-//! endpoints there are; readiness is that of an EndpointSlice, without its delay.
+//! Pure: Services, EndpointSlices and pods in, a table out. There is one node, so the pods of the API are all the
+//! endpoints that a selector can find; readiness is that of an EndpointSlice, without its delay. Only a Service without
+//! a selector has the endpoints of the EndpointSlices that its user wrote.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{Pod, Service, ServicePort, ServiceSpec};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::{API_SERVER, GATEWAY};
 
 /// The state of the proxy and the resolver.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Table {
-    /// Where a connection to a virtual address goes.
-    pub forwards: BTreeMap<SocketAddrV4, Vec<SocketAddrV4>>,
+    /// Where a connection to an address of the node goes.
+    pub forwards: BTreeMap<(Protocol, SocketAddrV4), Forward>,
     /// Addresses by lower-case name, without the trailing dot.
     pub names: BTreeMap<String, BTreeSet<Ipv4Addr>>,
     /// CNAME records.
     pub aliases: BTreeMap<String, String>,
     /// Ports by `_port._proto.name`, each with the name of its target.
     pub ports: BTreeMap<String, BTreeSet<(u16, String)>>,
+    /// PTR records.
+    pub owners: BTreeMap<Ipv4Addr, String>,
+}
+
+/// The protocol of a forwarded port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protocol {
+    Tcp,
+    Udp,
+}
+
+impl Protocol {
+    /// Returns the protocol of a port; `None` for SCTP, which is not forwarded.
+    fn of(text: Option<&str>) -> Option<Self> {
+        match text {
+            None | Some("TCP") => Some(Self::Tcp),
+            Some("UDP") => Some(Self::Udp),
+            Some(_) => None,
+        }
+    }
+}
+
+/// The targets of a forwarded port.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Forward {
+    pub targets: Vec<SocketAddrV4>,
+    /// How long a client stays with its target, for `sessionAffinity: ClientIP`.
+    pub affinity: Option<Duration>,
 }
 
 pub const DOMAIN: &str = "cluster.local";
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// What the name of a Service with a cluster IP resolves to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,23 +66,104 @@ pub enum Reach {
     Pods,
 }
 
-/// Builds the table from every Service and pod of the cluster.
+/// One address behind a Service.
+struct Endpoint<'a> {
+    ip: Ipv4Addr,
+    hostname: Option<&'a str>,
+    behind: Behind<'a>,
+}
+
+enum Behind<'a> {
+    Pod(&'a Pod),
+    Slice(&'a EndpointSlice),
+}
+
+/// Builds the table from every Service, EndpointSlice and pod of the cluster.
 pub fn table<'a>(
     services: impl IntoIterator<Item = &'a Service>,
+    slices: impl IntoIterator<Item = &'a EndpointSlice> + Clone,
     pods: impl IntoIterator<Item = &'a Pod> + Clone,
     reach: Reach,
 ) -> Table {
     let mut table = Table::default();
     for pod in pods.clone() {
         if let (Some(ip), Some(namespace)) = (address(pod), &pod.metadata.namespace) {
-            let dashed = ip.to_string().replace('.', "-");
-            table.name(format!("{dashed}.{namespace}.pod.{DOMAIN}"), ip);
+            table.name(format!("{}.{namespace}.pod.{DOMAIN}", dashed(ip)), ip);
+            if reach == Reach::VirtualAddresses {
+                table.add_host_ports(pod, ip);
+            }
         }
     }
     for service in services {
-        table.add(service, pods.clone(), reach);
+        let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref()).filter(|s| !s.is_empty());
+        let endpoints: Vec<Endpoint<'a>> = match selector {
+            Some(selector) => of_pods(service, selector, pods.clone()).collect(),
+            None => of_slices(service, slices.clone()).collect(),
+        };
+        table.add(service, &endpoints, reach);
     }
     table
+}
+
+/// Returns the ready pods that a selector finds.
+fn of_pods<'a>(
+    service: &Service,
+    selector: &BTreeMap<String, String>,
+    pods: impl IntoIterator<Item = &'a Pod>,
+) -> impl Iterator<Item = Endpoint<'a>> {
+    let name = service.metadata.name.as_deref();
+    let early = service.spec.as_ref().and_then(|spec| spec.publish_not_ready_addresses) == Some(true);
+    let found = pods.into_iter().filter(move |pod| {
+        pod.metadata.namespace == service.metadata.namespace && selects(selector, pod) && (early || is_ready(pod))
+    });
+    found.filter_map(move |pod| {
+        let spec = pod.spec.as_ref();
+        let is_member = spec.and_then(|s| s.subdomain.as_deref()) == name;
+        let hostname = spec.and_then(|s| s.hostname.as_deref()).filter(|_| is_member);
+        Some(Endpoint { ip: address(pod)?, hostname, behind: Behind::Pod(pod) })
+    })
+}
+
+/// Returns the ready endpoints of the slices that name a Service.
+fn of_slices<'a>(
+    service: &Service,
+    slices: impl IntoIterator<Item = &'a EndpointSlice>,
+) -> impl Iterator<Item = Endpoint<'a>> {
+    let mine = slices.into_iter().filter(|slice| {
+        let named = slice.metadata.labels.as_ref().and_then(|labels| labels.get(SERVICE_NAME));
+        slice.metadata.namespace == service.metadata.namespace && named == service.metadata.name.as_ref()
+    });
+    mine.flat_map(|slice| {
+        let ready = slice
+            .endpoints
+            .iter()
+            .flatten()
+            .filter(|endpoint| endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) != Some(false));
+        ready.flat_map(move |endpoint| {
+            let ips = endpoint.addresses.iter().filter_map(|text| text.parse().ok());
+            ips.map(move |ip| Endpoint { ip, hostname: endpoint.hostname.as_deref(), behind: Behind::Slice(slice) })
+        })
+    })
+}
+
+impl Endpoint<'_> {
+    /// Returns where a port of the Service is here.
+    fn target(&self, port: &ServicePort) -> Option<SocketAddrV4> {
+        let number = match self.behind {
+            Behind::Pod(pod) => target_port(pod, port.target_port.as_ref(), u16::try_from(port.port).ok()?),
+            Behind::Slice(slice) => {
+                let same = |text: Option<&str>, other: Option<&str>, default: &str| {
+                    text.unwrap_or(default) == other.unwrap_or(default)
+                };
+                let named = slice.ports.iter().flatten().find(|known| {
+                    same(known.name.as_deref(), port.name.as_deref(), "")
+                        && same(known.protocol.as_deref(), port.protocol.as_deref(), "TCP")
+                });
+                named.and_then(|known| u16::try_from(known.port?).ok())
+            }
+        };
+        Some(SocketAddrV4::new(self.ip, number?))
+    }
 }
 
 impl Table {
@@ -56,7 +171,24 @@ impl Table {
         self.names.entry(name.to_lowercase()).or_default().insert(ip);
     }
 
-    fn add<'a>(&mut self, service: &Service, pods: impl IntoIterator<Item = &'a Pod>, reach: Reach) {
+    /// Forwards the ports of the node that a pod asks for.
+    fn add_host_ports(&mut self, pod: &Pod, ip: Ipv4Addr) {
+        let Some(spec) = pod.spec.as_ref().filter(|spec| spec.host_network != Some(true)) else { return };
+        for port in spec.containers.iter().flat_map(|container| container.ports.iter().flatten()) {
+            let number = |port: i32| u16::try_from(port).ok().filter(|port| *port > 0);
+            let (Some(protocol), Some(from), Some(to)) =
+                (Protocol::of(port.protocol.as_deref()), port.host_port.and_then(number), number(port.container_port))
+            else {
+                continue;
+            };
+            let listed: Option<Ipv4Addr> = port.host_ip.as_deref().and_then(|ip| ip.parse().ok());
+            let address = listed.filter(|ip| !ip.is_unspecified()).unwrap_or(GATEWAY);
+            let forward = Forward { targets: vec![SocketAddrV4::new(ip, to)], affinity: None };
+            self.forwards.insert((protocol, SocketAddrV4::new(address, from)), forward);
+        }
+    }
+
+    fn add(&mut self, service: &Service, endpoints: &[Endpoint<'_>], reach: Reach) {
         let (Some(name), Some(namespace), Some(spec)) =
             (&service.metadata.name, &service.metadata.namespace, &service.spec)
         else {
@@ -71,57 +203,92 @@ impl Table {
         self.names.entry(full.clone()).or_default();
         let vip = spec.cluster_ip.as_deref().filter(|_| reach == Reach::VirtualAddresses);
         let vip: Option<Ipv4Addr> = vip.and_then(|ip| ip.parse().ok());
-        let selector = spec.selector.as_ref().filter(|s| !s.is_empty());
-        let behind: Vec<(&Pod, Ipv4Addr)> = pods
-            .into_iter()
-            .filter(|pod| pod.metadata.namespace.as_ref() == Some(namespace))
-            .filter(|pod| selector.is_some_and(|s| selects(s, pod)))
-            .filter(|pod| spec.publish_not_ready_addresses == Some(true) || is_ready(pod))
-            .filter_map(|pod| Some((pod, address(pod)?)))
-            .collect();
-
-        for (pod, ip) in &behind {
-            let host = pod.spec.as_ref().and_then(|s| s.hostname.clone());
-            let member = pod.spec.as_ref().and_then(|s| s.subdomain.as_ref()).filter(|s| *s == name).and(host);
-            if let Some(host) = member {
-                self.name(format!("{host}.{full}"), *ip);
+        for endpoint in endpoints {
+            if let Some(host) = endpoint.hostname {
+                self.name(format!("{host}.{full}"), endpoint.ip);
             }
             if vip.is_none() {
-                self.name(full.clone(), *ip);
+                self.name(full.clone(), endpoint.ip);
             }
         }
         if let Some(vip) = vip {
             self.name(full.clone(), vip);
+            self.owners.insert(vip, full.clone());
         }
         for port in spec.ports.iter().flatten() {
-            let Ok(number) = u16::try_from(port.port) else { continue };
-            let protocol = port.protocol.as_deref().unwrap_or("TCP");
-            let targets: Vec<SocketAddrV4> = behind
-                .iter()
-                .filter_map(|(pod, ip)| {
-                    Some(SocketAddrV4::new(*ip, target_port(pod, port.target_port.as_ref(), number)?))
-                })
-                .collect();
-            if let Some(port_name) = port.name.as_ref().filter(|n| !n.is_empty()) {
-                let record = format!("_{port_name}._{protocol}.{full}").to_lowercase();
-                self.ports.entry(record).or_default().insert((number, full.clone()));
+            self.add_service_records(&full, port, vip, endpoints);
+            self.add_forwards(spec, port, vip, endpoints);
+        }
+    }
+
+    /// Adds the SRV records of a port: the Service itself, or each endpoint of a headless one.
+    fn add_service_records(
+        &mut self,
+        full: &str,
+        port: &ServicePort,
+        vip: Option<Ipv4Addr>,
+        endpoints: &[Endpoint<'_>],
+    ) {
+        let (Some(name), Ok(number)) = (port.name.as_deref().filter(|n| !n.is_empty()), u16::try_from(port.port))
+        else {
+            return;
+        };
+        let protocol = port.protocol.as_deref().unwrap_or("TCP");
+        let record = format!("_{name}._{protocol}.{full}").to_lowercase();
+        let mut targets = BTreeSet::new();
+        if vip.is_some() {
+            targets.insert((number, full.to_owned()));
+        } else {
+            for endpoint in endpoints {
+                let host = endpoint.hostname.map_or_else(|| dashed(endpoint.ip), str::to_owned);
+                let target = format!("{host}.{full}").to_lowercase();
+                self.name(target.clone(), endpoint.ip);
+                targets.extend(endpoint.target(port).map(|at| (at.port(), target)));
             }
-            if let Some(vip) = vip.filter(|_| protocol == "TCP" && selector.is_some()) {
-                self.forwards.insert(SocketAddrV4::new(vip, number), targets);
+        }
+        self.ports.entry(record).or_default().extend(targets);
+    }
+
+    /// Forwards a port of the cluster IP, and of the node where the Service has one.
+    fn add_forwards(
+        &mut self,
+        spec: &ServiceSpec,
+        port: &ServicePort,
+        vip: Option<Ipv4Addr>,
+        endpoints: &[Endpoint<'_>],
+    ) {
+        // The API server listens on its address itself.
+        let Some(vip) = vip.filter(|vip| *vip != API_SERVER) else { return };
+        let Some(protocol) = Protocol::of(port.protocol.as_deref()) else { return };
+        let affinity = (spec.session_affinity.as_deref() == Some("ClientIP")).then(|| {
+            let seconds = spec.session_affinity_config.as_ref().and_then(|c| c.client_ip.as_ref()?.timeout_seconds);
+            Duration::from_secs(seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or(10_800))
+        });
+        let targets = endpoints.iter().filter_map(|endpoint| endpoint.target(port)).collect();
+        let forward = Forward { targets, affinity };
+        for (ip, number) in [(vip, Some(port.port)), (GATEWAY, port.node_port)] {
+            let number = number.and_then(|number| u16::try_from(number).ok()).filter(|number| *number > 0);
+            if let Some(number) = number {
+                self.forwards.insert((protocol, SocketAddrV4::new(ip, number)), forward.clone());
             }
         }
     }
 
-    /// The addresses of a name; `None` when there is no such name.
-    pub fn resolve(&self, name: &str) -> Option<Vec<Ipv4Addr>> {
+    /// Follows aliases; they may form chains, but not endless ones.
+    pub fn real_name(&self, name: &str) -> String {
         let mut name = name.trim_end_matches('.').to_lowercase();
-        // Aliases may form chains, but not endless ones.
         for _ in 0..8 {
             match self.aliases.get(&name) {
                 Some(other) => name.clone_from(other),
                 None => break,
             }
         }
+        name
+    }
+
+    /// The addresses of a name; `None` when there is no such name.
+    pub fn resolve(&self, name: &str) -> Option<Vec<Ipv4Addr>> {
+        let name = self.real_name(name);
         if let Some(ips) = self.names.get(&name) {
             return Some(ips.iter().copied().collect());
         }
@@ -129,6 +296,11 @@ impl Table {
         let below = format!(".{name}");
         self.names.keys().any(|n| n.ends_with(&below)).then(Vec::new)
     }
+}
+
+/// An address as a label of a name.
+fn dashed(ip: Ipv4Addr) -> String {
+    ip.to_string().replace('.', "-")
 }
 
 fn target_port(pod: &Pod, target: Option<&IntOrString>, port: u16) -> Option<u16> {
@@ -183,7 +355,7 @@ mod tests {
         let service: Service =
             serde_json::from_value(json!({"metadata": {"name": "s", "namespace": "d"}, "spec": spec})).unwrap();
         let pods = [pod("a", "10.244.0.2", true), pod("b", "10.244.0.3", false)];
-        let table = table([&service], &pods, Reach::VirtualAddresses);
+        let table = table([&service], [], &pods, Reach::VirtualAddresses);
         for (name, expect) in names {
             let got = table.resolve(name).map(|ips| ips.iter().map(ToString::to_string).collect::<Vec<_>>());
             assert_eq!(got, expect.map(|ips| ips.iter().map(|ip| (*ip).to_owned()).collect()), "{name}");
@@ -191,7 +363,7 @@ mod tests {
         let got: Vec<(String, Vec<String>)> = table
             .forwards
             .iter()
-            .map(|(from, to)| (from.to_string(), to.iter().map(ToString::to_string).collect()))
+            .map(|((_, from), to)| (from.to_string(), to.targets.iter().map(ToString::to_string).collect()))
             .collect();
         let expect: Vec<(String, Vec<String>)> = forwards
             .iter()
@@ -219,7 +391,7 @@ mod tests {
         let spec = json!({"clusterIP": "10.96.5.5", "selector": {"app": "x"}, "ports": [{"port": 80}]});
         let service: Service =
             serde_json::from_value(json!({"metadata": {"name": "s", "namespace": "d"}, "spec": spec})).unwrap();
-        let table = table([&service], &[pod("a", "127.244.0.2", true)], Reach::Pods);
+        let table = table([&service], [], &[pod("a", "127.244.0.2", true)], Reach::Pods);
         assert_eq!(table.resolve("s.d.svc.cluster.local"), Some(vec![Ipv4Addr::new(127, 244, 0, 2)]));
         assert!(table.forwards.is_empty());
     }
@@ -255,5 +427,70 @@ mod tests {
             &[("s.d.svc.cluster.local", None)],
             &[],
         );
+    }
+
+    #[test]
+    fn a_service_without_a_selector_has_the_endpoints_of_its_slices() {
+        let slice = |ip: &str, port: i32, ready: bool| -> EndpointSlice {
+            serde_json::from_value(json!({
+                "metadata": {"namespace": "d", "labels": {SERVICE_NAME: "s"}}, "addressType": "IPv4",
+                "endpoints": [{"addresses": [ip], "conditions": {"ready": ready}}],
+                "ports": [{"name": "web", "protocol": "TCP", "port": port}],
+            }))
+            .unwrap()
+        };
+        let service: Service = serde_json::from_value(json!({
+            "metadata": {"name": "s", "namespace": "d"},
+            "spec": {"clusterIP": "10.96.5.5", "ports": [{"name": "web", "port": 80}, {"name": "other", "port": 81}]},
+        }))
+        .unwrap();
+        let slices = [slice("10.244.0.7", 8080, true), slice("10.244.0.8", 9090, true), slice("10.244.0.9", 1, false)];
+        let table = table([&service], &slices, [], Reach::VirtualAddresses);
+        let at = |port| &table.forwards[&(Protocol::Tcp, SocketAddrV4::new(Ipv4Addr::new(10, 96, 5, 5), port))];
+        let shown: Vec<String> = at(80).targets.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["10.244.0.7:8080", "10.244.0.8:9090"]);
+        assert!(at(81).targets.is_empty());
+        assert_eq!(table.owners[&Ipv4Addr::new(10, 96, 5, 5)], "s.d.svc.cluster.local");
+    }
+
+    #[test]
+    fn node_ports_udp_and_affinity_are_forwarded() {
+        let service: Service = serde_json::from_value(json!({
+            "metadata": {"name": "s", "namespace": "d"},
+            "spec": {"clusterIP": "10.96.5.5", "type": "NodePort", "selector": {"app": "x"}, "sessionAffinity": "ClientIP",
+                     "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 7}},
+                     "ports": [{"name": "dns", "port": 53, "protocol": "UDP", "nodePort": 30053}]},
+        }))
+        .unwrap();
+        let table = table([&service], [], &[pod("a", "10.244.0.2", true)], Reach::VirtualAddresses);
+        let expect = Forward {
+            targets: vec![SocketAddrV4::new(Ipv4Addr::new(10, 244, 0, 2), 53)],
+            affinity: Some(Duration::from_secs(7)),
+        };
+        for address in [SocketAddrV4::new(Ipv4Addr::new(10, 96, 5, 5), 53), SocketAddrV4::new(GATEWAY, 30053)] {
+            assert_eq!(table.forwards[&(Protocol::Udp, address)], expect, "{address}");
+        }
+    }
+
+    #[test]
+    fn ports_of_headless_services_lead_to_each_pod() {
+        let service: Service = serde_json::from_value(json!({
+            "metadata": {"name": "s", "namespace": "d"},
+            "spec": {"clusterIP": "None", "selector": {"app": "x"}, "ports": [{"name": "web", "port": 80, "targetPort": "web"}]},
+        }))
+        .unwrap();
+        let table = table([&service], [], &[pod("a", "10.244.0.2", true)], Reach::VirtualAddresses);
+        let expect = BTreeSet::from([(8000, "h.s.d.svc.cluster.local".to_owned())]);
+        assert_eq!(table.ports["_web._tcp.s.d.svc.cluster.local"], expect);
+    }
+
+    #[test]
+    fn host_ports_lead_to_the_pod() {
+        let mut with_port = pod("a", "10.244.0.2", true);
+        let ports = json!([{"containerPort": 8080, "hostPort": 54323, "hostIP": "127.0.0.1"}]);
+        with_port.spec.as_mut().unwrap().containers[0].ports = serde_json::from_value(ports).unwrap();
+        let table = table([], [], &[with_port], Reach::VirtualAddresses);
+        let at = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 54323);
+        assert_eq!(table.forwards[&(Protocol::Tcp, at)].targets, ["10.244.0.2:8080".parse().unwrap()]);
     }
 }

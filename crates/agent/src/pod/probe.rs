@@ -48,13 +48,16 @@ pub struct Counter {
     verdict: Option<bool>,
 }
 
+/// Delays up to this one are guesses at how long a start takes. A longer one says that a program must not be used yet.
+const LONGEST_SKIPPED_DELAY: SignedDuration = SignedDuration::from_secs(10);
+
 impl Counter {
     /// `eager`: readiness is asked from the start, ahead of its initial delay and period.
     pub fn new(kind: ProbeKind, probe: &Probe, started: Timestamp, eager: bool) -> Self {
         let or = |value: Option<i32>, default: i32| value.filter(|v| *v > 0).unwrap_or(default);
         let seconds = |value: i32| SignedDuration::from_secs(i64::from(value));
-        let eager = eager && kind == ProbeKind::Readiness;
         let delay = seconds(or(probe.initial_delay_seconds, 0));
+        let eager = eager && kind == ProbeKind::Readiness && delay <= LONGEST_SKIPPED_DELAY;
         let delayed = started.checked_add(delay).unwrap_or(Timestamp::MAX);
         Self {
             kind,
@@ -146,6 +149,9 @@ mod tests {
         assert_eq!(due(ProbeKind::Readiness, true, Some(false)), 1);
         assert_eq!(due(ProbeKind::Readiness, true, Some(true)), 5);
         assert_eq!(due(ProbeKind::Liveness, true, None), 10, "liveness keeps its patience");
+        let patient: Probe = serde_json::from_value(serde_json::json!({"initialDelaySeconds": 15})).unwrap();
+        let counter = Counter::new(ProbeKind::Readiness, &patient, start, true);
+        assert_eq!(counter.due().duration_since(start).as_secs(), 15, "a long delay is kept");
     }
 
     #[test]

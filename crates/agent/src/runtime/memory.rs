@@ -1,29 +1,9 @@
-//! The memory use of each container, for hosts without writable control groups, and of this process itself.
+//! The memory use of each container, for hosts without writable control groups.
 
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-
-/// Makes the C library share its heap among threads; one heap per thread keeps what each of them has freed.
-///
-/// To be called before the first thread is started.
-pub fn share_heap() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: changes a setting of the allocator, which is safe at any time.
-    unsafe {
-        nix::libc::mallopt(nix::libc::M_ARENA_MAX, 1);
-    }
-}
-
-/// Gives freed memory back to the system: a start needs far more than the time after it.
-pub fn release_freed() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: only releases pages that hold no allocation.
-    unsafe {
-        nix::libc::malloc_trim(0);
-    }
-}
 
 /// Returns resident bytes by PID namespace, that is, by container.
 pub fn by_pid_namespace() -> HashMap<u64, u64> {

@@ -28,6 +28,7 @@ use crate::pod::probe::{Counter, ProbeKind};
 use crate::pod::{self, Action, Deletion, Exit, Observed, Record, Records, RunState, Sandbox, Wait};
 use crate::runtime::Status;
 use crate::shared_host::HostPod;
+use crate::sysctls;
 use crate::tokens::Tokens;
 use crate::volumes;
 
@@ -36,6 +37,10 @@ pub(crate) use handle::PodHandle;
 use handle::Run;
 use start::{StartError, Started};
 pub(crate) use streams::Input;
+
+/// How many times the files of a pod are removed, and the time in between.
+const REMOVAL_TRIES: u32 = 10;
+const REMOVAL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// An event of the pod's containers.
 enum Event {
@@ -65,6 +70,8 @@ pub(crate) struct Worker {
     events: mpsc::UnboundedReceiver<Event>,
     tasks: JoinSet<()>,
     stoppers: BTreeMap<String, AbortHandle>,
+    /// Containers that are being started, and what ends their wait for an image.
+    starting: BTreeMap<String, CancellationToken>,
     tokens: Arc<Tokens>,
 }
 
@@ -110,6 +117,7 @@ impl Worker {
             events,
             tasks: JoinSet::new(),
             stoppers: BTreeMap::new(),
+            starting: BTreeMap::new(),
             tokens: Arc::default(),
         }
     }
@@ -224,10 +232,16 @@ impl Worker {
 
     async fn create_sandbox(&mut self) {
         self.sandbox_retry = None;
-        let ip = self.shared.lock(&self.shared.ipam).take();
+        let on_node = self.is_on_node_network() && self.shared.config.shared_host.is_none();
+        let ip = if on_node { Some(GATEWAY) } else { self.shared.lock(&self.shared.ipam).take() };
         let made = match ip {
+            Some(ip) if on_node => Ok((ip, PodNetwork::Node)),
             Some(ip) if self.shared.config.shared_host.is_some() => Ok((ip, PodNetwork::Loopback(ip))),
-            Some(ip) => network::create_pod(ip, self.hostname()).await.map(|network| (ip, network)),
+            Some(ip) => {
+                // Those that are not allowed keep the containers from starting.
+                let sysctls = sysctls::settings(&self.pod).unwrap_or_default();
+                network::create_pod(ip, self.hostname(), sysctls).await.map(|network| (ip, network))
+            }
             None => Err(std::io::Error::other("no pod addresses are left")),
         };
         match made {
@@ -257,6 +271,8 @@ impl Worker {
         let record = self.record(&name);
         record.begin(reset);
         let attempt = record.restarts;
+        let stop = CancellationToken::new();
+        self.starting.insert(name.clone(), stop.clone());
         let request = start::StartRequest {
             pod: self.pod.clone(),
             container,
@@ -265,6 +281,7 @@ impl Worker {
             hostname: self.hostname(),
             network: self.handle.network(),
             tokens: Arc::clone(&self.tokens),
+            stop,
         };
         let (shared, sender) = (Arc::clone(&self.shared), self.sender.clone());
         self.tasks.spawn(async move {
@@ -275,6 +292,7 @@ impl Worker {
 
     fn started(&mut self, name: String, result: Result<Box<Started>, StartError>) {
         let now = Timestamp::now();
+        self.starting.remove(&name);
         match result {
             Ok(started) => {
                 let Started { run, mut process, image_id, container } = *started;
@@ -313,6 +331,12 @@ impl Worker {
                 let record = self.record(&name);
                 record.stopping = false;
                 record.state = RunState::Blocked { wait, retry: now + retry };
+            }
+            Err(StartError::Stopped) => {
+                let wait = Wait { reason: "ContainerCreating".to_owned(), message: None };
+                let record = self.record(&name);
+                record.stopping = false;
+                record.state = RunState::Blocked { wait, retry: now };
             }
             Err(StartError::Failed { message }) => {
                 self.event(EventType::Warning, "Failed", format!("Error: {message}"));
@@ -428,10 +452,17 @@ impl Worker {
     }
 
     async fn remove_files(&self) {
-        let dirs = pod_volumes::dirs(&self.shared, &self.pod);
-        let removed = tokio::task::spawn_blocking(move || volumes::disk::remove(&dirs)).await;
-        if let Ok(Err(error)) = removed {
-            tracing::warn!(pod = ?self.pod.metadata.name, %error, "cannot remove the pod's files");
+        let mut tries = 0;
+        loop {
+            let dirs = pod_volumes::dirs(&self.shared, &self.pod);
+            let removed = tokio::task::spawn_blocking(move || volumes::disk::remove(&dirs)).await;
+            let Ok(Err(error)) = removed else { return };
+            tries += 1;
+            // A process that is being killed may still create files.
+            if error.kind() != std::io::ErrorKind::DirectoryNotEmpty || tries == REMOVAL_TRIES {
+                return tracing::warn!(pod = ?self.pod.metadata.name, %error, "cannot remove the pod's files");
+            }
+            tokio::time::sleep(REMOVAL_INTERVAL).await;
         }
     }
 
@@ -504,7 +535,14 @@ impl Worker {
         Api::namespaced(self.shared.client.clone(), self.pod.metadata.namespace.as_deref().unwrap_or("default"))
     }
 
+    fn is_on_node_network(&self) -> bool {
+        self.pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true)
+    }
+
     fn hostname(&self) -> String {
+        if self.is_on_node_network() {
+            return self.shared.config.node_name.clone();
+        }
         let named = self.pod.spec.as_ref().and_then(|s| s.hostname.clone()).filter(|h| !h.is_empty());
         let name = named.or_else(|| self.pod.metadata.name.clone()).unwrap_or_default();
         // A host name has at most 63 characters and does not end in a dash.

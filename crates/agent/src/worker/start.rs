@@ -7,9 +7,12 @@ use std::sync::atomic::AtomicBool;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as QuantityText;
+use kube::Api;
 use kube::runtime::events::EventType;
 use manta_quantity::Quantity;
+use tokio_util::sync::CancellationToken;
 
 use super::etc_files::{self, bind};
 use super::handle::Run;
@@ -33,10 +36,14 @@ use crate::runtime::rootfs::{self, Bind, Overlay, RootfsSpec};
 use crate::runtime::{ContainerJob, Process, SpawnError};
 use crate::security_context;
 use crate::shared_host::{self, HostPod, SharedHost};
+use crate::sysctls;
 use crate::tokens::Tokens;
 use crate::volumes::{self, disk};
 
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Where images look for the libraries of a GPU's driver; NVIDIA's own images have it in their `LD_LIBRARY_PATH`.
+const DRIVER_FOLDER: &str = "/usr/local/nvidia/lib64";
 
 /// What is needed to start a container.
 pub(super) struct StartRequest {
@@ -47,6 +54,8 @@ pub(super) struct StartRequest {
     pub(super) hostname: String,
     pub(super) network: Option<PodNetwork>,
     pub(super) tokens: Arc<Tokens>,
+    /// Cancelled when the container is stopped before it runs.
+    pub(super) stop: CancellationToken,
 }
 
 pub(super) struct Started {
@@ -62,6 +71,8 @@ pub(super) enum StartError {
     Retry { reason: &'static str, message: String, retry: SignedDuration },
     /// The process was created and could not execute its program.
     Failed { message: String },
+    /// It was stopped while it waited for its image.
+    Stopped,
 }
 
 impl StartError {
@@ -80,15 +91,21 @@ impl StartError {
 }
 
 pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result<Started, StartError> {
-    let StartRequest { pod, mut container, attempt, ip, hostname, network, tokens } = request;
+    let StartRequest { pod, mut container, attempt, ip, hostname, network, tokens, stop } = request;
     names::check(&pod).map_err(StartError::config)?;
+    check_runtime_class(shared, &pod).await?;
     let (Some(network), Some(address)) = (network, ip) else {
         return Err(StartError::retry("ContainerCreating", "the pod has no network yet"));
     };
     let ip = address.to_string();
     let image = container.image.clone().unwrap_or_default();
     let report = |pull: Pull| report_pull(shared, &pod, &image, &pull);
-    let environment = environments::provide(shared, &image, &report).await.map_err(|message| StartError::Retry {
+    let provided = tokio::select! {
+        // An installation takes minutes, and nothing of the container exists yet.
+        () = stop.cancelled() => return Err(StartError::Stopped),
+        provided = environments::provide(shared, &image, &report) => provided,
+    };
+    let environment = provided.map_err(|message| StartError::Retry {
         reason: "ErrImagePull",
         message,
         retry: SignedDuration::from_secs(10),
@@ -108,9 +125,16 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
     let folder = shared.pod_folder(uid(&pod)).join("containers").join(&name);
     let is_isolated = shared.config.shared_host.is_none();
     let gpus = gpu_view(shared, &pod, &container)?;
-    let mut base = base_env(&shared.config, &environment, &hostname);
+    let mut base = announced_services(shared, &pod);
+    base.extend(base_env(&shared.config, &environment, &hostname));
     base.extend(gpus.env.clone());
+    if environment.root.is_some() && !gpus.driver.is_empty() {
+        base.push(driver_path(&base));
+    }
     base.extend(shared.config.internet.env.clone());
+    if !shared.cgroups.is_real() {
+        base.extend(shared.config.env_without_cgroups.clone());
+    }
     if container.tty == Some(true) {
         base.push(("TERM".to_owned(), "xterm".to_owned()));
     }
@@ -152,8 +176,16 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
     if let Some(path) = &environment.path {
         spec.binds.push(etc_files::login_path(path, &folder, owner).map_err(StartError::prepare)?);
     }
-    let files = shared.config.internet.files.iter().cloned();
-    spec.binds.extend(files.map(|(source, target)| bind(source, target, true)));
+    // An image has files of its own where others see the host's.
+    let is_missing =
+        |(source, target): &&(PathBuf, PathBuf)| spec.is_image || source != target || !rootfs::is_shown(source);
+    let files: Vec<_> = shared.config.internet.files.iter().filter(is_missing).cloned().collect();
+    spec.binds.extend(files.into_iter().map(|(source, target)| bind(source, target, true)));
+    if spec.is_image {
+        let named = |path: PathBuf| Some((Path::new(DRIVER_FOLDER).join(path.file_name()?), path));
+        let libraries = gpus.driver.into_iter().filter_map(named);
+        spec.binds.extend(libraries.map(|(target, source)| bind(source, target, true)));
+    }
     spec.binds.push(termination_message(&container, &termination_log)?);
     spec.binds.extend(gpus.nodes.into_iter().map(|node| bind(node.source, node.target, false)));
     spec.binds.extend(mounts);
@@ -199,6 +231,26 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
     Ok(Started { run, process, image_id: environment.id, container })
 }
 
+/// The handlers of RuntimeClasses that containers here stand for: GPUs need no runtime of their own.
+const RUNTIME_HANDLERS: [&str; 2] = ["runc", "nvidia"];
+
+/// Refuses a pod whose RuntimeClass asks for another way to run containers.
+async fn check_runtime_class(shared: &Shared, pod: &Pod) -> Result<(), StartError> {
+    let name = pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_deref()).filter(|name| !name.is_empty());
+    let Some(name) = name else { return Ok(()) };
+    let classes: Api<RuntimeClass> = Api::all(shared.client.clone());
+    let found = classes.get_opt(name).await.map_err(StartError::config)?;
+    match found.map(|class| class.handler) {
+        Some(handler) if RUNTIME_HANDLERS.contains(&&*handler) => Ok(()),
+        Some(handler) => Err(StartError::config(format!(
+            "no runtime for {handler:?} is configured: RuntimeClass {name} is not available on a local node, whose \
+             handlers are {}; leave out runtimeClassName",
+            RUNTIME_HANDLERS.join(" and ")
+        ))),
+        None => Err(StartError::config(format!("RuntimeClass {name:?} not found"))),
+    }
+}
+
 /// Records the kubelet's events about images.
 fn report_pull(shared: &Shared, pod: &Pod, image: &str, pull: &Pull) {
     let (reason, note) = describe_pull(image, pull);
@@ -219,6 +271,7 @@ fn describe_pull(image: &str, pull: &Pull) -> (&'static str, String) {
 
 /// Decides the restrictions of a container, or refuses what its specification asks for.
 fn confine(shared: &Shared, pod: &Pod, container: &Container, user: (u32, u32)) -> Result<Confinement, StartError> {
+    sysctls::settings(pod).map_err(StartError::config)?;
     let confinement = security_context::confinement(pod, container, user, shared.ids);
     let mut confinement = confinement.map_err(StartError::config)?;
     if !guards::is_on(Guard::Seccomp) {
@@ -245,6 +298,14 @@ fn gpu_view(shared: &Shared, pod: &Pod, container: &Container) -> Result<GpuView
     let own = own.map_err(|why| StartError::retry("UnexpectedAdmissionError", why))?;
     let visibility = if shared.config.shared_host.is_some() { Visibility::All } else { Visibility::Own };
     Ok(gpus::view(&shared.config.gpus.found, &own, visibility))
+}
+
+/// Returns the variable by which the programs of an image find the driver, besides what the image looks for.
+fn driver_path(base: &[(String, String)]) -> (String, String) {
+    const NAME: &str = "LD_LIBRARY_PATH";
+    let own = base.iter().rev().find(|(name, value)| name == NAME && !value.is_empty());
+    let path = own.map_or(DRIVER_FOLDER.to_owned(), |(_, own)| format!("{DRIVER_FOLDER}:{own}"));
+    (NAME.to_owned(), path)
 }
 
 /// Returns the mount of the file that the container writes its termination message to.
@@ -340,6 +401,15 @@ fn adapt_to_shared_host(
     Ok(())
 }
 
+/// Returns the variables of the namespace's Services, unless the pod does without.
+fn announced_services(shared: &Shared, pod: &Pod) -> Vec<(String, String)> {
+    if pod.spec.as_ref().and_then(|spec| spec.enable_service_links) == Some(false) {
+        return Vec::new();
+    }
+    let services = shared.stores.services.state();
+    env::service_variables(services.iter().map(|s| &**s), pod.metadata.namespace.as_deref().unwrap_or_default())
+}
+
 fn base_env(config: &Config, environment: &Environment, hostname: &str) -> Vec<(String, String)> {
     let path = match &environment.path {
         Some(path) => format!("{}:{SYSTEM_PATH}", path.join("bin").display()),
@@ -388,14 +458,24 @@ mod tests {
     use crate::environments::{Progress, Stage};
 
     #[test]
+    fn the_driver_comes_before_the_libraries_of_the_image() {
+        let check = |base: &[(&str, &str)], expect: &str| {
+            let base: Vec<_> = base.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            assert_eq!(driver_path(&base), ("LD_LIBRARY_PATH".to_owned(), expect.to_owned()));
+        };
+        check(&[("A", "b")], "/usr/local/nvidia/lib64");
+        check(&[("LD_LIBRARY_PATH", "/opt/lib")], "/usr/local/nvidia/lib64:/opt/lib");
+    }
+
+    #[test]
     fn pulls_are_described_as_by_the_kubelet() {
         let check = |pull: Pull, expect: (&str, &str)| {
             let (reason, note) = describe_pull("ray:2", &pull);
             assert_eq!((reason, note.as_str()), expect);
         };
         check(Pull::Started, ("Pulling", "Pulling image \"ray:2\""));
-        let what = "installing ray==2 into /e".to_owned();
-        let progress = Progress { what, packages: 12, megabytes: 340, stage: Stage::Downloading };
+        let (what, into) = ("installing ray==2".to_owned(), "/e".into());
+        let progress = Progress { what, into, packages: 12, megabytes: 340, stage: Stage::Downloading };
         let expect = "Pulling image \"ray:2\": installing ray==2 into /e: 12 packages, 340 MB";
         check(Pull::Progress(progress), ("Pulling", expect));
         check(Pull::Done(None), ("Pulled", "Container image \"ray:2\" already present on machine"));

@@ -17,7 +17,12 @@ const LEAST_GRACE: Duration = Duration::from_secs(2);
 impl Worker {
     pub(super) fn stop_container(&mut self, name: &str, grace: i64, why: &str) {
         self.record(name).stopping = true;
-        let Some(run) = self.handle.run(name) else { return };
+        let Some(run) = self.handle.run(name) else {
+            if let Some(start) = self.starting.get(name) {
+                start.cancel();
+            }
+            return;
+        };
         self.event(EventType::Normal, "Killing", format!("Stopping container {name}: {why}"));
         let spec = self.pod.spec.as_ref();
         let container = spec.and_then(|s| pod::container(s, name));

@@ -119,6 +119,7 @@ fn config(state: &Path, environment: &Path, cluster_ca: String) -> Config {
         mounts: Mounts::default(),
         cluster_ca,
         api_backend: None,
+        env_without_cgroups: Vec::new(),
         internet: Internet::default(),
         shared_host: None,
     }

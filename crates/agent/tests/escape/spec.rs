@@ -172,13 +172,17 @@ async fn privileges(node: &Node) {
 }
 
 async fn host_processes(node: &Node) {
-    let mut spec = shell("ls /proc | grep -c '^[0-9]'; cat /proc/1/comm; ls /proc/sys/kernel/hostname");
-    (spec["hostPID"], spec["hostIPC"]) = (json!(true), json!(true));
-    node.create("host-pid", spec).await;
-    let text = node.output("host-pid").await;
+    for (name, field) in [("host-pid", "hostPID"), ("host-ipc", "hostIPC")] {
+        let mut spec = shell("true");
+        spec[field] = json!(true);
+        node.refused(name, spec, &[field]).await;
+    }
+    node.create("processes", shell("ls /proc | grep -c '^[0-9]'; cat /proc/1/comm; ls /proc/sys/kernel/hostname"))
+        .await;
+    let text = node.output("processes").await;
     let count: u32 = text.lines().next().and_then(|line| line.parse().ok()).unwrap_or(u32::MAX);
     assert!(count <= 5 && text.contains("bash"), "only its own processes: {text}");
-    node.delete("host-pid").await;
+    node.delete("processes").await;
 }
 
 /// Without a filter a process can be root of a further user namespace; what the agent mounted stays as it is.

@@ -143,10 +143,12 @@ impl Egress {
         Ok(stream)
     }
 
-    /// Resolves a name as the host does; empty when it does not exist.
+    /// Resolves a name as the host does; empty when it does not exist, or is the host's own on loopback, where a pod would
+    /// find itself.
     pub(super) async fn resolve(&self, name: &str) -> io::Result<Vec<Ipv4Addr>> {
         let (_, reply) = self.ask(&format!("resolve {name}\n")).await?;
-        Ok(reply.split_whitespace().filter_map(|ip| ip.parse().ok()).collect())
+        let ips = reply.split_whitespace().filter_map(|ip| ip.parse().ok());
+        Ok(ips.filter(|ip: &Ipv4Addr| !ip.is_loopback()).collect())
     }
 
     async fn ask(&self, request: &str) -> io::Result<(UnixStream, String)> {
@@ -176,7 +178,7 @@ mod tests {
                 let (mut client, _) = listener.accept().unwrap();
                 let mut request = String::new();
                 io::BufReader::new(&client).read_line(&mut request).unwrap();
-                client.write_all(b"192.0.2.1 192.0.2.2\n").unwrap();
+                client.write_all(b"127.0.1.1 192.0.2.1 192.0.2.2\n").unwrap();
             }
         });
         let egress = Egress { address };

@@ -62,7 +62,7 @@ impl Guard {
 
     /// Checks the names in a request. A page of another site has that site as its origin, also when its name was made to
     /// resolve to this machine.
-    pub(super) fn check_headers(&self, headers: &HeaderMap) -> Result<(), String> {
+    pub fn check_headers(&self, headers: &HeaderMap) -> Result<(), String> {
         let hosts: Vec<&HeaderValue> = headers.get_all(HOST).iter().collect();
         let [host] = hosts[..] else { return Err("the request has no Host header, or several".to_owned()) };
         self.check_name("Host", host.to_str().unwrap_or_default())?;

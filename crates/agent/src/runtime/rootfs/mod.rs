@@ -199,6 +199,16 @@ pub fn is_mountable(target: &Path) -> bool {
     target != Path::new("/") && !target.starts_with("/proc") && !target.starts_with("/sys")
 }
 
+/// Whether containers without an image see a path of the host at the same place.
+pub fn is_shown(path: &Path) -> bool {
+    let path = normal(path);
+    let Ok(inner) = path.strip_prefix("/") else { return false };
+    match inner.strip_prefix("etc") {
+        Ok(entry) => entry.components().next().is_some() && is_needed_in_etc(entry),
+        Err(_) => TOOLS.iter().any(|name| inner.starts_with(name)),
+    }
+}
+
 /// Lists the steps; `look` returns what the host has at a path, `list` the entries of a directory.
 pub fn plan(
     spec: &RootfsSpec,
