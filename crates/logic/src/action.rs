@@ -91,6 +91,45 @@ impl Kind {
 }
 
 impl Kind {
+    /// Every kind.
+    pub const ALL: [Kind; 24] = [
+        Kind::Pod,
+        Kind::Service,
+        Kind::EndpointSlice,
+        Kind::Secret,
+        Kind::ServiceAccount,
+        Kind::PersistentVolumeClaim,
+        Kind::Role,
+        Kind::RoleBinding,
+        Kind::Ingress,
+        Kind::NetworkPolicy,
+        Kind::Route,
+        Kind::Job,
+        Kind::Issuer,
+        Kind::Certificate,
+        Kind::Gateway,
+        Kind::HttpRoute,
+        Kind::PodGroup(PodGroupApi::Volcano),
+        Kind::PodGroup(PodGroupApi::SchedulerPlugins),
+        Kind::PodGroup(PodGroupApi::KubernetesWorkloads),
+        Kind::Workload,
+        Kind::RayCluster,
+        Kind::RayJob,
+        Kind::RayService,
+        Kind::RayCronJob,
+    ];
+
+    /// Returns the kind of an object with this `apiVersion` and `kind`; its version does not matter.
+    pub fn of_object(api_version: &str, name: &str) -> Option<Self> {
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        Self::ALL.into_iter().find(|kind| (kind.resource().group, kind.resource().kind) == (group, name))
+    }
+
+    /// Returns whether the kind is one of Ray's.
+    pub fn is_ray(self) -> bool {
+        matches!(self, Kind::RayCluster | Kind::RayJob | Kind::RayService | Kind::RayCronJob)
+    }
+
     /// Returns the Ray kind with this name.
     pub fn of_ray(name: &str) -> Option<Self> {
         let kinds = [Kind::RayCluster, Kind::RayJob, Kind::RayService, Kind::RayCronJob];
@@ -202,9 +241,8 @@ pub fn merge_difference(from: &Value, to: &Value) -> Value {
     Value::Object(removed.chain(changed).collect())
 }
 
-/// Applies a merge patch, as the API server does; the inverse of [`merge_difference`], for tests.
-#[cfg(test)]
-pub(crate) fn merge(object: &mut Value, patch: &Value) {
+/// Applies a merge patch, as the API server does; the inverse of [`merge_difference`].
+pub fn merge(object: &mut Value, patch: &Value) {
     let Value::Object(fields) = patch else {
         object.clone_from(patch);
         return;
@@ -213,10 +251,9 @@ pub(crate) fn merge(object: &mut Value, patch: &Value) {
         *object = Value::Object(serde_json::Map::new());
     }
     for (key, value) in fields {
-        if value.is_null() {
-            object.as_object_mut().unwrap().remove(key);
-        } else {
-            merge(&mut object[key], value);
+        match object.as_object_mut() {
+            Some(object) if value.is_null() => drop(object.remove(key)),
+            _ => merge(&mut object[key], value),
         }
     }
 }

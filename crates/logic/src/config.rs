@@ -127,6 +127,8 @@ pub struct Platform {
     pub gateway_api: bool,
     /// Whether Kubernetes has workload-aware scheduling (`scheduling.k8s.io/v1alpha2`).
     pub workload_api: bool,
+    /// Whether a watch can begin with the objects that there are (`sendInitialEvents`).
+    pub streaming_lists: bool,
 }
 
 /// The schedulers that schedule the Pods of a cluster as a gang.

@@ -27,6 +27,22 @@ pub enum RayRequest {
     ConfigureServe { config: ServeConfig, body: Value },
 }
 
+/// Why a request that changes something at Ray failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestFailure {
+    /// The whole error message.
+    pub text: String,
+    /// Ray's reason, if the request reached Ray and Ray itself refused it.
+    pub refusal: Option<String>,
+}
+
+impl From<String> for RequestFailure {
+    /// Returns a failure of which it is not known whether Ray saw the request at all.
+    fn from(text: String) -> Self {
+        Self { text, refusal: None }
+    }
+}
+
 /// Reads null like an absent field.
 pub(crate) fn null_as_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     input: D,

@@ -43,7 +43,7 @@ pub(crate) fn plan<'o, K: Reconciled>(
 
 /// Returns whether an object belonged to an earlier object of this kind and name, and to nobody else.
 pub(crate) fn is_left(meta: &MetaView, key: &ObjectKey, uid: &str) -> bool {
-    let [owner] = meta.owner_references.as_slice() else { return false };
+    let [owner] = &*meta.owner_references else { return false };
     owner.controller
         && owner.is_ray
         && owner.kind == key.kind.resource().kind

@@ -14,6 +14,7 @@ pub mod conditions;
 pub mod config;
 pub mod cronjob;
 pub mod dashboard;
+pub mod explain;
 #[cfg(test)]
 mod fake_api;
 mod finalizer;
@@ -26,9 +27,11 @@ pub mod names;
 mod observed_names;
 pub mod pass;
 pub mod plan;
+pub mod post_mortem;
 #[cfg(test)]
 mod properties;
 pub mod reasons;
+mod recent;
 pub mod scheduler;
 pub mod service;
 pub mod splitmix;

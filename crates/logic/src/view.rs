@@ -1,20 +1,25 @@
 //! Views: the parts of watched objects that plans read.
 //!
-//! Watches decode straight into these types, and the caches hold thousands of them: rare fields are boxed, and lists
-//! have no spare capacity. A cache entry of a Pod is about a kilobyte.
+//! Watches decode straight into these types, and the caches hold thousands of them: rare fields are boxed, short strings
+//! need no allocation, equal labels and owners are shared, what can have few values is no text, and lists have no spare
+//! capacity. `tests/memory.rs` counts what a Pod takes.
 
+use crate::recent::Recent;
 use crate::text_map::TextMap;
 use jiff::Timestamp;
 use serde::Deserialize;
+use smol_str::SmolStr;
+use std::ops::Deref;
+use std::sync::Arc;
 
 /// The part of `metadata` that plans read.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetaView {
-    pub name: String,
-    pub namespace: String,
-    pub uid: String,
-    pub resource_version: String,
+    pub name: SmolStr,
+    pub namespace: SmolStr,
+    pub uid: SmolStr,
+    pub resource_version: SmolStr,
     pub labels: TextMap,
     /// The annotations of Ray; others can be long.
     #[serde(deserialize_with = "ray_annotations")]
@@ -23,8 +28,7 @@ pub struct MetaView {
     pub creation_timestamp: Option<Timestamp>,
     pub deletion_timestamp: Option<Timestamp>,
     pub deletion_grace_period_seconds: Option<i64>,
-    #[serde(deserialize_with = "compact_vec")]
-    pub owner_references: Vec<OwnerView>,
+    pub owner_references: OwnersView,
 }
 
 impl MetaView {
@@ -44,16 +48,45 @@ impl MetaView {
     }
 }
 
+/// The owner references of an object, shared among objects that have the same ones.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OwnersView(Option<Arc<Vec<OwnerView>>>);
+
+thread_local! {
+    static LAST_OWNERS: Recent<Vec<OwnerView>> = Recent::default();
+}
+
+impl From<Vec<OwnerView>> for OwnersView {
+    fn from(mut owners: Vec<OwnerView>) -> Self {
+        owners.shrink_to_fit();
+        Self((!owners.is_empty()).then(|| LAST_OWNERS.with(|recent| recent.share(owners))))
+    }
+}
+
+impl Deref for OwnersView {
+    type Target = [OwnerView];
+
+    fn deref(&self) -> &[OwnerView] {
+        self.0.as_deref().map_or(&[], Vec::as_slice)
+    }
+}
+
+impl<'de> Deserialize<'de> for OwnersView {
+    fn deserialize<D: serde::Deserializer<'de>>(inner: D) -> Result<Self, D::Error> {
+        null_as_default::<D, Vec<OwnerView>>(inner).map(Self::from)
+    }
+}
+
 /// An owner reference.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OwnerView {
     /// Whether the kind is one of Ray's.
     #[serde(rename = "apiVersion", deserialize_with = "is_of_ray")]
     pub is_ray: bool,
-    pub kind: String,
-    pub name: String,
-    pub uid: String,
+    pub kind: SmolStr,
+    pub name: SmolStr,
+    pub uid: SmolStr,
     pub controller: bool,
 }
 
@@ -70,53 +103,116 @@ pub struct PodView {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpecView {
-    pub restart_policy: String,
-    pub node_name: String,
-    #[serde(deserialize_with = "compact_vec")]
-    pub containers: Vec<NameView>,
-}
-
-/// A part of which only the name is read.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct NameView {
-    pub name: String,
+    pub restart_policy: SmolStr,
+    pub node_name: SmolStr,
+    /// The name of the Ray container, which is the first one.
+    #[serde(rename = "containers", deserialize_with = "first_name")]
+    pub ray_container: SmolStr,
 }
 
 /// The part of a Pod's status that plans read.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct PodStatusView {
-    pub phase: String,
-    pub reason: String,
-    pub message: String,
+    pub phase: SmolStr,
+    pub reason: SmolStr,
+    pub message: SmolStr,
     #[serde(rename = "podIP")]
-    pub pod_ip: String,
-    /// Only `Ready` and `PodScheduled`, which plans read.
-    #[serde(deserialize_with = "relevant_conditions")]
-    pub conditions: Vec<PodConditionView>,
+    pub pod_ip: SmolStr,
+    pub conditions: PodConditionsView,
     #[serde(rename = "initContainerStatuses", deserialize_with = "compact_vec")]
     pub init_container_statuses: Vec<ContainerStatusView>,
     #[serde(rename = "containerStatuses", deserialize_with = "compact_vec")]
     pub container_statuses: Vec<ContainerStatusView>,
 }
 
+/// Those of a Pod's conditions that plans read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodConditionsView {
+    pub ready: Option<PodConditionView>,
+    pub scheduled: Option<PodConditionView>,
+}
+
 /// A Pod's condition.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PodConditionView {
-    #[serde(rename = "type")]
-    pub type_: String,
-    pub status: String,
-    pub reason: String,
-    pub message: String,
+    pub status: ConditionStatus,
+    /// Reason and message; most conditions that are true have neither.
+    text: Option<Box<(SmolStr, SmolStr)>>,
+}
+
+/// Whether a condition is true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConditionStatus {
+    True,
+    False,
+    Unknown,
+}
+
+impl ConditionStatus {
+    /// Returns the status as in an object.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+impl PodConditionView {
+    /// Returns whether the condition is true.
+    pub fn is_true(&self) -> bool {
+        self.status == ConditionStatus::True
+    }
+
+    /// Returns the reason, which may be empty.
+    pub fn reason(&self) -> &str {
+        self.text.as_deref().map_or("", |(reason, _)| reason)
+    }
+
+    /// Returns the message, which may be empty.
+    pub fn message(&self) -> &str {
+        self.text.as_deref().map_or("", |(_, message)| message)
+    }
+}
+
+impl<'de> Deserialize<'de> for PodConditionsView {
+    fn deserialize<D: serde::Deserializer<'de>>(inner: D) -> Result<Self, D::Error> {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Condition {
+            #[serde(rename = "type")]
+            type_: SmolStr,
+            status: SmolStr,
+            reason: SmolStr,
+            message: SmolStr,
+        }
+        let mut conditions = Self::default();
+        for Condition { type_, status, reason, message } in null_as_default::<D, Vec<Condition>>(inner)? {
+            let place = match type_.as_str() {
+                "Ready" => &mut conditions.ready,
+                "PodScheduled" => &mut conditions.scheduled,
+                _ => continue,
+            };
+            let status = match status.as_str() {
+                "True" => ConditionStatus::True,
+                "False" => ConditionStatus::False,
+                _ => ConditionStatus::Unknown,
+            };
+            let text = (!reason.is_empty() || !message.is_empty()).then(|| Box::new((reason, message)));
+            // The first one of a type counts.
+            place.get_or_insert(PodConditionView { status, text });
+        }
+        Ok(conditions)
+    }
 }
 
 /// A container's state.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerStatusView {
-    pub name: String,
+    pub name: SmolStr,
     pub restart_count: i32,
     pub state: ContainerStateView,
     pub last_state: ContainerStateView,
@@ -134,8 +230,8 @@ pub struct ContainerStateView {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct WaitingView {
-    pub reason: String,
-    pub message: String,
+    pub reason: SmolStr,
+    pub message: SmolStr,
 }
 
 /// How a container ended.
@@ -144,12 +240,12 @@ pub struct WaitingView {
 pub struct TerminatedView {
     pub exit_code: i32,
     pub signal: i32,
-    pub reason: String,
-    pub message: String,
+    pub reason: SmolStr,
+    pub message: SmolStr,
     pub started_at: Option<Timestamp>,
     pub finished_at: Option<Timestamp>,
     #[serde(rename = "containerID")]
-    pub container_id: String,
+    pub container_id: SmolStr,
 }
 
 impl PodView {
@@ -158,19 +254,14 @@ impl PodView {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    /// Returns the condition of a type.
-    pub fn condition(&self, type_: &str) -> Option<&PodConditionView> {
-        self.status.conditions.iter().find(|condition| condition.type_ == type_)
-    }
-
     /// Returns whether the Pod runs and its Ready condition is True.
     pub fn is_running_and_ready(&self) -> bool {
-        self.status.phase == "Running" && self.condition("Ready").is_some_and(|ready| ready.status == "True")
+        self.status.phase == "Running" && self.status.conditions.ready.as_ref().is_some_and(PodConditionView::is_true)
     }
 
     /// Returns how the Ray container (the first one) ended, if it did.
     pub fn ray_container_terminated(&self) -> Option<&TerminatedView> {
-        let ray = &self.spec.containers.first()?.name;
+        let ray = &self.spec.ray_container;
         let status = self.status.container_statuses.iter().find(|status| &status.name == ray)?;
         status.state.terminated.as_deref()
     }
@@ -189,7 +280,7 @@ pub struct ServiceView {
 #[serde(default)]
 pub struct ServiceSpecView {
     #[serde(rename = "clusterIP")]
-    pub cluster_ip: String,
+    pub cluster_ip: SmolStr,
     pub selector: TextMap,
     #[serde(deserialize_with = "compact_vec")]
     pub ports: Vec<ServicePortView>,
@@ -199,7 +290,7 @@ pub struct ServiceSpecView {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServicePortView {
-    pub name: String,
+    pub name: SmolStr,
     pub port: i32,
     pub node_port: i32,
     pub target_port: Option<IntOrText>,
@@ -210,7 +301,7 @@ pub struct ServicePortView {
 #[serde(untagged)]
 pub enum IntOrText {
     Int(i32),
-    Text(String),
+    Text(SmolStr),
 }
 
 /// A batch/v1 Job.
@@ -234,10 +325,10 @@ pub struct JobStatusView {
 #[serde(rename_all = "camelCase", default)]
 pub struct JobConditionView {
     #[serde(rename = "type")]
-    pub type_: String,
-    pub status: String,
-    pub reason: String,
-    pub message: String,
+    pub type_: SmolStr,
+    pub status: SmolStr,
+    pub reason: SmolStr,
+    pub message: SmolStr,
     pub last_transition_time: Option<Timestamp>,
 }
 
@@ -270,7 +361,7 @@ pub struct EndpointConditionsView {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct TargetRefView {
-    pub uid: String,
+    pub uid: SmolStr,
 }
 
 impl EndpointSliceView {
@@ -312,11 +403,15 @@ fn compact_vec<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(inner: D) 
     Ok(list)
 }
 
-fn relevant_conditions<'de, D: serde::Deserializer<'de>>(inner: D) -> Result<Vec<PodConditionView>, D::Error> {
-    let mut conditions: Vec<PodConditionView> = null_as_default(inner)?;
-    conditions.retain(|condition| matches!(condition.type_.as_str(), "Ready" | "PodScheduled"));
-    conditions.shrink_to_fit();
-    Ok(conditions)
+/// Reads the name of the first object of a list.
+fn first_name<'de, D: serde::Deserializer<'de>>(inner: D) -> Result<SmolStr, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Named {
+        name: SmolStr,
+    }
+    let named: Vec<Named> = null_as_default(inner)?;
+    Ok(named.into_iter().next().unwrap_or_default().name)
 }
 
 fn ray_annotations<'de, D: serde::Deserializer<'de>>(inner: D) -> Result<TextMap, D::Error> {
@@ -329,4 +424,40 @@ fn is_of_ray<'de, D: serde::Deserializer<'de>>(inner: D) -> Result<bool, D::Erro
 
 fn null_as_default<'de, D: serde::Deserializer<'de>, T: Default + Deserialize<'de>>(inner: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(inner)?.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn equal_owners_are_shared() {
+        let read = |uid: &str| -> OwnersView {
+            let owner = json!({"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "a", "uid": uid});
+            serde_json::from_value(json!([owner])).unwrap()
+        };
+        let (one, equal, other) = (read("u-1"), read("u-1"), read("u-2"));
+        assert!(std::ptr::eq(one.as_ptr(), equal.as_ptr()));
+        assert_eq!((&*one[0].uid, &*other[0].uid, one[0].is_ray), ("u-1", "u-2", true));
+        assert!(serde_json::from_value::<OwnersView>(json!(null)).unwrap().is_empty());
+    }
+
+    #[test]
+    fn conditions_that_plans_read_keep_their_text() {
+        let check = |conditions: Value, ready: Option<(&str, &str, &str)>, is_scheduled: bool| {
+            let read: PodConditionsView = serde_json::from_value(conditions).unwrap();
+            let found = read.ready.as_ref().map(|ready| (ready.status.as_str(), ready.reason(), ready.message()));
+            assert_eq!(found, ready);
+            assert_eq!(read.scheduled.as_ref().is_some_and(PodConditionView::is_true), is_scheduled);
+        };
+        let ready = |status: &str| json!({"type": "Ready", "status": status});
+        let scheduled = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null});
+        let failed = json!({"type": "Ready", "status": "False", "reason": "r", "message": "m"});
+        check(json!(null), None, false);
+        check(json!([{"type": "Other", "status": "True"}, scheduled]), None, true);
+        check(json!([ready("True"), failed]), Some(("True", "", "")), false);
+        check(json!([failed, scheduled]), Some(("False", "r", "m")), true);
+        check(json!([ready("anything")]), Some(("Unknown", "", "")), false);
+    }
 }

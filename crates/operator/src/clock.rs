@@ -1,8 +1,9 @@
-//! The clock.
+//! The clock, and the time zone.
 //!
 //! Decisions and pollers never read the system clock directly, so that a simulation that drives tokio's timers also
 //! drives the time that plans see.
 
+use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
@@ -16,10 +17,39 @@ pub enum Clock {
     Timers { start: Timestamp, since: Instant },
 }
 
+/// The time zone of schedules that name none.
+#[derive(Clone, Debug, Default)]
+pub enum LocalZone {
+    /// The system's zone.
+    #[default]
+    System,
+    /// This one, wherever the process runs.
+    Fixed(TimeZone),
+}
+
+impl LocalZone {
+    /// Returns the zone.
+    pub(crate) fn get(&self) -> TimeZone {
+        match self {
+            Self::System => TimeZone::system(),
+            Self::Fixed(zone) => zone.clone(),
+        }
+    }
+}
+
 impl Clock {
     /// Returns a clock that starts at this time and advances with tokio's timers, paused or not.
     pub fn from_timers(start: Timestamp) -> Self {
         Self::Timers { start, since: Instant::now() }
+    }
+
+    /// Returns a clock that is ahead of this one; the system's clock stays what it is.
+    #[must_use]
+    pub fn ahead(self, by: SignedDuration) -> Self {
+        match self {
+            Self::System => self,
+            Self::Timers { start, since } => Self::Timers { start: start.checked_add(by).unwrap_or(start), since },
+        }
     }
 
     /// Returns the current time.
@@ -46,6 +76,7 @@ mod tests {
         assert_eq!(clock.now(), start);
         tokio::time::sleep(Duration::from_secs(90)).await;
         assert_eq!(clock.now().to_string(), "2026-03-01T08:01:30Z");
+        assert_eq!(clock.ahead(SignedDuration::from_secs(-30)).now().to_string(), "2026-03-01T08:01:00Z");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use crate::lock::lock;
 use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -18,15 +19,54 @@ const SLOW: usize = 256;
 
 /// Permits that are handed out in order of arrival.
 pub(crate) struct ConcurrencyLimit {
-    permits: Arc<Semaphore>,
+    permits: Permits,
     slow: Arc<Semaphore>,
+    size: Mutex<usize>,
 }
 
 /// One permit, free again when it is dropped.
 pub(crate) struct Permit {
-    held: Mutex<Option<OwnedSemaphorePermit>>,
-    permits: Arc<Semaphore>,
+    held: Mutex<Option<Held>>,
+    permits: Permits,
     slow: Arc<Semaphore>,
+}
+
+/// A set of permits whose size changes.
+#[derive(Clone)]
+struct Permits {
+    semaphore: Arc<Semaphore>,
+    /// How many permits that are held will not be handed out again, because there are fewer by now.
+    surplus: Arc<AtomicUsize>,
+}
+
+enum Held {
+    Usual { permit: Option<OwnedSemaphorePermit>, surplus: Arc<AtomicUsize> },
+    Slow { _permit: OwnedSemaphorePermit },
+}
+
+impl Permits {
+    async fn acquire(&self) -> Held {
+        // The semaphore is never closed, so there always is a permit.
+        let permit = Arc::clone(&self.semaphore).acquire_owned().await.ok();
+        Held::Usual { permit, surplus: Arc::clone(&self.surplus) }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let Self::Usual { permit, surplus } = self else { return };
+        if take_from(surplus, 1) == 1
+            && let Some(permit) = permit.take()
+        {
+            permit.forget();
+        }
+    }
+}
+
+/// Reduces a number by up to `most`. Returns by how much.
+fn take_from(number: &AtomicUsize, most: usize) -> usize {
+    let fewer = |number: usize| Some(number.saturating_sub(most));
+    number.fetch_update(Ordering::AcqRel, Ordering::Acquire, fewer).map_or(0, |before| before.min(most))
 }
 
 impl ConcurrencyLimit {
@@ -35,14 +75,29 @@ impl ConcurrencyLimit {
     }
 
     fn with_slow(permits: usize, slow: usize) -> Self {
-        Self { permits: Arc::new(Semaphore::new(permits)), slow: Arc::new(Semaphore::new(slow)) }
+        let usual = Permits { semaphore: Arc::new(Semaphore::new(permits)), surplus: Arc::default() };
+        Self { permits: usual, slow: Arc::new(Semaphore::new(slow)), size: Mutex::new(permits) }
     }
 
     /// Waits for a permit.
     pub(crate) async fn acquire(&self) -> Permit {
-        // The semaphore is never closed, so there always is a permit.
-        let held = Arc::clone(&self.permits).acquire_owned().await.ok();
-        Permit { held: Mutex::new(held), permits: Arc::clone(&self.permits), slow: Arc::clone(&self.slow) }
+        let held = self.permits.acquire().await;
+        Permit { held: Mutex::new(Some(held)), permits: self.permits.clone(), slow: Arc::clone(&self.slow) }
+    }
+
+    /// Returns whether all permits are in use.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.permits.semaphore.available_permits() == 0
+    }
+
+    /// Changes how many permits there are; those in use stay valid.
+    pub(crate) fn resize(&self, size: usize) {
+        let Permits { semaphore, surplus } = &self.permits;
+        let mut before = lock(&self.size);
+        let (more, fewer) = (size.saturating_sub(*before), before.saturating_sub(size));
+        semaphore.add_permits(more - take_from(surplus, more));
+        surplus.fetch_add(fewer - semaphore.forget_permits(fewer), Ordering::AcqRel);
+        *before = size;
     }
 }
 
@@ -54,7 +109,7 @@ impl Permit {
             return done;
         }
         if let Ok(slow) = Arc::clone(&self.slow).try_acquire_owned() {
-            *lock(&self.held) = Some(slow);
+            *lock(&self.held) = Some(Held::Slow { _permit: slow });
         }
         let done = work.await;
         lock(&self.held).take();
@@ -65,8 +120,8 @@ impl Permit {
     pub(crate) async fn released<T>(&self, wait: impl Future<Output = T>) -> T {
         lock(&self.held).take();
         let done = wait.await;
-        let again = Arc::clone(&self.permits).acquire_owned().await.ok();
-        *lock(&self.held) = again;
+        let again = self.permits.acquire().await;
+        *lock(&self.held) = Some(again);
         done
     }
 }
@@ -104,6 +159,27 @@ mod tests {
         first.abort();
         second.abort();
         timeout(PATIENCE, limit.acquire()).await.expect("both are gone").run(ready(())).await;
+    }
+
+    #[tokio::test]
+    async fn the_number_of_permits_changes_while_some_are_in_use() {
+        let limit = ConcurrencyLimit::with_slow(3, 0);
+        let mut held = Vec::new();
+        let acquire = |held: &mut Vec<Permit>| {
+            let before = held.len();
+            held.extend(std::iter::from_fn(|| limit.acquire().now_or_never()));
+            held.len() - before
+        };
+        assert_eq!(acquire(&mut held), 3);
+        limit.resize(1);
+        held.truncate(1);
+        assert_eq!(acquire(&mut held), 0, "two are gone");
+        limit.resize(4);
+        assert_eq!((acquire(&mut held), limit.is_exhausted()), (3, true));
+        limit.resize(2);
+        limit.resize(3);
+        held.truncate(1);
+        assert_eq!(acquire(&mut held), 2);
     }
 
     #[tokio::test(start_paused = true)]

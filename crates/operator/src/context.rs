@@ -1,6 +1,6 @@
 //! Everything that a pass needs.
 
-use crate::clock::Clock;
+use crate::clock::{Clock, LocalZone};
 use crate::dashboard::poller::Pollers;
 use crate::events::Publisher;
 use crate::execute::Executor;
@@ -8,6 +8,7 @@ use crate::existence_cache::ExistenceCache;
 use crate::in_flight::InFlightWrites;
 use crate::metrics::Metrics;
 use crate::observe::Sources;
+use crate::post_mortem::Recorder;
 use crate::random::Random;
 use crate::status_writer::StatusWriter;
 use crate::stores::Stores;
@@ -24,6 +25,7 @@ pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) config: Config,
     pub(crate) clock: Clock,
+    pub(crate) local_zone: LocalZone,
     pub(crate) random: Random,
     pub(crate) stores: Arc<Stores>,
     pub(crate) watches: Watches,
@@ -37,6 +39,7 @@ pub(crate) struct Context {
     /// The RayServices whose Serve is polled.
     pub(crate) serve: Arc<Pollers<ServePoll>>,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) recorder: Recorder,
 }
 
 impl Context {
@@ -49,6 +52,7 @@ impl Context {
             serve: &self.serve,
             config: &self.config,
             now,
+            local_zone: &self.local_zone,
             seed,
         }
     }

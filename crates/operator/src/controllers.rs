@@ -14,9 +14,12 @@ use jiff::Timestamp;
 use kube::Resource;
 use manta_api::{RayCluster, RayCronJob, RayJob, RayService};
 use manta_logic::action::{Kind, ObjectKey};
+use manta_logic::labels::{CLUSTER, NODE_TYPE};
 use manta_logic::pass::{Need, Pass, StatusWrite};
-use manta_logic::plan::{Reconciled, Wake};
+use manta_logic::plan::{LookedUp, Reconciled, Wake};
+use manta_logic::post_mortem::{self, Occasion};
 use serde::Serialize;
+use serde_json::Value;
 use std::time::Duration;
 use tracing::{Level, debug, enabled, error};
 
@@ -27,6 +30,11 @@ trait Controller: Observe<Status: Serialize> + Resource<DynamicType = ()> {
 
     /// Forgets what is only kept while the object exists.
     fn gone(_context: &Context, _key: &ObjectKey) {}
+
+    /// Returns whether the object ends with a status that was written.
+    fn has_ended(_seen: &Self::Observed, _status: &Self::Status) -> bool {
+        false
+    }
 
     /// Takes note of a status that was written.
     fn wrote_status(_context: &Context, _seen: &Self::Observed, _status: &Self::Status, _now: Timestamp) {}
@@ -43,6 +51,10 @@ impl Controller for RayCronJob {}
 impl Controller for RayJob {
     fn poll(context: &Context, key: &ObjectKey, poll: Option<&Self::Poll>) {
         context.jobs.follow(key, poll.cloned());
+    }
+
+    fn has_ended(seen: &Self::Observed, status: &Self::Status) -> bool {
+        post_mortem::job_ended(seen.job.status.as_ref(), status)
     }
 
     fn wrote_status(context: &Context, seen: &Self::Observed, status: &Self::Status, now: Timestamp) {
@@ -69,6 +81,12 @@ pub(crate) async fn reconcile(context: &Context, due: &Due, permit: &Permit) -> 
 
 async fn pass<K: Controller>(context: &Context, due: &Due, permit: &Permit) -> Requeue {
     let key = &due.key;
+    if !context.stores.is_synced(key.kind) {
+        return wait_for_watches(context, key, &[key.kind]);
+    }
+    if !look_for_late_pods(context, key).await {
+        return Requeue::BackOff;
+    }
     let now = context.clock.now();
     let sources = context.sources(now, context.in_flight.seed(key).unwrap_or_else(|| context.random.number()));
     let seen = match K::observe(&sources, key) {
@@ -92,7 +110,33 @@ async fn pass<K: Controller>(context: &Context, due: &Due, permit: &Permit) -> R
     drive::<K>(context, &running, &seen, &sources, permit).await
 }
 
-/// Starts the watches that are missing; they wake the object when they have listed everything.
+/// Looks up the Pods that were created for an object and that no watch has shown for long: they are gone, or the watch is late.
+/// Returns whether that was possible.
+async fn look_for_late_pods(context: &Context, owner: &ObjectKey) -> bool {
+    let overdue = context.in_flight.overdue(owner);
+    let found = join_all(overdue.iter().map(|(pod, _)| look_up(&context.client, pod))).await;
+    let mut known = true;
+    for ((_, uid), found) in overdue.iter().zip(&found) {
+        match found {
+            LookedUp::Found(pod) => context.in_flight.looked_up(owner, uid, will_be_shown(pod, owner, uid)),
+            LookedUp::Absent => context.in_flight.looked_up(owner, uid, false),
+            LookedUp::Failed(_) => known = false,
+        }
+    }
+    known
+}
+
+/// Returns whether a Pod is the one that was created, and the watch will show it as the owner's: its labels may have changed.
+fn will_be_shown(pod: &Value, owner: &ObjectKey, uid: &str) -> bool {
+    let metadata = &pod["metadata"];
+    let labels = &metadata["labels"];
+    metadata["uid"] == uid
+        && metadata["deletionTimestamp"].is_null()
+        && labels[CLUSTER] == owner.name
+        && labels[NODE_TYPE].is_string()
+}
+
+/// Starts the watches that are missing; these, and those that list again, wake the object when they have everything.
 fn wait_for_watches(context: &Context, key: &ObjectKey, kinds: &[Kind]) -> Requeue {
     let mut synced = true;
     for kind in kinds {
@@ -125,6 +169,11 @@ async fn drive<K: Controller>(
             Need::Poll(poll) => K::poll(context, key, poll),
             Need::Publish(events) => context.publisher.publish(&object.object_ref(&()), events),
             Need::Execute(stage) => {
+                let has_failed =
+                    |pod: &str| context.stores.pods.get(key, pod).is_some_and(|pod| post_mortem::has_failed(&pod));
+                if let Some((subject, occasion)) = post_mortem::before_stage(key, stage, has_failed) {
+                    keep_record(context, &subject, occasion, permit).await;
+                }
                 let results = context.executor.execute(running, stage, permit).await;
                 pass.executed(results, context.clock.now());
             }
@@ -133,6 +182,9 @@ async fn drive<K: Controller>(
                 let result = context.status.write(key, version, status).await;
                 if result == StatusWrite::Done {
                     K::wrote_status(context, seen, status, now);
+                    if K::has_ended(seen, status) {
+                        keep_record(context, key, Occasion::Ended, permit).await;
+                    }
                 }
                 pass.wrote_status(result);
             }
@@ -146,6 +198,15 @@ async fn drive<K: Controller>(
                 return Requeue::by(wake, now, pass.plan().waiting_for.as_deref());
             }
         }
+    }
+}
+
+/// Keeps a record before the evidence is gone; other passes go on meanwhile.
+async fn keep_record(context: &Context, subject: &ObjectKey, occasion: Occasion, permit: &Permit) {
+    if context.recorder.is_on() {
+        // Boxed, because every pass would be as large as what is gathered here.
+        let kept = Box::pin(context.recorder.keep(&context.executor.kubernetes, subject, occasion));
+        permit.released(kept).await;
     }
 }
 

@@ -7,6 +7,7 @@
 use crate::api_request::{error_text, send};
 use crate::clock::Clock;
 use crate::lock::lock;
+use crate::write_budget::Retries;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event as Published, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
@@ -28,13 +29,18 @@ use tracing::warn;
 const SUPPRESSED_FOR: Duration = Duration::from_secs(600);
 /// Longer notes are refused by the API server.
 const LONGEST_NOTE: usize = 1024;
-/// Events that may wait to be written.
-const WAITING: usize = 4096;
+/// Events that may be under way at once, beside all other writes, which are many more when there is much to do. Each object
+/// belongs to one writer, so that its events are written in order.
+const WRITERS: usize = 8;
+/// Events that may wait for each writer.
+const WAITING: usize = 1024;
+/// Events that are remembered at least before old ones are removed.
+const REMEMBERED: usize = 4096;
 
 /// Takes events and writes them in the background.
 #[derive(Clone)]
 pub struct Publisher {
-    sender: mpsc::Sender<Published>,
+    writers: [mpsc::Sender<Published>; WRITERS],
     recent: Arc<Mutex<RecentEvents>>,
     host: Arc<str>,
     clock: Clock,
@@ -43,16 +49,20 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Starts the task that writes; it ends when the last publisher is gone.
-    pub fn start(client: Client, host: &str, clock: Clock, tasks: &TaskTracker) -> Self {
-        let (sender, receiver) = mpsc::channel(WAITING);
-        tasks.spawn(write_all(client, receiver));
-        Self { sender, recent: Arc::default(), host: host.into(), clock, published: Arc::default() }
+    /// Starts the tasks that write; they end when the last publisher is gone.
+    pub fn start(client: &Client, host: &str, clock: Clock, tasks: &TaskTracker) -> Self {
+        let writers = std::array::from_fn(|_| {
+            let (sender, receiver) = mpsc::channel(WAITING);
+            tasks.spawn(write_all(client.clone(), receiver));
+            sender
+        });
+        Self { writers, recent: Arc::default(), host: host.into(), clock, published: Arc::default() }
     }
 
     /// Publishes events about an object, save for repeated ones.
     pub fn publish(&self, regarding: &ObjectReference, events: Vec<Event>) {
         let uid = regarding.uid.clone().unwrap_or_default();
+        let writer = &self.writers[writer_of(&uid)];
         let mut groups: Vec<(Event, i32)> = Vec::new();
         for event in events {
             let series = |event: &Event| (event.controller, event.reason, event.action, event.kind);
@@ -64,7 +74,7 @@ impl Publisher {
         }
         for (event, count) in groups {
             if lock(&self.recent).insert(&uid, &event)
-                && self.sender.try_send(self.published(regarding, event, count)).is_err()
+                && writer.try_send(self.published(regarding, event, count)).is_err()
             {
                 warn!("event queue is full; dropped an event");
             }
@@ -113,7 +123,7 @@ impl RecentEvents {
     /// Adds an event. Returns whether it is not a repetition.
     fn insert(&mut self, uid: &str, event: &Event) -> bool {
         let now = Instant::now();
-        if self.published.len() > WAITING.max(2 * self.left) {
+        if self.published.len() > REMEMBERED.max(2 * self.left) {
             self.published.retain(|_, at| now.duration_since(*at) < SUPPRESSED_FOR);
             self.left = self.published.len();
         }
@@ -125,9 +135,23 @@ impl RecentEvents {
     }
 }
 
+/// Returns the index of the writer of an object.
+fn writer_of(uid: &str) -> usize {
+    let sum = uid.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    sum % WRITERS
+}
+
 async fn write_all(client: Client, mut events: mpsc::Receiver<Published>) {
     while let Some(event) = events.recv().await {
-        if let Err(error) = write(&client, &event).await {
+        let mut retries = Retries::default();
+        let written = loop {
+            let written = write(&client, &event).await;
+            match written.as_ref().err().and_then(|error| retries.wait_after(error)) {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None => break written,
+            }
+        };
+        if let Err(error) = written {
             // Some of these are about an object whose namespace is being deleted.
             warn!(reason = event.reason, error = error_text(&error), "cannot write an event");
         }
@@ -174,10 +198,60 @@ mod tests {
     async fn old_events_take_no_memory() {
         let mut recent = RecentEvents::default();
         let mut publish = |number: usize| recent.insert("u", &Event::normal("Created", "Create", number.to_string()));
-        (0..=WAITING).for_each(|number| assert!(publish(number)));
+        (0..=REMEMBERED).for_each(|number| assert!(publish(number)));
         tokio::time::advance(SUPPRESSED_FOR).await;
         assert!(publish(0));
         assert_eq!(recent.published.len(), 1);
+    }
+
+    /// Publishes events with these notes, each about an object, to a server that takes 100 ms for each. Returns what it got,
+    /// in order, and how long that took.
+    async fn publish(events: Vec<(String, String)>) -> (Vec<(String, String)>, Duration) {
+        let written: Arc<Mutex<Vec<(String, String)>>> = Arc::default();
+        let seen = Arc::clone(&written);
+        let server = move |axum::Json(event): axum::Json<Published>| async move {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let about = event.regarding.and_then(|object| object.name).unwrap_or_default();
+            lock(&seen).push((about, event.note.unwrap_or_default()));
+            axum::Json(serde_json::json!({"metadata": {}}))
+        };
+        let client = Client::new(axum::Router::new().fallback(server), "ns");
+        let (tasks, start) = (TaskTracker::new(), Instant::now());
+        let publisher = Publisher::start(&client, "host", Clock::default(), &tasks);
+        for (about, note) in events {
+            let regarding = ObjectReference {
+                name: Some(about.clone()),
+                namespace: Some("ns".to_owned()),
+                uid: Some(about),
+                ..ObjectReference::default()
+            };
+            publisher.publish(&regarding, vec![Event::normal("Created", "Create", note)]);
+        }
+        drop(publisher);
+        tasks.close();
+        tasks.wait().await;
+        let written = lock(&written).clone();
+        (written, start.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_of_many_objects_wait_for_no_slow_write_in_turn() {
+        // Three events each of 30 clusters a second, for half a minute.
+        let events: Vec<_> = (0..2_700).map(|number| (format!("c-{}", number / 3), number.to_string())).collect();
+        let (written, took) = publish(events).await;
+        assert_eq!(written.len(), 2_700);
+        assert!(took < Duration::from_secs(60), "{took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_of_one_object_are_written_in_order() {
+        let events: Vec<_> = (0..60).map(|number| (format!("c-{}", number % 3), format!("{number:02}"))).collect();
+        let (written, _) = publish(events).await;
+        for object in ["c-0", "c-1", "c-2"] {
+            let notes: Vec<_> = written.iter().filter(|(about, _)| about == object).map(|(_, note)| note).collect();
+            assert_eq!(notes.len(), 20);
+            assert!(notes.is_sorted(), "{notes:?}");
+        }
     }
 
     #[test]

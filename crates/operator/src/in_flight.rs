@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// After this time a write that no watch has shown is taken for lost, e.g. undone at once by someone.
+/// After this time a write that no watch has shown is taken for lost, e.g. undone at once by someone. A Pod is looked up first.
 const LOST_AFTER: Duration = Duration::from_secs(30);
 
 /// For this long a write that broke off may still take effect: kube-apiserver ends a request after a minute.
@@ -46,6 +46,17 @@ struct Creating {
     pods_of: Option<PodsOf>,
     uid: String,
     since: Instant,
+}
+
+impl Creating {
+    fn is_overdue(&self) -> bool {
+        self.since.elapsed() >= LOST_AFTER
+    }
+
+    /// A Pod counts until it is known to be gone: the next one would have another name, and so be one too many.
+    fn is_lost(&self) -> bool {
+        self.pods_of.is_none() && self.is_overdue()
+    }
 }
 
 struct Deleting {
@@ -94,6 +105,24 @@ impl InFlightWrites {
     pub(crate) fn created(&self, owner: &ObjectKey, key: &ObjectKey, pods_of: Option<PodsOf>, uid: String) {
         let creating = Creating { key: key.clone(), pods_of, uid, since: Instant::now() };
         self.remember(owner, |writes| writes.creating.push(creating));
+    }
+
+    /// Returns the Pods that were created long ago, with their UIDs, and that no watch has shown since.
+    pub(crate) fn overdue(&self, owner: &ObjectKey) -> Vec<(ObjectKey, String)> {
+        let by_owner = lock(&self.by_owner);
+        let creating = by_owner.get(owner).into_iter().flat_map(|writes| &writes.creating);
+        let overdue = creating.filter(|creating| creating.pods_of.is_some() && creating.is_overdue());
+        overdue.map(|creating| (creating.key.clone(), creating.uid.clone())).collect()
+    }
+
+    /// Remembers whether a Pod that no watch has shown is there.
+    pub(crate) fn looked_up(&self, owner: &ObjectKey, uid: &str, is_there: bool) {
+        let mut by_owner = lock(&self.by_owner);
+        let Some(writes) = by_owner.get_mut(owner) else { return };
+        writes.creating.retain(|creating| is_there || creating.uid != uid);
+        for creating in writes.creating.iter_mut().filter(|creating| creating.uid == uid) {
+            creating.since = Instant::now();
+        }
     }
 
     /// Remembers that an object was deleted.
@@ -156,7 +185,7 @@ impl InFlightWrites {
         writes.creating.retain(|creating| {
             let visible = matches!(shown(&creating.key), Shown::Terminating)
                 || matches!(shown(&creating.key), Shown::Alive(uid) if uid == creating.uid);
-            !visible && creating.since.elapsed() < LOST_AFTER
+            !visible && !creating.is_lost()
         });
         writes.deleting.retain(|deleting| matches!(shown(&deleting.key), Shown::Alive(uid) if uid == deleting.uid));
         writes.broken_deletions.retain(|_, since| since.elapsed() < TAKES_EFFECT);
@@ -211,7 +240,28 @@ mod tests {
 
         writes.created(&owner(), &pod(), group(), "1".into());
         tokio::time::advance(LOST_AFTER).await;
+        writes.looked_up(&owner(), "1", false);
         assert_eq!(in_flight(&writes, |_| Shown::Absent), InFlight::default());
+
+        let service = ObjectKey::new(Kind::Service, "default", "demo-head-svc");
+        writes.created(&owner(), &service, None, "2".into());
+        tokio::time::advance(LOST_AFTER).await;
+        assert!(writes.overdue(&owner()).is_empty());
+        assert_eq!(in_flight(&writes, |_| Shown::Absent), InFlight::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_is_in_flight_until_it_is_known_to_be_gone() {
+        let writes = InFlightWrites::default();
+        writes.created(&owner(), &pod(), group(), "1".into());
+        assert!(writes.overdue(&owner()).is_empty());
+        tokio::time::advance(LOST_AFTER).await;
+        assert!(in_flight(&writes, |_| Shown::Absent).is_creating_in("g"));
+        assert_eq!(writes.overdue(&owner()), [(pod(), "1".to_owned())]);
+        writes.looked_up(&owner(), "1", true);
+        assert!(writes.overdue(&owner()).is_empty());
+        assert!(in_flight(&writes, |_| Shown::Absent).is_creating_in("g"));
+        assert!(!in_flight(&writes, |_| Shown::Alive("1".into())).is_creating_in("g"));
     }
 
     #[tokio::test(start_paused = true)]
@@ -219,7 +269,10 @@ mod tests {
         let writes = InFlightWrites::default();
         writes.deletion_broke(&owner(), "1");
         tokio::time::advance(TAKES_EFFECT / 2).await;
-        assert_eq!(in_flight(&writes, |_| Shown::Alive("1".into())).broken_deletions, ["1"]);
+        assert_eq!(
+            in_flight(&writes, |_| Shown::Alive("1".into())).broken_deletions,
+            std::collections::HashSet::from(["1".to_owned()])
+        );
         tokio::time::advance(TAKES_EFFECT / 2).await;
         assert_eq!(in_flight(&writes, |_| Shown::Alive("1".into())), InFlight::default());
     }

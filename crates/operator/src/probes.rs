@@ -64,6 +64,9 @@ pub(crate) fn probes(telemetry: CurrentTelemetry, with_cron_jobs: bool) -> Route
 pub(crate) fn metrics(telemetry: CurrentTelemetry, with_kuberay: bool) -> Router {
     let scrape = move |State(telemetry): State<CurrentTelemetry>| async move {
         let telemetry = telemetry.borrow().clone();
+        if with_kuberay {
+            telemetry.parse_ahead().await;
+        }
         match telemetry.scrape(with_kuberay) {
             Ok(text) => ([(header::CONTENT_TYPE, MEDIA_TYPE)], text).into_response(),
             Err(error) => failed(&error),

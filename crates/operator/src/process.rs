@@ -187,8 +187,7 @@ async fn wait_for_server(
 async fn detect_platform(client: &Client, must_restart_containers: bool) -> Result<Platform, ProcessError> {
     if must_restart_containers {
         let version = client.apiserver_version().await.map_err(ProcessError::Refused)?;
-        let digits = version.minor.trim_end_matches(|letter: char| !letter.is_ascii_digit());
-        if digits.parse().unwrap_or(0) < MIN_MINOR_FOR_CONTAINER_RESTART {
+        if platform::minor(&version.minor) < MIN_MINOR_FOR_CONTAINER_RESTART {
             return Err(ProcessError::TooOld(version.git_version));
         }
     }

@@ -3,6 +3,7 @@
 //! A pod template is a struct of kilobytes even when it is nearly empty, so a parsed RayCluster takes about twenty times
 //! the memory of its text. A pass parses the objects that it needs and drops them at its end.
 
+use crate::metrics::Excerpt;
 use crate::watched_object::View;
 use manta_logic::action::{Kind, ObjectKey};
 use manta_logic::view::{MetaView, OwnerView};
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::marker::PhantomData;
+use std::sync::OnceLock;
 use tracing::warn;
 
 /// kubectl's record of what was applied: a second copy of the whole spec, which is not cached. Our writes are patches,
@@ -34,6 +36,8 @@ pub struct RawObject<K> {
     controller: Option<Box<ObjectKey>>,
     /// Metadata (without what only the API server needs), spec and status.
     text: Box<str>,
+    /// Parsed when metrics are first scraped, and nothing if it cannot be.
+    excerpt: OnceLock<Option<Box<Excerpt>>>,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -78,6 +82,11 @@ impl<K> RawObject<K> {
         self.read_as::<WithMetadata>().map(|object| object.metadata)
     }
 
+    /// Returns what metrics show of the object; a failure is logged.
+    pub(crate) fn excerpt(&self) -> Option<&Excerpt> {
+        self.excerpt.get_or_init(|| self.read_as().map(Box::new)).as_deref()
+    }
+
     /// Returns the owners of the object: itself and its controller.
     pub(crate) fn owners(&self, kind: Kind) -> Vec<ObjectKey> {
         let itself = ObjectKey::new(kind, &self.namespace, &self.name);
@@ -105,6 +114,10 @@ impl<K: 'static> View for RawObject<K> {
 
     fn version(&self) -> &str {
         &self.version
+    }
+
+    fn text(&self) -> Option<&str> {
+        Some(&self.text)
     }
 
     fn differs_in_status_only(&self, before: &Self) -> bool {
@@ -176,6 +189,7 @@ impl<K> RawObject<K> {
             version: text("resourceVersion")?,
             terminating: object.metadata.get("deletionTimestamp").is_some_and(|time| time.get() != "null"),
             text: serde_json::to_string(&object)?.into(),
+            excerpt: OnceLock::new(),
             kind: PhantomData,
         })
     }

@@ -1,25 +1,31 @@
 //! Starts and runs the operator.
 
-use crate::clock::Clock;
+use crate::clock::{Clock, LocalZone};
 use crate::concurrency_limit::{ConcurrencyLimit, Permit};
 use crate::context::Context;
 use crate::controllers;
 use crate::dashboard::poller::Pollers;
 use crate::dashboard::{self, Route};
 use crate::events::Publisher;
+use crate::evidence::Sources;
 use crate::execute::{self, Executor, KubernetesExecutor, RayExecutor};
 use crate::existence_cache::ExistenceCache;
 use crate::in_flight::InFlightWrites;
 use crate::metrics::Telemetry;
+use crate::post_mortem::{self, DeletedObject, Recorder};
 use crate::queue::{Due, Queue, Requeue};
 use crate::random::Random;
 use crate::status_writer::StatusWriter;
 use crate::watches::Watches;
+use crate::write_budget::WriteBudget;
 use futures::FutureExt;
 use kube::Client;
 use manta_logic::config::Config;
+use manta_logic::post_mortem::Limits;
 use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::sync::Arc;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -41,15 +47,26 @@ pub struct Settings {
     pub dashboard_route: Route,
     /// The clock that decisions use.
     pub clock: Clock,
+    /// The time zone of schedules that name none.
+    pub local_zone: LocalZone,
     /// The source of random names and tokens.
     pub random: Random,
+    /// How much is kept of objects that ended, failed or were deleted; nothing keeps nothing.
+    pub post_mortems: Option<Limits>,
+    /// The directory in which that is kept as files; nothing means ConfigMaps.
+    pub post_mortem_directory: Option<PathBuf>,
 }
 
 /// Runs until stopped, and finishes running passes.
 pub async fn run(client: Client, settings: Settings, stop: CancellationToken) {
+    run_with_telemetry(client, settings, Telemetry::default(), stop).await;
+}
+
+/// Like [`run`], and reports what it does.
+pub async fn run_with_telemetry(client: Client, settings: Settings, telemetry: Telemetry, stop: CancellationToken) {
     let term = Term::default();
     term.elected.cancel();
-    run_as(client, settings, Telemetry::default(), term, stop).await;
+    run_as(client, settings, telemetry, term, stop).await;
 }
 
 /// When the operator may act.
@@ -70,13 +87,32 @@ pub(crate) async fn run_as(
 ) {
     let tasks = TaskTracker::new();
     let queue = Arc::clone(&telemetry.queue);
-    let context = Arc::new(start(client, settings, telemetry, &tasks, &stop));
+    let (deleted, mut deletions) = post_mortem::deletions();
+    let context = Arc::new(start(client, settings, telemetry, &tasks, &stop, deleted));
     tokio::select! {
         biased;
         () = stop.cancelled() => {}
         () = term.elected.cancelled() => info!("reconciling"),
     }
     let passes = TaskTracker::new();
+    if context.recorder.is_on() {
+        let (context, stop, lost) = (Arc::clone(&context), stop.clone(), term.lost.clone());
+        tasks.spawn(async move {
+            let executor = &context.executor.kubernetes;
+            let records = Box::pin(async {
+                tokio::join!(
+                    context.recorder.sweep(executor),
+                    context.recorder.follow_deletions(executor, &mut deletions)
+                );
+            });
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = lost.cancelled() => {}
+                () = records => {}
+            }
+        });
+    }
     let limit = ConcurrencyLimit::new(PASSES);
     loop {
         let next = async {
@@ -109,25 +145,44 @@ fn start(
     telemetry: Telemetry,
     tasks: &TaskTracker,
     stop: &CancellationToken,
+    deleted: mpsc::Sender<DeletedObject>,
 ) -> Context {
     let Telemetry { stores, queue, metrics } = telemetry;
-    let limit = Arc::new(ConcurrencyLimit::new(execute::WRITES));
+    let budget = Arc::new(WriteBudget::default());
     let safeguards = settings.config.safeguards;
     let in_flight = Arc::new(InFlightWrites::new(safeguards.in_flight_writes));
     let namespaces = settings.watch_namespaces;
-    let watches =
-        Watches::new(client.clone(), namespaces, Arc::clone(&stores), Arc::clone(&queue), tasks.clone(), stop.clone());
+    let deleted = settings.post_mortems.map(|_| deleted);
+    let watches = Watches::new(
+        client.clone(),
+        namespaces.clone(),
+        Arc::clone(&stores),
+        Arc::clone(&queue),
+        tasks.clone(),
+        stop.clone(),
+        deleted,
+    )
+    .with_streaming_lists(settings.config.platform.streaming_lists);
     watches.start(settings.config.gates.ray_cron_job);
     let dashboards = dashboard::Client::new(client.clone(), settings.dashboard_route)
         .with_metrics(Arc::clone(&metrics))
         .with_clock(settings.clock);
     let jobs = Arc::new(Pollers::new(dashboards.clone(), Arc::clone(&queue), tasks.clone(), stop.clone()));
     let serve = Arc::new(Pollers::new(dashboards.clone(), queue, tasks.clone(), stop.clone()));
+    let sources = Sources {
+        client: client.clone(),
+        dashboards: dashboards.clone(),
+        cluster_domain: settings.config.cluster_domain.clone(),
+        workloads: false,
+    };
+    let directory = settings.post_mortem_directory;
+    let recorder = Recorder::new(sources, settings.post_mortems, directory, namespaces, settings.clock);
     Context {
+        recorder,
         executor: Executor {
             kubernetes: KubernetesExecutor {
                 client: client.clone(),
-                limit: Arc::clone(&limit),
+                budget: Arc::clone(&budget),
                 in_flight: Arc::clone(&in_flight),
                 random: settings.random.clone(),
                 safeguards,
@@ -139,11 +194,12 @@ fn start(
                 serve: Arc::clone(&serve),
             },
         },
-        status: StatusWriter::new(client.clone(), limit, Arc::clone(&in_flight), safeguards.version_preconditions),
-        publisher: Publisher::start(client.clone(), &settings.host, settings.clock, tasks),
+        status: StatusWriter::new(client.clone(), budget, Arc::clone(&in_flight), safeguards.version_preconditions),
+        publisher: Publisher::start(&client, &settings.host, settings.clock, tasks),
         client,
         config: settings.config,
         clock: settings.clock,
+        local_zone: settings.local_zone,
         random: settings.random,
         stores,
         watches,

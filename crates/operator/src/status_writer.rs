@@ -3,8 +3,8 @@
 //! A write is tracked until the watch shows it: a pass over the older version would only cause a conflict.
 
 use crate::api_request::{collection_url, error_text, send};
-use crate::concurrency_limit::ConcurrencyLimit;
 use crate::in_flight::InFlightWrites;
+use crate::write_budget::WriteBudget;
 use kube::Client;
 use kube::api::PostParams;
 use kube::core::request::Request;
@@ -17,7 +17,7 @@ use tracing::warn;
 /// Writes statuses.
 pub(crate) struct StatusWriter {
     client: Client,
-    limit: Arc<ConcurrencyLimit>,
+    budget: Arc<WriteBudget>,
     in_flight: Arc<InFlightWrites>,
     version_preconditions: bool,
 }
@@ -25,11 +25,11 @@ pub(crate) struct StatusWriter {
 impl StatusWriter {
     pub(crate) fn new(
         client: Client,
-        limit: Arc<ConcurrencyLimit>,
+        budget: Arc<WriteBudget>,
         in_flight: Arc<InFlightWrites>,
         version_preconditions: bool,
     ) -> Self {
-        Self { client, limit, in_flight, version_preconditions }
+        Self { client, budget, in_flight, version_preconditions }
     }
 
     /// Replaces the status of an object, if it still has this resource version.
@@ -39,8 +39,9 @@ impl StatusWriter {
         resource_version: Option<&str>,
         status: &S,
     ) -> StatusWrite {
-        let permit = self.limit.acquire().await;
-        match permit.run(self.try_write(key, resource_version, status)).await {
+        let permit = self.budget.acquire().await;
+        let write = || self.try_write(key, resource_version, status);
+        match self.budget.send(&permit, write).await {
             Ok(version) => {
                 // A status that changes nothing leaves the version as it was, and no watch shows it.
                 if resource_version == Some(&version) {

@@ -36,7 +36,7 @@ impl Stores {
         let kinds = always.into_iter().chain(with_cron_jobs.then_some(Kind::RayCronJob));
         let counts = |kind: &Kind| {
             let listings = self.listings(*kind);
-            !listings.is_synced() && !listings.is_unserved()
+            !listings.is_listed() && !listings.is_unserved()
         };
         kinds.filter(counts).map(|kind| kind.resource().kind).collect()
     }
@@ -52,7 +52,7 @@ impl Stores {
         }
     }
 
-    /// Returns whether the watch of a kind has listed everything.
+    /// Returns whether the watch of a kind has listed everything, and follows its changes.
     pub(crate) fn is_synced(&self, kind: Kind) -> bool {
         self.listings(kind).is_synced()
     }
@@ -87,6 +87,8 @@ pub struct Table<V> {
     inner: Mutex<Inner<V>>,
     /// How many watches have not listed everything yet.
     unlisted: AtomicUsize,
+    /// How many watches list again, because they could not be continued.
+    stale: AtomicUsize,
     /// Whether the API server does not serve the kind.
     unserved: AtomicBool,
 }
@@ -100,6 +102,8 @@ struct Inner<V> {
     listing: HashMap<usize, HashSet<(String, String)>>,
     /// The watches that have once listed everything.
     listed: HashSet<usize>,
+    /// The watches that cannot be continued, until they have listed everything again.
+    stale: HashSet<usize>,
     /// The objects to wake when the table holds everything.
     waiters: BTreeSet<ObjectKey>,
 }
@@ -117,14 +121,21 @@ impl<V> Default for Table<V> {
             locations: HashMap::new(),
             listing: HashMap::new(),
             listed: HashSet::new(),
+            stale: HashSet::new(),
             waiters: BTreeSet::new(),
         };
-        Self { inner: Mutex::new(inner), unlisted: AtomicUsize::new(usize::MAX), unserved: AtomicBool::new(false) }
+        Self {
+            inner: Mutex::new(inner),
+            unlisted: AtomicUsize::new(usize::MAX),
+            stale: AtomicUsize::new(0),
+            unserved: AtomicBool::new(false),
+        }
     }
 }
 
 /// Whether a table holds everything.
 trait Listings {
+    fn is_listed(&self) -> bool;
     fn is_synced(&self) -> bool;
     fn is_unserved(&self) -> bool;
     fn wait_until_synced(&self, key: &ObjectKey) -> bool;
@@ -132,8 +143,13 @@ trait Listings {
 
 impl<V: View> Listings for Table<V> {
     /// Returns whether the table has once held everything.
-    fn is_synced(&self) -> bool {
+    fn is_listed(&self) -> bool {
         self.unlisted.load(Ordering::Acquire) == 0
+    }
+
+    /// Returns whether the table holds everything, as far as its watches have got.
+    fn is_synced(&self) -> bool {
+        self.is_listed() && self.stale.load(Ordering::Acquire) == 0
     }
 
     fn is_unserved(&self) -> bool {
@@ -211,6 +227,14 @@ impl<V: View> Table<V> {
         lock(&self.inner).remove(namespace, name)
     }
 
+    /// Takes note that a watch cannot be continued, so that changes may be missing until it has listed everything again.
+    pub(crate) fn set_stale(&self, part: usize) {
+        let mut inner = lock(&self.inner);
+        if inner.listed.contains(&part) && inner.stale.insert(part) {
+            self.stale.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
     /// Starts a new list of a watch.
     pub(crate) fn begin_listing(&self, part: usize) {
         lock(&self.inner).listing.insert(part, HashSet::new());
@@ -226,10 +250,13 @@ impl<V: View> Table<V> {
         let mut concerned: Vec<ObjectKey> =
             gone.iter().flat_map(|(namespace, name)| inner.remove(namespace, name)).collect();
         if inner.listed.insert(part) {
-            let left = self.unlisted.fetch_sub(1, Ordering::AcqRel);
-            if left == 1 {
-                concerned.extend(std::mem::take(&mut inner.waiters));
-            }
+            self.unlisted.fetch_sub(1, Ordering::AcqRel);
+        }
+        if inner.stale.remove(&part) {
+            self.stale.fetch_sub(1, Ordering::AcqRel);
+        }
+        if self.is_synced() {
+            concerned.extend(std::mem::take(&mut inner.waiters));
         }
         concerned
     }
@@ -323,7 +350,7 @@ mod tests {
         ObjectKey::new(Kind::RayCluster, "ns", name)
     }
     fn names(table: &Table<PodView>, of: &str) -> Vec<String> {
-        table.of(&owner(of)).iter().map(|pod| pod.metadata.name.clone()).collect()
+        table.of(&owner(of)).iter().map(|pod| pod.metadata.name.to_string()).collect()
     }
 
     #[test]
@@ -375,6 +402,27 @@ mod tests {
         table.put(0, pod("ns", "stays-0"), vec![owner("x")]);
         assert_eq!(table.end_listing(0), [owner("x")]);
         assert_eq!(names(&table, "x"), ["goes-1", "stays-0", "stays-1"]);
+    }
+
+    #[test]
+    fn what_cannot_be_followed_is_not_synced_until_it_is_listed_again() {
+        let table = Table::<PodView>::default();
+        table.expect_listings(2);
+        table.set_stale(0);
+        for part in [0, 1] {
+            table.begin_listing(part);
+            table.end_listing(part);
+        }
+        assert!(table.is_synced(), "a watch that has listed nothing cannot become old");
+        table.set_stale(1);
+        table.set_stale(1);
+        assert!(table.is_listed() && !table.is_synced());
+        assert!(!table.wait_until_synced(&owner("waits")));
+        table.begin_listing(0);
+        assert_eq!(table.end_listing(0), [], "the other watch is still old");
+        table.begin_listing(1);
+        assert_eq!(table.end_listing(1), [owner("waits")]);
+        assert!(table.is_synced());
     }
 
     #[test]

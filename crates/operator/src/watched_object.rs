@@ -19,6 +19,11 @@ pub trait View: DeserializeOwned + std::fmt::Debug + Send + Sync + 'static {
     /// Returns the object's resource version.
     fn version(&self) -> &str;
 
+    /// Returns the whole object as JSON; known of Ray objects only.
+    fn text(&self) -> Option<&str> {
+        None
+    }
+
     /// Returns whether nothing but the status has changed since an earlier version; known of Ray objects only.
     fn differs_in_status_only(&self, _before: &Self) -> bool {
         false

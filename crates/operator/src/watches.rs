@@ -2,9 +2,13 @@
 //!
 //! Dependent objects are selected by label, and Secrets are never watched. Rarely used kinds are watched from the moment
 //! that the first object needs them.
+//!
+//! Where the API server can, a watch begins with the objects that there are: the server sends them one by one from its
+//! memory, and no page is whole in memory on either side. Elsewhere they are listed in pages first.
 
 use crate::lock::lock;
 use crate::owners;
+use crate::post_mortem::DeletedObject;
 use crate::queue::{Queue, WakeReason};
 use crate::stores::{Stores, Table};
 use crate::watched_object::{View, Watched};
@@ -12,13 +16,15 @@ use futures::StreamExt;
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::Backoff;
-use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::watcher::{self, Event, InitialListStrategy, watcher};
 use kube::{Api, Client};
 use manta_logic::action::{Kind, ObjectKey};
 use manta_logic::view::{EndpointSliceView, WholeView};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
@@ -27,12 +33,30 @@ use tracing::{info, warn};
 const RAY_PODS: &str = "ray.io/node-type in (head,worker,redis-cleanup)";
 const OWN_JOBS: &str = "app.kubernetes.io/created-by=kuberay-operator";
 /// Services carry one of three labels, and a selector cannot say "or".
-const SERVICES: [&str; 3] = ["ray.io/cluster", "ray.io/headless-worker-svc", "ray.io/originated-from-crd"];
+const SERVICES: [Option<&str>; 3] =
+    [Some(CLUSTER_LABEL), Some("ray.io/headless-worker-svc"), Some("ray.io/originated-from-crd")];
 const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 const CLUSTER_LABEL: &str = "ray.io/cluster";
 
+/// How long a streamed list may pause: a server that has never heard of them sends nothing more.
+const SILENT: Duration = Duration::from_secs(30);
+
 /// Objects per page of a list: a whole page is in memory at once, both as text and as objects.
-const PAGE: u32 = 500;
+pub(crate) const PAGE: u32 = 500;
+
+/// Returns the label selectors that show the objects of a kind; an object is of interest if any selects it.
+pub(crate) fn selectors(kind: Kind) -> &'static [Option<&'static str>] {
+    match kind {
+        Kind::RayCluster | Kind::RayJob | Kind::RayService | Kind::RayCronJob => &[None],
+        // Objects of a RayService or a batch scheduler carry no label; those of others are not stored.
+        Kind::Gateway | Kind::HttpRoute | Kind::PodGroup(_) | Kind::Workload => &[None],
+        Kind::Pod => &[Some(RAY_PODS)],
+        Kind::Job => &[Some(OWN_JOBS)],
+        Kind::Service => &SERVICES,
+        Kind::EndpointSlice => &[Some(SERVICE_NAME_LABEL)],
+        _ => &[Some(CLUSTER_LABEL)],
+    }
+}
 
 /// Starts watches and tracks which are running.
 pub(crate) struct Watches {
@@ -43,6 +67,9 @@ pub(crate) struct Watches {
     running: Mutex<HashSet<Kind>>,
     tasks: TaskTracker,
     stop: CancellationToken,
+    streaming_lists: bool,
+    /// Receives the Ray objects that are deleted, for post-mortems.
+    deleted: Option<mpsc::Sender<DeletedObject>>,
 }
 
 impl Watches {
@@ -53,8 +80,16 @@ impl Watches {
         queue: Arc<Queue>,
         tasks: TaskTracker,
         stop: CancellationToken,
+        deleted: Option<mpsc::Sender<DeletedObject>>,
     ) -> Self {
-        Self { client, namespaces, stores, queue, running: Mutex::default(), tasks, stop }
+        let (running, streaming_lists) = (Mutex::default(), false);
+        Self { client, namespaces, stores, queue, running, tasks, stop, streaming_lists, deleted }
+    }
+
+    /// Lets watches begin with the objects that there are, unless the server refuses.
+    pub(crate) fn with_streaming_lists(mut self, on: bool) -> Self {
+        self.streaming_lists = on;
+        self
     }
 
     /// Starts the watches that every controller needs.
@@ -67,15 +102,16 @@ impl Watches {
             Kind::Job,
             Kind::Service,
         ]);
-        self.spawn(Kind::RayCluster, &[None], |stores| &stores.clusters, |object| object.owners(Kind::RayCluster));
-        self.spawn(Kind::RayJob, &[None], |stores| &stores.jobs, |object| object.owners(Kind::RayJob));
-        self.spawn(Kind::RayService, &[None], |stores| &stores.services, |object| object.owners(Kind::RayService));
+        self.spawn(Kind::RayCluster, |stores| &stores.clusters, |object| object.owners(Kind::RayCluster));
+        self.spawn(Kind::RayJob, |stores| &stores.jobs, |object| object.owners(Kind::RayJob));
+        self.spawn(Kind::RayService, |stores| &stores.services, |object| object.owners(Kind::RayService));
         if with_cron_jobs {
-            self.spawn(Kind::RayCronJob, &[None], |stores| &stores.cron_jobs, |object| object.owners(Kind::RayCronJob));
+            lock(&self.running).insert(Kind::RayCronJob);
+            self.spawn(Kind::RayCronJob, |stores| &stores.cron_jobs, |object| object.owners(Kind::RayCronJob));
         }
-        self.spawn(Kind::Pod, &[Some(RAY_PODS)], |stores| &stores.pods, owners::pod_owners);
-        self.spawn(Kind::Job, &[Some(OWN_JOBS)], |stores| &stores.kube_jobs, owners::job_owners);
-        self.spawn(Kind::Service, &SERVICES.map(Some), |stores| &stores.kube_services, owners::service_owners);
+        self.spawn(Kind::Pod, |stores| &stores.pods, owners::pod_owners);
+        self.spawn(Kind::Job, |stores| &stores.kube_jobs, owners::job_owners);
+        self.spawn(Kind::Service, |stores| &stores.kube_services, owners::service_owners);
     }
 
     /// Starts the watch of a kind that is watched on demand, unless it is running.
@@ -87,13 +123,8 @@ impl Watches {
         if kind == Kind::EndpointSlice {
             self.start_slices();
         } else {
-            // Objects of a RayService or a batch scheduler carry no label; those of others are not stored.
-            let selector = match kind {
-                Kind::Gateway | Kind::HttpRoute | Kind::PodGroup(_) | Kind::Workload => None,
-                _ => Some(CLUSTER_LABEL),
-            };
             let owners = move |object: &WholeView| owners::related_owners(kind, object);
-            self.spawn_into(kind, &[selector], self.stores.related(kind), owners);
+            self.spawn_into(kind, self.stores.related(kind), owners);
         }
     }
 
@@ -102,29 +133,28 @@ impl Watches {
     fn start_slices(&self) {
         let stores = Arc::clone(&self.stores);
         let owners = move |slice: &EndpointSliceView| owners::slice_owners(&stores, slice);
-        self.spawn(Kind::EndpointSlice, &[Some(SERVICE_NAME_LABEL)], |stores| &stores.slices, owners);
+        self.spawn(Kind::EndpointSlice, |stores| &stores.slices, owners);
     }
 
     fn spawn<V: View>(
         &self,
         kind: Kind,
-        selectors: &[Option<&'static str>],
         table: impl Fn(&Stores) -> &Arc<Table<V>>,
         owners: impl Fn(&V) -> Vec<ObjectKey> + Clone + Send + Sync + 'static,
     ) {
-        self.spawn_into(kind, selectors, Arc::clone(table(&self.stores)), owners);
+        self.spawn_into(kind, Arc::clone(table(&self.stores)), owners);
     }
 
     fn spawn_into<V: View>(
         &self,
         kind: Kind,
-        selectors: &[Option<&'static str>],
         table: Arc<Table<V>>,
         owners: impl Fn(&V) -> Vec<ObjectKey> + Clone + Send + Sync + 'static,
     ) {
         let resource = kind.resource();
         let gvk = GroupVersionKind::gvk(resource.group, resource.version, resource.kind);
         let api_resource = ApiResource::from_gvk_with_plural(&gvk, resource.plural);
+        let selectors = selectors(kind);
         let scopes: Vec<Option<&str>> = match self.namespaces.as_slice() {
             [] => vec![None],
             names => names.iter().map(|name| Some(name.as_str())).collect(),
@@ -138,6 +168,9 @@ impl Watches {
                 None => Api::all_with(self.client.clone(), &api_resource),
             };
             let mut config = watcher::Config::default().page_size(PAGE);
+            if self.streaming_lists {
+                config = config.streaming_lists();
+            }
             if let Some(selector) = selector {
                 config = config.labels(selector);
             }
@@ -147,6 +180,7 @@ impl Watches {
                 table: Arc::clone(&table),
                 queue: Arc::clone(&self.queue),
                 owners: owners.clone(),
+                deleted: self.deleted.clone(),
             };
             let stop = self.stop.clone();
             self.tasks.spawn(async move {
@@ -160,6 +194,14 @@ impl Watches {
     }
 }
 
+/// Why a watch has to begin again.
+enum End {
+    /// Lists are streamed, and the server does not do that.
+    NoStreaming,
+    /// It cannot be continued where it was.
+    Stale,
+}
+
 /// One watch: from the stream into the table, and from the table to the queue.
 struct WatchTask<V, F> {
     kind: Kind,
@@ -168,18 +210,55 @@ struct WatchTask<V, F> {
     table: Arc<Table<V>>,
     queue: Arc<Queue>,
     owners: F,
+    deleted: Option<mpsc::Sender<DeletedObject>>,
 }
 
 impl<V: View, F: Fn(&V) -> Vec<ObjectKey>> WatchTask<V, F> {
-    async fn run(&self, api: Api<Watched<V>>, config: watcher::Config) {
+    /// Watches until it is dropped.
+    async fn run(&self, api: Api<Watched<V>>, mut config: watcher::Config) {
+        loop {
+            match self.follow(api.clone(), config.clone()).await {
+                End::NoStreaming => config.initial_list_strategy = InitialListStrategy::ListWatch,
+                End::Stale => {
+                    self.table.set_stale(self.part);
+                    tokio::time::sleep(FIRST_WAIT).await;
+                }
+            }
+        }
+    }
+
+    /// Handles the events of a watch until it has to begin with a list again.
+    ///
+    /// A watch that cannot be continued begins again, although it might be possible later: nothing tells when it works
+    /// again, and until then the table may be old. A server that answers 410 never continues it.
+    async fn follow(&self, api: Api<Watched<V>>, config: watcher::Config) -> End {
+        let streaming = config.initial_list_strategy == InitialListStrategy::StreamingList;
         let mut events = watcher(api, config).backoff(WatchBackOff::default()).boxed();
         let kind = self.kind.resource().kind;
-        let mut logged = false;
-        while let Some(event) = events.next().await {
+        let (mut logged, mut is_listed) = (false, false);
+        loop {
+            let next = events.next();
+            let event = match streaming && !is_listed {
+                true => timeout(SILENT, next).await,
+                false => Ok(next.await),
+            };
+            let event = match event {
+                Ok(Some(event)) => event,
+                Ok(None) => return End::Stale,
+                Err(_) => {
+                    info!(kind, "the API server does not end a streamed list; listing in pages");
+                    return End::NoStreaming;
+                }
+            };
             match event {
                 Ok(event) => {
                     logged = false;
+                    is_listed |= matches!(event, Event::InitDone);
                     self.handle(event);
+                }
+                Err(error) if streaming && !is_listed && is_refusal(&error) => {
+                    info!(kind, %error, "the API server refuses to stream a list; listing in pages");
+                    return End::NoStreaming;
                 }
                 Err(error) if is_missing_kind(&error) => {
                     self.table.set_unserved();
@@ -187,6 +266,10 @@ impl<V: View, F: Fn(&V) -> Vec<ObjectKey>> WatchTask<V, F> {
                         info!(kind, "the API server does not serve this kind yet; install the CRDs");
                         logged = true;
                     }
+                }
+                Err(error @ watcher::Error::WatchStartFailed(_)) if is_listed => {
+                    warn!(kind, %error, "watch cannot be continued; listing again");
+                    return End::Stale;
                 }
                 Err(error) => warn!(kind, %error, "watch failed; retrying"),
             }
@@ -217,10 +300,20 @@ impl<V: View, F: Fn(&V) -> Vec<ObjectKey>> WatchTask<V, F> {
                 let namespace = kube::ResourceExt::namespace(&object).unwrap_or_default();
                 let name = kube::ResourceExt::name_any(&object);
                 let concerned = self.table.remove(&namespace, &name);
+                self.bury(&namespace, &name, &object);
                 self.wake(concerned, (&namespace, &name), false, || {
                     WakeReason::Deleted(self.kind, name.as_str().into())
                 });
             }
+        }
+    }
+
+    /// Hands a Ray object over that was deleted; if too many wait, it goes without a post-mortem.
+    fn bury(&self, namespace: &str, name: &str, object: &Watched<V>) {
+        let (Some(deleted), Ok(view)) = (&self.deleted, &object.view) else { return };
+        if let Some(text) = view.text() {
+            let key = ObjectKey::new(self.kind, namespace, name);
+            let _ = deleted.try_send(DeletedObject { key, text: text.into() });
         }
     }
 
@@ -243,12 +336,16 @@ impl<V: View, F: Fn(&V) -> Vec<ObjectKey>> WatchTask<V, F> {
     }
 }
 
+/// The waits before a watch that failed is started again. Nothing is reconciled meanwhile, so the longest is short.
+const FIRST_WAIT: Duration = Duration::from_millis(800);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
 /// The wait before a watch that failed is started again: it doubles, and starts over once the watch works.
 struct WatchBackOff(Duration);
 
 impl Default for WatchBackOff {
     fn default() -> Self {
-        Self(Duration::from_millis(800))
+        Self(FIRST_WAIT)
     }
 }
 
@@ -257,7 +354,7 @@ impl Iterator for WatchBackOff {
 
     fn next(&mut self) -> Option<Duration> {
         let wait = self.0;
-        self.0 = (2 * wait).min(Duration::from_secs(30));
+        self.0 = (2 * wait).min(LONGEST_WAIT);
         Some(wait)
     }
 }
@@ -268,6 +365,12 @@ impl Backoff for WatchBackOff {
     }
 }
 
+/// Returns whether the server does not accept a watch as it was requested; without one that begins with a list it may.
+fn is_refusal(error: &watcher::Error) -> bool {
+    let watcher::Error::WatchStartFailed(kube::Error::Api(status)) = error else { return false };
+    (400..500).contains(&status.code) && !matches!(status.code, 401 | 404 | 410 | 429)
+}
+
 /// Returns whether a kind is not served: its CRD is not installed.
 fn is_missing_kind(error: &watcher::Error) -> bool {
     let cause = match error {
@@ -276,3 +379,6 @@ fn is_missing_kind(error: &watcher::Error) -> bool {
     };
     matches!(cause, kube::Error::Api(status) if status.code == 404)
 }
+
+#[cfg(test)]
+mod tests;

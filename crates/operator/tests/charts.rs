@@ -84,6 +84,15 @@ fn the_operator_chart_accepts_kuberay_values() -> Result<()> {
             &["- port: webhook-server", "cidr: 10.0.0.1/32", "team: mon"],
             &[],
         ),
+        (
+            "postMortem.volume.persistentVolumeClaim.claimName=records",
+            &[
+                "- --post-mortem-directory=/var/lib/manta/post-mortems",
+                "mountPath: /var/lib/manta/post-mortems",
+                "name: post-mortems\n          persistentVolumeClaim:\n            claimName: records",
+            ],
+            &[],
+        ),
         ("image.repository=r image.tag=7 image.pullPolicy=Always", &["image: \"r:7\"", "imagePullPolicy: Always"], &[]),
         (
             "watchNamespace[0]=a watchNamespace[1]=b",

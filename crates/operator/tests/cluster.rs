@@ -10,6 +10,8 @@ use k8s_openapi::api::core::v1::{Pod, ResourceQuota, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use manta_api::RayCluster;
+use manta_logic::config::{Config, Platform};
+use manta_operator::{Settings, platform};
 use manta_testkit::{ControlPlane, Play, eventually};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -31,6 +33,27 @@ async fn a_ready_cluster_causes_no_requests() -> Result<()> {
     let writes = counts.writes.load(Ordering::SeqCst);
     assert!(writes <= 10, "{writes} writes for one cluster");
     operator.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_streams_lists_is_asked_for_no_pages() -> Result<()> {
+    let harness = Harness::new("stream").await?;
+    let platform = platform::detect(&harness.client).await?;
+    assert!(platform.streaming_lists, "the server is of 1.34 or later");
+    harness.create("demo", small_cluster()).await?;
+    // The second one finds what the first has created.
+    for streaming_lists in [true, true, false] {
+        let config = Config { platform: Platform { streaming_lists, ..platform }, ..Config::default() };
+        let counts = Arc::new(RequestCounts::default());
+        let client = counting_client(harness.client.clone(), &counts, None);
+        let operator = harness.start_operator_with(client, Settings { config, ..Settings::default() });
+        harness.until_ready("demo").await?;
+        counts.until_idle().await?;
+        assert_eq!(counts.lists.load(Ordering::SeqCst) == 0, streaming_lists);
+        operator.stop().await?;
+    }
+    assert_eq!(harness.pods().await?.len(), 3);
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

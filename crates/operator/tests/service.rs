@@ -284,7 +284,7 @@ async fn an_incremental_upgrade_survives_a_restart_of_the_operator() -> Result<(
     let mut service = ServiceHarness::new("incremental", true).await?;
     let _gateways = GatewayController::start(&service.harness.client, &service.harness.namespace);
     service.create(incremental()).await?;
-    let first = service.until("serving", |seen| seen.ready && seen.weights == [100]).await?;
+    let first = service.until("serving", |seen| seen.ready && !seen.active.is_empty() && seen.weights == [100]).await?;
     let one = first.active.clone();
 
     // The upgrade pauses while the operator restarts.

@@ -1,7 +1,7 @@
 //! The API server as players use it: in process and at once, without the operators' network in between.
 
 use manta_apiserver::error::ApiError;
-use manta_apiserver::ops::{Cluster, PatchKind, Target, WriteOptions, Written};
+use manta_apiserver::ops::{Cluster, DeleteOptions, PatchKind, Propagation, Target, WriteOptions, Written};
 use manta_apiserver::registry::Resource;
 use manta_apiserver::store::{Event, Follower, ListRange};
 use serde_json::{Value, json};
@@ -11,10 +11,11 @@ use std::sync::Arc;
 pub(crate) const NAMESPACE: &str = "default";
 
 /// The kinds that players use, and where they are. A kind may have several homes, of which a world serves one.
-const KINDS: [(&str, &str); 16] = [
+const KINDS: [(&str, &str); 25] = [
     ("Pod", "v1"),
     ("Service", "v1"),
     ("Secret", "v1"),
+    ("ConfigMap", "v1"),
     ("Event", "v1"),
     ("EndpointSlice", "discovery.k8s.io/v1"),
     ("Job", "batch/v1"),
@@ -24,6 +25,14 @@ const KINDS: [(&str, &str); 16] = [
     ("RayCronJob", "ray.io/v1"),
     ("PodGroup", "scheduling.volcano.sh/v1beta1"),
     ("PodGroup", "scheduling.x-k8s.io/v1alpha1"),
+    ("PodGroup", "scheduling.k8s.io/v1alpha2"),
+    ("Workload", "scheduling.k8s.io/v1alpha2"),
+    ("Ingress", "networking.k8s.io/v1"),
+    ("NetworkPolicy", "networking.k8s.io/v1"),
+    ("PersistentVolumeClaim", "v1"),
+    ("ServiceAccount", "v1"),
+    ("Role", "rbac.authorization.k8s.io/v1"),
+    ("RoleBinding", "rbac.authorization.k8s.io/v1"),
     ("Gateway", "gateway.networking.k8s.io/v1"),
     ("HTTPRoute", "gateway.networking.k8s.io/v1"),
     ("Issuer", "cert-manager.io/v1"),
@@ -45,9 +54,9 @@ impl Api {
     }
 
     /// Returns an object.
-    pub(crate) fn get(&self, kind: &str, name: &str) -> Option<Value> {
+    pub(crate) fn get(&self, kind: &str, name: &str) -> Option<Arc<Value>> {
         let resource = self.resource(kind)?;
-        Some(self.0.get(target(&resource, name)).ok()?.value())
+        Some(self.0.get(target(&resource, name)).ok()?.shared_value())
     }
 
     /// Returns the names of all objects of a kind, in order.
@@ -59,7 +68,7 @@ impl Api {
     }
 
     /// Returns all objects of a kind, in order of their names.
-    pub(crate) fn list(&self, kind: &str) -> Vec<Value> {
+    pub(crate) fn list(&self, kind: &str) -> Vec<Arc<Value>> {
         self.names(kind).iter().filter_map(|name| self.get(kind, name)).collect()
     }
 
@@ -71,6 +80,14 @@ impl Api {
             object[key] = value.clone();
         }
         self.0.create(&resource, NAMESPACE, object, &WriteOptions::default()).is_ok()
+    }
+
+    /// Deletes an object with what belongs to it, if it is there.
+    pub(crate) fn delete(&self, kind: &str, name: &str) {
+        let Some(resource) = self.resource(kind) else { return };
+        let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
+        // It may be gone already.
+        let _ = self.0.delete(target(&resource, name), &options);
     }
 
     /// Merges a patch into an object. Returns whether that was possible.
@@ -99,6 +116,11 @@ impl Api {
     pub(crate) fn changes(&self, kind: &str) -> Option<Changes> {
         let resource = self.resource(kind)?;
         Some(Changes(self.0.store.follow(&resource.table, NOTHING_WRITTEN)))
+    }
+
+    /// Returns the revision of the last write that everybody sees.
+    pub(crate) fn revision(&self) -> u64 {
+        self.0.store.visible()
     }
 
     fn resource(&self, kind: &str) -> Option<Arc<Resource>> {

@@ -70,8 +70,8 @@ impl CertManager {
         let Some(mut changes) = self.api.changes("Certificate") else { return };
         loop {
             for event in changes.next().await {
-                let object = event.entry.value();
-                let observed = event.before.as_ref().map(|before| generation(&before.value()));
+                let object = event.entry.shared_value();
+                let observed = event.before.as_ref().map(|before| generation(&before.shared_value()));
                 if event.change != Change::Deleted && observed != Some(generation(&object)) {
                     self.reissue(name(&object));
                 }
@@ -87,7 +87,7 @@ impl CertManager {
                 if event.change != Change::Deleted {
                     continue;
                 }
-                let object = event.entry.value();
+                let object = event.entry.shared_value();
                 let name = text(&object["metadata"]["annotations"][CERTIFICATE_NAME]);
                 if self.api.get("Certificate", &name).is_some_and(|certificate| !is_deleting(&certificate)) {
                     let status = json!({"conditions": [condition("False", 0)]});

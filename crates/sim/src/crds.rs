@@ -38,7 +38,11 @@ fn kinds_of_others(script: &Script) -> Vec<Value> {
         Some(BatchScheduler::SchedulerPlugins) => {
             vec![kind("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups")]
         }
-        None => Vec::new(),
+        Some(BatchScheduler::KubernetesWorkloads) => vec![
+            kind("scheduling.k8s.io", "v1alpha2", "Workload", "workloads"),
+            kind("scheduling.k8s.io", "v1alpha2", "PodGroup", "podgroups"),
+        ],
+        Some(BatchScheduler::Kai | BatchScheduler::Yunikorn) | None => Vec::new(),
     };
     if script.has_gateways() {
         kinds.push(kind("gateway.networking.k8s.io", "v1", "Gateway", "gateways"));

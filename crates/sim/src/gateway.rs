@@ -50,13 +50,13 @@ impl Gateways {
         let Some(mut changes) = self.api.changes(kind) else { return };
         loop {
             for event in changes.next().await {
-                let object = event.entry.value();
+                let object = event.entry.shared_value();
                 let name = name(&object);
                 if event.change == Change::Deleted {
                     self.lock().remove(&name);
                     continue;
                 }
-                let observed = event.before.as_ref().map(|before| generation(&before.value()));
+                let observed = event.before.as_ref().map(|before| generation(&before.shared_value()));
                 if observed == Some(generation(&object)) {
                     continue;
                 }

@@ -20,6 +20,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 /// The name of the node that all Pods are bound to.
 pub(crate) const NODE: &str = "node";
+/// The container of a Pod that submits a job.
+const SUBMITTER: &str = "ray-job-submitter";
 /// How often a submitter asks for its job.
 const ASK: Duration = Duration::from_millis(500);
 /// How often it asks without a reply before it gives up.
@@ -182,10 +184,10 @@ impl Kubelet {
             return;
         }
         self.set_head(pod, true);
-        if pod.labels().contains_key("batch.kubernetes.io/job-name") {
+        if containers.iter().any(|container| container.name == SUBMITTER) {
             let code = self.submit(pod).await;
             let phase = if code == 0 { "Succeeded" } else { "Failed" };
-            let ended = json!({"name": "ray-job-submitter", "image": "ray", "imageID": "", "ready": false,
+            let ended = json!({"name": SUBMITTER, "image": "ray", "imageID": "", "ready": false,
                 "restartCount": 0, "state": {"terminated": {"exitCode": code}}});
             let conditions = json!([{"type": "Ready", "status": "False"}]);
             self.set_status(pod, json!({"phase": phase, "containerStatuses": [ended], "conditions": conditions})).await;
@@ -206,6 +208,15 @@ impl Kubelet {
             .collect();
         let conditions = json!([{"type": "Ready", "status": "False"}]);
         let status = json!({"phase": "Failed", "containerStatuses": ended, "conditions": conditions});
+        self.set_status(pod, status).await;
+    }
+
+    /// Makes a Pod fail as nodes do that run out of memory: what its containers did is not reported.
+    pub(crate) async fn evict(&self, pod: &Pod) {
+        let conditions = json!([{"type": "Ready", "status": "False"}, {"type": "DisruptionTarget", "status": "True"}]);
+        let message = "The node was low on resource: memory.";
+        let status = json!({"phase": "Failed", "reason": "Evicted", "message": message, "containerStatuses": null,
+            "conditions": conditions});
         self.set_status(pod, status).await;
     }
 
@@ -295,7 +306,8 @@ impl Kubelet {
         }
         let Some(cluster) = labels.get("ray.io/cluster") else { return };
         let uid = pod.uid().unwrap_or_default();
-        self.ray.set_head(&format!("{cluster}-head-svc"), &uid, answers);
+        let service = format!("{cluster}-head-svc");
+        if answers { self.ray.start_head(&service, &uid, has_claim(pod)) } else { self.ray.stop_head(&service, &uid) }
     }
 
     /// Runs the submitter's command. Returns its exit code.
@@ -337,6 +349,12 @@ async fn insist<T, F: Future<Output = kube::Result<T>>>(request: impl Fn() -> F)
             Err(_) => sleep(RETRY).await,
         }
     }
+}
+
+/// Returns whether a volume outlives a Pod.
+fn has_claim(pod: &Pod) -> bool {
+    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+    volumes.iter().any(|volume| volume.persistent_volume_claim.is_some())
 }
 
 /// Returns whether a Pod runs on the node that can be lost: by its address, every second does.

@@ -45,7 +45,7 @@ impl Kueue {
                 let Some(mut changes) = changes else { return };
                 loop {
                     for event in changes.next().await {
-                        kueue.see(kind, &event.entry.value());
+                        kueue.see(kind, &event.entry.shared_value());
                     }
                 }
             }
@@ -91,7 +91,7 @@ impl Kueue {
                 || is_deleting(object)
         };
         let runs = |object: &Value| is_queued(object) && object["spec"]["suspend"] == false && !is_over(object);
-        let running: Vec<(&str, Value)> =
+        let running: Vec<(&str, Arc<Value>)> =
             KINDS.into_iter().flat_map(of_kind).filter(|(_, object)| runs(object)).collect();
         let Some((kind, object)) = running.get(usize::from(number) % running.len().max(1)) else { return };
         self.transcript.line("kueue", format!("evicts {kind} {}", name(object)));

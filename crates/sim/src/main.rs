@@ -4,23 +4,38 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
+use manta_logic::config::Safeguards;
 use manta_sim::checker::Transitions;
-use manta_sim::script::{Fault, Script};
+use manta_sim::safeguards;
+use manta_sim::script::Script;
+use manta_sim::script::exhaustive::{everything_once, short_scripts};
 use manta_sim::shrink::shrink;
-use manta_sim::world::{Report, run};
+use manta_sim::world::{Report, run_with};
+use rustix::time::{ClockId, clock_gettime};
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+/// A third of a world's time went to the system's allocator.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// How many seeds run if nobody says so.
+const SEEDS: u64 = 1_000;
+/// Where shrunk scripts are written, from the folder in which the command runs.
+const FAILURES: &str = "target/simulate";
+/// How many failures are shrunk at most: each takes as long as hundreds of worlds.
+const MOST_EXPLAINED: usize = 5;
+
 /// Simulates the operator, the API server, nodes, Ray and users, with faults.
 #[derive(Parser)]
 struct Args {
-    /// How many seeds to run
-    #[arg(long, env = "SEEDS", default_value_t = 1_000)]
-    seeds: u64,
+    /// How many seeds to run, or how many of the worlds of --exhaustive, evenly spread [default: 1,000, or all]
+    #[arg(long, env = "SEEDS")]
+    seeds: Option<u64>,
     /// The first seed
     #[arg(long, env = "FROM", default_value_t = 0)]
     from: u64,
@@ -33,9 +48,18 @@ struct Args {
     /// Replays this script and prints its transcript
     #[arg(long, env = "SCRIPT")]
     script: Option<PathBuf>,
-    /// Runs the script of --seed or --script with every fault at every write
+    /// Switches a safeguard of the operator off, to see what the checker finds without it
+    #[arg(long, env = "WITHOUT", value_name = "SAFEGUARD", value_parser = safeguards::without)]
+    without: Option<Safeguards>,
+    /// Runs the script of --seed or --script, or short ones, with every fault at every write
     #[arg(long, env = "EXHAUSTIVE", value_parser = clap::builder::FalseyValueParser::new(), default_value_t = false)]
     exhaustive: bool,
+}
+
+impl Args {
+    fn safeguards(&self) -> Safeguards {
+        self.without.unwrap_or_default()
+    }
 }
 
 fn main() -> Result<()> {
@@ -49,14 +73,18 @@ fn main() -> Result<()> {
         (None, None) => None,
     };
     match script {
-        Some(script) if args.exhaustive => run_exhaustively(&script),
-        Some(script) => replay(&script),
-        None => run_all(args.from, args.seeds, args.jobs),
+        Some(script) if args.exhaustive => run_exhaustively(vec![("script".to_owned(), script)], &args),
+        Some(script) => replay(&script, args.safeguards()),
+        None if args.exhaustive => run_exhaustively(short_scripts(), &args),
+        None => run_all(args.seeds.unwrap_or(SEEDS), &args, |number| {
+            let seed = args.from.saturating_add(number);
+            (format!("seed {seed}"), Script::from_seed(seed))
+        }),
     }
 }
 
-fn replay(script: &Script) -> Result<()> {
-    let report = run(script)?;
+fn replay(script: &Script, safeguards: Safeguards) -> Result<()> {
+    let report = run_with(script, safeguards)?;
     println!("{script}\n{}", report.transcript);
     match report.violation {
         Some(violation) => bail!("{violation}"),
@@ -65,52 +93,86 @@ fn replay(script: &Script) -> Result<()> {
     Ok(())
 }
 
-/// Runs a script with every fault at every write, one at a time.
-fn run_exhaustively(script: &Script) -> Result<()> {
-    let writes = run(script)?.writes;
-    let mut totals = Totals::new();
-    for number in 0..writes {
-        for fault in Fault::ALL {
-            let script = script.with_fault(number, fault);
-            totals.add(&format!("write {number} {fault:?}"), &script, run(&script)?)?;
-        }
+/// Runs scripts with every fault at every write, one at a time.
+fn run_exhaustively(scripts: Vec<(String, Script)>, args: &Args) -> Result<()> {
+    let mut all = Vec::new();
+    for (name, script) in scripts {
+        let sent = run_with(&script, args.safeguards())?.sent;
+        println!("{name}: {} writes, {} requests to Ray", sent.writes.len(), sent.to_ray.len());
+        all.push((format!("{name}, undisturbed"), script.clone()));
+        all.extend(
+            everything_once(&script, &sent).into_iter().map(|(what, script)| (format!("{name}, {what}"), script)),
+        );
     }
-    totals.finish()
+    let worlds = all.len() as u64;
+    let count = args.seeds.unwrap_or(worlds).min(worlds);
+    println!("{count} of {worlds} worlds");
+    run_all(count, args, |number| all[(number * worlds / count) as usize].clone())
 }
 
-/// Runs the seeds on several threads. Worlds share nothing, so that the order in which they end changes no result.
-fn run_all(from: u64, seeds: u64, jobs: Option<NonZero<usize>>) -> Result<()> {
-    let jobs = jobs.map_or_else(thread::available_parallelism, Ok)?;
-    let next = AtomicU64::new(from);
+/// Runs so many scripts on several threads. Worlds share nothing, so that the order in which they end changes no result.
+fn run_all(count: u64, args: &Args, script: impl Fn(u64) -> (String, Script) + Sync) -> Result<()> {
+    let jobs = args.jobs.map_or_else(thread::available_parallelism, Ok)?;
+    let safeguards = args.safeguards();
+    let next = AtomicU64::new(0);
     let mut totals = Totals::new();
     thread::scope(|scope| {
-        // Workers wait for the results to be added up, because a failing script is shrunk there.
         let (sender, results) = mpsc::sync_channel(jobs.get());
         for _ in 0..jobs.get() {
-            let (sender, next) = (sender.clone(), &next);
+            let (sender, next, script) = (sender.clone(), &next, &script);
             scope.spawn(move || {
                 let claimed = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
-                for seed in claimed.take_while(|seed| *seed < from.saturating_add(seeds)) {
-                    let script = Script::from_seed(seed);
-                    let report = run(&script);
-                    if sender.send((seed, script, report)).is_err() {
+                for number in claimed.take_while(|number| *number < count) {
+                    let (name, script) = script(number);
+                    let report = run_with(&script, safeguards);
+                    if sender.send((name, script, report)).is_err() {
                         break;
                     }
                 }
             });
         }
         drop(sender);
-        results.into_iter().try_for_each(|(seed, script, report)| totals.add(&format!("seed {seed}"), &script, report?))
+        results.into_iter().try_for_each(|(name, script, report)| {
+            totals.add(name, script, report?);
+            anyhow::Ok(())
+        })
     })?;
-    totals.finish()
+    totals.print();
+    explain_failures(&totals.failures, safeguards)?;
+    if !totals.failures.is_empty() {
+        bail!("{} of {} worlds failed", totals.failures.len(), totals.worlds);
+    }
+    println!("all invariants hold");
+    Ok(())
+}
+
+/// Shrinks the first scripts that failed, once the others have run, and says how to replay them.
+fn explain_failures(failures: &[(String, Script)], safeguards: Safeguards) -> Result<()> {
+    for (name, script) in failures.iter().take(MOST_EXPLAINED) {
+        let shortest =
+            shrink(script, |script| run_with(script, safeguards).is_ok_and(|report| report.violation.is_some()));
+        let file =
+            Path::new(FAILURES).join(format!("{}.json", name.replace(|char: char| !char.is_alphanumeric(), "-")));
+        std::fs::create_dir_all(FAILURES).with_context(|| format!("cannot create {FAILURES}"))?;
+        std::fs::write(&file, serde_json::to_string(&shortest)?)
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        let report = run_with(&shortest, safeguards)?;
+        println!("\n{name}, shrunk: {}\n{shortest}\n{}", report.violation.unwrap_or_default(), report.transcript);
+        println!("replay: make simulate SCRIPT={}", file.display());
+    }
+    if failures.len() > MOST_EXPLAINED {
+        println!("\nonly the first {MOST_EXPLAINED} failures were shrunk");
+    }
+    Ok(())
 }
 
 /// What all worlds together brought.
 struct Totals {
     start: Instant,
     worlds: u64,
-    failed: u64,
+    failures: Vec<(String, Script)>,
     writes: u64,
+    to_ray: u64,
     answered: u64,
     time: Duration,
     transitions: Transitions,
@@ -121,56 +183,58 @@ impl Totals {
         Self {
             start: Instant::now(),
             worlds: 0,
-            failed: 0,
+            failures: Vec::new(),
             writes: 0,
+            to_ray: 0,
             answered: 0,
             time: Duration::ZERO,
             transitions: Transitions::default(),
         }
     }
 
-    fn add(&mut self, name: &str, script: &Script, report: Report) -> Result<()> {
+    fn add(&mut self, name: String, script: Script, report: Report) {
         self.worlds += 1;
-        self.writes += report.writes;
+        self.writes += report.sent.writes.len() as u64;
+        self.to_ray += report.sent.to_ray.len() as u64;
         self.answered += report.answered;
         self.time += report.time;
         self.transitions.add(&report.transitions);
         if let Some(violation) = report.violation {
-            self.failed += 1;
             println!("{name}: {violation}");
-            let shortest = shrink(script, |script| run(script).is_ok_and(|report| report.violation.is_some()));
-            println!("{shortest}{}", serde_json::to_string(&shortest)?);
-            println!("replay: save the line above as a file and run make simulate SCRIPT=file\n");
+            self.failures.push((name, script));
         }
         if self.worlds.is_multiple_of(1_000) {
-            println!("{} worlds, {:.1} a second, {} failed", self.worlds, self.rate(), self.failed);
+            let rate = self.worlds as f64 / processor_time().as_secs_f64();
+            println!(
+                "{} worlds, {:.1} a second, {rate:.1} a second and core, {} failed",
+                self.worlds,
+                self.rate(),
+                self.failures.len()
+            );
         }
-        Ok(())
     }
 
     fn rate(&self) -> f64 {
         self.worlds as f64 / self.start.elapsed().as_secs_f64()
     }
 
-    fn finish(self) -> Result<()> {
+    fn print(&self) {
+        let wall = self.start.elapsed().as_secs_f64();
+        let cpu = processor_time().as_secs_f64();
+        let worlds = self.worlds as f64;
         println!("{}", self.transitions);
-        let unreached = self.transitions.unreached();
-        if !unreached.is_empty() {
-            println!("never reached: {}", unreached.join(", "));
-        }
-        println!(
-            "{} of {} worlds hold all invariants, {:.0} s ({:.1} a second): {} writes, {} requests answered, {:.1} days",
-            self.worlds - self.failed,
-            self.worlds,
-            self.start.elapsed().as_secs_f64(),
-            self.rate(),
-            self.writes,
-            self.answered,
-            self.time.as_secs_f64() / 86_400.0
-        );
-        if self.failed > 0 {
-            bail!("{} worlds failed", self.failed);
-        }
-        Ok(())
+        println!("worlds     {}", self.worlds);
+        println!("failed     {}", self.failures.len());
+        println!("wall time  {wall:.0} s, {:.1} worlds a second", self.rate());
+        println!("CPU time   {cpu:.0} s, {:.1} worlds a second and core", worlds / cpu);
+        println!("simulated  {:.1} days", self.time.as_secs_f64() / 86_400.0);
+        println!("writes     {} by operators, and {} requests to Ray", self.writes, self.to_ray);
+        println!("requests   {} answered by services", self.answered);
     }
+}
+
+/// Returns the CPU time of all threads of this process.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }

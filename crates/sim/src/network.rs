@@ -3,6 +3,7 @@
 //! Requests to Ray's dashboards take the same way, through the API server's proxy, and end at the simulated Ray.
 
 use crate::checker::Checker;
+use crate::lease::LeaseServer;
 use crate::ray::{self, Ray};
 use crate::rng::Rng;
 use crate::script::{Fault, RequestFault};
@@ -15,8 +16,8 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyStream;
 use kube::Client;
 use manta_operator::leader::Fence;
-use serde_json::json;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -33,29 +34,61 @@ struct Inner {
     checker: Checker,
     rng: Rng,
     transcript: Transcript,
-    writes: AtomicU64,
+    sent: Mutex<Sent>,
+    start: Instant,
+    leases: LeaseServer,
     /// Ends all watches.
     cuts: Arc<Notify>,
-    /// The next watch starts over.
-    expired: AtomicBool,
     troubles: Mutex<Troubles>,
     /// Told of an operator's death by a fault.
     crashes: [Notify; 2],
 }
 
+/// When operators sent what changes something, in milliseconds since the start.
+#[derive(Clone, Debug, Default)]
+pub struct Sent {
+    /// To the API server.
+    pub writes: Vec<u64>,
+    /// To Ray's dashboards.
+    pub to_ray: Vec<u64>,
+}
+
 /// What is wrong with the network.
 #[derive(Default)]
 struct Troubles {
+    /// What happens to single writes to the API server, and to single requests to Ray.
     faults: Vec<RequestFault>,
+    ray_faults: Vec<RequestFault>,
+    /// Until when the API server is out of reach.
+    outage: Option<Instant>,
+    /// Until when reads fail at random.
+    failing_reads: Option<Instant>,
     /// How much watches lag, and until when.
     lag: Option<(Duration, Instant)>,
+    /// The kind whose watches alone lag, how much, and until when.
+    lag_of: Option<(&'static str, Duration, Instant)>,
+    /// How many revisions too early watches begin, and until when.
+    rewind: Option<(u64, Instant)>,
+    /// Watches cannot begin before this revision: what happened until then is no longer known.
+    compacted: u64,
     /// Until when nothing that an operator writes gets through.
     partitions: [Option<Instant>; 2],
     /// How late deletions arrive, and until when.
     late_deletions: Option<(u16, Instant)>,
     /// Until when new Pods are refused.
     quota: Option<Instant>,
+    /// Until when a webhook refuses whatever operators create.
+    denial: Option<Instant>,
 }
+
+/// The kinds whose watches can lag alone, as they are in paths.
+const WATCHED: [&str; 6] = ["pods", "services", "rayclusters", "rayjobs", "rayservices", "endpointslices"];
+/// How reads fail: with a code, or without a reply.
+const FAILED_READS: [Option<u16>; 3] = [Some(429), Some(500), None];
+/// How long a reply to a read takes that does not come.
+const TIME_OUT: Duration = Duration::from_secs(10);
+/// How long after a rewind watches begin too early.
+const REWINDING: Duration = Duration::from_secs(3);
 
 /// One life of an operator. Once it is over, its requests hang.
 #[derive(Clone)]
@@ -65,8 +98,12 @@ pub(crate) struct Life {
 }
 
 impl Life {
+    fn is_over(&self) -> bool {
+        !self.alive.load(Ordering::Relaxed)
+    }
+
     async fn wait_if_over(&self) {
-        if !self.alive.load(Ordering::Relaxed) {
+        if self.is_over() {
             std::future::pending::<()>().await;
         }
     }
@@ -77,7 +114,7 @@ impl Network {
         server: Client,
         (ray, checker): (Ray, Checker),
         (rng, transcript): (Rng, Transcript),
-        faults: Vec<RequestFault>,
+        (faults, ray_faults): (Vec<RequestFault>, Vec<RequestFault>),
     ) -> Self {
         Self(Arc::new(Inner {
             server,
@@ -85,10 +122,11 @@ impl Network {
             checker,
             rng,
             transcript,
-            troubles: Mutex::new(Troubles { faults, ..Troubles::default() }),
-            writes: AtomicU64::new(0),
+            troubles: Mutex::new(Troubles { faults, ray_faults, ..Troubles::default() }),
+            sent: Mutex::default(),
+            start: Instant::now(),
+            leases: LeaseServer::default(),
             cuts: Arc::default(),
-            expired: AtomicBool::new(false),
             crashes: Default::default(),
         }))
     }
@@ -125,9 +163,30 @@ impl Network {
         self.0.crashes[operator].notified().await;
     }
 
-    /// Returns how many writes operators have sent.
-    pub(crate) fn writes(&self) -> u64 {
-        self.0.writes.load(Ordering::Relaxed)
+    /// Returns when operators have sent what changes something.
+    pub(crate) fn sent(&self) -> Sent {
+        self.lock_sent().clone()
+    }
+
+    /// Returns how often operators have sent what changes something.
+    pub(crate) fn count_of_writes(&self) -> usize {
+        let sent = self.lock_sent();
+        sent.writes.len() + sent.to_ray.len()
+    }
+
+    fn lock_sent(&self) -> MutexGuard<'_, Sent> {
+        self.0.sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts the API server out of the operators' reach.
+    pub(crate) fn fail(&self, until: Instant) {
+        self.troubles().outage = Some(until);
+        self.cut();
+    }
+
+    /// Makes reads fail at random.
+    pub(crate) fn fail_reads(&self, until: Instant) {
+        self.troubles().failing_reads = Some(until);
     }
 
     /// Ends all watches.
@@ -135,15 +194,31 @@ impl Network {
         self.0.cuts.notify_waiters();
     }
 
-    /// Ends all watches, and makes the next one of each start over.
-    pub(crate) fn expire(&self) {
-        self.0.expired.store(true, Ordering::Relaxed);
+    /// Ends all watches, and makes those start over that ask for what came before a revision.
+    pub(crate) fn expire(&self, revision: u64) {
+        self.troubles().compacted = revision;
         self.cut();
     }
 
     /// Delays what watches show.
     pub(crate) fn lag(&self, lag: Duration, until: Instant) {
         self.troubles().lag = Some((lag, until));
+    }
+
+    /// Delays what the watches of one kind show.
+    pub(crate) fn lag_kind(&self, kind: u8, lag: Duration, until: Instant) {
+        self.troubles().lag_of = Some((WATCHED[usize::from(kind) % WATCHED.len()], lag, until));
+    }
+
+    /// Ends all watches, and makes them begin again so many revisions too early.
+    pub(crate) fn rewind(&self, revisions: u8) {
+        self.troubles().rewind = Some((revisions.into(), Instant::now() + REWINDING));
+        self.cut();
+    }
+
+    /// Refuses whatever operators create.
+    pub(crate) fn deny(&self, until: Instant) {
+        self.troubles().denial = Some(until);
     }
 
     /// Holds back what an operator writes.
@@ -163,27 +238,46 @@ impl Network {
 
     /// Repairs everything that does not pass by itself.
     pub(crate) fn heal(&self) {
-        self.troubles().quota = None;
-        self.troubles().faults.clear();
-        self.troubles().lag = None;
+        let mut troubles = self.troubles();
+        troubles.quota = None;
+        troubles.denial = None;
+        troubles.outage = None;
+        troubles.failing_reads = None;
+        troubles.faults.clear();
+        troubles.ray_faults.clear();
+        troubles.lag = None;
+        troubles.lag_of = None;
     }
 
     fn troubles(&self) -> MutexGuard<'_, Troubles> {
         self.0.troubles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn carry(&self, request: Request<kube::client::Body>, life: &Life) -> Result<Response<Body>, BoxError> {
+    async fn carry(&self, mut request: Request<kube::client::Body>, life: &Life) -> Result<Response<Body>, BoxError> {
         let inner = &self.0;
         let path = request.uri().path().to_owned();
+        if path.contains("/leases") {
+            return self.carry_lease(request, life).await;
+        }
         let is_watch = request.uri().query().unwrap_or_default().contains("watch=");
         let is_proxied = path.contains("/proxy/");
-        let is_write = request.method() != Method::GET && !is_proxied;
+        let is_write = request.method() != Method::GET;
         let line = format!("{} {}", request.method(), short(&path));
-        let fault = is_write.then(|| self.fault(&path)).flatten();
+        let fault = is_write.then(|| self.fault(&path, is_proxied)).flatten();
         let sent = Instant::now();
         sleep(Duration::from_millis(inner.rng.within(0..8))).await;
         if is_write {
             self.pass_partition(life).await;
+        }
+        self.reach()?;
+        if !is_write && !is_watch && self.is_read_failing() {
+            match inner.rng.pick(&FAILED_READS) {
+                Some(code) => return refused(*code),
+                // Serve proxies that are late three times in a row are unhealthy, whoever was late.
+                None if matches!(proxied(&path), Some(Proxied::ServeProxy { .. })) => {}
+                None => sleep(TIME_OUT).await,
+            }
+            return Err("timed out".into());
         }
         let fault = fault.or_else(|| self.late_deletion(request.method()));
         match fault {
@@ -198,6 +292,9 @@ impl Network {
             }
             Some(Fault::Late(millis)) => {
                 inner.transcript.line("network", format!("{line} breaks, and arrives late"));
+                if request.method() == Method::DELETE {
+                    inner.checker.operator_wrote(inner.checker.operator_deletes(&path, sent));
+                }
                 let (network, life) = (self.clone(), life.clone());
                 tokio::spawn(async move {
                     sleep(Duration::from_millis(millis.into())).await;
@@ -213,17 +310,23 @@ impl Network {
             }
             _ => {}
         }
-        if is_watch && inner.expired.swap(false, Ordering::Relaxed) {
-            return refused(410);
+        if is_watch && self.is_expired(&request) {
+            return expired();
         }
         if request.method() == Method::POST && path.ends_with("/pods") && self.is_quota_used_up() {
             inner.transcript.line("network", format!("{line} is refused: the quota is used up"));
             return refused(403);
         }
+        if request.method() == Method::POST && !is_proxied && self.is_denied(&path) {
+            inner.transcript.line("network", format!("{line} is refused by a webhook"));
+            return refused(403);
+        }
+        if is_watch {
+            self.begin_too_early(&mut request);
+        }
         life.wait_if_over().await;
         let response = self.deliver(request, &path, sent).await?;
-        let is_renewal = path.contains("/leases");
-        if is_write && !is_renewal || is_proxied && !line.starts_with("GET") {
+        if is_write {
             let number = if life.operator == 0 { "operator" } else { "other" };
             inner.transcript.line(number, format!("{line} {}", response.status().as_u16()));
         }
@@ -243,8 +346,31 @@ impl Network {
         if is_write {
             self.pass_partition(life).await;
         }
+        self.reach()?;
         life.wait_if_over().await;
-        Ok(if is_watch { self.watched(response) } else { response })
+        Ok(if is_watch { self.watched(&path, response) } else { response })
+    }
+
+    /// Carries a request about the Lease. No fault hits single ones, since they are many.
+    async fn carry_lease(&self, request: Request<kube::client::Body>, life: &Life) -> Result<Response<Body>, BoxError> {
+        let inner = &self.0;
+        let is_write = request.method() != Method::GET;
+        sleep(Duration::from_millis(inner.rng.within(0..8))).await;
+        if is_write {
+            self.pass_partition(life).await;
+        }
+        self.reach()?;
+        life.wait_if_over().await;
+        let method = request.method().clone();
+        let body = request.into_body().collect_bytes().await?;
+        let response = inner.leases.reply(&method, &body)?;
+        sleep(Duration::from_millis(inner.rng.within(0..8))).await;
+        if is_write {
+            self.pass_partition(life).await;
+        }
+        self.reach()?;
+        life.wait_if_over().await;
+        Ok(response)
     }
 
     /// Delivers a request that was sent at a time.
@@ -256,9 +382,11 @@ impl Network {
     ) -> Result<Response<Body>, BoxError> {
         let deleted =
             (request.method() == Method::DELETE).then(|| self.0.checker.operator_deletes(path, sent)).flatten();
+        let is_write = !matches!(*request.method(), Method::GET | Method::POST);
+        let touched = is_write.then(|| self.0.checker.operator_touches(request.method(), path)).flatten();
         let response = send(&self.0.server, (&self.0.ray, &self.0.checker), request).await?;
         if response.status().is_success() {
-            self.0.checker.operator_deleted(deleted);
+            self.0.checker.operator_wrote(deleted.or(touched));
         }
         Ok(response)
     }
@@ -274,9 +402,13 @@ impl Network {
     ) -> Result<(), BoxError> {
         let (parts, body) = request.into_parts();
         let body = body.collect_bytes().await?;
-        if parts.method == Method::POST {
+        if parts.method == Method::DELETE && life.is_over() {
+            self.0.checker.dead_operator_deletes(path);
+        }
+        // A job has an ID, which Ray accepts once.
+        if parts.method == Method::POST && proxied(path).is_none() {
             life.wait_if_over().await;
-            let object: serde_json::Value = serde_json::from_slice(&body)?;
+            let object: Value = serde_json::from_slice(&body)?;
             if self.0.checker.is_gone(object["metadata"]["name"].as_str().unwrap_or_default()) {
                 return Ok(());
             }
@@ -293,6 +425,18 @@ impl Network {
         }
     }
 
+    /// Fails while the API server is out of reach.
+    fn reach(&self) -> Result<(), BoxError> {
+        let out = self.troubles().outage.is_some_and(|until| Instant::now() < until);
+        if out { Err("connection refused".into()) } else { Ok(()) }
+    }
+
+    /// Returns whether a read fails.
+    fn is_read_failing(&self) -> bool {
+        let failing = self.troubles().failing_reads.is_some_and(|until| Instant::now() < until);
+        failing && self.0.rng.percent(50)
+    }
+
     fn late_deletion(&self, method: &Method) -> Option<Fault> {
         let late = self.troubles().late_deletions;
         let (millis, _) = late.filter(|(_, until)| method == Method::DELETE && Instant::now() < *until)?;
@@ -303,20 +447,50 @@ impl Network {
         self.troubles().quota.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Returns what happens to the next write. Events do not count, since nothing depends on them, and neither do
-    /// renewals of the Lease.
-    fn fault(&self, path: &str) -> Option<Fault> {
-        if path.contains("/events") || path.contains("/leases") {
+    /// Returns whether a webhook refuses to create something. Nothing depends on events.
+    fn is_denied(&self, path: &str) -> bool {
+        self.troubles().denial.is_some_and(|until| Instant::now() < until) && !path.ends_with("/events")
+    }
+
+    /// Returns whether a watch asks for what is no longer known.
+    fn is_expired(&self, request: &Request<kube::client::Body>) -> bool {
+        let uri = request.uri().to_string();
+        first_revision(&uri).is_some_and(|(_, revision, _)| revision > 0 && revision < self.troubles().compacted)
+    }
+
+    /// Makes a watch begin before the revision that it asks for, while watches do.
+    fn begin_too_early(&self, request: &mut Request<kube::client::Body>) {
+        let rewind = self.troubles().rewind.filter(|(_, until)| Instant::now() < *until);
+        let Some((revisions, _)) = rewind else { return };
+        let uri = request.uri().to_string();
+        let Some((before, revision, after)) = first_revision(&uri) else { return };
+        let earlier = revision.saturating_sub(revisions).max(1);
+        if let Ok(uri) = format!("{before}{earlier}{after}").parse() {
+            *request.uri_mut() = uri;
+        }
+    }
+
+    /// Returns what happens to the next write, or to the next request to Ray. Events do not count, since nothing depends on
+    /// them.
+    fn fault(&self, path: &str, to_ray: bool) -> Option<Fault> {
+        if path.contains("/events") {
             return None;
         }
-        let number = self.0.writes.fetch_add(1, Ordering::Relaxed);
+        let number = {
+            let mut sent = self.lock_sent();
+            let times = if to_ray { &mut sent.to_ray } else { &mut sent.writes };
+            times.push(u64::try_from(self.0.start.elapsed().as_millis()).unwrap_or(u64::MAX));
+            times.len() as u64 - 1
+        };
         let troubles = self.troubles();
-        troubles.faults.iter().find(|fault| fault.number == number).map(|fault| fault.fault)
+        let faults = if to_ray { &troubles.ray_faults } else { &troubles.faults };
+        faults.iter().find(|fault| fault.number == number).map(|fault| fault.fault)
     }
 
     /// Passes a watch on, late where it lags, until it is cut.
-    fn watched(&self, response: Response<Body>) -> Response<Body> {
+    fn watched(&self, path: &str, response: Response<Body>) -> Response<Body> {
         let network = self.clone();
+        let kind = path.rsplit('/').next().and_then(|last| WATCHED.into_iter().find(|kind| *kind == last));
         let cuts = Arc::clone(&self.0.cuts);
         let (parts, body) = response.into_parts();
         let frames = BodyStream::new(body).filter_map(|frame| async {
@@ -328,7 +502,7 @@ impl Network {
         let frames = frames.then(move |frame| {
             let network = network.clone();
             async move {
-                network.wait_for_lag().await;
+                network.wait_for_lag(kind).await;
                 frame
             }
         });
@@ -338,10 +512,16 @@ impl Network {
         Response::from_parts(parts, Body::from_stream(stream))
     }
 
-    async fn wait_for_lag(&self) {
-        let lag = self.troubles().lag;
-        if let Some((lag, until)) = lag.filter(|(_, until)| Instant::now() < *until) {
-            sleep_until(until.min(Instant::now() + lag)).await;
+    async fn wait_for_lag(&self, kind: Option<&str>) {
+        let (all, one) = {
+            let troubles = self.troubles();
+            let one = troubles.lag_of.filter(|(of, ..)| kind == Some(of)).map(|(_, lag, until)| (lag, until));
+            (troubles.lag, one)
+        };
+        let now = Instant::now();
+        let lagging = [all, one].into_iter().flatten().filter(|(_, until)| now < *until);
+        if let Some(until) = lagging.map(|(lag, until)| until.min(now + lag)).max() {
+            sleep_until(until).await;
         }
     }
 }
@@ -385,20 +565,37 @@ fn proxied(path: &str) -> Option<Proxied<'_>> {
     })
 }
 
-fn refused(code: u16) -> Result<Response<Body>, BoxError> {
+/// Replies to a watch that asks for what is no longer known, as Kubernetes does: with an event, and not with a code.
+fn expired() -> Result<Response<Body>, BoxError> {
+    let event = json!({"type": "ERROR", "object": status(410)});
+    Ok(Response::builder().header("content-type", "application/json").body(Body::from(format!("{event}\n")))?)
+}
+
+pub(crate) fn refused(code: u16) -> Result<Response<Body>, BoxError> {
+    let body = Body::from(status(code).to_string());
+    Ok(Response::builder().status(StatusCode::from_u16(code)?).header("content-type", "application/json").body(body)?)
+}
+
+fn status(code: u16) -> Value {
     let reason = match code {
         403 => "Forbidden",
+        404 => "NotFound",
         409 => "Conflict",
         410 => "Expired",
         429 => "TooManyRequests",
         503 => "ServiceUnavailable",
         _ => "InternalError",
     };
-    let status = json!({
+    json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": "simulated",
-    });
-    let body = Body::from(status.to_string());
-    Ok(Response::builder().status(StatusCode::from_u16(code)?).header("content-type", "application/json").body(body)?)
+    })
+}
+
+/// Returns the revision at which a watch begins, and what stands before and after it in the URI.
+fn first_revision(uri: &str) -> Option<(&str, u64, &str)> {
+    let (before, rest) = uri.split_once("resourceVersion=")?;
+    let (revision, after) = rest.split_at(rest.find('&').unwrap_or(rest.len()));
+    Some((&uri[..before.len() + "resourceVersion=".len()], revision.parse().ok()?, after))
 }
 
 /// Returns the end of a path: kind and name.

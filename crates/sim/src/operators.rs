@@ -4,14 +4,17 @@ use crate::api::NAMESPACE;
 use crate::network::{Life, Network};
 use crate::rng::Rng;
 use crate::transcript::Transcript;
+use jiff::SignedDuration;
+use jiff::tz::TimeZone;
 use manta_logic::config::Config;
+use manta_logic::post_mortem::Limits;
 use manta_operator::Settings;
-use manta_operator::clock::Clock;
+use manta_operator::clock::{Clock, LocalZone};
 use manta_operator::dashboard::Route;
 use manta_operator::leader::run_elected;
 use manta_operator::random::Random;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -26,10 +29,13 @@ pub(crate) struct Keeper {
     pub(crate) operator: usize,
     pub(crate) elected: bool,
     pub(crate) network: Network,
+    /// The API server's time at the start of the world.
     pub(crate) clock: Clock,
     pub(crate) rng: Rng,
     pub(crate) transcript: Transcript,
     pub(crate) config: Config,
+    /// The operator keeps records of objects that ended.
+    pub(crate) post_mortems: bool,
     pub(crate) orders: Arc<Orders>,
 }
 
@@ -38,6 +44,8 @@ pub(crate) struct Keeper {
 pub(crate) struct Orders {
     crash: tokio::sync::Notify,
     down_until: std::sync::Mutex<Option<Instant>>,
+    /// How many seconds its clock is ahead.
+    skew: AtomicI64,
 }
 
 impl Orders {
@@ -45,6 +53,11 @@ impl Orders {
     pub(crate) fn kill(&self, until: Instant) {
         *self.down_until.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(until);
         self.crash.notify_one();
+    }
+
+    /// Sets how many seconds the operator's clock is ahead from its next start on.
+    pub(crate) fn set_clock(&self, seconds: i64) {
+        self.skew.store(seconds, Ordering::Relaxed);
     }
 
     fn down_until(&self) -> Option<Instant> {
@@ -84,8 +97,11 @@ impl Keeper {
             config: self.config.clone(),
             host: format!("operator-{}", self.operator),
             dashboard_route: Route::ApiServerProxy,
-            clock: self.clock,
+            clock: self.clock.ahead(SignedDuration::from_secs(self.orders.skew.load(Ordering::Relaxed))),
+            local_zone: LocalZone::Fixed(TimeZone::UTC),
             random: Random::seeded(self.rng.next()),
+            // So few that old ones have to go.
+            post_mortems: self.post_mortems.then(|| Limits { count: 3, ..Limits::default() }),
             ..Settings::default()
         };
         let (network, stopped, alive) = (self.network.clone(), stop.clone(), Arc::clone(&life.alive));

@@ -3,6 +3,7 @@
 use crate::api::Api;
 use crate::object::{is_alive, label, text};
 use k8s_openapi::api::core::v1::Pod;
+use manta_logic::config;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,6 +21,38 @@ pub(crate) const GANG: &str = "ray.io/gang-scheduling-enabled";
 pub enum BatchScheduler {
     Volcano,
     SchedulerPlugins,
+    /// It groups Pods by their owners.
+    Kai,
+    /// It reads everything from annotations of Pods.
+    Yunikorn,
+    /// The scheduler of Kubernetes, with Workloads.
+    KubernetesWorkloads,
+}
+
+impl BatchScheduler {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Volcano, Self::SchedulerPlugins, Self::Kai, Self::Yunikorn, Self::KubernetesWorkloads];
+
+    /// Returns the setting of operators.
+    pub(crate) fn setting(self) -> config::BatchScheduler {
+        match self {
+            Self::Volcano => config::BatchScheduler::Volcano,
+            Self::SchedulerPlugins => config::BatchScheduler::SchedulerPlugins,
+            Self::Kai => config::BatchScheduler::Kai,
+            Self::Yunikorn => config::BatchScheduler::Yunikorn,
+            Self::KubernetesWorkloads => config::BatchScheduler::KubernetesWorkloads,
+        }
+    }
+
+    /// Returns the name by which Pods ask for the scheduler, where all of them have to.
+    pub(crate) fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Volcano => Some("volcano"),
+            Self::Kai => Some("kai-scheduler"),
+            Self::Yunikorn => Some("yunikorn"),
+            Self::SchedulerPlugins | Self::KubernetesWorkloads => None,
+        }
+    }
 }
 
 /// The scheduler.
@@ -52,7 +85,8 @@ impl Scheduler {
     /// Returns whether all Pods of a gang are there, and says so.
     fn is_complete(&self, group: &str) -> bool {
         let Some(found) = self.api.get("PodGroup", group) else { return false };
-        let needed = found["spec"]["minMember"].as_i64().unwrap_or_default();
+        let gang = &found["spec"]["schedulingPolicy"]["gang"]["minCount"];
+        let needed = found["spec"]["minMember"].as_i64().or_else(|| gang.as_i64()).unwrap_or_default();
         let pods = self.api.list("Pod");
         let members = pods.iter().filter(|pod| is_alive(pod) && pod_group(pod).as_deref() == Some(group)).count();
         let complete = i64::try_from(members).is_ok_and(|members| members >= needed);
@@ -68,5 +102,6 @@ impl Scheduler {
 pub(crate) fn pod_group(pod: &Value) -> Option<String> {
     let volcano = text(&pod["metadata"]["annotations"][VOLCANO_GROUP]);
     let plugins = label(pod, PLUGINS_GROUP);
-    [volcano, plugins].into_iter().find(|group| !group.is_empty())
+    let workloads = text(&pod["spec"]["schedulingGroup"]["podGroupName"]);
+    [volcano, plugins, workloads].into_iter().find(|group| !group.is_empty())
 }

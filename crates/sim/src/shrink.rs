@@ -23,7 +23,19 @@ fn candidates(script: &Script) -> Vec<Script> {
         shorter.faults.remove(index);
         shorter
     });
-    without_fault.chain(without_act).collect()
+    let without_ray_fault = (0..script.ray_faults.len()).map(|index| {
+        let mut shorter = script.clone();
+        shorter.ray_faults.remove(index);
+        shorter
+    });
+    let simpler = [
+        Script { elected: false, ..script.clone() },
+        Script { skew: 0, ..script.clone() },
+        Script { scheduler: None, ..script.clone() },
+        Script { webhook: false, ..script.clone() },
+    ];
+    let simpler = simpler.into_iter().filter(|simpler| simpler != script);
+    without_fault.chain(without_ray_fault).chain(without_act).chain(simpler).collect()
 }
 
 #[cfg(test)]
@@ -36,8 +48,8 @@ mod tests {
         let script = (0..1_000)
             .map(Script::from_seed)
             .find(|script| script.acts.iter().any(|timed| timed.act == Act::CutWatches) && script.acts.len() > 5);
-        let script = script.expect("a script with a cut");
+        let script = Script { elected: true, ..script.expect("a script with a cut") };
         let shortest = shrink(&script, |script| script.acts.iter().any(|timed| timed.act == Act::CutWatches));
-        assert_eq!((shortest.acts.len(), shortest.faults.len()), (1, 0));
+        assert_eq!((shortest.acts.len(), shortest.faults.len(), shortest.elected), (1, 0, false));
     }
 }

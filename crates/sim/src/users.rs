@@ -5,6 +5,9 @@ use crate::kueue::{self, QUEUE};
 use crate::object::text;
 use crate::scheduler::GANG;
 use crate::script::Act;
+use crate::specs::{
+    cluster_spec, deletion_strategy, is_invalid, job_spec, suspends_sized_group, with_feature, without_containers,
+};
 use k8s_openapi::api::core::v1::{Pod, Secret, Service};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -57,6 +60,13 @@ impl Users {
                 }
                 self.create("RayCluster", &format!("c{cluster}"), *queue, spec).await;
             }
+            Act::CreateClusterWith { cluster, workers, feature } => {
+                let spec = with_feature(cluster_spec(*workers), *feature);
+                self.create("RayCluster", &format!("c{cluster}"), false, spec).await;
+            }
+            Act::SuspendGroup { cluster, suspend } => {
+                self.edit_group(&format!("c{cluster}"), "suspend", json!(suspend)).await;
+            }
             Act::Scale { cluster, workers } => self.scale(&format!("c{cluster}"), *workers).await,
             Act::Autoscale { cluster, change } => self.autoscale(&format!("c{cluster}"), *change).await,
             Act::Suspend { cluster, suspend } => self.suspend("RayCluster", &format!("c{cluster}"), *suspend).await,
@@ -79,6 +89,11 @@ impl Users {
                 // Only such a job can be suspended.
                 spec["shutdownAfterJobFinishes"] = json!(*shutdown || *queue);
                 self.create("RayJob", &format!("j{job}"), *queue, spec).await;
+            }
+            Act::CreateJobWithRules { job, http, fails, rules } => {
+                let mut spec = job_spec(*http, *fails);
+                spec["deletionStrategy"] = deletion_strategy(*rules);
+                self.create("RayJob", &format!("j{job}"), false, spec).await;
             }
             Act::CreateInteractiveJob(job) => {
                 let mut spec = job_spec(false, false);
@@ -124,6 +139,26 @@ impl Users {
                 self.patch("RayCronJob", &format!("cron{cron_job}"), json!({"suspend": suspend})).await;
             }
             Act::DeleteCronJob(cron_job) => self.delete("RayCronJob", &format!("cron{cron_job}")).await,
+            Act::Invalidate { kind, name } => self.invalidate(*kind, *name).await,
+            Act::Correct => self.correct().await,
+            Act::RelabelPod(number) => {
+                if let Some(pod) = self.ray_pod(*number).await {
+                    self.checker.relabelled(&pod.name_any());
+                    self.edit_pod(&pod, json!({"labels": {"ray.io/cluster": "another"}})).await;
+                }
+            }
+            Act::OrphanPod(number) => {
+                if let Some(pod) = self.ray_pod(*number).await {
+                    self.checker.orphaned(&pod.name_any());
+                    self.edit_pod(&pod, json!({"ownerReferences": null})).await;
+                }
+            }
+            Act::OrphanHeadService(cluster) => {
+                let name = format!("c{cluster}-head-svc");
+                self.checker.orphaned(&name);
+                let patch = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
+                let _ = self.api::<Service>().patch(&name, &PatchParams::default(), &patch).await;
+            }
             Act::DeletePod(number) => {
                 if let Some(pod) = self.pod(*number).await {
                     self.checker.asked_to_delete([pod.name_any()]);
@@ -152,13 +187,58 @@ impl Users {
         }
     }
 
-    /// Deletes all Ray objects.
+    /// Makes the spec of an object invalid. The webhook refuses that, where there is one.
+    async fn invalidate(&self, kind: u8, name: u8) {
+        let (kind, name, spec) = match kind % 4 {
+            0 => ("RayCluster", format!("c{name}"), without_containers()),
+            1 => ("RayJob", format!("j{name}"), json!({"rayClusterSpec": without_containers()})),
+            2 => ("RayService", format!("s{name}"), json!({"rayClusterConfig": without_containers()})),
+            _ => ("RayCronJob", format!("cron{name}"), json!({"schedule": "every now and then"})),
+        };
+        self.patch(kind, &name, spec).await;
+    }
+
+    /// Corrects the specs that are invalid.
+    pub(crate) async fn correct(&self) {
+        let valid = json!({"headGroupSpec": {"template": cluster_spec(0)["headGroupSpec"]["template"]}});
+        let corrections = [
+            ("RayCluster", valid.clone()),
+            ("RayJob", json!({"rayClusterSpec": valid})),
+            ("RayService", json!({"rayClusterConfig": valid})),
+            ("RayCronJob", json!({"schedule": "* * * * *"})),
+        ];
+        for (kind, correction) in corrections {
+            for name in self.names(kind).await {
+                let Some(object) = self.get(kind, &name).await.filter(is_invalid) else { continue };
+                self.patch(kind, &name, correction.clone()).await;
+                if suspends_sized_group(&object["spec"]) {
+                    self.edit_group(&name, "suspend", json!(false)).await;
+                }
+            }
+        }
+    }
+
+    /// Deletes all Ray objects, and what somebody took out of their hands.
     pub(crate) async fn delete_everything(&self) {
         for kind in ["RayCronJob", "RayService", "RayJob", "RayCluster"] {
             for name in self.names(kind).await {
                 self.delete(kind, &name).await;
             }
         }
+        for name in self.checker.without_owner() {
+            let _ = self.api::<Pod>().delete(&name, &DeleteParams::default()).await;
+            let _ = self.api::<Service>().delete(&name, &DeleteParams::default()).await;
+        }
+    }
+
+    /// Returns the n-th Pod that is alive, if Ray runs in it.
+    async fn ray_pod(&self, number: u8) -> Option<Pod> {
+        self.pod(number).await.filter(|pod| pod.labels().contains_key("ray.io/node-type"))
+    }
+
+    async fn edit_pod(&self, pod: &Pod, metadata: Value) {
+        let patch = Patch::Merge(json!({"metadata": metadata}));
+        let _ = self.api::<Pod>().patch(&pod.name_any(), &PatchParams::default(), &patch).await;
     }
 
     /// Returns the n-th Pod that is alive.
@@ -171,9 +251,15 @@ impl Users {
     /// Changes the size of a cluster, unless that is an autoscaler's business.
     async fn scale(&self, cluster: &str, workers: u8) {
         if self.is_autoscaled(cluster).await == Some(false) {
-            let groups = cluster_spec(workers)["workerGroupSpecs"].clone();
-            self.patch("RayCluster", cluster, json!({"workerGroupSpecs": groups})).await;
+            self.edit_group(cluster, "replicas", json!(workers)).await;
         }
+    }
+
+    async fn edit_group(&self, cluster: &str, field: &str, value: Value) {
+        let Some(object) = self.get("RayCluster", cluster).await else { return };
+        let mut groups = object["spec"]["workerGroupSpecs"].clone();
+        groups[0][field] = value;
+        self.patch("RayCluster", cluster, json!({"workerGroupSpecs": groups})).await;
     }
 
     async fn is_autoscaled(&self, cluster: &str) -> Option<bool> {
@@ -382,24 +468,4 @@ fn dependents() -> [ApiResource; 8] {
         ("ray.io", "v1", "RayCluster"),
     ]
     .map(|(group, version, kind)| ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)))
-}
-
-fn job_spec(http: bool, fails: bool) -> Value {
-    json!({
-        "entrypoint": if fails { "fail" } else { "succeed" },
-        "submissionMode": if http { "HTTPMode" } else { "K8sJobMode" },
-        "rayClusterSpec": cluster_spec(1),
-    })
-}
-
-fn cluster_spec(workers: u8) -> Value {
-    let container = |name: &str| json!({"name": name, "image": "rayproject/ray:2.53.0"});
-    json!({
-        "rayVersion": "2.53.0",
-        "headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": [container("ray-head")]}}},
-        "workerGroupSpecs": [{
-            "groupName": "small", "replicas": workers, "minReplicas": 0, "maxReplicas": 10, "rayStartParams": {},
-            "template": {"spec": {"containers": [container("ray-worker")]}},
-        }],
-    })
 }

@@ -4,12 +4,16 @@ use crate::api::Api;
 use crate::cert_manager::CertManager;
 use crate::checker::{Answer, Checker, Others, Transitions};
 use crate::crds;
+use crate::foreign;
 use crate::gateway::Gateways;
 use crate::kubelet::{Gates, Kubelet};
 use crate::kueue::Kueue;
 use crate::network::Network;
+pub use crate::network::Sent;
 use crate::operators::{Keeper, Orders};
+use crate::panics;
 use crate::ray::Ray;
+use crate::review;
 use crate::rng::Rng;
 use crate::scheduler::{BatchScheduler, Scheduler};
 use crate::script::{Act, Script, Timed};
@@ -17,9 +21,9 @@ use crate::takeover::leave_as_kuberay;
 use crate::transcript::Transcript;
 use crate::users::Users;
 use anyhow::Result;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use manta_apiserver::{Options, Server};
-use manta_logic::config::{self, Config, Platform, Safeguards};
+use manta_logic::config::{Config, FeatureGates, Platform, Safeguards};
 use manta_operator::clock::Clock;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,8 +40,10 @@ const STRAGGLERS: Duration = Duration::from_secs(35);
 const PATIENCE: Duration = Duration::from_secs(1_200);
 /// After everything is as it should be, this may still change something.
 const SETTLING: Duration = Duration::from_secs(60);
-/// At rest nothing is written for this time.
+/// At rest nothing is written for this time, which is longer than anything is remembered.
 const REST: Duration = Duration::from_secs(400);
+/// The same with an election, whose renewals take most of the time that such a world needs.
+const SHORT_REST: Duration = Duration::from_secs(40);
 /// How often services are asked.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -47,8 +53,7 @@ pub struct Report {
     /// What went wrong, if anything did.
     pub violation: Option<String>,
     pub transcript: String,
-    /// How many writes operators sent.
-    pub writes: u64,
+    pub sent: Sent,
     /// How many requests services answered.
     pub answered: u64,
     pub transitions: Transitions,
@@ -72,19 +77,13 @@ pub fn run(script: &Script) -> Result<Report> {
 /// If the world cannot be set up.
 pub fn run_with(script: &Script, safeguards: Safeguards) -> Result<Report> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+    panics::watch();
     runtime.block_on(async {
         let mut world = World::start(script, safeguards).await?;
         let violation = world.play(script).await;
         let time = world.start.elapsed();
-        let (writes, transitions) = (world.network.writes(), world.checker.transitions());
-        Ok(Report {
-            violation,
-            transcript: world.transcript.text(),
-            writes,
-            answered: world.answered,
-            transitions,
-            time,
-        })
+        let (sent, transitions) = (world.network.sent(), world.checker.transitions());
+        Ok(Report { violation, transcript: world.transcript.text(), sent, answered: world.answered, transitions, time })
     })
 }
 
@@ -113,10 +112,11 @@ impl World {
     async fn start(script: &Script, safeguards: Safeguards) -> Result<Self> {
         let rng = Rng::new(script.seed);
         let clock = Clock::from_timers(Timestamp::from_second(BEGINNING)?);
-        let ahead = Clock::from_timers(Timestamp::from_second(BEGINNING)? + SignedDuration::from_secs(script.skew));
         let transcript = Transcript::new();
         let options = Options {
+            keep_values: true,
             trust_everyone: true,
+            reviewer: script.webhook.then(|| review::reviewer(settings(script, safeguards))),
             clock: Some(manta_apiserver::clock::Clock::new(move || clock.now(), rng.next())),
             ..Options::default()
         };
@@ -133,13 +133,14 @@ impl World {
             cert_manager: cert_manager.clone(),
             scheduler: script.scheduler,
             undisturbed: is_undisturbed(script),
+            webhook: script.webhook,
         };
         let checker = Checker::new(ray.clone(), transcript.clone()).with_others(others);
         let network = Network::new(
             server.client(),
             (ray.clone(), checker.clone()),
             (rng.clone(), transcript.clone()),
-            script.faults.clone(),
+            (script.faults.clone(), script.ray_faults.clone()),
         );
         let kubelet = Kubelet {
             client: server.client(),
@@ -164,15 +165,18 @@ impl World {
         tokio::spawn(cert_manager.clone().run());
         let count = if script.elected { 2 } else { 1 };
         let orders: Vec<Arc<Orders>> = (0..count).map(|_| Arc::default()).collect();
+        // The second operator's clock is right.
+        orders[0].set_clock(script.skew);
         let keepers = (0..count).map(|operator| {
             let keeper = Keeper {
                 operator,
                 elected: script.elected,
                 network: network.clone(),
-                clock: ahead,
+                clock,
                 rng: rng.clone(),
                 transcript: transcript.clone(),
                 config: settings(script, safeguards),
+                post_mortems: script.post_mortems,
                 orders: Arc::clone(&orders[operator]),
             };
             tokio::spawn(keeper.run())
@@ -214,6 +218,8 @@ impl World {
             return Some(violation);
         }
         self.network.heal();
+        foreign::delete_all(&self.api, &self.checker);
+        self.users.correct().await;
         self.users.suspend_cron_jobs().await;
         self.transcript.line("world", "faults are over");
         let stragglers = script.patience.map_or(STRAGGLERS, |_| Duration::ZERO);
@@ -229,7 +235,7 @@ impl World {
     async fn pass_time(&mut self, moment: Instant) -> Option<String> {
         loop {
             self.ask_services();
-            if let Some(violation) = self.checker.violation() {
+            if let Some(violation) = panics::violation().or_else(|| self.checker.violation()) {
                 return Some(violation);
             }
             if Instant::now() >= moment {
@@ -242,7 +248,7 @@ impl World {
     /// Sends a request to every service. Whatever fails counts, unless the script interrupts what serves.
     fn ask_services(&mut self) {
         for service in ["s0", "s1"] {
-            match self.checker.request(service) {
+            match self.checker.request(service, self.undisturbed) {
                 Answer::NotServing => {}
                 Answer::Answered => self.answered += 1,
                 Answer::Failed if self.undisturbed => self.checker.request_failed(service),
@@ -258,9 +264,9 @@ impl World {
         }
         self.transcript.line("world", "everything is as it should be");
         sleep(SETTLING).await;
-        let before = self.network.writes();
-        sleep(REST).await;
-        let writes = self.network.writes() - before;
+        let before = self.network.count_of_writes();
+        sleep(if self.orders.len() == 1 { REST } else { SHORT_REST }).await;
+        let writes = self.network.count_of_writes() - before;
         if writes > 0 {
             return Some(format!("{writes} writes at rest"));
         }
@@ -296,6 +302,11 @@ impl World {
                     self.kubelet.fail(&pod).await;
                 }
             }
+            Act::EvictPod(number) => {
+                if let Some(pod) = self.users.pod(*number).await {
+                    self.kubelet.evict(&pod).await;
+                }
+            }
             Act::LoseNode(seconds) => self.kubelet.lose_node(after(*seconds)).await,
             Act::FullNodes(seconds) => self.scheduler.fill(after(*seconds)),
             Act::Evict(number) => self.kueue.evict(*number),
@@ -303,15 +314,23 @@ impl World {
             Act::SlowEnds(seconds) => self.kubelet.slow_ends(after(*seconds)),
             Act::Quota(seconds) => self.network.refuse_pods(after(*seconds)),
             Act::Silence(seconds) => self.ray.silence(after(*seconds)),
+            Act::OldDashboards(seconds) => self.ray.lie(after(*seconds)),
             Act::Amnesia => self.ray.forget(),
             Act::Forgetful(seconds) => {
                 self.ray.forget_until(Instant::now() + Duration::from_secs((*seconds).into()));
             }
             Act::CutWatches => self.network.cut(),
-            Act::ExpireWatches => self.network.expire(),
+            Act::ExpireWatches => self.network.expire(self.api.revision()),
             Act::Lag { millis, seconds } => {
                 self.network.lag(Duration::from_millis((*millis).into()), after(*seconds));
             }
+            Act::LagKind { kind, millis, seconds } => {
+                self.network.lag_kind(*kind, Duration::from_millis((*millis).into()), after(*seconds));
+            }
+            Act::RewindWatches(revisions) => self.network.rewind(*revisions),
+            Act::Outage(seconds) => self.network.fail(after(*seconds)),
+            Act::FailReads(seconds) => self.network.fail_reads(after(*seconds)),
+            Act::Deny(seconds) => self.network.deny(after(*seconds)),
             Act::Partition { operator, seconds } => self.network.partition((*operator).into(), after(*seconds)),
             Act::LateDeletions { millis, seconds } => self.network.delay_deletions(*millis, after(*seconds)),
             Act::Crash { operator, millis } => {
@@ -319,6 +338,13 @@ impl World {
                     orders.kill(Instant::now() + Duration::from_millis((*millis).into()));
                 }
             }
+            Act::ClockJump { operator, seconds } => {
+                if let Some(orders) = self.orders.get(usize::from(*operator)) {
+                    orders.set_clock((*seconds).into());
+                    orders.kill(Instant::now());
+                }
+            }
+            Act::CreateForeign { foreign, name } => foreign::create(&self.api, &self.checker, *foreign, *name),
             Act::TakeOver { millis } => {
                 let until = Instant::now() + Duration::from_millis((*millis).into());
                 self.orders.iter().for_each(|orders| orders.kill(until));
@@ -336,11 +362,14 @@ fn is_undisturbed(script: &Script) -> bool {
 
 /// Returns the settings of the operators.
 fn settings(script: &Script, safeguards: Safeguards) -> Config {
-    let batch_scheduler = script.scheduler.map(|scheduler| match scheduler {
-        BatchScheduler::Volcano => config::BatchScheduler::Volcano,
-        BatchScheduler::SchedulerPlugins => config::BatchScheduler::SchedulerPlugins,
-    });
-    let platform =
-        Platform { cert_manager: script.has_certificates(), gateway_api: script.has_gateways(), ..Platform::default() };
-    Config { batch_scheduler, platform, safeguards, ..Config::default() }
+    let batch_scheduler = script.scheduler.map(BatchScheduler::setting);
+    let workloads = script.scheduler == Some(BatchScheduler::KubernetesWorkloads);
+    let platform = Platform {
+        cert_manager: script.has_certificates(),
+        gateway_api: script.has_gateways(),
+        workload_api: workloads,
+        ..Platform::default()
+    };
+    let gates = FeatureGates { kubernetes_was: workloads, ..FeatureGates::default() };
+    Config { batch_scheduler, platform, safeguards, gates, ..Config::default() }
 }

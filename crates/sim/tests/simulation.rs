@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-use manta_logic::config::Safeguards;
-use manta_sim::script::{Act, Fault, Script, Timed};
+use manta_sim::safeguards;
+use manta_sim::script::Script;
+use manta_sim::script::exhaustive::{everything_once, short_scripts};
 use manta_sim::world::{Report, run, run_with};
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
@@ -38,18 +39,17 @@ fn no_fault_breaks_an_invariant() {
     }
 }
 
+/// One short script here, with every fault of a write and some of the disturbances in between; `make simulate EXHAUSTIVE=1`
+/// takes all of them.
 #[test]
 fn every_fault_at_every_write_of_a_small_cluster_is_survived() {
-    let create = Act::CreateCluster { cluster: 0, workers: 1, token: true, autoscaled: true, tls: false, queue: false };
-    let acts = vec![Timed { at: 0, act: create }];
-    let script = Script { seed: 7, acts, ..Script::default() };
-    let writes = run(&script).unwrap().writes;
-    assert!(writes > 8, "{writes} writes");
-    for number in 0..writes {
-        for fault in Fault::ALL {
-            let script = script.with_fault(number, fault);
-            assert_holds("exhaustive", &script, &run(&script).unwrap());
-        }
+    let (name, script) = short_scripts().swap_remove(0);
+    let sent = run(&script).unwrap().sent;
+    assert!(sent.writes.len() > 8, "{sent:?}");
+    let (faults, disturbances): (Vec<_>, Vec<_>) =
+        everything_once(&script, &sent).into_iter().partition(|(what, _)| what.starts_with("write"));
+    for (what, script) in faults.into_iter().chain(disturbances.into_iter().step_by(7)) {
+        assert_holds(&format!("{name}, {what}"), &script, &run(&script).unwrap());
     }
 }
 
@@ -65,27 +65,29 @@ fn regressions_stay_fixed() {
     }
 }
 
-/// Without a safeguard some world fails, and it is found soon.
+/// Without a safeguard some world fails that holds with it, and it is found soon.
 #[test]
 fn the_checker_notices_every_safeguard_that_is_missing() {
-    let all = Safeguards::default();
     // The search starts where it ended the last time, so that it does not take long.
-    let table: [(&str, Safeguards, u64); 8] = [
-        ("in_flight_writes", Safeguards { in_flight_writes: false, ..all }, 167),
-        ("uid_preconditions", Safeguards { uid_preconditions: false, ..all }, 544),
-        ("version_preconditions", Safeguards { version_preconditions: false, ..all }, 163),
-        ("leadership_fence", Safeguards { leadership_fence: false, ..all }, 747),
-        ("deterministic_run_names", Safeguards { deterministic_run_names: false, ..all }, 175),
-        ("one_submission_per_attempt", Safeguards { one_submission_per_attempt: false, ..all }, 1),
-        ("owner_checks", Safeguards { owner_checks: false, ..all }, 235),
-        ("drain_before_deletion", Safeguards { drain_before_deletion: false, ..all }, 14),
+    let hints = [
+        ("in_flight_writes", 167),
+        ("uid_preconditions", 422),
+        ("version_preconditions", 1),
+        ("leadership_fence", 116),
+        ("deterministic_run_names", 168),
+        ("one_submission_per_attempt", 1),
+        ("owner_checks", 398),
+        ("drain_before_deletion", 177),
     ];
-    for (name, safeguards, hint) in table {
+    assert!(safeguards::names().eq(hints.map(|(name, _)| name)));
+    for (name, hint) in hints {
+        let safeguards = safeguards::without(name).unwrap();
         let found = (hint..1_000).chain(0..hint).find_map(|seed| {
             let violation = run_with(&Script::from_seed(seed), safeguards).unwrap().violation?;
             Some((seed, violation))
         });
         println!("{name}: {found:?}");
-        assert!(found.is_some(), "nothing fails without {name}");
+        let (seed, _) = found.unwrap_or_else(|| panic!("nothing fails without {name}"));
+        assert_holds(&format!("seed {seed} with {name}"), &Script::from_seed(seed), &simulate(seed));
     }
 }

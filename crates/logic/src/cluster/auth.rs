@@ -13,8 +13,8 @@ use crate::view::{MetaView, OwnerView};
 use manta_api::RayCluster;
 use serde::Deserialize;
 
-/// How many seconds after a pass the Secret is looked up again: nothing else would show that somebody deleted it.
-const LOOK_AGAIN: i64 = 300;
+/// How many seconds after a pass an unwatched object is looked up again: nothing else would show that somebody deleted it.
+pub(super) const LOOK_AGAIN: i64 = 300;
 /// The same while it is about to be deleted.
 const LOOK_AGAIN_SOON: i64 = 2;
 

@@ -46,16 +46,16 @@ fn head_pod_ready(seen: &Observed, conditions: &mut Conditions) {
     let Some(head) = seen.head_pods().next() else {
         return conditions.set(HEAD_POD_READY, "False", "HeadPodNotFound", "Head Pod not found");
     };
-    let Some(ready) = head.condition("Ready") else {
+    let Some(ready) = &head.status.conditions.ready else {
         return conditions.set(HEAD_POD_READY, "False", "Unknown", "");
     };
-    let mut reason = match ready.reason.as_str() {
-        "" if ready.status == "True" => "HeadPodRunningAndReady",
+    let mut reason = match ready.reason() {
+        "" if ready.is_true() => "HeadPodRunningAndReady",
         "" => "Unknown",
         reason => reason,
     };
-    let mut message = ready.message.clone();
-    if ready.reason == "ContainersNotReady"
+    let mut message = ready.message().to_owned();
+    if ready.reason() == "ContainersNotReady"
         && let Some((container, why, text)) = first_stopped_container(head)
     {
         if !message.is_empty() {
@@ -66,7 +66,7 @@ fn head_pod_ready(seen: &Observed, conditions: &mut Conditions) {
             reason = why;
         }
     }
-    conditions.set(HEAD_POD_READY, &ready.status, reason, &message);
+    conditions.set(HEAD_POD_READY, ready.status.as_str(), reason, &message);
 }
 
 /// Returns name, reason and message of the first container that waits or has ended.

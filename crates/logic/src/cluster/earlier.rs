@@ -17,6 +17,6 @@ pub(super) fn plan(planner: &mut Planner<'_>) {
     let related = related.filter(|(kind, _)| *kind != Kind::PersistentVolumeClaim);
     let secret = secret.iter().map(|meta| (Kind::Secret, meta));
     let all = pods.chain(services).chain(jobs).chain(secret).chain(related);
-    let stays = |(_, meta): &(Kind, &MetaView)| !seen.in_flight.deleting.contains(&meta.uid);
+    let stays = |(_, meta): &(Kind, &MetaView)| !seen.in_flight.deleting.contains(meta.uid.as_str());
     leftovers::plan(planner, &seen.key(Kind::RayCluster, seen.name()), seen.uid(), all.filter(stays));
 }

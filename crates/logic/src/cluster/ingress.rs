@@ -1,6 +1,7 @@
 //! The way to the dashboard from outside: an Ingress, or a Route on OpenShift.
 
 use super::Planner;
+use super::auth::LOOK_AGAIN;
 use crate::action::{Accept, Event, Kind, Step};
 use crate::build;
 use crate::config::Config;
@@ -84,6 +85,7 @@ fn update_if_changed(planner: &mut Planner<'_>, valid: &ValidCluster<'_>, live: 
             "Create",
             format!("Ingress {path} already exists and is not owned by this RayCluster; not modifying it"),
         ));
+        planner.wake_after(LOOK_AGAIN);
         return;
     }
     let Some(updated) = build::ingress_update(&build::ingress(valid), &live) else { return };

@@ -126,7 +126,9 @@ fn own_secret(planner: &mut Planner<'_>, certificate: &WholeView, secret: &str, 
     let found = match planner.found(&key) {
         None => return planner.look_up(key),
         Some(LookedUp::Found(found)) => found,
-        Some(_) => return,
+        // Its certificate becomes ready after it was written, which wakes the cluster.
+        Some(LookedUp::Absent) => return,
+        Some(LookedUp::Failed(_)) => return planner.back_off(),
     };
     let owners = found["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
     if owners.iter().any(|owner| owner["uid"] == json!(certificate.metadata.uid)) {

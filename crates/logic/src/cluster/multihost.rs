@@ -10,7 +10,7 @@ use crate::view::PodView;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub(super) fn plan(planner: &mut Planner<'_>, group: &WorkerGroup<'_>, suffixes: &mut Suffixes) {
+pub(super) fn plan(planner: &mut Planner<'_>, group: &WorkerGroup<'_>, suffixes: &mut Suffixes, left: &mut usize) {
     let hosts = cluster_spec::hosts(group.spec).max(1) as usize;
     let mut replicas = by_replica(group.pods);
 
@@ -31,6 +31,10 @@ pub(super) fn plan(planner: &mut Planner<'_>, group: &WorkerGroup<'_>, suffixes:
             broken.push(*name);
         }
     }
+    if !broken.is_empty() {
+        // A host that still runs leaves no room for another one.
+        planner.end_stage();
+    }
     for name in broken {
         replicas.remove(name);
     }
@@ -39,7 +43,9 @@ pub(super) fn plan(planner: &mut Planner<'_>, group: &WorkerGroup<'_>, suffixes:
     }
     let desired = counts::desired_pods(group.spec) as usize / hosts;
     if desired > replicas.len() {
-        create(planner, group, &replicas, desired - replicas.len(), suffixes);
+        let now = left.div_ceil(hosts).min(desired - replicas.len());
+        *left = left.saturating_sub(now * hosts);
+        create(planner, group, &replicas, now, suffixes);
     } else if desired < replicas.len() && group.may_remove_surplus() {
         let mut by_loss: Vec<_> = replicas.values().collect();
         // A replica works only as a whole: its worst host decides.
@@ -70,7 +76,7 @@ fn delete_named(
     let named = group.workers_to_delete();
     let mut deleted = 0;
     for pods in replicas.values() {
-        if pods.iter().any(|pod| named.contains(&pod.metadata.name)) {
+        if pods.iter().any(|pod| named.contains(pod.metadata.name.as_str())) {
             deleted += delete_all(planner, group, pods, "autoscaler scale-down request");
         }
     }

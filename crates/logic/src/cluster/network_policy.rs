@@ -80,7 +80,7 @@ fn remove_stale(planner: &mut Planner<'_>, wanted: &BTreeSet<String>) {
         let ours = *kind == Kind::NetworkPolicy
             && meta.label(CLUSTER) == Some(seen.name())
             && meta.is_controlled_by(seen.uid());
-        if !ours || wanted.contains(&meta.name) || meta.deletion_timestamp.is_some() {
+        if !ours || wanted.contains(meta.name.as_str()) || meta.deletion_timestamp.is_some() {
             continue;
         }
         let path = seen.path(&meta.name);

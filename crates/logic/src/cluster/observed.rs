@@ -6,6 +6,7 @@ use crate::observed_names::observed_names;
 use crate::view::{JobView, PodView, ServiceView, WholeView};
 use jiff::Timestamp;
 use manta_api::RayCluster;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// One RayCluster and everything around it, as the watches show it.
@@ -34,9 +35,9 @@ pub struct InFlight {
     /// Objects that were created, and which Pods they count among.
     pub creating: Vec<(ObjectKey, Option<PodsOf>)>,
     /// UIDs of objects that were deleted but still look alive.
-    pub deleting: Vec<String>,
+    pub deleting: HashSet<String>,
     /// UIDs of objects whose deletion broke off and may still take effect.
-    pub broken_deletions: Vec<String>,
+    pub broken_deletions: HashSet<String>,
     /// When the oldest of these writes is taken for lost.
     pub expires: Option<Timestamp>,
 }
@@ -101,7 +102,7 @@ impl Observed {
 
     /// Returns whether a Pod is terminating, or was deleted by us.
     pub fn is_going(&self, pod: &PodView) -> bool {
-        pod.is_terminating() || self.in_flight.deleting.contains(&pod.metadata.uid)
+        pod.is_terminating() || self.in_flight.deleting.contains(pod.metadata.uid.as_str())
     }
 
     /// Deletes a Pod of the cluster.

@@ -1,6 +1,7 @@
 //! The Pods of a cluster: suspended, recreated, handed to the scheduler, then head and workers.
 
 use super::{Planner, auth, gang, head, suspend, upgrade, workers};
+use crate::labels::REPLICA_NAME;
 use crate::names::Suffixes;
 use crate::validate::ValidCluster;
 use crate::view::PodView;
@@ -29,7 +30,9 @@ pub(super) fn plan(planner: &mut Planner<'_>, valid: &ValidCluster<'_>) {
     let seen = planner.seen;
     let shown = seen.pods.iter().map(|pod| pod.metadata.name.as_str());
     let in_flight = seen.in_flight.creating.iter().map(|(key, _)| key.name.as_str());
-    let mut suffixes = Suffixes::avoiding(seen.seed, shown.chain(in_flight));
+    // Names of replicas are drawn too: two replicas of one name would count as one.
+    let replicas = seen.pods.iter().filter_map(|pod| pod.metadata.label(REPLICA_NAME));
+    let mut suffixes = Suffixes::avoiding(seen.seed, shown.chain(in_flight).chain(replicas));
     if head::plan(planner, valid, &mut suffixes) {
         workers::plan(planner, valid, &mut suffixes);
     }

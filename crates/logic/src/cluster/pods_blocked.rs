@@ -5,7 +5,7 @@
 //! as they can. Pods that the API server refuses show in `ReplicaFailure`.
 
 use super::observed::Observed;
-use crate::view::{ContainerStatusView, PodView};
+use crate::view::{ConditionStatus, ContainerStatusView, PodView};
 
 /// How many Pods the message names.
 const NAMED: usize = 3;
@@ -36,10 +36,10 @@ pub(super) fn explain(seen: &Observed) -> Option<(String, String)> {
 }
 
 fn why_blocked(pod: &PodView) -> Option<(&str, String)> {
-    let unscheduled = pod.condition("PodScheduled").filter(|condition| condition.status == "False");
-    if let Some(condition) = unscheduled {
-        let reason = if condition.reason.is_empty() { "Unschedulable" } else { &condition.reason };
-        return Some((reason, one_line(&condition.message)));
+    let scheduled = pod.status.conditions.scheduled.as_ref();
+    if let Some(condition) = scheduled.filter(|condition| condition.status == ConditionStatus::False) {
+        let reason = if condition.reason().is_empty() { "Unschedulable" } else { condition.reason() };
+        return Some((reason, one_line(condition.message())));
     }
     let statuses = pod.status.init_container_statuses.iter().chain(&pod.status.container_statuses);
     statuses.into_iter().find_map(why_waiting)

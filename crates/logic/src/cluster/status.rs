@@ -8,7 +8,7 @@ use super::services::head_selector;
 use crate::config::Config;
 use crate::labels::{NODE_TYPE, WORKER};
 use crate::plan::{Failure, Outcome, Reconciled};
-use crate::view::{IntOrText, PodView, ServiceView};
+use crate::view::{IntOrText, PodConditionView, PodView, ServiceView};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -115,7 +115,7 @@ pub(crate) fn fill_go_zeroes(status: &mut RayClusterStatus) {
 /// Returns whether there are Pods, all of them run, and none has a false Ready condition.
 pub(super) fn all_running(pods: &[Arc<PodView>]) -> bool {
     let runs = |pod: &Arc<PodView>| {
-        pod.status.phase == "Running" && pod.condition("Ready").is_none_or(|ready| ready.status == "True")
+        pod.status.phase == "Running" && pod.status.conditions.ready.as_ref().is_none_or(PodConditionView::is_true)
     };
     !pods.is_empty() && pods.iter().all(runs)
 }
@@ -127,11 +127,11 @@ fn endpoints(service: &ServiceView, known: Option<BTreeMap<String, String>>) -> 
         let target = match (&port.target_port, port.node_port) {
             (_, node_port) if node_port != 0 => Some(node_port.to_string()),
             (Some(IntOrText::Int(number)), _) if *number != 0 => Some(number.to_string()),
-            (Some(IntOrText::Text(name)), _) if !name.is_empty() => Some(name.clone()),
+            (Some(IntOrText::Text(name)), _) if !name.is_empty() => Some(name.to_string()),
             _ => None,
         };
         if let Some(target) = target.filter(|_| !port.name.is_empty()) {
-            endpoints.insert(port.name.clone(), target);
+            endpoints.insert(port.name.to_string(), target);
         }
     }
     Some(endpoints).filter(|endpoints| !endpoints.is_empty())

@@ -15,13 +15,18 @@ use crate::reasons;
 use crate::validate::ValidCluster;
 use crate::view::PodView;
 use manta_api::WorkerGroupSpec;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
+
+/// Pods that one pass creates at most, save for a replica with more hosts. The next one goes on when the watch has shown
+/// them: a plan for thousands would take a second of computing, and megabytes for their bodies.
+const CREATED_PER_PASS: usize = 256;
 
 pub(super) fn plan(planner: &mut Planner<'_>, valid: &ValidCluster<'_>, suffixes: &mut Suffixes) {
     let (seen, config) = (planner.seen, planner.config);
     orphans::plan(planner);
     let mut done = BTreeSet::new();
+    let mut left = CREATED_PER_PASS;
     for group in cluster_spec::worker_groups(&valid.spec) {
         // Groups of the same name share their Pods: the first one decides.
         if !done.insert(group.group_name.as_str()) || seen.in_flight.is_creating_in(&group.group_name) {
@@ -33,9 +38,9 @@ pub(super) fn plan(planner: &mut Planner<'_>, valid: &ValidCluster<'_>, suffixes
         if cluster_spec::is_suspended(group) {
             delete_suspended_group(planner, &workers);
         } else if cluster_spec::is_multi_host(group) && config.gates.ray_multi_host_indexing {
-            multihost::plan(planner, &workers, suffixes);
+            multihost::plan(planner, &workers, suffixes, &mut left);
         } else {
-            plan_group(planner, &workers, suffixes);
+            plan_group(planner, &workers, suffixes, &mut left);
         }
         if planner.is_halted() {
             return;
@@ -54,9 +59,10 @@ pub(super) struct WorkerGroup<'a> {
 
 impl WorkerGroup<'_> {
     /// Returns the Pods that the autoscaler, or a user, wants deleted.
-    pub(super) fn workers_to_delete(&self) -> &[String] {
+    pub(super) fn workers_to_delete(&self) -> HashSet<&str> {
         let strategy = self.spec.scale_strategy.as_ref();
-        strategy.and_then(|strategy| strategy.workers_to_delete.as_deref()).unwrap_or_default()
+        let named = strategy.and_then(|strategy| strategy.workers_to_delete.as_deref()).unwrap_or_default();
+        named.iter().map(String::as_str).collect()
     }
 
     /// Returns whether we may delete Pods beyond the desired count.
@@ -108,7 +114,7 @@ fn delete_suspended_group(planner: &mut Planner<'_>, group: &WorkerGroup<'_>) {
     }
 }
 
-fn plan_group(planner: &mut Planner<'_>, group: &WorkerGroup<'_>, suffixes: &mut Suffixes) {
+fn plan_group(planner: &mut Planner<'_>, group: &WorkerGroup<'_>, suffixes: &mut Suffixes, left: &mut usize) {
     let ended: Vec<_> =
         group.pods.iter().filter(|pod| !group.seen.is_going(pod) && replace::must_replace(pod)).collect();
     if !ended.is_empty() {
@@ -125,7 +131,8 @@ fn plan_group(planner: &mut Planner<'_>, group: &WorkerGroup<'_>, suffixes: &mut
         return;
     }
     let named = group.workers_to_delete();
-    let (leaving, staying): (Vec<_>, Vec<_>) = group.pods.iter().partition(|pod| named.contains(&pod.metadata.name));
+    let (leaving, staying): (Vec<_>, Vec<_>) =
+        group.pods.iter().partition(|pod| named.contains(pod.metadata.name.as_str()));
     for pod in leaving.iter().filter(|pod| !group.seen.is_going(pod)) {
         let path = group.seen.path(&pod.metadata.name);
         planner.push(group.delete(
@@ -142,7 +149,9 @@ fn plan_group(planner: &mut Planner<'_>, group: &WorkerGroup<'_>, suffixes: &mut
             // A deletion that fails leaves no room for another Pod.
             planner.end_stage();
         }
-        create_missing(planner, group, &staying, missing, suffixes);
+        let now = (*left).min(missing as usize);
+        *left -= now;
+        create_missing(planner, group, &staying, now, suffixes);
     } else if missing < 0 && group.may_remove_surplus() {
         remove_surplus(planner, group, &staying, missing.unsigned_abs() as usize);
     }
@@ -152,7 +161,7 @@ fn create_missing(
     planner: &mut Planner<'_>,
     group: &WorkerGroup<'_>,
     staying: &[&Arc<PodView>],
-    missing: i64,
+    missing: usize,
     suffixes: &mut Suffixes,
 ) {
     if !mtls::gate(planner) {
@@ -196,7 +205,7 @@ pub(super) enum Loss {
 pub(super) fn loss(seen: &Observed, pod: &PodView) -> Loss {
     match pod.status.phase.as_str() {
         _ if seen.is_going(pod) => Loss::Terminating,
-        _ if seen.in_flight.broken_deletions.contains(&pod.metadata.uid) => Loss::MayTerminate,
+        _ if seen.in_flight.broken_deletions.contains(pod.metadata.uid.as_str()) => Loss::MayTerminate,
         "Running" if pod.is_running_and_ready() => Loss::Ready,
         "Running" => Loss::Running,
         _ if pod.spec.node_name.is_empty() => Loss::Unscheduled,

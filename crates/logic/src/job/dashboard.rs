@@ -3,9 +3,9 @@
 //! Nothing here does I/O. A plan names the job to poll ([`JobPoll`]); a poller of the operator asks, outside of
 //! every pass, and its replies are part of the next [`Observed`](super::Observed).
 
-use crate::dashboard::{DashboardEndpoint, RayRequest, null_as_default};
+use crate::dashboard::{DashboardEndpoint, RayRequest, RequestFailure, null_as_default};
 use jiff::Timestamp;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Which Ray job to poll, and where.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,7 +25,7 @@ pub struct JobDashboard {
     pub last_reply: Option<JobReply>,
     /// Whether the dashboard has accepted a submission since it last failed.
     pub has_accepted: bool,
-    /// When it last accepted one.
+    /// When one was last sent, accepted or not: one whose reply was lost may have been.
     pub submitted_at: Option<Timestamp>,
     /// The last attempt to stop it.
     pub stop: Option<StopAttempt>,
@@ -64,7 +64,7 @@ impl JobAnswer {
 }
 
 /// A job as Ray's job API shows it. Absent and null fields count as empty.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobInfo {
     #[serde(deserialize_with = "null_as_default")]
@@ -105,7 +105,7 @@ impl JobDashboard {
     }
 
     /// Records the result of a request.
-    pub fn record(&mut self, request: &RayRequest, result: &Result<(), String>, now: Timestamp) {
+    pub fn record(&mut self, request: &RayRequest, result: &Result<(), RequestFailure>, now: Timestamp) {
         match (request, result) {
             (RayRequest::SubmitJob { .. }, Ok(())) => {
                 // Replies from before the submission are out of date.
@@ -114,7 +114,8 @@ impl JobDashboard {
                 self.submitted_at = Some(now);
             }
             (RayRequest::SubmitJob { job_id, .. }, Err(error)) => {
-                let answer = JobAnswer::Failed(error.clone());
+                self.submitted_at = Some(now);
+                let answer = JobAnswer::Failed(error.text.clone());
                 self.observe(JobReply { job_id: job_id.clone(), at: now, answer });
             }
             (RayRequest::StopJob { .. }, Ok(())) => self.stop = Some(StopAttempt::Done),

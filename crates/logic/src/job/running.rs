@@ -71,7 +71,8 @@ pub(super) fn plan(planner: &mut Planner<'_>, mode: Mode, attempt: &Attempt, add
     planner.poll = Some(JobPoll { endpoint, job_id, fresher_than });
 }
 
-/// Returns whether a job may be submitted again, if it was before: a head that forgets it at once must not be flooded.
+/// Returns whether a job may be submitted again, if it was before: a head that forgets it at once, or refuses it, must not be
+/// flooded.
 fn may_submit(planner: &mut Planner<'_>) -> bool {
     let last = planner.seen.dashboard.submitted_at;
     last.and_then(|at| at.checked_add(RESUBMIT_AFTER).ok()).is_none_or(|moment| planner.reached_or_wake_at(moment))

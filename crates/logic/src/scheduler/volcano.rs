@@ -157,8 +157,10 @@ fn sync(owner: GangOwner<'_>, known: Option<&WholeView>, demand: &Demand) -> Gan
 fn update(owner: GangOwner<'_>, known: &WholeView, demand: &Demand, why: &str) -> Option<Step> {
     let spec = &known.object["spec"];
     // Otherwise a RayCluster and a RayJob of the same name would keep changing one PodGroup.
-    let is_foreign =
-        known.metadata.controller().is_some_and(|controller| Some(&controller.uid) != owner.metadata().uid.as_ref());
+    let is_foreign = known
+        .metadata
+        .controller()
+        .is_some_and(|controller| Some(controller.uid.as_str()) != owner.metadata().uid.as_deref());
     if is_foreign || demand.is_met_by(spec) {
         return None;
     }

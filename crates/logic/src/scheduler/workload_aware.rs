@@ -145,7 +145,8 @@ impl GangObjects<'_> {
     }
 
     fn is_terminating(&self, object: &WholeView) -> bool {
-        object.metadata.deletion_timestamp.is_some() || self.seen.in_flight.deleting.contains(&object.metadata.uid)
+        object.metadata.deletion_timestamp.is_some()
+            || self.seen.in_flight.deleting.contains(object.metadata.uid.as_str())
     }
 
     fn collision(&self, kind: Kind, name: &str) -> GangPlan {
@@ -218,7 +219,7 @@ impl GangObjects<'_> {
 
     fn delete(&self, kind: Kind, object: &WholeView) -> Step {
         let key = self.seen.key(kind, &object.metadata.name);
-        let action = Action::Delete { key, uid: object.metadata.uid.clone(), force: false };
+        let action = Action::Delete { key, uid: object.metadata.uid.to_string(), force: false };
         Step::new(action, "the gang has changed its size or is no longer requested").accept(Accept::NotFound)
     }
 

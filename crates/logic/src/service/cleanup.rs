@@ -113,8 +113,8 @@ fn is_reached(planner: &Planner<'_>, name: &str) -> bool {
     let seen = planner.seen;
     let serve = services::serve_name(&seen.service);
     let mut uids =
-        seen.pods.iter().filter(|pod| pod.metadata.label(CLUSTER) == Some(name)).map(|pod| &pod.metadata.uid);
-    let is_endpoint = |uid: &String| {
+        seen.pods.iter().filter(|pod| pod.metadata.label(CLUSTER) == Some(name)).map(|pod| pod.metadata.uid.as_str());
+    let is_endpoint = |uid: &str| {
         let slices = seen.slices.iter().filter(|slice| slice.service() == Some(serve.as_str()));
         slices.flat_map(|slice| &slice.endpoints).any(|endpoint| endpoint.uid() == Some(uid))
     };

@@ -1,7 +1,8 @@
 //! Conditions: how they are set, and which follow from endpoints and slots.
 
 use super::Planner;
-use super::{initializing_timeout, stalled_upgrade};
+use super::serve::Acceptance;
+use super::{Side, initializing_timeout, serve, stalled_upgrade};
 use crate::conditions::{self as list, APPLICATIONS_FAILED, READY, UPGRADE_IN_PROGRESS, UPGRADE_STALLED};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use manta_api::RayServiceStatus;
@@ -9,6 +10,10 @@ use manta_api::RayServiceStatus;
 /// Reasons of `Ready` and `UpgradeInProgress` until a service serves for the first time.
 pub(super) const INITIALIZING: &str = "Initializing";
 pub(super) const INITIALIZING_TIMEOUT: &str = "InitializingTimeout";
+
+/// The reason of `ApplicationsFailed` while Ray does not accept the configuration.
+/// The reason of [`APPLICATIONS_FAILED`] while Ray refuses the Serve configuration.
+pub(crate) const CONFIG_REFUSED: &str = "ConfigRefused";
 
 /// Returns the condition of a type.
 pub(super) fn get<'a>(status: &'a RayServiceStatus, type_: &str) -> Option<&'a Condition> {
@@ -58,21 +63,45 @@ pub(super) fn finish(planner: &mut Planner<'_>) {
     applications_failed(planner);
 }
 
-/// Reports applications that Ray has given up on; those of an upgrade are the upgrade's own matter.
+/// Reports a configuration that Ray refuses while an older one serves, and applications that it has given up on; those
+/// of an upgrade are the upgrade's own matter.
 fn applications_failed(planner: &mut Planner<'_>) {
     let status = &planner.draft.status;
-    let has_active = planner.draft.active_name().is_some();
-    let slot = if has_active { &status.active_service_status } else { &status.pending_service_status };
+    let is_active = planner.draft.active_name().is_some();
+    let slot = if is_active { &status.active_service_status } else { &status.pending_service_status };
     let all = slot.iter().flat_map(|slot| slot.application_statuses.iter().flatten());
     let failed: Vec<String> = all
         .filter(|(_, application)| application.status.as_deref() == Some("DEPLOY_FAILED"))
         .map(|(name, application)| format!("{name}: {}", shorten(application.message.as_deref().unwrap_or_default())))
         .collect();
-    if failed.is_empty() {
+    // Before anything serves, the conditions say so, and an event why.
+    let refused = match is_active.then(|| serve::acceptance(planner, Side::Active)) {
+        Some(Acceptance::Refused(why)) => Some(format!("Ray refuses serveConfigV2: {}", shorten(&why))),
+        // After a restart, or while Ray does not reply, what was known last still holds for the same text.
+        Some(Acceptance::Unknown) if is_refusal_current(planner) => return,
+        Some(Acceptance::Unknown | Acceptance::Accepted) | None => None,
+    };
+    let reason = if refused.is_some() { CONFIG_REFUSED } else { "DeployFailed" };
+    let all: Vec<String> = refused.into_iter().chain(failed).collect();
+    if all.is_empty() {
         return remove(planner, APPLICATIONS_FAILED);
     }
-    let message: String = failed.join("; ").chars().take(MAX_MESSAGE).collect();
-    set(planner, APPLICATIONS_FAILED, "True", "DeployFailed", &message);
+    let message: String = all.join("; ").chars().take(MAX_MESSAGE).collect();
+    set(planner, APPLICATIONS_FAILED, "True", reason, &message);
+}
+
+/// Drops a report that Ray refuses the configuration if the spec has changed since, as then it may be about another text.
+pub(super) fn forget_outdated_refusal(planner: &mut Planner<'_>) {
+    if reason(&planner.draft.status, APPLICATIONS_FAILED) == Some(CONFIG_REFUSED) && !is_refusal_current(planner) {
+        remove(planner, APPLICATIONS_FAILED);
+    }
+}
+
+/// Returns whether it is reported that Ray refuses the configuration, and the spec is still the same.
+fn is_refusal_current(planner: &Planner<'_>) -> bool {
+    let generation = planner.seen.service.metadata.generation;
+    get(&planner.draft.status, APPLICATIONS_FAILED)
+        .is_some_and(|known| known.reason == CONFIG_REFUSED && known.observed_generation == generation)
 }
 
 /// The most characters of a condition's message that the API server accepts.

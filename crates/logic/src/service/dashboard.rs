@@ -3,11 +3,14 @@
 //! Nothing here does I/O. A plan names what to poll ([`ServePoll`]); a poller of the operator asks dashboards and
 //! proxies, outside of every pass, and its replies are part of the next [`Observed`](super::Observed).
 
-use crate::dashboard::{DashboardEndpoint, RayRequest, null_as_default};
-use jiff::Timestamp;
+use crate::dashboard::{DashboardEndpoint, RayRequest, RequestFailure, null_as_default};
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
+
+/// For this long a request that broke off may still take effect: kube-apiserver ends a request after a minute.
+const TAKES_EFFECT: SignedDuration = SignedDuration::from_secs(60);
 
 /// The clusters of one RayService to poll.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -69,7 +72,11 @@ pub struct ClusterState {
     pub submitted: Option<ServeConfig>,
     /// The last attempt to submit one.
     pub attempt: Option<ConfigAttempt>,
-    /// Whether the proxy of the Pod with this UID is healthy.
+    /// The configurations in requests of which it is not known whether Ray saw them, and when the last of each failed.
+    pub broken: Vec<(ServeConfig, Timestamp)>,
+    /// The configuration that Ray itself refused last, unless it has accepted one since.
+    pub refused: Option<RefusedConfig>,
+    /// Whether the proxy of the Pod with this UID is healthy, if that is known.
     pub proxy: Option<(String, bool)>,
     /// Since when all applications have been running.
     pub running_since: Option<Timestamp>,
@@ -87,7 +94,15 @@ pub struct ServeReply {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConfigAttempt {
     pub at: Timestamp,
-    pub result: Result<(), String>,
+    pub result: Result<(), RequestFailure>,
+}
+
+/// A configuration that Ray refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedConfig {
+    pub config: ServeConfig,
+    /// Ray's reason.
+    pub why: String,
 }
 
 /// What one round of polling a cluster brought.
@@ -95,7 +110,7 @@ pub struct ConfigAttempt {
 pub struct ClusterReply {
     /// The dashboard's reply; nothing if the head is not ready.
     pub serve: Option<ServeReply>,
-    /// Whether the proxy of the Pod with this UID is healthy.
+    /// Whether the proxy of the Pod with this UID is healthy, if that is known.
     pub proxy: Option<(String, bool)>,
 }
 
@@ -144,6 +159,14 @@ impl ClusterState {
         self.last_reply.as_ref().and_then(|reply| reply.answer.as_ref().ok())
     }
 
+    /// Returns when no request can any more put another configuration in place of the one that Serve accepted last, if one
+    /// may have done so.
+    pub fn confirm_at(&self) -> Option<Timestamp> {
+        let submitted = self.submitted.as_ref()?;
+        let others = self.broken.iter().filter(|(broken, _)| broken != submitted);
+        others.map(|(_, at)| *at + TAKES_EFFECT).max()
+    }
+
     /// Records the replies of a polling round. Returns whether they differ from the ones before.
     pub fn observe(&mut self, reply: ClusterReply) -> bool {
         let before = (self.last_reply.take().map(|reply| reply.answer), self.running_since, self.proxy.take());
@@ -156,13 +179,26 @@ impl ClusterState {
     }
 
     /// Records the result of a request.
-    pub fn record(&mut self, request: &RayRequest, result: &Result<(), String>, now: Timestamp) {
+    pub fn record(&mut self, request: &RayRequest, result: &Result<(), RequestFailure>, now: Timestamp) {
         let RayRequest::ConfigureServe { config, .. } = request else { return };
         self.attempt = Some(ConfigAttempt { at: now, result: result.clone() });
-        if result.is_ok() {
-            self.submitted = Some(config.clone());
-            // Replies from before the submission are out of date.
-            self.last_reply = None;
+        match result {
+            Ok(()) => {
+                self.submitted = Some(config.clone());
+                self.refused = None;
+                // What took effect meanwhile is replaced by this one.
+                self.broken.retain(|(_, at)| now < *at + TAKES_EFFECT);
+                // Replies from before the submission are out of date.
+                self.last_reply = None;
+            }
+            // A request that was lost on its way leaves what Ray said before.
+            Err(RequestFailure { refusal: None, .. }) => {
+                self.broken.retain(|(broken, _)| broken != config);
+                self.broken.push((config.clone(), now));
+            }
+            Err(RequestFailure { refusal: Some(why), .. }) => {
+                self.refused = Some(RefusedConfig { config: config.clone(), why: why.clone() });
+            }
         }
     }
 }
@@ -232,5 +268,22 @@ mod tests {
         let empty = DesiredConfig { resend_when_lost: false, ..put.clone() };
         let known = ClusterState { submitted: Some(config("a")), ..ClusterState::default() };
         assert!(!empty.is_due(&known), "an empty configuration is sent once");
+    }
+
+    #[test]
+    fn a_configuration_is_confirmed_when_no_other_can_take_effect_any_more() {
+        let mut known = ClusterState::default();
+        let mut put = |text: &str, lost: bool, second: i64| {
+            let config = ServeConfig { text: text.to_owned(), capacity: None };
+            let request = RayRequest::ConfigureServe { config, body: Value::Null };
+            let result = if lost { Err(RequestFailure::from("connection reset".to_owned())) } else { Ok(()) };
+            known.record(&request, &result, Timestamp::from_second(second).unwrap());
+            known.confirm_at().map(Timestamp::as_second)
+        };
+        assert_eq!(put("a", true, 0), None);
+        assert_eq!(put("a", false, 3), None, "the same again changes nothing");
+        assert_eq!(put("b", false, 10), Some(60), "a may still take effect");
+        assert_eq!(put("b", true, 60), Some(60));
+        assert_eq!(put("b", false, 63), None);
     }
 }

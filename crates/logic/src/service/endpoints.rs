@@ -6,6 +6,7 @@ use super::services;
 use crate::cluster_spec;
 use crate::labels::SERVE;
 use crate::names;
+use crate::view::PodView;
 use manta_api::RayCluster;
 use std::collections::BTreeSet;
 
@@ -31,7 +32,11 @@ pub(super) fn of_service(seen: &Observed, service: &str) -> usize {
 
 /// Returns how many Pods of a cluster would be endpoints of a serve Service.
 pub(super) fn of_cluster(seen: &Observed, cluster: &str) -> usize {
-    let serves = |pod: &&crate::view::PodView| pod.metadata.label(SERVE) == Some("true") && pod.is_running_and_ready();
+    let proxy = seen.serve_of(cluster).and_then(|known| known.proxy.as_ref());
+    // The label that takes it out may be on its way.
+    let has_failed = |pod: &PodView| proxy.is_some_and(|(uid, healthy)| !healthy && *uid == pod.metadata.uid);
+    let serves =
+        |pod: &&PodView| pod.metadata.label(SERVE) == Some("true") && pod.is_running_and_ready() && !has_failed(pod);
     seen.pods_of(cluster).filter(serves).count()
 }
 

@@ -38,6 +38,7 @@ mod watched;
 use draft::Side;
 use manta_api::RayService;
 
+pub(crate) use conditions::CONFIG_REFUSED;
 pub use observed::Observed;
 pub use watched::watched_kinds;
 

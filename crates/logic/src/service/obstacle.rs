@@ -36,7 +36,7 @@ pub(super) fn find(planner: &Planner<'_>) -> Option<Obstacle> {
         };
     }
     let known = planner.seen.serve_of(name)?;
-    if let Some(error) = serve::config_error(planner, Side::Pending, pending) {
+    if let Some(error) = serve::refusal(planner, Side::Pending, pending) {
         return fails(format!("the Serve configuration is refused by RayCluster {name}: {error}"));
     }
     let Some(details) = known.last_reply.as_ref()?.answer.as_ref().ok() else {
@@ -48,7 +48,10 @@ pub(super) fn find(planner: &Planner<'_>) -> Option<Obstacle> {
             waiting.clone().map(|(app, details)| format!("{app} is {}", details.status)).collect();
         let is_ill = |status: &str| ["DEPLOY_FAILED", "UNHEALTHY"].contains(&status);
         return match states.is_empty() {
-            true => waits(format!("RayCluster {name} has no Serve application")),
+            true => waits(match serve::lost_request(known) {
+                Some(error) => format!("RayCluster {name} has not accepted the Serve configuration yet: {error}"),
+                None => format!("RayCluster {name} has no Serve application"),
+            }),
             false if waiting.clone().any(|(_, app)| is_ill(&app.status)) => {
                 fails(format!("Serve application {}", states.join(", ")))
             }

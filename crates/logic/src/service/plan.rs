@@ -64,10 +64,10 @@ fn decide(planner: &mut Planner<'_>) {
     if let Err(invalid) = validate_service(service, planner.config) {
         planner.event(invalid.event(planner.seen.namespace(), planner.seen.name()));
         conditions::set(planner, READY, "False", "ValidationFailed", &invalid.text);
-        return;
+        return conditions::forget_outdated_refusal(planner);
     }
     if !suspend::plan(planner) || initializing_timeout::is_over(planner) {
-        return;
+        return conditions::forget_outdated_refusal(planner);
     }
     if upgrade::is_reverted(planner) {
         planner.draft.drop_pending();

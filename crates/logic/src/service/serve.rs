@@ -76,7 +76,9 @@ fn plan_side(planner: &mut Planner<'_>, side: Side, poll: &mut ServePoll) -> boo
     let endpoint = dashboard(planner, cluster);
     let config = configuration(planner, side, cluster, known);
     let is_submitted = config.as_ref().is_none_or(|config| !config.is_due(known));
-    if let Some(config) = config.filter(|_| !is_submitted) {
+    // A request that broke off may have put an earlier configuration in place of this one.
+    let is_uncertain = known.confirm_at().is_some_and(|at| planner.reached_or_wake_at(at));
+    if let Some(config) = config.filter(|_| !is_submitted || is_uncertain) {
         submit(planner, name, &endpoint, config, known);
     }
     if let Some(details) = known.details() {
@@ -124,12 +126,47 @@ fn configuration(
     }
 }
 
-/// Returns why Serve on a cluster cannot have the configuration that it should, if it was refused.
-pub(super) fn config_error(planner: &Planner<'_>, side: Side, cluster: &RayCluster) -> Option<String> {
+/// Returns why Serve on a cluster cannot have the configuration that it should, if it is not YAML or Ray refuses it.
+pub(super) fn refusal(planner: &Planner<'_>, side: Side, cluster: &RayCluster) -> Option<String> {
     let text = planner.seen.service.spec.serve_config_v2.as_deref().unwrap_or_default();
-    let unreadable = || serve_config::desired(text, None).body.err().filter(|_| takes_spec(planner, side, cluster));
-    let attempt = planner.seen.serve_of(cluster_spec::name(cluster)).and_then(|known| known.attempt.as_ref());
-    attempt.and_then(|attempt| attempt.result.clone().err()).or_else(unreadable)
+    let takes_spec = takes_spec(planner, side, cluster);
+    let refused = planner.seen.serve_of(cluster_spec::name(cluster)).and_then(|known| known.refused.as_ref());
+    // What Ray said about another text says nothing about this one.
+    let refused = refused.filter(|refused| !takes_spec || refused.config.text == text);
+    let unreadable = || serve_config::desired(text, None).body.err().filter(|_| takes_spec);
+    refused.map(|refused| refused.why.clone()).or_else(unreadable)
+}
+
+/// Returns why the last request to configure Serve on a cluster failed, if Ray has not refused it.
+pub(super) fn lost_request(known: &ClusterState) -> Option<&str> {
+    let failure = known.attempt.as_ref()?.result.as_ref().err()?;
+    Some(failure.text.as_str()).filter(|_| failure.refusal.is_none())
+}
+
+/// What became of the configuration of the spec.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Acceptance {
+    /// Nothing was sent yet, or Ray has not replied to it.
+    Unknown,
+    /// Ray has it, or the cluster keeps another one.
+    Accepted,
+    /// It is not YAML, or Ray gives this reason.
+    Refused(String),
+}
+
+/// Returns whether Serve on a cluster has accepted the configuration of the spec.
+pub(super) fn acceptance(planner: &Planner<'_>, side: Side) -> Acceptance {
+    let Some(cluster) = planner.draft.cluster(side) else { return Acceptance::Unknown };
+    if !takes_spec(planner, side, cluster) {
+        return Acceptance::Accepted;
+    }
+    let text = planner.seen.service.spec.serve_config_v2.as_deref().unwrap_or_default();
+    let submitted = planner.seen.serve_of(cluster_spec::name(cluster)).and_then(|known| known.submitted.as_ref());
+    // One that Ray has taken is not refused when only its capacity is.
+    if submitted.is_some_and(|submitted| submitted.text == text) {
+        return Acceptance::Accepted;
+    }
+    refusal(planner, side, cluster).map_or(Acceptance::Unknown, Acceptance::Refused)
 }
 
 /// Returns whether a cluster gets the configuration of the spec.

@@ -27,10 +27,10 @@ pub(super) fn proxy(planner: &Planner<'_>, cluster: &RayCluster) -> Option<Proxy
     let container = cluster_spec::ray_container(&cluster.spec.head_group_spec.template);
     let port = container.and_then(|container| cluster_spec::container_port(container, "serve"));
     let proxy = Proxy {
-        namespace: head.metadata.namespace.clone(),
-        pod: head.metadata.name.clone(),
-        uid: head.metadata.uid.clone(),
-        ip: head.status.pod_ip.clone(),
+        namespace: head.metadata.namespace.to_string(),
+        pod: head.metadata.name.to_string(),
+        uid: head.metadata.uid.to_string(),
+        ip: head.status.pod_ip.to_string(),
         port: port.unwrap_or(cluster_spec::DEFAULT_SERVE_PORT),
     };
     Some(proxy).filter(|proxy| !proxy.ip.is_empty())
@@ -46,7 +46,7 @@ fn label(planner: &Planner<'_>, cluster: &str) -> Option<Step> {
     let serves = match healthy {
         _ if is_excluded(planner) => false,
         Some((uid, healthy)) if *uid == head.metadata.uid => *healthy,
-        // This proxy has not been polled yet.
+        // This proxy has not been polled yet, or was out of reach.
         _ => return None,
     };
     let value = if serves { "true" } else { "false" };

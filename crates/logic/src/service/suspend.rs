@@ -10,7 +10,9 @@ use super::cleanup;
 use super::conditions::{self, INITIALIZING};
 use crate::action::{Kind, Step};
 use crate::build::gateway::{gateway_name, http_route_name};
-use crate::conditions::{READY, ROLLBACK_IN_PROGRESS, SUSPENDED, SUSPENDING, UPGRADE_IN_PROGRESS, UPGRADE_STALLED};
+use crate::conditions::{
+    APPLICATIONS_FAILED, READY, ROLLBACK_IN_PROGRESS, SUSPENDED, SUSPENDING, UPGRADE_IN_PROGRESS, UPGRADE_STALLED,
+};
 use crate::labels::{ORIGINATED_FROM_CR_NAME, ORIGINATED_FROM_CRD};
 use crate::reasons;
 use crate::view::MetaView;
@@ -105,7 +107,9 @@ fn rest(planner: &mut Planner<'_>, reason: &str, ready: &str) {
     conditions::set(planner, READY, "False", reason, ready);
     conditions::set(planner, UPGRADE_IN_PROGRESS, "False", reason, "No upgrade in progress.");
     conditions::set(planner, ROLLBACK_IN_PROGRESS, "False", reason, "No rollback in progress.");
-    conditions::remove(planner, UPGRADE_STALLED);
+    for type_ in [UPGRADE_STALLED, APPLICATIONS_FAILED] {
+        conditions::remove(planner, type_);
+    }
 }
 
 fn delete(planner: &Planner<'_>, kind: Kind, meta: &MetaView) -> Option<Step> {

@@ -232,15 +232,21 @@ fn check_memory(container: &Container, path: &str, found: &mut Found) {
         let Some(text) = amounts.as_ref().and_then(|amounts| Some(amounts.get("memory")?.0.as_str())) else { continue };
         let Ok(amount) = Quantity::parse(text) else { continue };
         if amount.is_positive() && amount.value() < LEAST_MEMORY {
-            let bytes = amount.value();
-            let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-            let unit = if text.ends_with('m') { "Mi" } else { "Gi" };
-            found.add(
-                format!("{path}.resources.{list}.memory"),
-                format!("{text} is {bytes} bytes; did you mean {number}{unit}?"),
-            );
+            found.add(format!("{path}.resources.{list}.memory"), describe_little_memory(text, &amount));
         }
     }
+}
+
+/// Says how little an amount of memory is, and what may have been meant.
+pub fn describe_little_memory(text: &str, amount: &Quantity) -> String {
+    let bytes = match amount.value() {
+        1 if amount.milli_value() < 1000 => "less than a byte".to_owned(),
+        1 => "1 byte".to_owned(),
+        bytes => format!("{bytes} bytes"),
+    };
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = if text.ends_with('m') { "Mi" } else { "Gi" };
+    format!("{text} is {bytes}; did you mean {number}{unit}?")
 }
 
 #[cfg(test)]
@@ -370,6 +376,7 @@ mod tests {
         check("0", &[]);
         let path = "headGroupSpec.template.spec.containers[0].resources.limits.memory";
         check("4", &[&format!("{path}: 4 is 4 bytes; did you mean 4Gi?")]);
-        check("512m", &[&format!("{path}: 512m is 1 bytes; did you mean 512Mi?")]);
+        check("1", &[&format!("{path}: 1 is 1 byte; did you mean 1Gi?")]);
+        check("512m", &[&format!("{path}: 512m is less than a byte; did you mean 512Mi?")]);
     }
 }

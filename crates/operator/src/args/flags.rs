@@ -17,7 +17,7 @@ enum ValueType {
 use ValueType::{Integer, Number, Switch, Text};
 
 /// Every flag: its name, its type, its default and its help.
-const FLAGS: [(&str, ValueType, &str, &str); 28] = [
+const FLAGS: [(&str, ValueType, &str, &str); 31] = [
     ("batch-scheduler", Text, "", "Batch scheduler: volcano, yunikorn, kai-scheduler or scheduler-plugins"),
     ("burst", Integer, "200", "Accepted and ignored: requests share one budget of writes instead"),
     ("config", Text, "", "Configuration file; most of the other flags are ignored then"),
@@ -33,6 +33,14 @@ const FLAGS: [(&str, ValueType, &str, &str); 28] = [
     ("log-file-path", Text, "", "Write the log to this file too"),
     ("log-stdout-encoder", Text, "json", "Format of the log: json or console"),
     ("metrics-addr", Text, ":8080", "Address of /metrics; 0 for none"),
+    (
+        "post-mortem-directory",
+        Text,
+        "",
+        "Keep records as files in this directory, such as a mounted volume or bucket, instead of ConfigMaps",
+    ),
+    ("post-mortem-hours", Integer, "168", "How long to keep the records of objects that ended, failed or were deleted"),
+    ("post-mortem-records", Integer, "50", "Such records to keep in each namespace; 0 to keep none"),
     ("qps", Number, "100", "Accepted and ignored: requests share one budget of writes instead"),
     ("reconcile-concurrency", Integer, "1", "Accepted and ignored: every object has a pass of its own"),
     (

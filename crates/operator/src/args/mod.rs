@@ -10,7 +10,7 @@ pub mod gates;
 #[cfg(test)]
 mod tests;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, LocalZone};
 use crate::dashboard::Route;
 use crate::random::Random;
 use crate::run::Settings;
@@ -18,7 +18,9 @@ use file::File;
 use flags::Flags;
 pub use flags::{UsageError, usage};
 use manta_logic::config::{BatchScheduler, Config, FeatureGates};
+use manta_logic::post_mortem::Limits;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The complete configuration of the operator's process.
 #[derive(Clone, Debug)]
@@ -126,7 +128,7 @@ impl Arguments {
         };
         let gates = gates::parse(flags.text("feature-gates"))?;
         let notes = notes(&flags, &file, &env);
-        Ok(Self { process: process(&flags, &file, &env)?, settings: settings(file, gates, &env)?, notes })
+        Ok(Self { process: process(&flags, &file, &env)?, settings: settings(&flags, file, gates, &env)?, notes })
     }
 }
 
@@ -190,7 +192,12 @@ fn webhooks(flags: &Flags) -> WebhookArgs {
     WebhookArgs { address: flags.text("webhook-bind-address").to_owned(), certificates }
 }
 
-fn settings(file: File, gates: FeatureGates, env: &impl Fn(&str) -> Option<String>) -> Result<Settings, ArgsError> {
+fn settings(
+    flags: &Flags,
+    file: File,
+    gates: FeatureGates,
+    env: &impl Fn(&str) -> Option<String>,
+) -> Result<Settings, ArgsError> {
     let proxy = file.use_kubernetes_proxy.unwrap_or(false);
     let namespaces = file.watch_namespace.as_deref().unwrap_or_default();
     Ok(Settings {
@@ -198,7 +205,10 @@ fn settings(file: File, gates: FeatureGates, env: &impl Fn(&str) -> Option<Strin
         host: env("HOSTNAME").filter(|host| !host.is_empty()).unwrap_or_else(|| "manta".to_owned()),
         dashboard_route: if proxy { Route::ApiServerProxy } else { Route::Direct },
         clock: Clock::System,
+        local_zone: LocalZone::System,
         random: Random::System,
+        post_mortems: post_mortems(flags),
+        post_mortem_directory: non_empty(Some(flags.text("post-mortem-directory"))).map(PathBuf::from),
         config: Config {
             batch_scheduler: batch_scheduler(&file, &gates)?,
             gates,
@@ -210,6 +220,15 @@ fn settings(file: File, gates: FeatureGates, env: &impl Fn(&str) -> Option<Strin
             ..environment::config(env)
         },
     })
+}
+
+/// Returns how much to keep of objects that ended.
+fn post_mortems(flags: &Flags) -> Option<Limits> {
+    let number = |name: &str| flags.text(name).parse::<u32>().ok();
+    let count = number("post-mortem-records").filter(|count| *count > 0)?;
+    let hours = number("post-mortem-hours").unwrap_or_default();
+    let age = Duration::from_secs(3600 * u64::from(hours));
+    Some(Limits { count: count as usize, age, ..Limits::default() })
 }
 
 fn non_empty(text: Option<&str>) -> Option<&str> {

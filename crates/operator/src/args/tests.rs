@@ -24,11 +24,27 @@ fn read_with(line: &str, file: &str, variable: &str) -> Result<Arguments, ArgsEr
 
 type Read = fn(&Arguments) -> String;
 
+/// Returns what is kept of objects that ended.
+fn kept(settings: &Settings) -> String {
+    let words = |limits: Limits| format!("{} for {} h", limits.count, limits.age.as_secs() / 3600);
+    settings.post_mortems.map_or_else(|| "nothing".to_owned(), words)
+}
+
 /// File entry, flag, how to read the value, and the value without and with it.
 type Row = (Option<&'static str>, Option<&'static str>, Read, &'static str, &'static str);
 
 /// The settings that take effect; `None` where there is no such field or no such flag.
 const FIELDS: &[Row] = &[
+    (None, Some("--post-mortem-records=0"), |a| kept(&a.settings), "50 for 168 h", "nothing"),
+    (None, Some("--post-mortem-records=5"), |a| kept(&a.settings), "50 for 168 h", "5 for 168 h"),
+    (None, Some("--post-mortem-hours=1"), |a| kept(&a.settings), "50 for 168 h", "50 for 1 h"),
+    (
+        None,
+        Some("--post-mortem-directory=/records"),
+        |a| format!("{:?}", a.settings.post_mortem_directory),
+        "None",
+        "Some(\"/records\")",
+    ),
     (Some("metricsAddr: ':1'"), Some("--metrics-addr=:1"), |a| text_or_none(&a.process.metrics_address), ":8080", ":1"),
     (Some("metricsAddr: '0'"), Some("--metrics-addr=0"), |a| text_or_none(&a.process.metrics_address), ":8080", "none"),
     (

@@ -137,6 +137,16 @@ impl Client {
         }
     }
 
+    /// Returns the client with the longer of the two timeouts, for requests that wait until something has started.
+    pub(super) fn patient(&self) -> Self {
+        Self { timeout: self.timeout.max(PROXY_TIMEOUT), ..self.clone() }
+    }
+
+    /// Returns the client with three times the timeout, up to the longer of the two, for replies that are worth waiting for.
+    pub(super) fn lenient(&self) -> Self {
+        Self { timeout: self.timeout.max(PROXY_TIMEOUT.min(self.timeout * 3)), ..self.clone() }
+    }
+
     /// Returns the client with these headers on every direct request.
     pub fn with_headers(self, headers: http::HeaderMap) -> Self {
         Self { headers, ..self }
@@ -184,8 +194,13 @@ impl Client {
         response
     }
 
-    /// Probes the Serve proxy of a Pod. Returns the HTTP status.
-    pub async fn probe(&self, proxy: &Proxy) -> Result<u16, RequestError> {
+    /// Returns whether nothing is between this client and what it asks.
+    pub(super) fn is_direct(&self) -> bool {
+        matches!(self.transport, Transport::Direct)
+    }
+
+    /// Probes the Serve proxy of a Pod.
+    pub async fn probe(&self, proxy: &Proxy) -> Result<Response, RequestError> {
         let Proxy { namespace, pod, ip, port, .. } = proxy;
         let exchange = async {
             match &self.transport {
@@ -205,9 +220,7 @@ impl Client {
                 }
             }
         };
-        let response =
-            tokio::time::timeout(self.timeout, exchange).await.unwrap_or(Err(RequestError::Timeout(self.timeout)));
-        response.map(|response| response.status)
+        tokio::time::timeout(self.timeout, exchange).await.unwrap_or(Err(RequestError::Timeout(self.timeout)))
     }
 
     async fn send_direct(
@@ -245,7 +258,7 @@ impl Client {
     }
 
     /// Returns the token that the cluster requires, if any.
-    async fn token(&self, endpoint: &DashboardEndpoint) -> Result<Option<String>, RequestError> {
+    pub(crate) async fn token(&self, endpoint: &DashboardEndpoint) -> Result<Option<String>, RequestError> {
         let (kube, cache) = match &self.tokens {
             Tokens::Fixed(token) => return Ok(token.clone()),
             Tokens::Secrets { kube, cache } => (kube, cache),

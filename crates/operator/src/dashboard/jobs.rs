@@ -167,12 +167,16 @@ fn path(id: &str, rest: &str) -> String {
 
 /// Returns whether this is Ray's own 404, not that of an API server without the Service.
 fn is_unknown_job(response: &Response) -> bool {
+    response.status == 404 && !is_from_api_server(response)
+}
+
+/// Returns whether this is an error of the API server, not of the Ray behind its proxy.
+pub(super) fn is_from_api_server(response: &Response) -> bool {
     #[derive(Deserialize)]
     struct Status {
         kind: String,
     }
-    response.status == 404
-        && serde_json::from_str::<Status>(&response.body).map_or(true, |status| status.kind != "Status")
+    serde_json::from_str::<Status>(&response.body).is_ok_and(|status| status.kind == "Status")
 }
 
 pub(super) fn is_success(status: u16) -> bool {

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// The wait after a change, and the longest while all goes well.
+/// The wait after a change, and the longest while all goes well: how late a change is seen at most.
 const QUICK: Duration = Duration::from_secs(1);
 const STEADY: Duration = Duration::from_secs(5);
 /// The longest wait while the dashboard does not reply.
@@ -254,14 +254,14 @@ impl<P: Poll> Task<P> {
 struct Pace {
     failures: u32,
     since_change: Instant,
-    /// Differs from object to object, so that they do not poll in step.
+    /// Shortens the waits, differently from object to object, so that they do not poll in step.
     spread: f64,
 }
 
 impl Pace {
     fn new(owner: &ObjectKey) -> Self {
         let sum = owner.name.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
-        Self { failures: 0, since_change: Instant::now(), spread: 0.9 + f64::from(sum % 21) / 100.0 }
+        Self { failures: 0, since_change: Instant::now(), spread: 0.9 + f64::from(sum % 101) / 1000.0 }
     }
 
     fn replied(&mut self, round: &Round) {

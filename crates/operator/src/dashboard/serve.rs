@@ -2,8 +2,8 @@
 //!
 //! One task polls all clusters of a RayService concurrently.
 
-use super::client::{Client, RequestError};
-use super::jobs::{is_success, with_status};
+use super::client::{Client, RequestError, Response};
+use super::jobs::{is_from_api_server, is_success, with_status};
 use super::poller::{Poll, Round};
 use futures::future::join_all;
 use http::Method;
@@ -30,8 +30,12 @@ pub enum ServeError {
     Details(String),
     #[error("failed to get serve details: GetServeDetails failed. Failed to unmarshal bytes: {0}")]
     InvalidDetails(String),
+    /// Ray itself refuses the configuration.
     #[error("UpdateDeployments fail: {0}")]
     Refused(String),
+    /// An error that says nothing about the configuration.
+    #[error("UpdateDeployments fail: {0}")]
+    Unavailable(String),
 }
 
 /// Returns the applications and their states.
@@ -46,8 +50,21 @@ pub async fn details(client: &Client, endpoint: &DashboardEndpoint) -> Result<De
 
 /// Submits a configuration to Serve.
 pub async fn submit(client: &Client, endpoint: &DashboardEndpoint, body: &Value) -> Result<(), ServeError> {
-    let response = client.send(endpoint, Method::PUT, APPLICATIONS, Some(body)).await?;
-    if is_success(response.status) { Ok(()) } else { Err(ServeError::Refused(with_status(&response))) }
+    // The first configuration starts Serve's controller, which takes a few seconds on a busy machine.
+    let response = client.patient().send(endpoint, Method::PUT, APPLICATIONS, Some(body)).await?;
+    match with_status(&response) {
+        _ if is_success(response.status) => Ok(()),
+        text if is_refusal(&response) => Err(ServeError::Refused(text)),
+        text => Err(ServeError::Unavailable(text)),
+    }
+}
+
+/// Returns whether Ray refuses what it was sent. Errors of proxies, and those about the token or the load, say nothing
+/// about it.
+fn is_refusal(response: &Response) -> bool {
+    let is_about_the_body =
+        matches!(response.status, 400..=500) && ![401, 403, 407, 408, 429].contains(&response.status);
+    is_about_the_body && !is_from_api_server(response)
 }
 
 impl Poll for ServePoll {
@@ -97,27 +114,39 @@ impl Poll for ServePoll {
 async fn ask_cluster(client: &Client, poll: &ClusterPoll) -> ClusterReply {
     let proxy = async {
         let proxy = poll.proxy.as_ref()?;
-        Some((proxy.uid.clone(), is_healthy(client, proxy).await))
+        Some((proxy.uid.clone(), health(client, proxy).await?))
     };
     let serve = async {
-        let answer = details(client, poll.dashboard.as_ref()?).await.map_err(|error| read_failure(&error.to_string()));
+        // While applications start, the head is busy: a late reply is worth more than another question.
+        let answer = details(&client.lenient(), poll.dashboard.as_ref()?)
+            .await
+            .map_err(|error| read_failure(&error.to_string()));
         Some(ServeReply { at: client.now(), answer })
     };
     let (proxy, serve) = futures::join!(proxy, serve);
     ClusterReply { serve, proxy }
 }
 
-/// Returns whether a proxy is healthy. A reply that is late says that the proxy is busy, which is no reason to take it out
-/// of the Service at once.
-async fn is_healthy(client: &Client, proxy: &Proxy) -> bool {
+/// Returns whether a proxy is healthy, nothing if only the way to it has failed. A reply that is late says that the proxy is
+/// busy, which is no reason to take it out of the Service at once.
+async fn health(client: &Client, proxy: &Proxy) -> Option<bool> {
     for _ in 0..LATE_REPLIES {
         match client.probe(proxy).await {
-            Ok(status) => return status == 200,
+            Ok(response) if is_trouble_on_the_way(&response) => return None,
+            Ok(response) => return Some(response.status == 200),
             Err(RequestError::Timeout(_)) => {}
-            Err(_) => return false,
+            // It is the API server that was not reached.
+            Err(_) if !client.is_direct() => return None,
+            Err(_) => return Some(false),
         }
     }
-    false
+    Some(false)
+}
+
+/// Returns whether an error says nothing about the proxy that was asked: that of an API server, unless it could not reach the
+/// proxy, or about the load.
+fn is_trouble_on_the_way(response: &Response) -> bool {
+    response.status == 429 || is_from_api_server(response) && ![502, 503].contains(&response.status)
 }
 
 #[cfg(test)]

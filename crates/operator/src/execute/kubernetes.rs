@@ -1,15 +1,16 @@
 //! Writes to the API server. The only file that changes what users own.
 //!
-//! The steps of a stage run side by side: a few first, then twice as many as long as all goes well, so that a quota that
-//! is used up is hit once and not a hundred times. All requests share one limit that is handed out in order of arrival,
-//! and a request that hangs gives its permit back: no cluster starves another.
+//! The steps of a stage run side by side in a window that slides: a few first, and one more for every success, so that a
+//! quota that is used up is hit a few times and not a hundred, and no step waits for the slowest of a batch. All requests
+//! share one budget that is handed out in order of arrival, and a request that hangs gives its permit back: no cluster
+//! starves another.
 
 use super::RunningPass;
 use crate::api_request::{collection_url, error_text, send};
-use crate::concurrency_limit::ConcurrencyLimit;
 use crate::in_flight::InFlightWrites;
 use crate::random::Random;
-use futures::future::join_all;
+use crate::write_budget::WriteBudget;
+use futures::stream::{FuturesUnordered, StreamExt};
 use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::request::Request;
@@ -21,17 +22,15 @@ use serde_json::Value;
 use std::sync::Arc;
 use tracing::{info, warn};
 
-/// Writes that the first batch of a stage holds.
-const FIRST_BATCH: usize = 4;
-/// Writes that may be under way at once for one object.
-const LARGEST_BATCH: usize = 16;
+/// Writes of a stage that may be under way before the first has succeeded.
+const FIRST_WINDOW: usize = 4;
 /// The field manager of our patches.
 const MANAGER: &str = "manta-operator";
 
 /// Carries out the steps that are for the API server.
 pub(crate) struct KubernetesExecutor {
     pub(crate) client: Client,
-    pub(crate) limit: Arc<ConcurrencyLimit>,
+    pub(crate) budget: Arc<WriteBudget>,
     pub(crate) in_flight: Arc<InFlightWrites>,
     pub(crate) random: Random,
     pub(crate) safeguards: Safeguards,
@@ -40,24 +39,27 @@ pub(crate) struct KubernetesExecutor {
 impl KubernetesExecutor {
     /// Carries out steps. Returns their results, in order.
     pub(super) async fn execute(&self, pass: &RunningPass<'_>, steps: &[&Step]) -> Vec<StepResult> {
-        let mut results = Vec::with_capacity(steps.len());
-        let mut batch = FIRST_BATCH;
-        while results.len() < steps.len() {
-            let rest = &steps[results.len()..];
-            let now = &rest[..batch.min(rest.len())];
-            results.extend(join_all(now.iter().map(|step| self.write(pass, step))).await);
-            if results.contains(&StepResult::Superseded) {
-                results.resize(steps.len(), StepResult::Superseded);
-            } else if results.iter().any(|result| matches!(result, StepResult::Failed(_))) {
-                results.resize(steps.len(), StepResult::Skipped);
+        let mut results = vec![StepResult::Skipped; steps.len()];
+        let mut rest = steps.iter().enumerate();
+        let mut under_way = FuturesUnordered::new();
+        let mut window = FIRST_WINDOW;
+        loop {
+            let free = window.min(self.budget.share()).saturating_sub(under_way.len());
+            under_way.extend(rest.by_ref().take(free).map(async |(index, step)| (index, self.write(pass, step).await)));
+            let Some((index, result)) = under_way.next().await else { return results };
+            match result {
+                StepResult::Superseded => {
+                    rest.by_ref().for_each(|(index, _)| results[index] = StepResult::Superseded);
+                }
+                StepResult::Failed(_) => rest.by_ref().for_each(drop),
+                _ => window += 1,
             }
-            batch = (batch * 2).min(LARGEST_BATCH);
+            results[index] = result;
         }
-        results
     }
 
     async fn write(&self, pass: &RunningPass<'_>, step: &Step) -> StepResult {
-        let permit = self.limit.acquire().await;
+        let permit = self.budget.acquire().await;
         if pass.is_superseded() {
             return StepResult::Superseded;
         }
@@ -65,8 +67,8 @@ impl KubernetesExecutor {
         let woken_by = pass.reason;
         let (kind, namespace, name) = (key.kind.resource().kind, &key.namespace, &key.name);
         info!(action = verb(&step.action), kind, %namespace, %name, why = step.why, %woken_by, "writing");
-        match permit.run(self.send(pass, step)).await {
-            Ok(()) => StepResult::Done,
+        match self.budget.send(&permit, || self.send(pass, step)).await {
+            Ok(result) => result,
             Err(error) if is_accepted(step, &error) => StepResult::Unchanged,
             Err(error) => {
                 let error = error_text(&error);
@@ -76,15 +78,20 @@ impl KubernetesExecutor {
         }
     }
 
-    async fn send(&self, pass: &RunningPass<'_>, step: &Step) -> Result<(), kube::Error> {
+    async fn send(&self, pass: &RunningPass<'_>, step: &Step) -> Result<StepResult, kube::Error> {
+        // Again, because this may be the second attempt.
+        if pass.is_superseded() {
+            return Ok(StepResult::Superseded);
+        }
         let owner = pass.key;
-        match &step.action {
+        let written = match &step.action {
             Action::Create { key, body } => self.create(owner, step, key, body).await,
             Action::Replace { key, body } => self.replace(key, body).await,
             Action::Merge { key, patch } => self.merge(key, patch).await,
             Action::Delete { key, uid, force } => self.delete(owner, key, uid, *force).await,
             Action::Ray { .. } => Ok(()),
-        }
+        };
+        written.map(|()| StepResult::Done)
     }
 
     async fn create(&self, owner: &ObjectKey, step: &Step, key: &ObjectKey, body: &Body) -> Result<(), kube::Error> {
@@ -142,6 +149,39 @@ impl KubernetesExecutor {
         }
         Ok(())
     }
+}
+
+impl KubernetesExecutor {
+    /// Writes a record of a post-mortem, in place of an earlier one of the same name.
+    pub(crate) async fn put_record(&self, namespace: &str, record: &Value) -> Result<(), kube::Error> {
+        let requests = Request::new(records_url(namespace));
+        let body = record.to_string().into_bytes();
+        let name = record["metadata"]["name"].as_str().unwrap_or_default();
+        let params = PostParams::default();
+        let create = requests.create(&params, body.clone()).map_err(kube::Error::BuildRequest)?;
+        match send(&self.client, create).await {
+            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
+                let replace = requests.replace(name, &params, body).map_err(kube::Error::BuildRequest)?;
+                send(&self.client, replace).await.map(drop)
+            }
+            written => written.map(drop),
+        }
+    }
+
+    /// Deletes a record that has expired; one that is gone counts as deleted.
+    pub(crate) async fn delete_record(&self, namespace: &str, name: &str, uid: &str) -> Result<(), kube::Error> {
+        let preconditions = Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
+        let params = DeleteParams { preconditions, ..DeleteParams::default() };
+        let request = Request::new(records_url(namespace)).delete(name, &params).map_err(kube::Error::BuildRequest)?;
+        match self.client.request::<IgnoredAny>(request).await {
+            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(()),
+            deleted => deleted.map(drop),
+        }
+    }
+}
+
+fn records_url(namespace: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/configmaps")
 }
 
 /// Returns whether an error says that nothing is left to do.

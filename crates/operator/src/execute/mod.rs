@@ -13,8 +13,6 @@ use futures::future::{join, join_all};
 use manta_logic::action::{ObjectKey, Stage, Step};
 use manta_logic::pass::StepResult;
 
-/// Writes that may be under way at once, over all objects. Each takes a connection, which costs memory.
-pub(crate) const WRITES: usize = 32;
 /// Requests to Ray that may be under way at once, slow ones not counted.
 pub(crate) const RAY_REQUESTS: usize = 64;
 

@@ -5,11 +5,12 @@
 
 use super::RunningPass;
 use crate::concurrency_limit::ConcurrencyLimit;
+use crate::dashboard::Client;
 use crate::dashboard::jobs::{self, JobError};
 use crate::dashboard::poller::Pollers;
-use crate::dashboard::{Client, serve};
+use crate::dashboard::serve::{self, ServeError};
 use manta_logic::action::{Action, Kind, ObjectKey, Step};
-use manta_logic::dashboard::{DashboardEndpoint, RayRequest};
+use manta_logic::dashboard::{DashboardEndpoint, RayRequest, RequestFailure};
 use manta_logic::job::dashboard::JobPoll;
 use manta_logic::pass::StepResult;
 use manta_logic::service::dashboard::{ServePoll, submit_failure};
@@ -44,7 +45,7 @@ impl RayExecutor {
         self.record(pass.key, key, request, &result);
         match result {
             Ok(()) => StepResult::Done,
-            Err(error) => {
+            Err(RequestFailure { text: error, .. }) => {
                 if last_error.as_ref() == Some(&error) {
                     debug!(action = verb, %cluster, %address, error, "request to Ray failed again");
                 } else {
@@ -60,26 +61,37 @@ impl RayExecutor {
         if owner.kind != Kind::RayService {
             return None;
         }
-        self.serve.state(owner)?.get(&cluster.name)?.attempt.as_ref()?.result.clone().err()
+        let state = self.serve.state(owner)?;
+        let attempt = state.get(&cluster.name)?.attempt.as_ref()?;
+        attempt.result.as_ref().err().map(|failure| failure.text.clone())
     }
 
-    async fn send(&self, endpoint: &DashboardEndpoint, request: &RayRequest) -> Result<(), String> {
+    async fn send(&self, endpoint: &DashboardEndpoint, request: &RayRequest) -> Result<(), RequestFailure> {
         match request {
             RayRequest::SubmitJob { body, .. } => match jobs::submit(&self.dashboards, endpoint, body).await {
                 // An earlier request was carried out although its reply was lost.
                 Ok(_) | Err(JobError::IdTaken(_)) => Ok(()),
-                Err(error) => Err(error.to_string()),
+                Err(error) => Err(error.to_string().into()),
             },
             RayRequest::StopJob { job_id } => {
-                jobs::stop(&self.dashboards, endpoint, job_id).await.map_err(|error| error.to_string())
+                jobs::stop(&self.dashboards, endpoint, job_id).await.map_err(|error| error.to_string().into())
             }
-            RayRequest::ConfigureServe { body, .. } => serve::submit(&self.dashboards, endpoint, body)
-                .await
-                .map_err(|error| submit_failure(&error.to_string())),
+            RayRequest::ConfigureServe { body, .. } => {
+                serve::submit(&self.dashboards, endpoint, body).await.map_err(|error| RequestFailure {
+                    text: submit_failure(&error.to_string()),
+                    refusal: matches!(error, ServeError::Refused(_)).then(|| error.to_string()),
+                })
+            }
         }
     }
 
-    fn record(&self, owner: &ObjectKey, cluster: &ObjectKey, request: &RayRequest, result: &Result<(), String>) {
+    fn record(
+        &self,
+        owner: &ObjectKey,
+        cluster: &ObjectKey,
+        request: &RayRequest,
+        result: &Result<(), RequestFailure>,
+    ) {
         let now = self.dashboards.now();
         match owner.kind {
             Kind::RayService => self.serve.record(owner, |state| {

@@ -4,19 +4,19 @@ use super::{CONTROLLERS, Metrics, Telemetry, controller};
 use crate::lock::lock;
 use crate::raw_object::RawObject;
 use crate::stores::Table;
+use crate::watched_object::View;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use manta_api::{RayClusterStatus, RayJob, RayJobStatus, RayServiceStatus};
+use manta_api::{RayCluster, RayJob, RayJobStatus, RayService};
 use manta_logic::action::{Kind, ObjectKey};
-use manta_logic::labels;
-use manta_logic::view::MetaView;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
+use std::sync::Arc;
+
+/// Objects that are parsed for a scrape before other work goes on: less than a millisecond's.
+const PARSED_AT_ONCE: usize = 64;
 
 /// The end of one attempt of a RayJob.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,14 +116,11 @@ impl ObjectMetrics {
     }
 
     fn clusters(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let clusters = read_all(&self.telemetry.stores.clusters, Kind::RayCluster);
-        let provisioned = |cluster: &ObjectStatus<RayClusterStatus>| {
-            let conditions = cluster.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
-            conditions.into_iter().find(|condition| condition.type_ == "RayClusterProvisioned")
-        };
-        let took = |cluster: &ObjectStatus<RayClusterStatus>| {
-            let since = provisioned(cluster).filter(is_true)?.last_transition_time.0;
-            Some((identity(cluster), since.duration_since(cluster.metadata.creation_timestamp?).as_secs_f64()))
+        let clusters = all(&self.telemetry.stores.clusters, Kind::RayCluster);
+        let provisioned = |cluster: &RawObject<RayCluster>| cluster.excerpt()?.since("RayClusterProvisioned");
+        let took = |cluster: &Arc<RawObject<RayCluster>>| {
+            let since = provisioned(cluster)?;
+            Some((identity(cluster), since.duration_since(cluster.excerpt()?.created?).as_secs_f64()))
         };
         gauge(
             encoder,
@@ -131,31 +128,27 @@ impl ObjectMetrics {
             CLUSTER_SECONDS,
             clusters.iter().filter_map(took),
         )?;
-        let info = |cluster: &ObjectStatus<RayClusterStatus>| {
-            labelled_series(
-                cluster,
-                "owner_kind",
-                cluster.metadata.label(labels::ORIGINATED_FROM_CRD).unwrap_or("None"),
-            )
+        let info = |cluster: &Arc<RawObject<RayCluster>>| {
+            let owner_kind = cluster.excerpt().and_then(|excerpt| excerpt.originated_from.as_deref());
+            labelled_series(cluster, "owner_kind", owner_kind.unwrap_or("None"))
         };
         let help = "Metadata information about RayCluster custom resources";
         gauge(encoder, "kuberay_cluster_info", help, clusters.iter().map(info))?;
-        let condition = |cluster: &ObjectStatus<RayClusterStatus>| {
-            condition_series(cluster, provisioned(cluster).as_ref().is_some_and(is_true))
-        };
+        let condition =
+            |cluster: &Arc<RawObject<RayCluster>>| condition_series(cluster, provisioned(cluster).is_some());
         let help = "Indicates whether the RayCluster is provisioned";
         gauge(encoder, "kuberay_cluster_condition_provisioned", help, clusters.iter().map(condition))
     }
 
     fn jobs(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let jobs = read_all(&self.telemetry.stores.jobs, Kind::RayJob);
-        let attempts = self.telemetry.metrics.attempts(&jobs);
+        let jobs = all(&self.telemetry.stores.jobs, Kind::RayJob);
+        let attempts = self.telemetry.metrics.attempts(&jobs.iter().map(|job| job.uid()).collect());
         gauge(encoder, "kuberay_job_execution_duration_seconds", JOB_SECONDS, attempts)?;
-        let info = |job: &ObjectStatus<RayJobStatus>| (identity(job), 1.0);
+        let info = |job: &Arc<RawObject<RayJob>>| (identity(job), 1.0);
         let help = "Metadata information about RayJob custom resources";
         gauge(encoder, "kuberay_job_info", help, jobs.iter().map(info))?;
-        let status = |job: &ObjectStatus<RayJobStatus>| {
-            let status = job.status.as_ref().and_then(|status| status.job_deployment_status.as_deref());
+        let status = |job: &Arc<RawObject<RayJob>>| {
+            let status = job.excerpt().and_then(|excerpt| excerpt.deployment_status.as_deref());
             labelled_series(job, "deployment_status", status.unwrap_or_default())
         };
         let help = "The RayJob's current deployment status";
@@ -163,16 +156,13 @@ impl ObjectMetrics {
     }
 
     fn services(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let services = read_all(&self.telemetry.stores.services, Kind::RayService);
-        let info = |service: &ObjectStatus<RayServiceStatus>| (identity(service), 1.0);
+        let services = all(&self.telemetry.stores.services, Kind::RayService);
+        let info = |service: &Arc<RawObject<RayService>>| (identity(service), 1.0);
         let help = "Metadata information about RayService custom resources";
         gauge(encoder, "kuberay_service_info", help, services.iter().map(info))?;
         let condition = |type_: &'static str| {
-            move |service: &ObjectStatus<RayServiceStatus>| {
-                let conditions =
-                    service.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-                let holds = conditions.iter().any(|condition| condition.type_ == type_ && is_true(condition));
-                condition_series(service, holds)
+            move |service: &Arc<RawObject<RayService>>| {
+                condition_series(service, service.excerpt().is_some_and(|excerpt| excerpt.since(type_).is_some()))
             }
         };
         gauge(encoder, "kuberay_service_condition_ready", SERVICE_READY, services.iter().map(condition("Ready")))?;
@@ -182,6 +172,25 @@ impl ObjectMetrics {
             "Describes whether the RayService is performing a zero-downtime upgrade.",
             services.iter().map(condition("UpgradeInProgress")),
         )
+    }
+}
+
+impl Telemetry {
+    /// Parses what the metrics of objects show, wherever an object is new. Lets other work go on in between: the operator
+    /// has one thread.
+    pub(crate) async fn parse_ahead(&self) {
+        parse_all(&self.stores.clusters, Kind::RayCluster).await;
+        parse_all(&self.stores.jobs, Kind::RayJob).await;
+        parse_all(&self.stores.services, Kind::RayService).await;
+    }
+}
+
+async fn parse_all<K: 'static>(table: &Table<RawObject<K>>, kind: Kind) {
+    for some in all(table, kind).chunks(PARSED_AT_ONCE) {
+        for object in some {
+            object.excerpt();
+        }
+        tokio::task::yield_now().await;
     }
 }
 
@@ -207,10 +216,10 @@ impl Metrics {
         lock(&self.job_seconds).insert(attempt, now.duration_since(start.0).as_secs_f64());
     }
 
-    /// Returns how long the attempts of these jobs took, and drops those of other jobs.
-    fn attempts(&self, jobs: &[ObjectStatus<RayJobStatus>]) -> Vec<(Labels, f64)> {
+    /// Returns how long the attempts of the jobs with these UIDs took, and drops those of other jobs.
+    fn attempts(&self, jobs: &HashSet<&str>) -> Vec<(Labels, f64)> {
         let mut attempts = lock(&self.job_seconds);
-        attempts.retain(|attempt, _| jobs.iter().any(|job| job.metadata.uid == attempt.uid));
+        attempts.retain(|attempt, _| jobs.contains(attempt.uid.as_str()));
         let labels = |attempt: &Attempt| -> Labels {
             vec![
                 ("name", attempt.name.clone()),
@@ -224,37 +233,25 @@ impl Metrics {
     }
 }
 
-/// The metadata and status of an object; no metric needs the spec.
-#[derive(Deserialize)]
-struct ObjectStatus<S> {
-    metadata: MetaView,
-    #[serde(default = "Option::default")]
-    status: Option<S>,
-}
-
 /// Returns every object of one of our kinds.
-fn read_all<K: 'static, S: DeserializeOwned>(table: &Table<RawObject<K>>, kind: Kind) -> Vec<ObjectStatus<S>> {
+fn all<K: 'static>(table: &Table<RawObject<K>>, kind: Kind) -> Vec<Arc<RawObject<K>>> {
     let keys = table.owners().into_iter().filter(|key| key.kind == kind);
-    keys.filter_map(|key| table.get(&key, &key.name)?.read_as()).collect()
+    keys.filter_map(|key| table.get(&key, &key.name)).collect()
 }
 
-fn identity<S>(object: &ObjectStatus<S>) -> Labels {
-    let meta = &object.metadata;
-    vec![("name", meta.name.clone()), ("namespace", meta.namespace.clone()), ("uid", meta.uid.clone())]
+fn identity<K: 'static>(object: &RawObject<K>) -> Labels {
+    let (namespace, name) = object.key();
+    vec![("name", name.to_owned()), ("namespace", namespace.to_owned()), ("uid", object.uid().to_owned())]
 }
 
-fn labelled_series<S>(object: &ObjectStatus<S>, label: &'static str, value: &str) -> (Labels, f64) {
+fn labelled_series<K: 'static>(object: &RawObject<K>, label: &'static str, value: &str) -> (Labels, f64) {
     let mut labels = identity(object);
     labels.push((label, value.to_owned()));
     (labels, 1.0)
 }
 
-fn condition_series<S>(object: &ObjectStatus<S>, holds: bool) -> (Labels, f64) {
+fn condition_series<K: 'static>(object: &RawObject<K>, holds: bool) -> (Labels, f64) {
     labelled_series(object, "condition", if holds { "true" } else { "false" })
-}
-
-fn is_true(condition: &Condition) -> bool {
-    condition.status == "True"
 }
 
 fn gauge(

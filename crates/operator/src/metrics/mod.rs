@@ -4,10 +4,13 @@
 //! ([`kuberay`]), so that they disappear together with the objects.
 
 pub mod client;
+mod excerpt;
 mod kuberay;
 mod process;
 pub(crate) mod protected;
 mod webhook;
+
+pub(crate) use excerpt::Excerpt;
 
 use crate::lock::lock;
 use crate::queue::{Queue, Requeue};

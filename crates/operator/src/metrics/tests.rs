@@ -326,3 +326,14 @@ fn every_metric_of_the_dashboard_and_the_alerts_exists() {
     }
     assert!(queried > 20, "only {queried} names were found");
 }
+
+#[tokio::test]
+async fn a_version_of_an_object_is_parsed_for_the_first_scrape_only() {
+    let telemetry = telemetry();
+    telemetry.parse_ahead().await;
+    let key = ObjectKey::new(Kind::RayCluster, "ns", "c");
+    let cluster = telemetry.stores.clusters.get(&key, "c").unwrap();
+    let first: *const _ = cluster.excerpt().unwrap();
+    telemetry.scrape(true).unwrap();
+    assert!(std::ptr::eq(first, cluster.excerpt().unwrap()));
+}

@@ -1,7 +1,6 @@
 //! Gathers what is known about a RayCronJob.
 
 use super::{Observation, Observe, Sources};
-use jiff::tz::TimeZone;
 use manta_api::RayCronJob;
 use manta_logic::action::{Kind, ObjectKey};
 use manta_logic::cronjob::Observed;
@@ -19,7 +18,7 @@ impl Observe for RayCronJob {
         }
         let Some(cron_job) = raw.read() else { return Observation::Unreadable };
         let jobs = stores.jobs.of(key).iter().filter_map(|raw| raw.metadata()).collect();
-        Observation::ready(Observed { cron_job, jobs, local_zone: TimeZone::system() })
+        Observation::ready(Observed { cron_job, jobs, local_zone: sources.local_zone.get() })
     }
 
     fn object(seen: &Observed) -> &Self {

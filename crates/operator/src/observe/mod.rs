@@ -7,6 +7,7 @@ mod cronjob;
 mod job;
 mod service;
 
+use crate::clock::LocalZone;
 use crate::dashboard::poller::Pollers;
 use crate::in_flight::{InFlightWrites, Shown};
 use crate::raw_object::RawObject;
@@ -51,6 +52,7 @@ pub(crate) struct Sources<'a> {
     pub(crate) serve: &'a Pollers<ServePoll>,
     pub(crate) config: &'a Config,
     pub(crate) now: Timestamp,
+    pub(crate) local_zone: &'a LocalZone,
     /// Where random names come from.
     pub(crate) seed: u64,
 }
@@ -98,7 +100,7 @@ fn shown_meta(meta: Option<&MetaView>) -> Shown {
     match meta {
         None => Shown::Absent,
         Some(meta) if meta.deletion_timestamp.is_some() => Shown::Terminating,
-        Some(meta) => Shown::Alive(meta.uid.clone()),
+        Some(meta) => Shown::Alive(meta.uid.to_string()),
     }
 }
 

@@ -4,7 +4,8 @@ use super::*;
 use crate::dashboard::Route;
 use crate::dashboard::jobs::tests::client;
 use crate::queue::Queue;
-use manta_api::{RayCluster, RayJob, RayService};
+use jiff::tz::TimeZone;
+use manta_api::{RayCluster, RayCronJob, RayJob, RayService};
 use manta_logic::action::PodsOf;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -17,6 +18,7 @@ struct Memory {
     jobs: Pollers<JobPoll>,
     serve: Pollers<ServePoll>,
     config: Config,
+    local_zone: LocalZone,
 }
 
 impl Memory {
@@ -29,6 +31,7 @@ impl Memory {
             jobs: Pollers::new(client(Route::Direct), Arc::clone(&queue), tasks.clone(), stop.clone()),
             serve: Pollers::new(client(Route::Direct), queue, tasks, stop),
             config: Config::default(),
+            local_zone: LocalZone::Fixed(TimeZone::fixed(jiff::tz::offset(5))),
         };
         let stores = &memory.stores;
         list(&stores.clusters);
@@ -42,8 +45,9 @@ impl Memory {
     }
 
     fn observe<K: Observe>(&self, key: &ObjectKey) -> Observation<K::Observed> {
-        let Self { stores, in_flight, jobs, serve, config } = self;
-        let sources = Sources { stores, in_flight, jobs, serve, config, now: Timestamp::UNIX_EPOCH, seed: 1 };
+        let Self { stores, in_flight, jobs, serve, config, local_zone } = self;
+        let now = Timestamp::UNIX_EPOCH;
+        let sources = Sources { stores, in_flight, jobs, serve, config, now, local_zone, seed: 1 };
         K::observe(&sources, key)
     }
 
@@ -140,6 +144,17 @@ async fn a_job_waits_for_its_own_writes() {
     let cluster = ObjectKey::new(Kind::RayCluster, "ns", "train-x");
     memory.in_flight.created(&key, &cluster, None, "1".into());
     assert!(matches!(memory.observe::<RayJob>(&key), Observation::InFlight));
+}
+
+#[tokio::test]
+async fn schedules_are_read_in_the_zone_of_the_settings() {
+    let memory = Memory::synced();
+    let key = ObjectKey::new(Kind::RayCronJob, "ns", "nightly");
+    let spec = json!({"schedule": "0 3 * * *", "jobTemplate": {}});
+    let object = json!({"metadata": {"name": "nightly", "namespace": "ns"}, "spec": spec});
+    memory.stores.cron_jobs.put(0, Arc::new(serde_json::from_str(&object.to_string()).unwrap()), vec![key.clone()]);
+    let Observation::Ready { seen, .. } = memory.observe::<RayCronJob>(&key) else { panic!("not ready") };
+    assert_eq!(seen.local_zone, TimeZone::fixed(jiff::tz::offset(5)));
 }
 
 #[tokio::test]

@@ -38,6 +38,9 @@ use store::Store;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
+/// What the keys of post-mortems contain.
+const RECORD: &str = "/ray-post-mortem-";
+
 /// What to do.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -159,9 +162,10 @@ impl Stage {
         Ok(())
     }
 
-    /// Returns what is there beside what was there before.
+    /// Returns what is there beside what was there before. Records of what ended stay, bounded in count and age.
     fn left(&self) -> Vec<String> {
-        self.store.objects().difference(&self.before).cloned().collect()
+        let objects = self.store.objects();
+        objects.difference(&self.before).filter(|key| !key.contains(RECORD)).cloned().collect()
     }
 
     /// Runs something that blocks with the control plane.

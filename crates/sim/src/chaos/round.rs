@@ -189,7 +189,7 @@ impl Crew<'_> {
     fn ask_services(&self, undisturbed: bool, report: &mut Report) {
         let checker = &self.stage.backend.checker;
         for service in ["s0", "s1"] {
-            match checker.request(service) {
+            match checker.request(service, undisturbed) {
                 Answer::NotServing => {}
                 Answer::Answered => report.requests.answered += 1,
                 Answer::Failed if undisturbed => checker.request_failed(service),

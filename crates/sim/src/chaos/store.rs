@@ -208,10 +208,10 @@ impl Store {
         if is_deletion {
             self.checker.gone(kind, name);
         } else {
-            let object = serde_json::from_slice(&decode(&change.kv.value)?);
-            let object = object.with_context(|| format!("{key} is no JSON"))?;
+            let json = decode(&change.kv.value)?;
+            let object = serde_json::from_slice(&json).with_context(|| format!("{key} is no JSON"))?;
             self.lock().note_service(kind, &key, &object);
-            self.checker.see(kind, object);
+            self.checker.see(kind, Arc::new(object), &json);
         }
         Ok(())
     }

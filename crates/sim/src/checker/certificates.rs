@@ -42,7 +42,7 @@ impl Seen {
         let addresses = found["spec"]["ipAddresses"].as_array().cloned().unwrap_or_default();
         let mut pods = self.of_kind("Pod").map(|(_, pod)| pod);
         let uncovered = pods.find(|pod| {
-            let of_part = is_owned_by(pod, &uid(cluster)) && label(pod, "ray.io/node-type") == part;
+            let of_part = self.cluster_of(pod) == Some(uid(cluster)) && label(pod, "ray.io/node-type") == part;
             of_part && is_alive(pod) && !addresses.contains(&pod["status"]["podIP"])
         });
         if let Some(pod) = uncovered {

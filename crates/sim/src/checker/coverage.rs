@@ -89,21 +89,37 @@ impl Transitions {
         }
     }
 
-    /// Returns the changes of phase that were never seen.
-    pub fn unreached(&self) -> Vec<String> {
-        let all = MACHINES.iter().flat_map(|(kind, machine)| {
-            machine.iter().flat_map(move |(from, to)| to.iter().map(move |to| (*kind, *from, *to)))
-        });
-        all.filter(|(kind, from, to)| !self.0.contains_key(&(*kind, (*from).to_owned(), (*to).to_owned())))
-            .map(|(kind, from, to)| format!("{kind} {from} → {to}"))
-            .collect()
+    /// Returns how often a change of phase was seen.
+    fn count(&self, kind: &'static str, from: &str, to: &str) -> u64 {
+        self.0.get(&(kind, from.to_owned(), to.to_owned())).copied().unwrap_or_default()
+    }
+
+    /// Returns those that were seen and that no machine knows.
+    fn unknown(&self) -> impl Iterator<Item = (&str, &str, &str, u64)> {
+        let known = |kind: &str, from: &str, to: &str| {
+            machine(kind).is_some_and(|machine| machine.iter().any(|(of, all)| *of == from && all.contains(&to)))
+        };
+        let all = self.0.iter().map(|((kind, from, to), count)| (*kind, from.as_str(), to.as_str(), *count));
+        all.filter(move |(kind, from, to, _)| !known(kind, from, to))
     }
 }
 
+/// A table of all changes of phase that the specification knows, with those that were never seen.
 impl fmt::Display for Transitions {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for ((kind, from, to), count) in &self.0 {
-            writeln!(formatter, "{kind:<12} {from:>16} → {to:<16} {count:>9}")?;
+        for (kind, machine) in MACHINES {
+            let all: Vec<_> = machine.iter().flat_map(|(from, to)| to.iter().map(move |to| (*from, *to))).collect();
+            let reached = all.iter().filter(|(from, to)| self.count(kind, from, to) > 0).count();
+            writeln!(formatter, "{kind}: {reached} of {} changes of phase", all.len())?;
+            for (from, to) in all {
+                match self.count(kind, from, to) {
+                    0 => writeln!(formatter, "  {from:>16} → {to:<16}     never")?,
+                    count => writeln!(formatter, "  {from:>16} → {to:<16} {count:>9}")?,
+                }
+            }
+        }
+        for (kind, from, to, count) in self.unknown() {
+            writeln!(formatter, "{kind}: {from} → {to}, between two conditions of its status: {count}")?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Operators delete what they saw, and nothing else.
 
 use super::{Checker, Seen};
-use crate::object::{is_deleting, name, uid};
+use crate::object::{is_deleting, label, name, uid};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -16,6 +16,18 @@ impl Checker {
             return Some(format!("{resource}/{deleted} was deleted, and created after somebody sent that"));
         }
         if resource == "pods" { seen.deleted_without_need(&name(object)) } else { None }
+    }
+
+    /// Notes that a deletion arrives that a process sent which has died since. Nobody knows of it any more: another Pod may
+    /// have been chosen in its place, and one too many goes.
+    pub(crate) fn dead_operator_deletes(&self, path: &str) {
+        let mut seen = self.lock();
+        let Some(("pods", name)) = resource_and_name(path) else { return };
+        let group = seen.get("Pod", name).and_then(|pod| Some((seen.cluster_of(pod)?, label(pod, "ray.io/group"))));
+        if let Some(group) = group {
+            seen.lost_to_the_dead.entry(group).or_default().push(Instant::now());
+            seen.named_for_deletion.insert(name.to_owned());
+        }
     }
 
     /// Notes that an operator asks for the deletion of a Pod, where it is not known yet which state the deletion will meet.
@@ -33,8 +45,8 @@ impl Checker {
         }
     }
 
-    /// Reports a deletion that took effect.
-    pub(crate) fn operator_deleted(&self, wrong: Option<String>) {
+    /// Reports a request of an operator that took effect.
+    pub(crate) fn operator_wrote(&self, wrong: Option<String>) {
         self.lock().report(wrong);
     }
 }
@@ -47,13 +59,13 @@ impl Seen {
     }
 }
 
-fn resource_and_name(path: &str) -> Option<(&str, &str)> {
+pub(super) fn resource_and_name(path: &str) -> Option<(&str, &str)> {
     let (_, rest) = path.split_once("/namespaces/")?;
     let (resource, name) = rest.split_once('/')?.1.split_once('/')?;
     Some((resource, name))
 }
 
-fn kind(resource: &str) -> Option<&'static str> {
+pub(super) fn kind(resource: &str) -> Option<&'static str> {
     Some(match resource {
         "pods" => "Pod",
         "services" => "Service",
@@ -65,6 +77,13 @@ fn kind(resource: &str) -> Option<&'static str> {
         "httproutes" => "HTTPRoute",
         "podgroups" => "PodGroup",
         "certificates" => "Certificate",
+        "ingresses" => "Ingress",
+        "networkpolicies" => "NetworkPolicy",
+        "persistentvolumeclaims" => "PersistentVolumeClaim",
+        "workloads" => "Workload",
+        "serviceaccounts" => "ServiceAccount",
+        "roles" => "Role",
+        "rolebindings" => "RoleBinding",
         _ => return None,
     })
 }

@@ -18,14 +18,22 @@ impl Seen {
 
     /// Returns what is wrong with the PodGroup of a cluster.
     pub(super) fn gang_unsettled(&self, cluster: &Value, suspended: bool, scheduler: BatchScheduler) -> Option<String> {
-        if scheduler == BatchScheduler::SchedulerPlugins && label(cluster, GANG).is_empty() {
-            return None;
+        let autoscaled = cluster["spec"]["enableInTreeAutoscaling"] == true;
+        match scheduler {
+            BatchScheduler::SchedulerPlugins if label(cluster, GANG).is_empty() => return None,
+            BatchScheduler::Kai | BatchScheduler::Yunikorn => return None,
+            BatchScheduler::KubernetesWorkloads if autoscaled || label(cluster, GANG).is_empty() => {
+                let group = self.get("PodGroup", &format!("{}-cluster", name(cluster)));
+                return group.map(|_| "it has a PodGroup, and asks for none".to_owned());
+            }
+            _ => {}
         }
         let job = controller(cluster).filter(|owner| owner["kind"] == "RayJob");
         let (group, owner) = match (scheduler, job) {
             (BatchScheduler::Volcano, Some(job)) => (format!("ray-{}-pg", text(&job["name"])), text(&job["uid"])),
             (BatchScheduler::Volcano, None) => (format!("ray-{}-pg", name(cluster)), uid(cluster)),
-            (BatchScheduler::SchedulerPlugins, _) => (name(cluster), uid(cluster)),
+            (BatchScheduler::KubernetesWorkloads, _) => (format!("{}-cluster", name(cluster)), uid(cluster)),
+            _ => (name(cluster), uid(cluster)),
         };
         let Some(found) = self.get("PodGroup", &group) else {
             // Nothing has been scheduled yet.
@@ -34,15 +42,16 @@ impl Seen {
         if !is_owned_by(found, &owner) {
             return Some(format!("PodGroup {group} belongs to another"));
         }
-        let members = found["spec"]["minMember"].as_i64().unwrap_or_default();
+        let count = &found["spec"]["schedulingPolicy"]["gang"]["minCount"];
+        let members = found["spec"]["minMember"].as_i64().or_else(|| count.as_i64()).unwrap_or_default();
         let workers: i64 = sizes(cluster).iter().map(|(_, size)| size).sum();
         // The autoscaler may keep as few as the minimum, which is none here.
-        let autoscaled = cluster["spec"]["enableInTreeAutoscaling"] == true;
         let wanted = if autoscaled { 1 } else { workers + 1 };
         let wrong = match scheduler {
             BatchScheduler::Volcano => members != if suspended { 0 } else { wanted },
+            BatchScheduler::KubernetesWorkloads => members != workers + 1 && !suspended,
             // It never grows, and a suspended one asks for nothing.
-            BatchScheduler::SchedulerPlugins => members > workers + 1 && !suspended,
+            _ => members > workers + 1 && !suspended,
         };
         wrong.then(|| format!("PodGroup {group} asks for {members} Pods"))
     }

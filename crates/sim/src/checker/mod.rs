@@ -3,15 +3,20 @@
 mod certificates;
 mod coverage;
 mod deletions;
+mod features;
+mod foreign;
 mod gangs;
+mod history;
 mod jobs;
 mod pods;
 mod queues;
 mod routes;
+mod secrets;
 mod services;
 mod settled;
 
 pub use coverage::Transitions;
+pub(crate) use pods::HOSTS;
 pub(crate) use services::Answer;
 
 use crate::api::Api;
@@ -28,10 +33,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 
 /// The kinds that are looked at, as far as a world serves them.
-const KINDS: [&str; 14] = [
+const KINDS: [&str; 22] = [
     "Pod",
     "Service",
     "Secret",
+    "ConfigMap",
     "Event",
     "EndpointSlice",
     "Job",
@@ -43,6 +49,13 @@ const KINDS: [&str; 14] = [
     "Gateway",
     "HTTPRoute",
     "Certificate",
+    "Workload",
+    "Ingress",
+    "NetworkPolicy",
+    "PersistentVolumeClaim",
+    "ServiceAccount",
+    "Role",
+    "RoleBinding",
 ];
 
 /// Looks at every state.
@@ -64,13 +77,15 @@ pub(crate) struct Others {
     pub(crate) scheduler: Option<BatchScheduler>,
     /// Nothing but the operator can interrupt what is served.
     pub(crate) undisturbed: bool,
+    /// The operators' webhook reviews what users write.
+    pub(crate) webhook: bool,
 }
 
 /// What was seen.
 #[derive(Default)]
 struct Seen {
     /// All objects, by kind and name.
-    objects: BTreeMap<&'static str, BTreeMap<String, Value>>,
+    objects: BTreeMap<&'static str, BTreeMap<String, Arc<Value>>>,
     /// When each object was first seen, by UID.
     first_seen: BTreeMap<String, Instant>,
     /// The names of all objects that are gone.
@@ -81,6 +96,13 @@ struct Seen {
     deleted_by_operator: BTreeSet<String>,
     /// The Pods that an autoscaler or a user asked to delete, by name.
     named_for_deletion: BTreeSet<String>,
+    /// When deletions arrived whose sender had died, by UID of the cluster and name of the group.
+    lost_to_the_dead: BTreeMap<(String, String), Vec<Instant>>,
+    /// The Pods whose label somebody changed, and the objects whose owner somebody removed, by name.
+    relabelled: BTreeSet<String>,
+    without_owner: BTreeSet<String>,
+    /// The kinds and names of what is somebody else's, by UID.
+    foreign: BTreeMap<String, (&'static str, String)>,
     /// The clusters that were changed otherwise or suspended, by UID: any Pod of them may go.
     suspended: BTreeSet<String>,
     /// The clusters whose head has run, by UID.
@@ -89,6 +111,8 @@ struct Seen {
     ended: BTreeMap<String, (i64, String)>,
     /// The UID of the RayJob of each run, by UID of the RayCronJob and time.
     runs: BTreeMap<(String, String), String>,
+    /// The RayServices that have been ready, by UID.
+    served: BTreeSet<String>,
     /// Why the last request failed that did.
     refusal: String,
     /// The clusters behind each Service that requests are sent to, and since when.
@@ -97,7 +121,7 @@ struct Seen {
     queue: BTreeMap<String, bool>,
     /// The objects that Kueue has admitted, by UID.
     admitted: BTreeSet<String>,
-    /// The contents of all Secrets.
+    /// What is in all Secrets, in each form in which it could show.
     secrets: BTreeSet<String>,
     transitions: Transitions,
     violation: Option<String>,
@@ -123,7 +147,7 @@ impl Checker {
                     for event in changes.next().await {
                         match event.change {
                             Change::Deleted => checker.gone(kind, &event.entry.key.name),
-                            _ => checker.see(kind, event.entry.value()),
+                            _ => checker.see(kind, event.entry.shared_value(), &event.entry.json),
                         }
                     }
                 }
@@ -151,7 +175,7 @@ impl Checker {
     pub(crate) fn left(&self) -> Vec<String> {
         let seen = self.lock();
         let all = seen.objects.iter().flat_map(|(kind, objects)| objects.values().map(move |object| (kind, object)));
-        all.filter(|(_, object)| name(object) != "kubernetes" && !certificates::stays(object))
+        all.filter(|(kind, object)| !certificates::stays(object) && !features::stays(kind, object))
             .map(|(kind, object)| format!("{kind} {}", name(object)))
             .collect()
     }
@@ -168,38 +192,44 @@ impl Checker {
         alive.map(|(name, _)| name.to_owned()).collect()
     }
 
-    /// Looks at an object that was created or changed.
-    pub(crate) fn see(&self, kind: &'static str, value: Value) {
+    /// Looks at an object that was created or changed, and at its JSON.
+    pub(crate) fn see(&self, kind: &'static str, value: Arc<Value>, json: &[u8]) {
         let mut seen = self.lock();
-        let leaked = seen.leaked_secret(kind, &value);
+        let leaked = seen.leaked_secret(kind, &value, json);
         seen.report(leaked);
         let deleted = seen.operator_deleted_pod(kind, &name(&value), &value);
         seen.report(deleted);
-        if kind == "Event" {
+        if matches!(kind, "Event" | "ConfigMap") {
             // Only looked at for what it says.
             return;
         }
         let name = name(&value);
-        let earlier = seen.objects.entry(kind).or_default().insert(name.clone(), value.clone());
-        let violation = seen.transitions.note(kind, &name, earlier.as_ref(), &value);
+        let invalid =
+            self.others.as_ref().filter(|others| others.webhook).and_then(|_| features::admitted(kind, &value));
+        seen.report(invalid);
+        let backwards = seen.get(kind, &name).and_then(|earlier| history::went_back(kind, earlier, &value));
+        seen.report(backwards);
+        let earlier = seen.objects.entry(kind).or_default().insert(name.clone(), Arc::clone(&value));
+        let earlier = earlier.as_deref();
+        let violation = seen.transitions.note(kind, &name, earlier, &value);
         seen.report(violation);
-        seen.first_seen.entry(uid(&value)).or_insert_with(Instant::now);
         let violation = match kind {
-            "RayCluster" => seen.see_cluster(&value),
+            "RayCluster" => seen.see_cluster(&value).or_else(|| features::touched(&value)),
             "RayJob" => seen.see_job(&value, &self.ray),
             "Pod" => seen.see_pod(&value).or_else(|| seen.created_too_early(&value, self.others.as_ref()?)),
             "Service" => seen.see_service(&value),
-            "HTTPRoute" => self.see_route(earlier.as_ref(), &value),
+            "HTTPRoute" => self.see_route(earlier, &value),
             _ => None,
         };
         seen.report(violation);
+        seen.first_seen.entry(uid(&value)).or_insert_with(Instant::now);
         drop(seen);
-        self.note(kind, &name, earlier.as_ref(), &value);
+        self.note(kind, &name, earlier, &value);
     }
 
     /// Looks at what the loss of an object means.
     pub(crate) fn gone(&self, kind: &'static str, name: &str) {
-        if kind == "Event" {
+        if matches!(kind, "Event" | "ConfigMap") {
             return;
         }
         self.transcript.line("server", format_args!("{kind} {name} is gone"));
@@ -245,25 +275,10 @@ impl Seen {
     /// Returns the objects of a kind, by name.
     fn of_kind(&self, kind: &str) -> impl Iterator<Item = (&str, &Value)> {
         let objects = self.objects.get(kind).into_iter().flatten();
-        objects.map(|(name, object)| (name.as_str(), object))
+        objects.map(|(name, object)| (name.as_str(), &**object))
     }
 
     fn get(&self, kind: &str, name: &str) -> Option<&Value> {
-        self.objects.get(kind)?.get(name)
-    }
-
-    /// What is in a Secret shows nowhere else.
-    fn leaked_secret(&mut self, kind: &str, object: &Value) -> Option<String> {
-        if kind == "Secret" {
-            let data = object["data"].as_object().into_iter().flatten();
-            self.secrets.extend(data.map(|(_, value)| text(value)).filter(|secret| !secret.is_empty()));
-            return None;
-        }
-        if self.secrets.is_empty() {
-            return None;
-        }
-        let text = object.to_string();
-        let leaked = self.secrets.iter().any(|secret| text.contains(secret.as_str()));
-        leaked.then(|| format!("{kind} {} shows what is in a Secret", name(object)))
+        self.objects.get(kind)?.get(name).map(|object| &**object)
     }
 }

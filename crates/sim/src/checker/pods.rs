@@ -6,6 +6,10 @@ use serde_json::Value;
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// The label with the replica of a Pod in a group with several hosts per replica, and how many those are.
+const REPLICA: &str = "ray.io/worker-group-replica-name";
+pub(crate) const HOSTS: i64 = 2;
+
 /// An operator may act on what was asked for this long ago: watches lag, requests are slow, operators are down.
 const STALE: Duration = Duration::from_secs(120);
 
@@ -40,14 +44,20 @@ impl Seen {
     pub(super) fn see_cluster(&mut self, cluster: &Value) -> Option<String> {
         let id = uid(cluster);
         let now = Instant::now();
-        for (group, replicas) in sizes(cluster) {
+        let suspended = cluster["spec"]["suspend"] == true;
+        for (group, replicas) in sizes(cluster).into_iter().chain([("headgroup".to_owned(), 1)]) {
+            let replicas = if suspended { 0 } else { replicas };
             let sizes = self.sizes.entry((id.clone(), group)).or_default();
             if sizes.last().is_none_or(|(_, last)| *last != replicas) {
                 sizes.push((now, replicas));
             }
         }
-        if cluster["spec"]["suspend"] == true {
+        if suspended {
             self.suspended.insert(id.clone());
+        }
+        // A head without an owner that ran before its cluster was created again is not seen again.
+        if self.has_running_head(&id) {
+            self.head_ran.insert(id.clone());
         }
         // What a status says has happened.
         let claims_ready = cluster["status"]["state"] == "ready";
@@ -57,12 +67,13 @@ impl Seen {
     }
 
     pub(super) fn see_pod(&mut self, pod: &Value) -> Option<String> {
-        let cluster = owner(pod)?;
+        let cluster = self.cluster_of(pod)?;
         let is_head = label(pod, "ray.io/node-type") == "head";
         if is_head && pod["status"]["phase"] == "Running" {
             self.head_ran.insert(cluster.clone());
         }
-        self.too_many(pod, &cluster, is_head)
+        let is_new = !self.first_seen.contains_key(&uid(pod));
+        self.too_many(pod, &cluster, (is_head, is_new))
             .or_else(|| self.wrong_token(pod, &cluster))
             .or_else(|| self.not_admitted("Pod", pod))
     }
@@ -75,16 +86,17 @@ impl Seen {
         self.before_its_group(pod, others).or_else(|| self.before_its_certificates(pod, others))
     }
 
-    /// Never two heads, never more workers than were ever asked for.
-    fn too_many(&self, pod: &Value, cluster: &str, is_head: bool) -> Option<String> {
+    /// Never two heads, never more workers than were ever asked for, and no new Pod that was not asked for recently.
+    fn too_many(&self, pod: &Value, cluster: &str, (is_head, is_new): (bool, bool)) -> Option<String> {
         let group = label(pod, "ray.io/group");
         let names = self.alive_of(cluster, &group);
-        let allowed = match is_head {
-            true => 1,
-            false if label(pod, "ray.io/node-type") == "worker" => {
-                self.sizes.get(&(cluster.to_owned(), group.clone()))?.iter().map(|(_, size)| *size).max()?
-            }
-            false => return None,
+        let is_worker = label(pod, "ray.io/node-type") == "worker";
+        let ever = || self.sizes.get(&(cluster.to_owned(), group.clone()))?.iter().map(|(_, size)| *size).max();
+        let allowed = match is_new {
+            true if is_head || is_worker => self.recent_sizes(cluster, &group).max()?,
+            false if is_head => 1,
+            false if is_worker => ever()?,
+            _ => return None,
         };
         (names.len() as i64 > allowed).then(|| format!("{allowed} Pods of {group} were asked for: {}", names.join(" ")))
     }
@@ -100,42 +112,77 @@ impl Seen {
             .then(|| format!("Pod {} was created while its token belonged to {other}", name(pod)))
     }
 
+    /// Returns whether a head runs that a cluster of this UID took over: one without an owner.
+    fn has_running_head(&self, cluster: &str) -> bool {
+        self.of_kind("Pod").any(|(_, pod)| {
+            let is_running_head = label(pod, "ray.io/node-type") == "head" && pod["status"]["phase"] == "Running";
+            is_running_head && self.cluster_of(pod).as_deref() == Some(cluster)
+        })
+    }
+
     fn alive_of(&self, cluster: &str, group: &str) -> Vec<&str> {
-        self.of_kind("Pod")
-            .filter(|(_, pod)| {
-                is_alive(pod) && owner(pod).as_deref() == Some(cluster) && label(pod, "ray.io/group") == group
-            })
-            .map(|(name, _)| name)
-            .collect()
+        let is_of =
+            |pod: &Value| label(pod, "ray.io/group") == group && self.cluster_of(pod).as_deref() == Some(cluster);
+        let alive = self.of_kind("Pod").filter(|(_, pod)| is_alive(pod) && is_of(pod));
+        alive.map(|(name, _)| name).collect()
+    }
+
+    /// Returns the UID of the cluster that a Pod belongs to: its owner, or, if it has none any more, the one that its label
+    /// names. It belongs to none if somebody changed that label, or if it is somebody else's.
+    pub(super) fn cluster_of(&self, pod: &Value) -> Option<String> {
+        if self.relabelled.contains(&name(pod)) || self.is_foreign(pod) {
+            return None;
+        }
+        owner(pod).or_else(|| self.get("RayCluster", &label(pod, "ray.io/cluster")).map(uid))
     }
 
     /// A Pod that runs is deleted only if somebody asked for it.
     pub(super) fn deleted_without_need(&self, name: &str) -> Option<String> {
         let pod = self.get("Pod", name)?;
-        let id = owner(pod)?;
-        let cluster = self.get("RayCluster", &label(pod, "ray.io/cluster")).filter(|cluster| uid(cluster) == id)?;
+        let relabelled = self.relabelled.contains(name);
+        let id = if relabelled { owner(pod)? } else { self.cluster_of(pod)? };
+        let (_, cluster) = self.of_kind("RayCluster").find(|(_, cluster)| uid(cluster) == id)?;
         let runs = pod["status"]["phase"] == "Running" && condition(pod, "Ready") && !is_deleting(pod);
         if !runs || is_deleting(cluster) || self.suspended.contains(&id) || self.named_for_deletion.contains(name) {
             return None;
         }
         let group = label(pod, "ray.io/group");
+        let lost = self.lost_to_the_dead.get(&(id.clone(), group.clone())).into_iter().flatten();
+        let lost = lost.filter(|at| at.elapsed() < STALE).count();
+        // An operator may not know yet that somebody changed its label.
+        let present = self.alive_of(&id, &group).len() + lost + usize::from(relabelled);
         let surplus = label(pod, "ray.io/node-type") == "worker"
-            && self.alive_of(&id, &group).len() as i64 > self.least_recent(&id, &group)?
+            && present as i64 > self.recent_sizes(&id, &group).min()?
             && cluster["spec"]["enableInTreeAutoscaling"] != true;
-        (!surplus).then(|| format!("Pod {name} of {group} was deleted without need"))
+        (!surplus && !self.is_of_broken_replica(&id, pod))
+            .then(|| format!("Pod {name} of {group} was deleted without need"))
     }
 
-    /// Returns the smallest size that an operator may know.
-    fn least_recent(&self, cluster: &str, group: &str) -> Option<i64> {
-        let sizes = self.sizes.get(&(cluster.to_owned(), group.to_owned()))?;
+    /// Returns whether a host of the replica that a Pod belongs to has failed or is going: the others go with it.
+    fn is_of_broken_replica(&self, cluster: &str, pod: &Value) -> bool {
+        let replica = label(pod, REPLICA);
+        let hosts = self.of_kind("Pod").map(|(_, pod)| pod).filter(|other| {
+            label(other, REPLICA) == replica && self.cluster_of(other).as_deref() == Some(cluster) && is_alive(other)
+        });
+        !replica.is_empty() && (hosts.count() as i64) < HOSTS
+    }
+
+    /// Returns the sizes of a group that an operator may know.
+    fn recent_sizes(&self, cluster: &str, group: &str) -> impl Iterator<Item = i64> {
+        let sizes = self.sizes.get(&(cluster.to_owned(), group.to_owned())).map(Vec::as_slice).unwrap_or_default();
         let ended = |index: usize| sizes.get(index + 1).map(|(at, _)| *at);
-        let recent = sizes.iter().enumerate().filter(|(index, _)| ended(*index).is_none_or(|at| at.elapsed() < STALE));
-        recent.map(|(_, (_, size))| *size).min()
+        let recent =
+            sizes.iter().enumerate().filter(move |(index, _)| ended(*index).is_none_or(|at| at.elapsed() < STALE));
+        recent.map(|(_, (_, size))| *size)
     }
 }
 
-/// Returns the groups of a cluster with their sizes.
+/// Returns the groups of a cluster with their sizes, in Pods.
 pub(super) fn sizes(cluster: &Value) -> Vec<(String, i64)> {
-    let groups = cluster["spec"]["workerGroupSpecs"].as_array().cloned().unwrap_or_default();
-    groups.iter().map(|group| (text(&group["groupName"]), group["replicas"].as_i64().unwrap_or_default())).collect()
+    let size = |group: &Value| match group["suspend"] == true {
+        true => 0,
+        false => group["replicas"].as_i64().unwrap_or_default() * group["numOfHosts"].as_i64().unwrap_or(1),
+    };
+    let groups = cluster["spec"]["workerGroupSpecs"].as_array().into_iter().flatten();
+    groups.map(|group| (text(&group["groupName"]), size(group))).collect()
 }

@@ -1,7 +1,7 @@
 //! Services lead to clusters that are there, and requests are answered.
 
 use super::{Checker, Seen};
-use crate::object::{condition, is_deleting, name, text};
+use crate::object::{condition, is_deleting, name, text, uid};
 use crate::ray::Ray;
 use serde_json::Value;
 use std::time::Duration;
@@ -21,11 +21,17 @@ pub(crate) enum Answer {
 
 impl Checker {
     /// Sends a request to a RayService, as a client of its Service or its Gateway does: by way of endpoints and routes
-    /// that may be a little old.
-    pub(crate) fn request(&self, service: &str) -> Answer {
+    /// that may be a little old. A service that is undisturbed and was once ready is asked until a user suspends or deletes
+    /// it, whatever it says of itself; any other one while it says that it is ready.
+    pub(crate) fn request(&self, service: &str, undisturbed: bool) -> Answer {
         let mut seen = self.lock();
-        let object = seen.get("RayService", service).filter(|object| !is_deleting(object));
-        let Some(object) = object.filter(|object| condition(object, "Ready")) else {
+        let seen = &mut *seen;
+        let object = seen.objects.get("RayService").and_then(|services| services.get(service));
+        let object = object.filter(|object| !is_deleting(object) && object["spec"]["suspend"] != true);
+        let ready = object.filter(|object| condition(object, "Ready")).map(|object| uid(object));
+        seen.served.extend(ready.clone());
+        let asked = object.filter(|object| ready.is_some() || undisturbed && seen.served.contains(&uid(object)));
+        let Some(object) = asked.cloned() else {
             seen.endpoints.retain(|backend, _| !backend.starts_with(&format!("{service}-")));
             return Answer::NotServing;
         };
@@ -101,6 +107,9 @@ impl Seen {
     }
 
     fn led_astray(&self, service: &Value, cluster: &str) -> Option<String> {
+        if self.is_foreign(service) {
+            return None;
+        }
         let name = name(service);
         let owner = self.get("RayService", name.strip_suffix("-serve-svc")?).filter(|owner| !is_deleting(owner))?;
         let gone = self.get("RayCluster", cluster).is_none_or(is_deleting);

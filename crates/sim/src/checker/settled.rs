@@ -1,5 +1,6 @@
 //! Whether everything is as its spec asks.
 
+use super::features::is_managed_elsewhere;
 use super::pods::sizes;
 use super::{Checker, Seen};
 use crate::gateway::backends;
@@ -20,7 +21,7 @@ impl Checker {
                     Some("is being deleted".to_owned())
                 }
                 "RayCluster" => seen.cluster_unsettled(object, scheduler),
-                "RayJob" => job_unsettled(object),
+                "RayJob" => job_unsettled(object).or_else(|| seen.rules_unsettled(object)),
                 "RayService" => seen.service_unsettled(object, &self.ray),
                 _ => None,
             };
@@ -35,13 +36,18 @@ impl Checker {
 impl Seen {
     fn cluster_unsettled(&self, cluster: &Value, scheduler: Option<BatchScheduler>) -> Option<String> {
         let id = uid(cluster);
+        if is_managed_elsewhere(cluster) {
+            let owned = self.of_kind("Pod").find(|(_, pod)| owner(pod).as_ref() == Some(&id));
+            return owned.map(|(pod, _)| format!("it has Pod {pod}, and another controller takes care of it"));
+        }
         let suspended = cluster["spec"]["suspend"] == true;
         let autoscaled = cluster["spec"]["enableInTreeAutoscaling"] == true;
         let mut groups = sizes(cluster);
         groups.push(("headgroup".to_owned(), 1));
         for (group, wanted) in groups {
             let wanted = if suspended { 0 } else { wanted };
-            let is_of = |pod: &&Value| owner(pod).as_ref() == Some(&id) && label(pod, "ray.io/group") == group;
+            let is_of =
+                |pod: &&Value| label(pod, "ray.io/group") == group && self.cluster_of(pod).as_ref() == Some(&id);
             let present: Vec<&Value> = self.of_kind("Pod").map(|(_, pod)| pod).filter(is_of).collect();
             let good = present.iter().filter(|pod| pod["status"]["phase"] == "Running" && is_alive(pod)).count() as i64;
             // Only the autoscaler itself chooses what goes.
@@ -63,7 +69,34 @@ impl Seen {
         (state != wanted)
             .then(|| format!("its state is {state:?}"))
             .or_else(|| self.gang_unsettled(cluster, suspended, scheduler?))
+            .or_else(|| self.scheduled_by_another(cluster, scheduler?))
             .or_else(|| self.certificates_unsettled(cluster).filter(|_| !suspended))
+            .or_else(|| self.feature_unsettled(cluster).filter(|_| !suspended))
+    }
+
+    /// Returns what should have been deleted after the end of a job, and was not.
+    fn rules_unsettled(&self, job: &Value) -> Option<String> {
+        let strategy = &job["spec"]["deletionStrategy"];
+        let (phase, outcome) = (&job["status"]["jobDeploymentStatus"], &job["status"]["jobStatus"]);
+        if *phase != "Complete" && *phase != "Failed" {
+            return None;
+        }
+        let rules = strategy["deletionRules"].as_array().into_iter().flatten();
+        let due = rules.filter(|rule| rule["condition"]["jobDeploymentStatus"] == *phase).map(|rule| &rule["policy"]);
+        let by_outcome = match outcome.as_str() {
+            Some("SUCCEEDED") => Some(&strategy["onSuccess"]["policy"]),
+            Some("FAILED") => Some(&strategy["onFailure"]["policy"]),
+            _ => None,
+        };
+        let cluster = self.get("RayCluster", job["status"]["rayClusterName"].as_str()?);
+        due.chain(by_outcome).find_map(|policy| match policy.as_str()? {
+            "DeleteSelf" => Some("its rules ask for its deletion".to_owned()),
+            "DeleteCluster" => cluster.map(|_| "its rules ask for the deletion of its cluster".to_owned()),
+            _ => {
+                let has_workers = sizes(cluster?).iter().any(|(_, size)| *size > 0);
+                has_workers.then(|| "its rules ask for the deletion of its workers".to_owned())
+            }
+        })
     }
 
     fn service_unsettled(&self, service: &Value, ray: &Ray) -> Option<String> {
@@ -108,7 +141,8 @@ fn job_unsettled(job: &Value) -> Option<String> {
         // For a user, who does nothing any more.
         return None;
     }
-    let settled = match (spec["suspend"] == true, spec["shutdownAfterJobFinishes"] == true) {
+    let cleans_up = spec["shutdownAfterJobFinishes"] == true || spec["deletionStrategy"]["deletionRules"].is_array();
+    let settled = match (spec["suspend"] == true, cleans_up) {
         (true, true) => matches!(phase.as_str(), "Suspended" | "Complete" | "Failed"),
         // Such a spec is invalid.
         (true, false) => phase == "ValidationFailed",

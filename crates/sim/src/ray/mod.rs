@@ -28,6 +28,8 @@ struct State {
     start: Instant,
     /// The UID of the head Pod that answers, by head Service.
     heads: BTreeMap<String, String>,
+    /// The UIDs of the last head Pod that answered and of the one before it, by head Service.
+    latest: BTreeMap<String, (String, Option<String>)>,
     /// The jobs of each head Pod, by UID and submission ID.
     jobs: BTreeMap<(String, String), Job>,
     /// Serve on each head Pod, by UID.
@@ -35,6 +37,8 @@ struct State {
     /// The IDs of all jobs that ever succeeded.
     succeeded: BTreeSet<String>,
     silent_until: Instant,
+    /// Until then, dashboards reply with what the head before knew.
+    lying_until: Instant,
     /// Until then, jobs are forgotten as soon as they are accepted.
     forgetful_until: Instant,
     /// When each job was last posted and accepted.
@@ -50,10 +54,12 @@ impl Ray {
         let state = State {
             start: now,
             heads: BTreeMap::new(),
+            latest: BTreeMap::new(),
             jobs: BTreeMap::new(),
             serve: BTreeMap::new(),
             succeeded: BTreeSet::new(),
             silent_until: now,
+            lying_until: now,
             forgetful_until: now,
             posted: BTreeMap::new(),
             last_reply: None,
@@ -62,14 +68,32 @@ impl Ray {
         Self(Arc::new(Mutex::new(state)), rng, transcript)
     }
 
-    /// Sets whether a head Pod answers for a Service.
-    pub(crate) fn set_head(&self, service: &str, uid: &str, answers: bool) {
+    /// Makes a head Pod answer for a Service. It knows the applications of the one before if those are on a volume.
+    pub(crate) fn start_head(&self, service: &str, uid: &str, has_volume: bool) {
         let mut state = self.lock();
-        if answers {
-            state.heads.insert(service.to_owned(), uid.to_owned());
-        } else if state.heads.get(service).is_some_and(|head| head == uid) {
+        state.heads.insert(service.to_owned(), uid.to_owned());
+        let before = state.latest.get(service).map(|(latest, _)| latest.clone()).filter(|latest| latest != uid);
+        let Some(before) = before else {
+            state.latest.entry(service.to_owned()).or_insert_with(|| (uid.to_owned(), None));
+            return;
+        };
+        if has_volume && let Some(serve) = state.serve.remove(&before) {
+            state.serve.insert(uid.to_owned(), serve);
+        }
+        state.latest.insert(service.to_owned(), (uid.to_owned(), Some(before)));
+    }
+
+    /// Makes a head Pod answer no more.
+    pub(crate) fn stop_head(&self, service: &str, uid: &str) {
+        let mut state = self.lock();
+        if state.heads.get(service).is_some_and(|head| head == uid) {
             state.heads.remove(service);
         }
+    }
+
+    /// Makes dashboards reply with what the head before knew.
+    pub(crate) fn lie(&self, until: Instant) {
+        self.lock().lying_until = until;
     }
 
     /// Silences all dashboards.
@@ -154,7 +178,7 @@ impl Ray {
         if silent_until > Instant::now() {
             sleep_until(silent_until).await;
         }
-        let Some(head) = self.lock().heads.get(service).cloned() else {
+        let Some(head) = self.lock().head_that_replies(service, method) else {
             return text(503, "no endpoints available for service");
         };
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
@@ -211,6 +235,14 @@ impl Ray {
 }
 
 impl State {
+    /// Returns the UID of the head that replies to a request: the one before, while dashboards lie.
+    fn head_that_replies(&self, service: &str, method: &str) -> Option<String> {
+        let head = self.heads.get(service)?;
+        let lies = method == "GET" && Instant::now() < self.lying_until;
+        let before = self.latest.get(service).and_then(|(_, before)| before.as_ref()).filter(|_| lies);
+        Some(before.unwrap_or(head).clone())
+    }
+
     /// An operator does not flood a head that forgets its jobs.
     fn note_post(&mut self, id: &str) {
         let posted = self.posted.entry(id.to_owned()).or_default();

@@ -1,6 +1,6 @@
 //! Scripts from seeds: a pure function.
 
-use super::{Act, BatchScheduler, Fault, RequestFault, Script, Timed};
+use super::{Act, BatchScheduler, Fault, Feature, Foreign, RequestFault, Rules, Script, Timed};
 use crate::rng::Rng;
 
 /// The names that scripts use.
@@ -13,6 +13,12 @@ pub(crate) const KINDS: u64 = 4;
 
 /// Gives others choices of their own, so that worlds without them stay as they were.
 const OTHERS: u64 = !124;
+/// The same for what operators keep.
+const RECORDS: u64 = !7;
+/// The same for what is rarer than all that.
+const RARITIES: u64 = !2_022;
+/// The same for what goes wrong with reads and requests to Ray, and for objects of others.
+const OUTAGES: u64 = !31_337;
 
 impl Script {
     /// Returns the script of a seed.
@@ -28,8 +34,55 @@ impl Script {
         acts.sort_by_key(|timed| timed.at);
         let faults =
             (0..rng.within(0..6)).map(|_| RequestFault { number: rng.within(0..60), fault: fault(&rng) }).collect();
-        let script = Self { seed: rng.next(), elected, skew, scheduler: None, patience: None, acts, faults };
-        script.shared_with_others(&Rng::new(seed ^ OTHERS), theme)
+        let post_mortems = Rng::new(seed ^ RECORDS).percent(30);
+        let script = Self { seed: rng.next(), elected, skew, post_mortems, acts, faults, ..Self::default() };
+        let script = script.shared_with_others(&Rng::new(seed ^ OTHERS), theme);
+        let script = script.with_rarities(&Rng::new(seed ^ RARITIES), theme);
+        script.with_outages(&Rng::new(seed ^ OUTAGES))
+    }
+
+    /// Returns the script with failing requests to Ray, failing reads, outages of the API server, and objects of others that
+    /// look like the operator's, each in some worlds.
+    fn with_outages(mut self, rng: &Rng) -> Self {
+        if rng.percent(40) {
+            let number = || rng.within(0..8);
+            self.ray_faults =
+                (0..rng.within(1..4)).map(|_| RequestFault { number: number(), fault: fault(rng) }).collect();
+        }
+        if rng.percent(30) {
+            let seconds = rng.within(1..60) as u8;
+            let act = if rng.percent(50) { Act::Outage(seconds) } else { Act::FailReads(seconds) };
+            self.acts.push(Timed { at: rng.within(0..ACTION), act });
+        }
+        if rng.percent(30) {
+            for _ in 0..rng.within(1..4) {
+                let act = Act::CreateForeign { foreign: *rng.pick(&Foreign::ALL), name: small(rng) };
+                // Mostly before the operator's own.
+                let at = if rng.percent(60) { 0 } else { rng.within(0..ACTION) };
+                self.acts.push(Timed { at, act });
+            }
+        }
+        self.acts.sort_by_key(|timed| timed.at);
+        self
+    }
+
+    /// Returns the script with things that are rarer, in every second world.
+    fn with_rarities(mut self, rng: &Rng, theme: u64) -> Self {
+        if rng.percent(50) {
+            return self;
+        }
+        self.webhook = rng.percent(30);
+        if rng.percent(25) {
+            self.scheduler = Some(*rng.pick(&BatchScheduler::ALL));
+        }
+        for timed in &mut self.acts {
+            timed.act = with_rarity(rng, timed.act.clone());
+        }
+        for _ in 0..rng.within(1..5) {
+            self.acts.push(Timed { at: rng.within(0..ACTION), act: rarity(rng, theme) });
+        }
+        self.acts.sort_by_key(|timed| timed.at);
+        self
     }
 
     /// Returns the script in a cluster that others share, in every second world.
@@ -136,6 +189,45 @@ fn of_others(rng: &Rng, kind: u64) -> Act {
     }
 }
 
+/// Sometimes makes an object ask for something rare.
+fn with_rarity(rng: &Rng, act: Act) -> Act {
+    match act {
+        Act::CreateCluster { cluster, workers, tls: false, queue: false, .. } if rng.percent(60) => {
+            Act::CreateClusterWith { cluster, workers, feature: *rng.pick(&Feature::ALL) }
+        }
+        Act::CreateJob { job, http, fails, queue: false, .. } if rng.percent(60) => {
+            Act::CreateJobWithRules { job, http, fails, rules: *rng.pick(&Rules::ALL) }
+        }
+        act => act,
+    }
+}
+
+/// What happens rarely.
+fn rarity(rng: &Rng, kind: u64) -> Act {
+    let pod = rng.within(0..6) as u8;
+    match rng.within(0..16) {
+        0 => Act::Invalidate { kind: kind as u8, name: small(rng) },
+        1 => Act::Correct,
+        2 => Act::EvictPod(pod),
+        3 => Act::RelabelPod(pod),
+        4 => Act::OrphanPod(pod),
+        5 => Act::OrphanHeadService(small(rng)),
+        6 => Act::OldDashboards(rng.within(1..60) as u8),
+        7 | 8 => Act::RewindWatches(rng.within(1..40) as u8),
+        9 | 10 => Act::LagKind {
+            kind: rng.within(0..6) as u8,
+            millis: rng.within(100..20_000) as u16,
+            seconds: rng.within(1..60) as u8,
+        },
+        11 => Act::Deny(rng.within(1..40) as u8),
+        12 => Act::ClockJump { operator: rng.within(0..2) as u8, seconds: rng.within(0..120) as i8 - 60 },
+        13 | 14 if kind == 0 => Act::SuspendGroup { cluster: small(rng), suspend: rng.percent(60) },
+        13 | 14 if kind == 2 => Act::SuspendService { service: small(rng), suspend: rng.percent(60) },
+        13 if kind == 1 => Act::Invalidate { kind: 1, name: small(rng) },
+        _ => change(rng, kind),
+    }
+}
+
 fn to_pods(rng: &Rng) -> Act {
     match rng.within(0..9) {
         0 | 1 => Act::FailPod(rng.within(0..6) as u8),
@@ -167,7 +259,7 @@ fn late_deletions(rng: &Rng) -> Act {
 
 fn fault(rng: &Rng) -> Fault {
     match rng.within(0..7) {
-        0 => Fault::Refuse(*rng.pick(&[409, 429, 500, 503])),
+        0 => Fault::Refuse(*rng.pick(&[403, 409, 429, 500, 503])),
         1 => Fault::LoseReply,
         2 => Fault::Lose,
         3 => Fault::Slow(rng.within(50..20_000) as u16),

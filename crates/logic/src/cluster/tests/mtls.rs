@@ -318,6 +318,20 @@ fn secrets_are_owned_by_their_certificates() {
 }
 
 #[test]
+fn a_secret_that_could_not_be_read_is_looked_up_again() {
+    let mut world = settled();
+    world.api.objects.get_mut(&key(Kind::Secret, HEAD_SECRET)).unwrap()["metadata"]["ownerReferences"] = json!([]);
+    world.api.unreadable = true;
+    let plan = world.pass();
+    assert_eq!((plan.wake, plan.halts), (Wake::BackOff, vec![]), "nothing else wakes the cluster");
+    world.api.unreadable = false;
+    let plan = world.pass();
+    assert_ne!(plan.wake, Wake::BackOff);
+    let uid = world.object(Kind::Certificate, HEAD).unwrap()["metadata"]["uid"].clone();
+    assert_eq!(world.object(Kind::Secret, HEAD_SECRET).unwrap()["metadata"]["ownerReferences"][0]["uid"], uid);
+}
+
+#[test]
 fn readiness_is_reported() {
     let (waiting, ready) = ("MTLSCertsNotReady", "MTLSPKIReady");
     let mut world = encrypted();

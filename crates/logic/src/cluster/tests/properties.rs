@@ -64,7 +64,7 @@ prop_compose! {
 }
 
 fn happen(world: &mut World, happening: &Happening) {
-    let pods: Vec<String> = world.pods().into_iter().map(|pod| pod.metadata.name).collect();
+    let pods: Vec<String> = world.pods().into_iter().map(|pod| pod.metadata.name.into()).collect();
     let pick = |index: usize| (!pods.is_empty()).then(|| pods[index % pods.len()].clone());
     match happening {
         Happening::Scale { group, replicas } => {

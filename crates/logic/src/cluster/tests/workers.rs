@@ -1,5 +1,5 @@
 use super::world::{World, cluster, group};
-use crate::action::Kind;
+use crate::action::{Action, Kind};
 use crate::labels::{HOST_INDEX, REPLICA_INDEX, REPLICA_NAME};
 use crate::view::PodView;
 use serde_json::{Value, json};
@@ -107,7 +107,7 @@ fn scaling_down_again_takes_what_may_be_deleted_already() {
     let mut world = cluster(3);
     world.settle_ready();
     let names = world.pod_names("small");
-    let uid = |pod: &PodView| (pod.metadata.name == names[2]).then(|| pod.metadata.uid.clone());
+    let uid = |pod: &PodView| (pod.metadata.name == names[2]).then(|| pod.metadata.uid.to_string());
     world.in_flight.broken_deletions = world.pods().iter().filter_map(uid).collect();
     world.edit(|spec| spec["workerGroupSpecs"][0]["replicas"] = json!(2));
     world.settle();
@@ -267,6 +267,16 @@ fn an_ended_host_deletes_its_whole_replica() {
 }
 
 #[test]
+fn a_replica_is_not_replaced_before_its_hosts_are_deleted() {
+    let mut world = multi_host(2);
+    let before = world.pod_names("small");
+    world.end_pod(&before[0], "Failed", 1);
+    world.api.refuse = Box::new(|step| matches!(step.action, Action::Delete { .. }).then(|| "denied".to_owned()));
+    world.pass();
+    assert_eq!(world.pod_names("small"), before);
+}
+
+#[test]
 fn new_workers_take_the_lowest_free_index() {
     let mut world = cluster(3);
     world.settle_ready();
@@ -369,4 +379,47 @@ fn a_worker_stuck_terminating_is_force_deleted() {
     world.advance(61);
     world.pass();
     assert_eq!(world.pod_names("small").len(), 3, "the lost one and its successor");
+}
+
+/// Returns how many Pods each pass creates until nothing is missing.
+fn created_by_passes(world: &mut World) -> Vec<usize> {
+    std::iter::from_fn(|| {
+        let plan = world.pass();
+        let steps = plan.stages.iter().flatten();
+        let created = steps.filter(|step| matches!(&step.action, Action::Create { key, .. } if key.kind == Kind::Pod));
+        Some(created.count()).filter(|created| *created > 0)
+    })
+    .collect()
+}
+
+#[test]
+fn thousands_of_workers_are_created_over_several_passes() {
+    let check = |prepare: fn(&mut World), expect: &[usize]| {
+        let mut world = cluster(0);
+        world.settle_ready();
+        world.edit(|spec| spec["workerGroupSpecs"].as_array_mut().unwrap().push(group("big", 0)));
+        prepare(&mut world);
+        assert_eq!(created_by_passes(&mut world), expect);
+        let multi_host = world.pods().iter().filter(|pod| pod.metadata.label(REPLICA_NAME).is_some()).count();
+        assert_eq!(multi_host % 100, 0, "replicas are whole");
+    };
+    check(|world| scale_to(world, [256, 0]), &[256]);
+    check(|world| scale_to(world, [600, 0]), &[256, 256, 88]);
+    check(|world| scale_to(world, [200, 100]), &[256, 44]);
+    check(
+        |world| {
+            world.edit(|spec| spec["workerGroupSpecs"][0]["numOfHosts"] = json!(100));
+            scale_to(world, [4, 3]);
+        },
+        &[300, 103],
+    );
+}
+
+fn scale_to(world: &mut World, replicas: [i32; 2]) {
+    for (group, replicas) in replicas.into_iter().enumerate() {
+        world.edit(|spec| {
+            spec["workerGroupSpecs"][group]["replicas"] = json!(replicas);
+            spec["workerGroupSpecs"][group]["maxReplicas"] = json!(replicas.max(1));
+        });
+    }
 }

@@ -181,7 +181,7 @@ impl World {
 
     pub(crate) fn pod_names(&self, group: &str) -> Vec<String> {
         let of = |pod: &PodView| pod.metadata.label(labels::GROUP) == Some(group);
-        self.pods().into_iter().filter(of).map(|pod| pod.metadata.name).collect()
+        self.pods().into_iter().filter(of).map(|pod| pod.metadata.name.into()).collect()
     }
 
     /// Changes a Pod's JSON.

@@ -157,6 +157,19 @@ fn a_successful_resubmission_clears_the_failure_clock() {
 }
 
 #[test]
+fn a_head_that_refuses_the_job_is_not_flooded() {
+    let mut world = World::running(Mode::Http);
+    world.fail_poll();
+    world.reply(JobAnswer::NotFound);
+    world.dashboard_down = false;
+    world.reply(JobAnswer::NotFound);
+    assert_eq!(world.submissions.len(), 0, "it was refused a moment ago");
+    world.wait(3);
+    world.reply(JobAnswer::NotFound);
+    assert_eq!(world.submissions.len(), 1);
+}
+
+#[test]
 fn a_head_that_forgets_the_job_at_once_is_not_flooded() {
     let mut world = World::running(Mode::Http);
     world.reply(JobAnswer::NotFound);

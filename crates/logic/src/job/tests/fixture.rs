@@ -2,7 +2,7 @@
 
 use crate::action::{EventKind, Kind, ObjectKey};
 use crate::config::Config;
-use crate::dashboard::RayRequest;
+use crate::dashboard::{RayRequest, RequestFailure};
 use crate::fake_api::{FakeApi, Ran, view};
 use crate::job::dashboard::{JobAnswer, JobInfo, JobReply};
 use crate::job::{Mode, Observed, Plan};
@@ -184,7 +184,7 @@ impl World {
                 RayRequest::StopJob { job_id } if result.is_ok() => self.stopped.push(job_id.clone()),
                 _ => {}
             }
-            self.seen.dashboard.record(&request, &result, self.now);
+            self.seen.dashboard.record(&request, &result.clone().map_err(RequestFailure::from), self.now);
         }
         let wrote = !ran.plan.stages.is_empty() || ran.status.is_some();
         self.last = Some(ran);
@@ -332,10 +332,10 @@ impl World {
     pub(crate) fn submitter_is(&mut self, condition: &str) {
         let submitter = self.seen.submitter.as_mut().expect("a submitter");
         submitter.status.conditions.push(JobConditionView {
-            type_: condition.to_owned(),
-            status: "True".to_owned(),
-            reason: "BackoffLimitExceeded".to_owned(),
-            message: "Job has reached the specified backoff limit".to_owned(),
+            type_: condition.into(),
+            status: "True".into(),
+            reason: "BackoffLimitExceeded".into(),
+            message: "Job has reached the specified backoff limit".into(),
             last_transition_time: Some(self.now),
         });
         self.settle();
@@ -345,7 +345,7 @@ impl World {
     pub(crate) fn sidecar_exits(&mut self, exit_code: i32) {
         let terminated = TerminatedView {
             exit_code,
-            reason: if exit_code == 0 { "Completed" } else { "Error" }.to_owned(),
+            reason: if exit_code == 0 { "Completed" } else { "Error" }.into(),
             finished_at: Some(self.now),
             ..TerminatedView::default()
         };
@@ -355,7 +355,7 @@ impl World {
     /// Changes the sidecar's status.
     pub(crate) fn sidecar(&mut self, edit: impl FnOnce(&mut ContainerStatusView)) {
         let pod = self.seen.head_pods.first_mut().expect("a head Pod");
-        let mut status = ContainerStatusView { name: "ray-job-submitter".to_owned(), ..Default::default() };
+        let mut status = ContainerStatusView { name: "ray-job-submitter".into(), ..Default::default() };
         edit(&mut status);
         pod.status.container_statuses = vec![status];
         self.settle();

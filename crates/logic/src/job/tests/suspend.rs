@@ -123,8 +123,10 @@ fn a_failed_deletion_keeps_the_state() {
 #[test]
 fn foreign_objects_are_not_deleted() {
     let mut world = suspendable(Mode::K8sJob).run();
-    let owner = &mut world.seen.submitter.as_mut().unwrap().metadata.owner_references[0];
+    let meta = &mut world.seen.submitter.as_mut().unwrap().metadata;
+    let mut owner = meta.owner_references[0].clone();
     (owner.name, owner.uid) = ("somebody".into(), "else".into());
+    meta.owner_references = vec![owner].into();
     let cluster = world.seen.cluster.as_mut().unwrap();
     cluster.metadata.owner_references.as_mut().unwrap()[0].uid = "somebody".into();
     world.seen.job.spec.suspend = Some(true);

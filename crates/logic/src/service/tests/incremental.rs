@@ -2,6 +2,7 @@
 
 use super::world::{World, incremental, key, service};
 use crate::action::Kind;
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 /// Returns an incremental service that serves, with its route.
@@ -133,6 +134,19 @@ fn traffic_waits_for_applications_and_ready_pods() {
     assert_eq!(world.weights(), [100, 0], "no Pod of it is ready");
     world.pods_not_ready.remove(&c2);
     world.until("traffic", |world| world.weights() == [50, 50]);
+}
+
+#[test]
+fn traffic_waits_until_no_earlier_capacity_can_return() {
+    let mut world = steady(50, 4, 50);
+    world.lost = Some("connection reset".to_owned());
+    world.set_version("2.54.0");
+    world.until("lost", |world| !world.notes("FailedToUpdateServeApplications").is_empty());
+    let lost = world.now;
+    world.lost = None;
+    world.until("traffic", |world| world.weights().get(1).is_some_and(|weight| *weight > 0));
+    assert!(world.now.duration_since(lost) >= SignedDuration::from_secs(60), "it moved at {}", world.now);
+    assert_eq!(world.capacities(&world.pending()), [0, 50, 50], "the last one is confirmed");
 }
 
 #[test]

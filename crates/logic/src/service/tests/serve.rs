@@ -1,6 +1,6 @@
 //! Serve: submitted configurations, reported errors, and the Pods that receive requests.
 
-use super::world::{key, service};
+use super::world::{World, key, service};
 use crate::action::Kind;
 use crate::labels::SERVE;
 use serde_json::json;
@@ -135,6 +135,7 @@ fn a_config_that_is_not_yaml_is_reported_and_harmless() {
         format!("Failed to update serve applications to the RayCluster ns/{active}: error converting YAML to JSON");
     assert!(notes.len() == 1 && notes[0].starts_with(&start), "{notes:?}");
     assert_eq!((world.puts.len(), world.condition("Ready").0), (sent, "True"));
+    assert_eq!(world.condition("ApplicationsFailed"), ("True", "ConfigRefused"));
 }
 
 #[test]
@@ -146,8 +147,107 @@ fn a_config_rejected_by_ray_is_reported_and_retried() {
     let note = format!("Failed to update serve applications to the RayCluster ns/{c1}: no");
     assert_eq!(world.notes("FailedToUpdateServeApplications"), [note]);
     assert_eq!(world.active(), "");
+    assert_eq!(world.full_condition("ApplicationsFailed"), None, "Ready is not True, and nothing else serves");
     world.refused = None;
     world.until_ready();
+    assert_eq!(world.full_condition("ApplicationsFailed"), None);
+
+    let accepted = world.service.spec.serve_config_v2.clone();
+    world.refused = Some("no such field".to_owned());
+    world.edit(|spec| spec["serveConfigV2"] = json!("applications: [{name: other}]"));
+    world.steps(3);
+    let condition = world.full_condition("ApplicationsFailed").unwrap();
+    assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("True", "ConfigRefused"));
+    assert_eq!(condition.message, "Ray refuses serveConfigV2: no such field");
+    assert_eq!(world.condition("Ready").0, "True", "what runs goes on serving");
+    let writes = world.status_writes;
+    world.steps(5);
+    assert_eq!(world.status_writes, writes, "another attempt changes nothing");
+    world.dashboard_down.insert(world.active());
+    world.steps(5);
+    assert_eq!(world.condition("ApplicationsFailed").1, "ConfigRefused", "nobody knows better");
+    world.dashboard_down.clear();
+    world.edit(|spec| spec["serveConfigV2"] = json!(accepted));
+    world.steps(3);
+    assert_eq!(world.full_condition("ApplicationsFailed"), None, "the last accepted one is asked for again");
+}
+
+#[test]
+fn a_submission_that_gets_lost_is_no_refusal() {
+    let check = |what: &str, break_down: fn(&mut World)| {
+        let mut world = service();
+        break_down(&mut world);
+        world.steps(8);
+        assert!(!world.notes("FailedToUpdateServeApplications").is_empty(), "{what}: nothing was lost");
+        assert_eq!(world.full_condition("ApplicationsFailed"), None, "{what}, before the first one serves");
+
+        let mut world = service();
+        world.until_ready();
+        world.edit(|spec| spec["serveConfigV2"] = json!("applications: [{name: other}]"));
+        break_down(&mut world);
+        world.steps(8);
+        assert!(!world.notes("FailedToUpdateServeApplications").is_empty(), "{what}: nothing was lost");
+        assert_eq!(world.full_condition("ApplicationsFailed"), None, "{what}, while an older one serves");
+    };
+    check("the request takes too long", |world| world.lost = Some("no answer within 10 s".to_owned()));
+    check("the head dies during the request", |world| {
+        world.lost = Some("connection reset".to_owned());
+        world.until("sent", |world| !world.notes("FailedToUpdateServeApplications").is_empty());
+        let clusters = [world.active(), world.pending()];
+        world.head_not_ready.extend(clusters.clone());
+        world.dashboard_down.extend(clusters);
+    });
+}
+
+#[test]
+fn a_refusal_is_reported_for_the_text_that_ray_refused() {
+    let check = |what: &str, change: fn(&mut World), expect: Option<&str>| {
+        let mut world = service();
+        world.until_ready();
+        world.refused = Some("no such field".to_owned());
+        world.edit(|spec| spec["serveConfigV2"] = json!("applications: [{name: wrong}]"));
+        world.steps(3);
+        assert_eq!(world.condition("ApplicationsFailed"), ("True", "ConfigRefused"));
+        world.refused = None;
+        world.lost = Some("connection reset".to_owned());
+        change(&mut world);
+        world.steps(3);
+        let expect = expect.map(|why| format!("Ray refuses serveConfigV2: {why}"));
+        let condition = world.full_condition("ApplicationsFailed");
+        assert_eq!(condition.map(|condition| condition.message), expect, "{what}");
+    };
+    let same = Some("no such field");
+    check("later requests get lost", |_| {}, same);
+    check("the head dies", |world| world.head_not_ready.extend([world.active()]), same);
+    check("the operator restarts", World::restart_operator, same);
+    check("another field changes", |world| world.edit(|spec| spec["excludeHeadPodFromServeSvc"] = json!(true)), same);
+    let fix = |world: &mut World| world.edit(|spec| spec["serveConfigV2"] = json!("applications: [{name: fixed}]"));
+    check("the text changes", fix, None);
+    check(
+        "the text changes while the operator is down",
+        |world| {
+            world.edit(|spec| spec["serveConfigV2"] = json!("applications: [{name: fixed}]"));
+            world.restart_operator();
+        },
+        None,
+    );
+    check(
+        "the text changes in a spec that is invalid",
+        |world| {
+            world.edit(|spec| spec["serveConfigV2"] = json!("applications: [{name: fixed}]"));
+            world.edit(|spec| spec["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"] = json!([]));
+        },
+        None,
+    );
+    check(
+        "Ray refuses the new text as well",
+        |world| {
+            (world.lost, world.refused) = (None, Some("no such route".to_owned()));
+            world.edit(|spec| spec["serveConfigV2"] = json!("applications: [{name: fixed}]"));
+        },
+        Some("no such route"),
+    );
+    check("the service is suspended", |world| world.edit(|spec| spec["suspend"] = json!(true)), None);
 }
 
 #[test]

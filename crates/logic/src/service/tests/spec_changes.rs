@@ -335,6 +335,26 @@ fn slow_upgrades_are_reported_and_waited_for() {
 }
 
 #[test]
+fn a_configuration_fails_an_upgrade_only_when_ray_refuses_it() {
+    let check = |refused: Option<&str>, lost: Option<&str>, expect: (&str, &str), why: &str| {
+        let mut world = ready();
+        world.set_version("2.54.0");
+        (world.refused, world.lost) = (refused.map(str::to_owned), lost.map(str::to_owned));
+        world.steps(5);
+        let pending = world.pending();
+        world.advance(600);
+        world.steps(2);
+        assert_eq!(world.condition("UpgradeStalled"), expect, "{refused:?} {lost:?}");
+        let message = world.full_condition("UpgradeStalled").unwrap().message;
+        assert!(message.contains(&why.replace("CLUSTER", &pending)), "{message}");
+    };
+    let refused = "the Serve configuration is refused by RayCluster CLUSTER: no such field";
+    check(Some("no such field"), None, ("True", "Failing"), refused);
+    let lost = "RayCluster CLUSTER has not accepted the Serve configuration yet: no answer within 10 s";
+    check(None, Some("no answer within 10 s"), ("True", "Waiting"), lost);
+}
+
+#[test]
 fn the_annotation_sets_the_upgrade_timeout() {
     let check = |limit: &str, outcome: &str, seconds: i64, given_up: bool| {
         let mut world = ready();

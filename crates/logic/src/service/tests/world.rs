@@ -5,7 +5,7 @@
 
 use crate::action::{Kind, ObjectKey};
 use crate::config::Config;
-use crate::dashboard::RayRequest;
+use crate::dashboard::{RayRequest, RequestFailure};
 use crate::fake_api::{FakeApi, view};
 use crate::labels::annotation::DELETE_AFTER;
 use crate::labels::{CLUSTER, HEAD, NODE_TYPE, SERVE, WORKER};
@@ -40,6 +40,8 @@ pub(crate) struct World {
     pub(crate) dashboard_down: BTreeSet<String>,
     /// The error with which Ray rejects submissions, if it does.
     pub(crate) refused: Option<String>,
+    /// The error of submissions that get lost on their way, if they do; Ray replies to everything else.
+    pub(crate) lost: Option<String>,
     /// Clusters whose proxies are unhealthy.
     pub(crate) proxy_down: BTreeSet<String>,
     /// Clusters whose Pods never become ready.
@@ -108,6 +110,7 @@ impl World {
             puts: Vec::new(),
             dashboard_down: BTreeSet::new(),
             refused: None,
+            lost: None,
             proxy_down: BTreeSet::new(),
             pods_not_ready: BTreeSet::new(),
             head_not_ready: BTreeSet::new(),
@@ -195,14 +198,14 @@ impl World {
             .map(|name| crate::service::tests::world::key(Kind::RayCluster, name))
             .collect();
         let mut requests = Vec::new();
-        let refused = self.refused.clone();
+        let (refused, lost) = (self.refused.clone(), self.lost.clone());
         let dashboard_down = self.dashboard_down.clone();
         let ran = self.api.run::<RayService>(&seen, self.now, &self.config, |key, request| {
-            let refusal =
-                refused.clone().or_else(|| dashboard_down.contains(&key.name).then(|| "connection refused".into()));
-            let result = refusal.map_or(Ok(()), Err);
+            let lost = lost.clone().or_else(|| dashboard_down.contains(&key.name).then(|| "connection refused".into()));
+            let refused = refused.clone().map(|why| RequestFailure { text: why.clone(), refusal: Some(why) });
+            let result = lost.map(RequestFailure::from).or(refused).map_or(Ok(()), Err);
             requests.push((key.name.clone(), request.clone(), result.clone()));
-            result
+            result.map_err(|failure| failure.text)
         });
         match self.api.objects.remove(&key) {
             Some(service) => self.service = view(service),

@@ -169,3 +169,12 @@ async fn the_pace_follows_the_replies() {
     pace.replied(&Round { reached: true, changed: true });
     assert_eq!((pace.wait(), pace.is_open()), (QUICK, false));
 }
+
+#[tokio::test(start_paused = true)]
+async fn every_object_is_polled_within_the_steady_interval_and_out_of_step() {
+    let paces: Vec<Pace> = (0..100).map(|number| Pace::new(&owner(&format!("train-{number}")))).collect();
+    tokio::time::advance(Duration::from_secs(3600)).await;
+    let waits: std::collections::BTreeSet<Duration> = paces.iter().map(Pace::wait).collect();
+    assert!(waits.iter().all(|wait| *wait <= STEADY), "{waits:?}");
+    assert!(waits.len() > 10, "they differ: {waits:?}");
+}

@@ -31,6 +31,29 @@ async fn round(poll: &ServePoll, state: &mut ServeState) -> (bool, bool) {
 }
 
 #[tokio::test]
+async fn serve_may_take_longer_to_start_than_other_requests() {
+    let dashboard = FakeDashboard::start().await.unwrap();
+    let (client, endpoint) = (client(Route::Direct), endpoint(&dashboard));
+    dashboard.set_mode(Mode::Slow(std::time::Duration::from_millis(2100)));
+    let config = json!({"applications": []});
+    let (read, written) = futures::join!(details(&client, &endpoint), submit(&client, &endpoint, &config));
+    assert_eq!(read.unwrap_err().to_string(), "failed to get serve details: no answer within 2 s");
+    written.unwrap();
+}
+
+/// On a busy machine the dashboard takes longer to ask Serve's controller than others take to reply.
+#[tokio::test]
+async fn a_late_reply_about_applications_is_waited_for() {
+    let dashboard = FakeDashboard::start().await.unwrap();
+    let (poll, mut state) = (poll(&dashboard), ServeState::new());
+    let config = json!({"applications": [{"name": "a"}]});
+    submit(&client(Route::Direct), &endpoint(&dashboard), &config).await.unwrap();
+    dashboard.set_mode(Mode::Slow(std::time::Duration::from_millis(2100)));
+    assert_eq!(round(&poll, &mut state).await, (true, true));
+    assert_eq!(state["c1"].details().unwrap().applications.len(), 1);
+}
+
+#[tokio::test]
 async fn unreadable_replies_are_errors_with_their_cause() {
     let dashboard = FakeDashboard::start().await.unwrap();
     let (client, endpoint) = (client(Route::Direct), endpoint(&dashboard));
@@ -57,6 +80,44 @@ async fn unreadable_replies_are_errors_with_their_cause() {
     let patient = crate::dashboard::Client::direct(None, std::time::Duration::from_millis(50));
     let error = details(&patient, &endpoint).await.unwrap_err();
     assert!(matches!(error, ServeError::DetailsRequest(RequestError::Timeout(_))), "the cause is preserved: {error:?}");
+}
+
+/// What a condition reports as Ray's refusal must be Ray's own words about the configuration.
+#[tokio::test]
+async fn a_refusal_is_what_ray_itself_says_about_the_config() {
+    let mut dashboard = FakeDashboard::start().await.unwrap();
+    let (client, endpoint) = (client(Route::Direct), endpoint(&dashboard));
+    let check = async |status: u16, body: &str, is_refusal: bool| {
+        dashboard.set_mode(Mode::RefusesWrites(status, body.to_owned()));
+        let error = submit(&client, &endpoint, &json!({})).await.unwrap_err();
+        assert_eq!(matches!(error, ServeError::Refused(_)), is_refusal, "{status} {body}: {error:?}");
+        assert!(error.to_string().starts_with(&format!("UpdateDeployments fail: {status} ")), "{error}");
+    };
+    check(400, "1 validation error for ServeDeploySchema", true).await;
+    check(404, "Not Found", true).await;
+    check(422, "{\"detail\": []}", true).await;
+    check(500, "Traceback (most recent call last)", true).await;
+    // The token, the load, and proxies on the way.
+    for status in [302, 401, 403, 407, 408, 429, 501, 502, 503, 504] {
+        check(status, "", false).await;
+    }
+    let of_api_server = |code: u16| json!({"kind": "Status", "code": code, "message": "no"}).to_string();
+    for code in [400, 403, 404, 500, 503] {
+        check(code, &of_api_server(code), false).await;
+    }
+
+    let check = async || {
+        // Without a connection from before.
+        let error =
+            submit(&crate::dashboard::Client::direct(None, std::time::Duration::from_secs(2)), &endpoint, &json!({}))
+                .await
+                .unwrap_err();
+        assert!(matches!(error, ServeError::Request(_)), "{error:?}");
+    };
+    dashboard.set_mode(Mode::Broken);
+    check().await;
+    dashboard.kill().await;
+    check().await;
 }
 
 #[tokio::test]
@@ -121,12 +182,35 @@ async fn a_proxy_that_replies_late_once_is_healthy() {
         };
         tokio::select! {
             never = serve => never,
-            healthy = is_healthy(&client, &proxy) => assert_eq!(healthy, expect, "after {late} late replies"),
+            healthy = health(&client, &proxy) => assert_eq!(healthy, Some(expect), "after {late} late replies"),
         }
     };
     check(0, true).await;
     check(1, true).await;
     check(LATE_REPLIES, false).await;
+}
+
+/// The API server's own trouble must not take a head out of its Service.
+#[tokio::test]
+async fn an_error_of_the_api_server_says_nothing_about_a_proxy() {
+    let check = async |code: u16, body: String, expect: Option<bool>| {
+        let status = axum::http::StatusCode::from_u16(code).unwrap();
+        let server = axum::Router::new().fallback(move || async move { (status, body) });
+        let client = Client::new(kube::Client::new(server, "ns"), Route::ApiServerProxy);
+        let proxy = proxy(SocketAddr::from(([10, 0, 0, 1], 8000)));
+        assert_eq!(health(&client, &proxy).await, expect, "{code}");
+    };
+    let of_api_server = |code: u16| json!({"kind": "Status", "code": code, "message": "no"}).to_string();
+    check(200, "success".to_owned(), Some(true)).await;
+    check(503, "draining".to_owned(), Some(false)).await;
+    check(429, "Too many requests, please try again later.".to_owned(), None).await;
+    for code in [403, 429, 500, 504] {
+        check(code, of_api_server(code), None).await;
+    }
+    // That is what it says of a Pod that refuses, Manta's own with the first one.
+    for code in [502, 503] {
+        check(code, of_api_server(code), Some(false)).await;
+    }
 }
 
 #[tokio::test]
