@@ -1,6 +1,6 @@
 //! The other commands beside a running local mode.
 
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -18,6 +18,42 @@ fn manta(command: &str, folder: &std::path::Path, args: &[&str]) -> Command {
     let mut manta = Command::new(MANTA);
     manta.arg(command).args(args).env("MANTA_STATE", folder);
     manta
+}
+
+fn kubectl(folder: &std::path::Path, manifest: &std::path::Path) -> Output {
+    let mut kubectl = Command::new(manta_testkit::find_kubectl().expect("kubectl"));
+    kubectl.arg("--kubeconfig").arg(folder.join("kubeconfig")).arg("apply").arg("-f").arg(manifest);
+    kubectl.stdin(Stdio::null()).output().expect("kubectl runs")
+}
+
+/// What `manta up -f` has applied belongs to `kubectl apply` afterwards, and what the operator would refuse is refused.
+pub(crate) fn kubectl_applies_after_manta_up() {
+    let folder = Arc::new(folder());
+    let manifest = folder.path().join("cluster.yaml");
+    let suspended = CLUSTER.replace("spec: {head", "spec: {suspend: true, head");
+    std::fs::write(&manifest, &suspended).expect("a manifest");
+    let mut up = Up::start(Arc::clone(&folder), &["--in-memory", "-f", manifest.to_str().expect("a path")]);
+    up.until_printed("applied raycluster/demo");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    for (manifest_text, expect) in
+        [(suspended.clone(), "unchanged"), (suspended.replace("busybox", "alpine"), "configured")]
+    {
+        std::fs::write(&manifest, manifest_text).expect("a manifest");
+        let applied = kubectl(folder.path(), &manifest);
+        assert!(applied.status.success(), "{}", text(&applied.stderr));
+        assert_eq!(text(&applied.stderr), "", "no warning");
+        assert_eq!(text(&applied.stdout), format!("raycluster.ray.io/demo {expect}\n"));
+    }
+    let job = "{apiVersion: ray.io/v1, kind: RayJob, metadata: {name: wrong}, spec: {entrypoint: 'true', \
+               submissionMode: K8JobMode, rayClusterSpec: {headGroupSpec: {rayStartParams: {}, template: {spec: \
+               {containers: [{name: head, image: busybox}]}}}}}}";
+    std::fs::write(&manifest, job).expect("a manifest");
+    let refused = kubectl(folder.path(), &manifest);
+    let why = text(&refused.stderr);
+    assert!(
+        !refused.status.success() && why.contains("The RayJob spec is invalid: submissionMode \"K8JobMode\""),
+        "{why}"
+    );
 }
 
 /// Returns the objects of `manta status -o json` as `Kind name: state`.

@@ -28,6 +28,22 @@ pub(crate) fn missing_python_is_reported() {
     assert!(line.contains("cannot make a Python environment (is python3 with its venv module installed?)"), "{line}");
 }
 
+/// The demo says why, as `manta explain` does, instead of waiting for what cannot come.
+pub(crate) fn a_demo_that_cannot_go_on_is_explained() {
+    let folder = folder();
+    let ray = folder.path().join("env/bin/ray");
+    std::fs::create_dir_all(ray.parent().expect("a folder")).expect("a folder");
+    std::fs::write(&ray, "#!/bin/sh\necho out of luck\nexit 3\n").expect("written");
+    std::fs::set_permissions(&ray, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("executable");
+    let output = Command::new(MANTA).arg("demo").arg("--ray-env").arg(folder.path().join("env")).output();
+    let output = output.expect("manta demo");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(!output.status.success() && printed.contains("  out of luck\n"), "{printed}");
+    let first = printed.lines().skip_while(|line| !line.is_empty()).nth(1).unwrap_or_default();
+    assert!(first.contains("head Pod demo-head-") && first.contains("exit code 3"), "{printed}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("fails again and again"), "{output:?}");
+}
+
 /// Uses a tiny tmpfs in a mount namespace of its own.
 pub(crate) fn a_full_disk_is_reported() {
     let folder = folder();

@@ -10,10 +10,11 @@ use crate::up::{MANTA, Up, folder};
 const PYPROJECT: &str = "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n\
                          [project]\nname = 'greeting'\nversion = '1.0'\n";
 
-/// Writes a wheel with one module.
+/// Writes a wheel with one module, and a line into `builds`.
 const BACKEND: &str = r#"
 import os, zipfile
 def build_wheel(directory, config_settings=None, metadata_directory=None):
+    open("builds", "a").write("built\n")
     info = "greeting-1.0.dist-info"
     files = {
         "greeting.py": open("greeting.py").read(),
@@ -36,9 +37,14 @@ pub(crate) fn lacks() -> Option<String> {
 
 /// Starts local mode with an empty cache, and with its messages among its output.
 fn up(dir: &Arc<tempfile::TempDir>, args: &[&str]) -> Up {
+    up_with_state(dir, "state", args)
+}
+
+/// Starts one of several local modes that share a cache.
+fn up_with_state(dir: &Arc<tempfile::TempDir>, state: &str, args: &[&str]) -> Up {
     let mut command = Command::new("sh");
     command.args(["-c", "exec \"$0\" \"$@\" 2>&1", MANTA, "up", "--in-memory", "--port", "0", "--state"]);
-    command.arg(dir.path().join("state")).args(args).env("XDG_CACHE_HOME", dir.path().join("cache"));
+    command.arg(dir.path().join(state)).args(args).env("XDG_CACHE_HOME", dir.path().join("cache"));
     Up::spawn(command, Arc::clone(dir))
 }
 
@@ -91,6 +97,29 @@ pub(crate) fn environments_are_made_from_requirements_and_projects() {
     write_project(dir.path(), "goodbye");
     apply(dir.path(), &pod("c", "corp.example/app", "goodbye"));
     up.until_lines_printed(&[&["default/c ", "Succeeded 0/1"]]);
+}
+
+pub(crate) fn two_processes_make_an_environment_once() {
+    let dir = Arc::new(folder());
+    write_project(dir.path(), "hello");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    // The installation waits at this pipe until something is written into it.
+    let made = Command::new("mkfifo").arg(path("gate.txt")).status().expect("mkfifo");
+    assert!(made.success());
+    write(&dir.path().join("requirements.txt"), "-r gate.txt\n./app\n");
+    let manifest = path("pod.yaml");
+    write(manifest.as_ref(), &pod("a", "corp.example/files:1", "hello"));
+    let image = format!("corp.example/files={}", path("requirements.txt"));
+    let start = |state: &str| up_with_state(&dir, state, &["--image", &image, "-f", &manifest]);
+    let mut first = start("first");
+    first.until_printed("installing ");
+    let mut second = start("second");
+    second.until_printed("waiting for another process, which does the same");
+    write(&dir.path().join("gate.txt"), "");
+    for up in [&mut first, &mut second] {
+        up.until_lines_printed(&[&["default/a ", "Succeeded 0/1"]]);
+    }
+    assert_eq!(std::fs::read_to_string(path("app/builds")).expect("a build"), "built\n");
 }
 
 pub(crate) fn the_mapping_file_is_read_while_local_mode_runs() {

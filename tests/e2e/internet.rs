@@ -2,6 +2,7 @@
 
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Event;
 use kube::Api;
@@ -50,6 +51,11 @@ pub(crate) async fn a_runtime_env_that_downloads_is_answered_at_once(user: &User
     let job = json!({"suspend": true, "rayClusterSpec": head_only(), "entrypoint": "true",
                      "shutdownAfterJobFinishes": true, "runtimeEnvYAML": format!("pip: [{PACKAGE}]")});
     user.create("RayJob", "downloads", job).await;
+    is_told(user).await;
+}
+
+/// Waits for the event that says what to do.
+async fn is_told(user: &User) {
     let events: Api<Event> = Api::namespaced(user.client.clone(), &user.namespace);
     let message = poll(|| async {
         let all = events.list(&ListParams::default()).await.expect("events").items;
@@ -57,4 +63,25 @@ pub(crate) async fn a_runtime_env_that_downloads_is_answered_at_once(user: &User
     })
     .await;
     assert!(message.contains("runtime_env has pip") && message.contains("manta up --internet"), "{message}");
+}
+
+/// With its defaults, pip would try for minutes.
+pub(crate) async fn a_job_that_cannot_download_fails_soon(user: &User) {
+    /// Generous, because the machine may be busy.
+    const LIMIT: Duration = Duration::from_secs(60);
+    let job = json!({
+        "submissionMode": "HTTPMode", "rayClusterSpec": head_only(), "entrypoint": "true",
+        "shutdownAfterJobFinishes": true, "runtimeEnvYAML": format!("pip: [{PACKAGE}]"),
+    });
+    user.create("RayJob", "downloads", job).await;
+    is_told(user).await;
+    user.until("RayJob", "downloads", |status| status["jobStatus"].as_str().map(|_| ())).await;
+    let submitted = Instant::now();
+    let message = user
+        .until("RayJob", "downloads", |status| {
+            (status["jobStatus"] == "FAILED").then(|| status["message"].as_str().unwrap_or_default().to_owned())
+        })
+        .await;
+    let took = submitted.elapsed();
+    assert!(took < LIMIT && message.contains("runtime_env"), "{took:?}: {message}");
 }

@@ -4,7 +4,7 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
-use crate::user::{User, poll};
+use crate::user::{User, head_only, poll};
 
 /// Waits until a job has finished and returns its status.
 async fn wait_until_finished(user: &User, name: &str) -> Value {
@@ -70,4 +70,29 @@ pub(crate) async fn a_schedule_creates_jobs(user: &User) {
     // One job is enough; the next minute would create another.
     user.patch("RayCronJob", "minutely", json!({"spec": {"suspend": true}})).await;
     succeeds(user, &job.name_any()).await;
+}
+
+/// The output is kept although the cluster, which asks for a token, goes with the job. It is printed, too.
+pub(crate) async fn output_is_kept_of_jobs_without_a_submitter(user: &User) {
+    let mut cluster = head_only();
+    cluster["authOptions"] = json!({"mode": "token"});
+    for (name, cluster) in [("open", head_only()), ("closed", cluster)] {
+        let job = json!({
+            "submissionMode": "HTTPMode", "shutdownAfterJobFinishes": true, "rayClusterSpec": cluster,
+            "entrypoint": format!("echo said by {name}"),
+        });
+        user.create("RayJob", name, job).await;
+        succeeds(user, name).await;
+        let text = format!("said by {name}");
+        let kept = poll(|| async {
+            let printed = user.printed();
+            printed.iter().find(|line| line.contains(&format!("/{name} ")) && line.contains("output ")).cloned()
+        })
+        .await;
+        let file = kept.split_once("output kept in ").unwrap_or_else(|| panic!("{kept}")).1;
+        let output = std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{file}: {error}"));
+        assert!(output.contains(&text), "{output}");
+        let shown = user.printed();
+        assert!(shown.iter().any(|line| line.contains(&format!("| {text}"))), "{}", shown.join("\n"));
+    }
 }

@@ -7,9 +7,11 @@
 
 mod accounts;
 mod autoscaling;
+mod cert_manager;
 mod chaos;
 mod clusters;
 mod commands;
+mod explain;
 mod fault_tolerance;
 mod faults;
 mod images;
@@ -17,6 +19,7 @@ mod internet;
 mod jobs;
 mod kills;
 mod mounts;
+mod page;
 mod persistence;
 mod redis;
 mod reduced;
@@ -31,7 +34,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use futures::future::BoxFuture;
+use futures::future::LocalBoxFuture;
 use futures::{FutureExt, StreamExt};
 use manta_testkit::Tally;
 use user::{Machine, User};
@@ -39,7 +42,7 @@ use user::{Machine, User};
 /// A test in a running local mode.
 struct Scenario {
     name: &'static str,
-    run: for<'a> fn(&'a User) -> BoxFuture<'a, ()>,
+    run: for<'a> fn(&'a User) -> LocalBoxFuture<'a, ()>,
 }
 
 /// Lists scenarios with their names.
@@ -55,11 +58,16 @@ macro_rules! scenarios {
 /// The longest come first, so that none of them runs alone at the end.
 const SCENARIOS: &[Scenario] = scenarios![
     services::an_upgrade_fails_no_request,
+    page::an_upgrade_is_watched,
     fault_tolerance::redis_keeps_a_cluster_through_head_loss,
     jobs::a_failing_job_is_retried_and_reports_the_reason,
+    explain::the_first_line_names_the_cause,
     autoscaling::v1_adds_and_removes_workers,
     autoscaling::v2_adds_and_removes_workers,
     fault_tolerance::rocksdb_keeps_a_cluster_through_head_loss,
+    page::a_failed_job_is_seen_explained_and_remembered,
+    page::a_cluster_is_used_from_the_page,
+    page::local_mode_serves_one_of_its_own,
     clusters::kubectl_inspects_a_cluster_that_runs_a_job,
     jobs::a_schedule_creates_jobs,
     clusters::a_cluster_survives_head_loss_and_suspension,
@@ -67,11 +75,14 @@ const SCENARIOS: &[Scenario] = scenarios![
     jobs::an_interactive_job_succeeds,
     jobs::a_job_with_a_submitter_pod_succeeds,
     jobs::a_job_with_a_sidecar_succeeds,
+    jobs::output_is_kept_of_jobs_without_a_submitter,
     clusters::token_authentication_is_enforced,
+    explain::a_failed_job_is_explained_after_its_end,
     services::a_wrong_import_path_is_reported,
     terminal::a_running_cluster_is_used,
     terminal::a_job_gets_a_cluster_of_its_own,
     internet::a_runtime_env_that_downloads_is_answered_at_once,
+    internet::a_job_that_cannot_download_fails_soon,
 ];
 
 /// Tests that start their own local mode and need no Ray.
@@ -80,11 +91,13 @@ const STANDALONE: &[(&str, fn())] = &[
     ("faults::a_port_in_use_is_reported", faults::a_port_in_use_is_reported),
     ("faults::missing_python_is_reported", faults::missing_python_is_reported),
     ("faults::a_full_disk_is_reported", faults::a_full_disk_is_reported),
+    ("faults::a_demo_that_cannot_go_on_is_explained", faults::a_demo_that_cannot_go_on_is_explained),
     ("faults::pods_that_cannot_run_report_the_remedy", faults::pods_that_cannot_run_report_the_remedy),
     (
         "commands::status_follows_changes_until_local_mode_stops",
         commands::status_follows_changes_until_local_mode_stops,
     ),
+    ("commands::kubectl_applies_after_manta_up", commands::kubectl_applies_after_manta_up),
     ("commands::another_operator_runs_instead", commands::another_operator_runs_instead),
     ("commands::local_mode_holds_little_memory_at_rest", commands::local_mode_holds_little_memory_at_rest),
     ("mounts::pods_see_the_folders_that_are_mounted", mounts::pods_see_the_folders_that_are_mounted),
@@ -93,6 +106,7 @@ const STANDALONE: &[(&str, fn())] = &[
         "images::environments_are_made_from_requirements_and_projects",
         images::environments_are_made_from_requirements_and_projects,
     ),
+    ("images::two_processes_make_an_environment_once", images::two_processes_make_an_environment_once),
     ("images::the_mapping_file_is_read_while_local_mode_runs", images::the_mapping_file_is_read_while_local_mode_runs),
 ];
 
@@ -110,6 +124,9 @@ const STANDALONE_WITH_RAY: &[(&str, fn())] = &[
 
 /// Tests beside programs of other projects, which only `make test-neighbours` builds and runs.
 const NEIGHBOURS: &[(&str, fn())] = &[
+    ("cert_manager::its_own_manifests_issue_a_certificate", || {
+        runtime().block_on(with_timeout(cert_manager::its_own_manifests_issue_a_certificate()))
+    }),
     ("redis::an_encrypted_redis_keeps_a_cluster_through_head_loss", || {
         runtime().block_on(with_timeout(redis::an_encrypted_redis_keeps_a_cluster_through_head_loss()))
     }),

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{LogParams, PostParams};
 use serde_json::{Value, json};
 
+use crate::explain::until_explained;
 use crate::up::MANTA;
 use crate::user::{User, example, head_only, poll};
 
@@ -31,6 +32,7 @@ pub(crate) async fn an_upgrade_fails_no_request(user: &User) {
     let before = requests(user).await;
     poll(|| async { (requests(user).await > before + 20).then_some(()) }).await;
     assert_eq!(serving(user).await, second);
+    crate::terminal::a_session_reaches_serve(user, "greeter", "welcome world").await;
     let log = load(user).await;
     let failures: Vec<&str> = log.lines().filter(|line| line.starts_with("failed")).collect();
     assert_eq!(failures, [] as [&str; 0], "of {} requests", requests(user).await);
@@ -54,6 +56,7 @@ pub(crate) async fn a_wrong_import_path_is_reported(user: &User) {
     let shown = String::from_utf8(shown.expect("manta status").stdout).expect("text");
     let line = shown.lines().find(|line| line.contains(&format!("{}/wrong ", user.namespace))).expect("its line");
     assert!(line.contains("app DEPLOY_FAILED") && line.contains(error), "{shown}");
+    until_explained(user, "service/wrong", &format!("app of RayService wrong cannot be deployed: {error}")).await;
 }
 
 /// Waits until the service is ready and returns its active cluster.
@@ -83,7 +86,7 @@ pub(crate) async fn start_load(user: &User, program: &str) {
 }
 
 /// Calls the service with a new connection each time.
-const LOAD: &str = "
+pub(crate) const LOAD: &str = "
 import time, urllib.request
 number = 0
 while True:

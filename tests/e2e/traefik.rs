@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use kube::Api;
@@ -28,7 +27,7 @@ pub(crate) async fn an_incremental_upgrade_follows_its_weights() {
     // The operator looks for the Gateway API when it starts.
     let machine = Machine::run(Arc::new(folder()), &[]).await;
     let crds = manta_testkit::gateway_crds().expect("the CRDs of Gateway API");
-    kubectl(&machine, &["apply", "--server-side", "--filename", crds.to_str().expect("a path")]);
+    machine.kubectl(&["apply", "--server-side", "--filename", crds.to_str().expect("a path")]);
     let machine = Machine::run(machine.kill(), &["--allow-host-path"]).await;
     let user = machine.user("traefik").await;
     install_traefik(&machine, &user);
@@ -173,13 +172,6 @@ while True:
     time.sleep(0.5)
 ";
 
-fn kubectl(machine: &Machine, args: &[&str]) {
-    let mut command = Command::new(manta_testkit::find_kubectl().expect("kubectl"));
-    command.arg("--kubeconfig").arg(machine.kubeconfig()).args(args).stdin(Stdio::null());
-    let output = command.output().expect("kubectl runs");
-    assert!(output.status.success(), "kubectl {args:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
 /// Runs Traefik as a pod, behind a Service that is called like it.
 fn install_traefik(machine: &Machine, user: &User) {
     let program = Neighbour::Traefik.program().expect("Traefik");
@@ -217,5 +209,5 @@ fn install_traefik(machine: &Machine, user: &User) {
     ]});
     let file = machine.kubeconfig().with_file_name("traefik.json");
     std::fs::write(&file, manifest.to_string()).expect("a manifest");
-    kubectl(machine, &["apply", "--namespace", &user.namespace, "--filename", file.to_str().expect("a path")]);
+    machine.kubectl(&["apply", "--namespace", &user.namespace, "--filename", file.to_str().expect("a path")]);
 }

@@ -52,6 +52,11 @@ impl Up {
         Self { child, folder, printed }
     }
 
+    /// Returns the lines that are printed, as they come.
+    pub(crate) fn printed(&self) -> Arc<Mutex<Vec<String>>> {
+        Arc::clone(&self.printed)
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -1,7 +1,8 @@
 //! Users of local mode: each has a namespace, applies objects, waits and inspects.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -26,6 +27,7 @@ pub(crate) struct User {
     pub(crate) client: Client,
     pub(crate) namespace: String,
     pub(crate) kubeconfig: PathBuf,
+    printed: Arc<Mutex<Vec<String>>>,
 }
 
 /// Makes sure that Ray is installed, by running a pod that needs it.
@@ -58,6 +60,9 @@ pub(crate) fn lacks(scenario: &str) -> Option<String> {
     }
     if scenario.starts_with("accounts") {
         return crate::accounts::lacks();
+    }
+    if scenario.starts_with("page") {
+        return crate::page::lacks();
     }
     if scenario.starts_with("images") {
         return crate::images::lacks();
@@ -107,6 +112,14 @@ impl Machine {
         &self.kubeconfig
     }
 
+    /// Runs kubectl as the administrator; it must succeed.
+    pub(crate) fn kubectl(&self, args: &[&str]) {
+        let mut command = Command::new(manta_testkit::find_kubectl().expect("kubectl"));
+        command.arg("--kubeconfig").arg(&self.kubeconfig).args(args).stdin(Stdio::null());
+        let output = command.output().expect("kubectl runs");
+        assert!(output.status.success(), "kubectl {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
     /// Returns its state directory.
     pub(crate) fn folder(&self) -> &Path {
         self.up.folder.path()
@@ -134,7 +147,12 @@ impl Machine {
 
     /// Returns a user of an existing namespace.
     pub(crate) fn user_of(&self, namespace: &str) -> User {
-        User { client: self.client.clone(), namespace: namespace.to_owned(), kubeconfig: self.kubeconfig.clone() }
+        User {
+            client: self.client.clone(),
+            namespace: namespace.to_owned(),
+            kubeconfig: self.kubeconfig.clone(),
+            printed: self.up.printed(),
+        }
     }
 }
 
@@ -147,6 +165,12 @@ pub(crate) struct Ran {
 }
 
 impl User {
+    /// Returns what `manta up` has printed about the user's objects.
+    pub(crate) fn printed(&self) -> Vec<String> {
+        let own = format!(" {}/", self.namespace);
+        self.printed.lock().expect("no panic").iter().filter(|line| line.contains(&own)).cloned().collect()
+    }
+
     pub(crate) fn ray(&self, kind: &str) -> Api<DynamicObject> {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("ray.io", "v1", kind));
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource)

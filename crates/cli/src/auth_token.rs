@@ -1,6 +1,7 @@
 //! The token that a Ray cluster asks for.
 
 use crate::connect::Target;
+use crate::resource::Reference;
 use anyhow::{Context, ensure};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -9,6 +10,16 @@ use manta_logic::cluster_spec::{auth_secret_name, is_k8s_token_auth, is_token_au
 
 /// The key of the token in its Secret.
 const KEY: &str = "auth_token";
+
+/// Reads the token that a cluster asks for, if it asks for one.
+pub(crate) async fn asked_by(target: &Target, cluster: &Reference) -> anyhow::Result<Option<String>> {
+    let object = serde_json::to_value(target.get_ray(cluster).await?)?;
+    let cluster: RayCluster = serde_json::from_value(object).with_context(|| format!("cannot read {cluster}"))?;
+    match is_token_auth(&cluster.spec) {
+        true => of(target, &cluster).await.map(Some),
+        false => Ok(None),
+    }
+}
 
 /// Reads the token from the Secret that the cluster uses.
 pub(crate) async fn of(target: &Target, cluster: &RayCluster) -> anyhow::Result<String> {

@@ -4,35 +4,12 @@ use crate::local;
 use anyhow::Context;
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use manta_operator::connect::config_with;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long a connection to the API server may take to open, unless `--request-timeout` says so.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Returns the configuration of the given kubeconfig, else of the Pod's service account, else of the default kubeconfig.
-pub(crate) async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Config> {
-    config_with(kubeconfig, &KubeConfigOptions::default()).await
-}
-
-async fn config_with(kubeconfig: Option<&Path>, options: &KubeConfigOptions) -> anyhow::Result<kube::Config> {
-    let has_choice = options.context.is_some() || options.cluster.is_some() || options.user.is_some();
-    match kubeconfig {
-        Some(path) => {
-            let file =
-                Kubeconfig::read_from(path).with_context(|| format!("cannot read kubeconfig {}", path.display()))?;
-            kube::Config::from_custom_kubeconfig(file, options)
-                .await
-                .with_context(|| format!("kubeconfig {} has no usable cluster", path.display()))
-        }
-        None if has_choice => kube::Config::from_kubeconfig(options).await.context("cannot use the kubeconfig"),
-        // In a Pod, its service account takes precedence over a kubeconfig in the home directory.
-        None if std::env::var_os("KUBECONFIG").is_none() && kube::Config::incluster().is_ok() => {
-            kube::Config::incluster().context("cannot use the Pod's service account")
-        }
-        None => kube::Config::infer().await.context("no kubeconfig found; pass one with --kubeconfig FILE"),
-    }
-}
 
 /// The flags of kubectl that choose a cluster, a user and a namespace.
 ///
@@ -113,25 +90,46 @@ pub(crate) struct Target {
 impl ConnectionArgs {
     /// Returns the cluster that the flags choose; nothing is sent to it yet.
     pub(crate) async fn connect(&self) -> anyhow::Result<Target> {
-        let kubeconfig = match self.local {
-            true => Some(local::StateArgs::from_environment().kubeconfig_of_running()?),
-            false => self.kubeconfig.clone(),
-        };
-        let options =
-            KubeConfigOptions { context: self.context.clone(), cluster: self.cluster.clone(), user: self.user.clone() };
-        let mut config = match (&self.server, config_with(kubeconfig.as_deref(), &options).await) {
-            (_, Ok(config)) => config,
-            (Some(server), Err(_)) => kube::Config::new(parse_url(server)?),
-            (None, Err(error)) => return Err(error),
-        };
-        self.override_fields(&mut config)?;
-        let target = Target {
+        let config = self.config().await?;
+        Ok(Target {
             namespace: config.default_namespace.clone(),
-            context: self.context.clone().or_else(|| current_context(kubeconfig.as_deref())),
+            context: self.context.clone().or_else(|| current_context(self.kubeconfig_path().ok().flatten().as_deref())),
             url: config.cluster_url.to_string(),
             client: Client::try_from(config).context("cannot use the kubeconfig's credentials")?,
+        })
+    }
+
+    /// Returns how to reach that cluster.
+    pub(crate) async fn config(&self) -> anyhow::Result<kube::Config> {
+        let options =
+            KubeConfigOptions { context: self.context.clone(), cluster: self.cluster.clone(), user: self.user.clone() };
+        let mut config = match (&self.server, config_with(self.kubeconfig_path()?.as_deref(), &options).await) {
+            (_, Ok(config)) => config,
+            (Some(server), Err(_)) => kube::Config::new(parse_url(server)?),
+            (None, Err(error)) => return Err(with_local_hint(error.into())),
         };
-        Ok(target)
+        self.override_fields(&mut config)?;
+        Ok(config)
+    }
+
+    fn kubeconfig_path(&self) -> anyhow::Result<Option<PathBuf>> {
+        match self.local {
+            true => local::StateArgs::from_environment().kubeconfig_of_running().map(Some),
+            false => Ok(self.kubeconfig.clone()),
+        }
+    }
+
+    /// Returns the kubeconfig that the flags choose.
+    pub(crate) fn kubeconfig(&self) -> anyhow::Result<Kubeconfig> {
+        match &self.kubeconfig {
+            Some(path) => Kubeconfig::read_from(path).with_context(|| format!("cannot read {}", path.display())),
+            None => Kubeconfig::read().context("no kubeconfig found"),
+        }
+    }
+
+    /// Returns whether the local mode of this machine is meant.
+    pub(crate) fn is_local(&self) -> bool {
+        self.local
     }
 
     /// Returns the namespace of the command line, if there is one.
@@ -198,6 +196,17 @@ impl Target {
             kube::Error::Api(status) => anyhow::anyhow!("{what}: {}", status.message),
             other => anyhow::Error::new(other).context(format!("{what}: no answer from the cluster {}", self.name())),
         }
+    }
+}
+
+/// Adds to an error that there is no cluster that local mode is one, if it runs.
+fn with_local_hint(error: anyhow::Error) -> anyhow::Error {
+    match local::StateArgs::from_environment().kubeconfig_of_running() {
+        Ok(path) => error.context(format!(
+            "no cluster is chosen, but local mode runs on this machine: add --local, or export KUBECONFIG={}",
+            path.display()
+        )),
+        Err(_) => error,
     }
 }
 

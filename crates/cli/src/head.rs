@@ -16,7 +16,17 @@ pub(crate) struct Head {
 pub(crate) async fn find(target: &Target, reference: &Reference) -> anyhow::Result<Head> {
     let object = target.get_ray(reference).await?;
     let cluster = cluster_of(reference, &object.data)?;
-    let service = service_of(reference.kind, &object.data)
+    let service = match service_of(reference.kind, &object.data) {
+        Some(service) => Some(service),
+        // What a RayJob says of its cluster comes later than what the cluster says itself.
+        None => {
+            let owned = Reference { kind: Kind::Cluster, name: cluster.clone() };
+            let own = target.ray_api(Kind::Cluster).get_opt(&cluster).await;
+            let own = own.map_err(|error| target.failed(&format!("cannot get {owned}"), error))?;
+            own.and_then(|own| service_of(Kind::Cluster, &own.data))
+        }
+    };
+    let service = service
         .with_context(|| format!("{reference} has no head Service yet: it has just been created, or is suspended"))?;
     Ok(Head { cluster, service })
 }

@@ -5,23 +5,27 @@
 
 mod auth_token;
 mod commands;
+mod complete;
 mod connect;
+mod event;
+mod explain;
 mod head;
+mod history_server;
 mod job;
 mod local;
-mod log;
 mod manifests;
-mod memory;
 mod output;
+mod page;
 mod port_forward;
+mod records;
 mod resource;
-mod signals;
 mod table;
 mod tar;
 mod wait;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser};
+use manta_operator::signals;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
@@ -44,8 +48,15 @@ On this machine:
   manta status                  show what is running
 
 On Kubernetes:
+  manta page                    see all Ray clusters, jobs and services in a browser
   manta ray get cluster         list Ray clusters; kubectl ray with a link called kubectl-ray
+  manta job submit -- python train.py
+                                run a command on a Ray cluster, with the files of this directory
+  manta explain NAME            say why something does not run, or why it died
+  manta history                 list what ended, failed or was deleted
+  manta plan --all              show what the operator would do, without doing it
   manta lint MANIFEST           check manifests without a cluster
+  manta new cluster             print a manifest to start from
   manta crds | kubectl apply --server-side -f -
   manta operator --kubeconfig FILE
 
@@ -60,11 +71,33 @@ struct Plugin {
     args: commands::ray::Args,
 }
 
+/// The hidden command that completes a command line.
+const COMPLETE: &str = "__complete";
+
 fn main() -> ExitCode {
-    if called_as(std::env::args_os().next().as_deref(), "kubectl-ray") {
-        return run_plugin();
+    let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let program = std::env::args_os().next();
+    let is_plugin = called_as(program.as_deref(), "kubectl-ray");
+    match words.split_first() {
+        // kubectl runs this program to complete `kubectl ray`.
+        _ if called_as(program.as_deref(), "kubectl_complete-ray") => return complete::run(Plugin::command(), &words),
+        Some((first, words)) if first == COMPLETE && is_plugin => return complete::run(Plugin::command(), words),
+        Some((first, words)) if first == COMPLETE => return complete::run(command(), words),
+        _ if is_plugin => return run_plugin(),
+        _ => {}
     }
-    let Some(command) = Cli::parse_from(command_line(std::env::args_os())).command else {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    // The exit code 2 of `plan` says that there are changes.
+    let wrong_usage = if arguments.get(1).is_some_and(|command| command == "plan") { 1 } else { 2 };
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // A closed stdout or stderr is not worth an error.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { wrong_usage } else { 0 });
+        }
+    };
+    let Some(command) = cli.command else {
         // A closed stdout is not worth an error.
         let _ = output::write_stdout(|out| out.write_all(FIRST_STEPS.as_bytes()));
         return ExitCode::SUCCESS;
@@ -73,6 +106,11 @@ fn main() -> ExitCode {
         output::print_error(&error);
         ExitCode::FAILURE
     })
+}
+
+/// Returns the definition of the plugin's command line.
+fn plugin() -> clap::Command {
+    Plugin::command()
 }
 
 /// Runs the commands of `kubectl ray`. Wrong usage exits with 1, as kubectl and its plugins do.
@@ -102,28 +140,14 @@ fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Returns the command line to parse; a program called `manager` is the operator, as in KubeRay's image.
-fn command_line(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let mut arguments: Vec<OsString> = arguments.collect();
-    if called_as(arguments.first().map(OsString::as_os_str), "manager") {
-        arguments.insert(1, "operator".into());
-    }
-    arguments
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Cli, FIRST_STEPS, command, command_line};
+    use super::{Cli, FIRST_STEPS, command};
     use clap::Parser;
 
     #[test]
     fn operator_flags_are_not_parsed_by_clap() {
-        for line in ["/manager -qps=1 --nope --help", "manta operator -qps=1 --nope --help"] {
-            let arguments = command_line(line.split(' ').map(Into::into));
-            assert_eq!(arguments[1..], ["operator", "-qps=1", "--nope", "--help"]);
-            assert!(Cli::try_parse_from(arguments).is_ok(), "{line}");
-        }
-        assert_eq!(command_line(["manta".into(), "lint".into()].into_iter()), ["manta", "lint"]);
+        assert!(Cli::try_parse_from(["manta", "operator", "-qps=1", "--nope", "--help"]).is_ok());
     }
 
     #[test]

@@ -1,4 +1,6 @@
-//! Reads manifests from files, directories and standard input, for `manta lint` and `manta up`.
+//! Reads manifests from files, directories, standard input and URLs, for `manta lint` and `manta up`.
+
+mod download;
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -18,8 +20,7 @@ pub(crate) fn read_each(paths: &[PathBuf], mut each: impl FnMut(&str, Result<Vec
         if path == Path::new("-") {
             each(STDIN, read_limited(io::stdin().lock()));
         } else if name.starts_with("http://") || name.starts_with("https://") {
-            let why = format!("URLs are not fetched; use curl -fsSL {name} | manta … -, or kubectl apply -f {name}");
-            each(&name, Err(why));
+            each(&name, download::download(&name, MAX_BYTES));
         } else {
             match files_of(path) {
                 Ok(files) => {

@@ -21,6 +21,8 @@ use tokio::time::Instant;
 /// How long to wait before another attempt, and until a connection is given up.
 const RETRY_INTERVAL: Duration = Duration::from_secs(3);
 const RETRY_FOR: Duration = Duration::from_secs(60);
+/// How long to wait after a connection that could not be accepted.
+const ACCEPT_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A forwarded port; dropping it closes it and its connections.
 pub(crate) struct Forward {
@@ -70,13 +72,24 @@ async fn accept(listener: TcpListener, route: Arc<Route>) {
     let mut open = JoinSet::new();
     loop {
         tokio::select! {
-            accepted = listener.accept() => {
-                if let Ok((stream, _)) = accepted {
-                    let route = Arc::clone(&route);
-                    open.spawn(async move { route.serve(stream).await });
-                }
+            (stream, _) = next(|| listener.accept(), |text| route.report_once(text)) => {
+                let route = Arc::clone(&route);
+                open.spawn(async move { route.serve(stream).await });
             }
             Some(_) = open.join_next() => {}
+        }
+    }
+}
+
+/// Returns the next connection; pauses after a failure, such as too many open files, which does not pass at once.
+async fn next<T, A: Future<Output = std::io::Result<T>>>(accept: impl Fn() -> A, report: impl Fn(&str)) -> T {
+    loop {
+        match accept().await {
+            Ok(connection) => return connection,
+            Err(error) => {
+                report(&format!("cannot accept a connection: {error}"));
+                tokio::time::sleep(ACCEPT_INTERVAL).await;
+            }
         }
     }
 }
@@ -184,6 +197,7 @@ fn target_port(ports: &[ServicePort], port: u16, pod: &Pod) -> u16 {
 mod tests {
     use super::*;
     use serde_json::{Value, json};
+    use std::cell::Cell;
 
     fn pod(name: &str, phase: &str, ready: &str) -> Pod {
         let ports = json!([{"name": "dashboard", "containerPort": 9265}]);
@@ -193,6 +207,22 @@ mod tests {
             "status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]},
         }))
         .unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_to_accept_is_reported_and_followed_by_a_pause() {
+        let (start, tries, reports) = (Instant::now(), Cell::new(0), Cell::new(0));
+        let accept = || {
+            tries.set(tries.get() + 1);
+            let (number, error) = (tries.get(), std::io::Error::from_raw_os_error(24));
+            async move { if number < 4 { Err(error) } else { Ok(number) } }
+        };
+        let report = |text: &str| {
+            assert!(text.starts_with("cannot accept a connection: Too many open files"), "{text}");
+            reports.set(reports.get() + 1);
+        };
+        assert_eq!(next(accept, report).await, 4);
+        assert_eq!((reports.get(), start.elapsed()), (3, 3 * ACCEPT_INTERVAL));
     }
 
     #[test]

@@ -11,11 +11,15 @@ use std::fmt;
 const MAX_CANDIDATES: usize = 8;
 
 /// A kind of Ray's API.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Deserialize)]
 pub(crate) enum Kind {
+    #[serde(rename = "RayCluster")]
     Cluster,
+    #[serde(rename = "RayJob")]
     Job,
+    #[serde(rename = "RayService")]
     Service,
+    #[serde(rename = "RayCronJob")]
     CronJob,
 }
 
@@ -91,7 +95,8 @@ impl std::str::FromStr for Reference {
                 Some(kind) => (kind, name),
                 None => {
                     let types = Kind::ALL.map(Kind::type_name);
-                    let hint = suggest::closest(kind, types.into_iter())
+                    let short = types.into_iter().filter_map(|name| name.strip_prefix("ray"));
+                    let hint = suggest::closest(kind, types.into_iter().chain(short))
                         .map(|known| format!(" Did you mean {known}/{name}?"))
                         .unwrap_or_default();
                     bail!("unsupported resource type {kind}; use one of {}.{hint}", types.join(", "));

@@ -17,6 +17,13 @@ pub(crate) enum Waited<T> {
     TimedOut,
 }
 
+/// What it means that an object is not there when the wait begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Absence {
+    Deleted,
+    NotYetCreated,
+}
+
 /// Watches an object until `check` returns something, or the time is over. Prints a line whenever its state changes.
 pub(crate) async fn until<T>(
     target: &Target,
@@ -24,7 +31,23 @@ pub(crate) async fn until<T>(
     timeout: Option<Duration>,
     check: impl FnMut(&DynamicObject) -> anyhow::Result<Option<T>>,
 ) -> anyhow::Result<Waited<T>> {
-    let watching = watch(target, reference, check);
+    within(timeout, watch(target, reference, Absence::Deleted, check)).await
+}
+
+/// Like [`until`], for an object that somebody else is about to create.
+pub(crate) async fn until_created<T>(
+    target: &Target,
+    reference: &Reference,
+    timeout: Option<Duration>,
+    check: impl FnMut(&DynamicObject) -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<Waited<T>> {
+    within(timeout, watch(target, reference, Absence::NotYetCreated, check)).await
+}
+
+async fn within<T>(
+    timeout: Option<Duration>,
+    watching: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<Waited<T>> {
     match timeout {
         None => watching.await.map(Waited::Done),
         Some(timeout) => match tokio::time::timeout(timeout, watching).await {
@@ -37,6 +60,7 @@ pub(crate) async fn until<T>(
 async fn watch<T>(
     target: &Target,
     reference: &Reference,
+    absence: Absence,
     mut check: impl FnMut(&DynamicObject) -> anyhow::Result<Option<T>>,
 ) -> anyhow::Result<T> {
     let only = watcher::Config::default().fields(&format!("metadata.name={}", reference.name));
@@ -47,6 +71,10 @@ async fn watch<T>(
         let object = match event {
             Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => object,
             Ok(watcher::Event::Delete(_)) => bail!("{reference} was deleted in the meantime"),
+            Ok(watcher::Event::InitDone) if !exists && absence == Absence::NotYetCreated => {
+                print_note(&format!("waiting for {reference}: not created yet"));
+                continue;
+            }
             Ok(watcher::Event::InitDone) if !exists => bail!("{reference} was deleted in the meantime"),
             Ok(watcher::Event::Init | watcher::Event::InitDone) => continue,
             Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 403 => {

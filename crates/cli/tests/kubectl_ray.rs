@@ -2,15 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
-use manta_api::RayCluster;
-use manta_testkit::{ControlPlane, find_kubectl, within};
+use manta_api::{RayCluster, RayJob};
+use manta_testkit::{ControlPlane, eventually, find_kubectl, within};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::{Command, Stdio};
 
 /// A namespace, and the plugin under its own name.
@@ -103,7 +105,7 @@ async fn clusters_are_created_listed_scaled_and_deleted() -> Result<()> {
     assert_eq!((&list["kind"], list["items"].as_array().map(Vec::len)), (&json!("List"), Some(1)));
     assert!(world.ok(&["get", "cluster", "demo", "-o", "yaml"]).contains("kind: RayCluster\n"));
     let missing = world.fails(&["get", "cluster", "demmo"]);
-    assert_eq!(missing, format!("Ray cluster demmo not found in namespace {namespace}"));
+    assert_eq!(missing, format!("Ray cluster demmo not found in namespace {namespace}. Did you mean demo?"));
     assert_eq!(world.fails(&["get", "cluster", "nowhere", "-A"]), "Ray cluster nowhere not found in any namespace");
 
     let scaled = world.ok(&["scale", "cluster", "demo", "-w", "default-group", "-r", "3", "--max-replicas", "4"]);
@@ -133,7 +135,8 @@ async fn clusters_are_created_listed_scaled_and_deleted() -> Result<()> {
     assert_eq!(rows[1], ["default-group", "0", "4", "0/3", "6", "0", "0", "12Gi", "demo"]);
     assert_eq!(rows[2], ["gpu", "1", "10", "0/1", "2", "1", "0", "4Gi", "demo"]);
     let missing = world.fails(&["get", "workergroup", "x"]);
-    assert_eq!(missing, format!("Ray worker group x not found in namespace {namespace} in any Ray cluster"));
+    let expect = format!("Ray worker group x not found in namespace {namespace} in any Ray cluster");
+    assert_eq!(missing, format!("{expect}. There are: default-group, gpu"));
 
     let wrong = world.fails(&["delete", "-y", "rayclsuter/demo"]);
     assert!(wrong.contains("Did you mean raycluster/demo?"), "{wrong}");
@@ -182,6 +185,11 @@ async fn a_file_describes_a_cluster() -> Result<()> {
     let elsewhere = world.write("d.yaml", "name: x\nnamespace: kube-system\n");
     let other = world.fails(&["create", "cluster", "--file", &elsewhere]);
     assert!(other.contains("does not match --namespace"), "{other}");
+    let other = world.fails(&["create", "cluster", "--file", &elsewhere, "--dry-run"]);
+    assert!(other.contains("does not match --namespace"), "{other}");
+    let printed = world.command().args(["create", "cluster", "--file", &elsewhere, "--dry-run"]).output()?.stdout;
+    let object: Value = serde_saphyr::from_str(&String::from_utf8(printed)?)?;
+    assert_eq!(object["metadata"]["namespace"], "kube-system", "it is the one of the file, not of the context");
     let timeout = world.fails(&["create", "cluster", "--file", &file, "--wait", "--timeout", "100ms"]);
     let expect = format!("timed out waiting for Ray cluster x in namespace {} to be provisioned", world.namespace);
     assert!(timeout.ends_with(&expect), "{timeout}");
@@ -249,7 +257,8 @@ async fn nodes_are_the_pods_of_clusters() -> Result<()> {
     let cells: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(cells[..8], ["a-head", "0", "0", "0", "0", "a", "head", "headgroup"], "{table}");
     let none = world.fails(&["get", "node", "a-head", "-c", "b"]);
-    assert_eq!(none, format!("Ray node a-head not found for Ray cluster b in namespace {}", world.namespace));
+    let expect = format!("Ray node a-head not found for Ray cluster b in namespace {}", world.namespace);
+    assert_eq!(none, format!("{expect}. Did you mean b-head?"));
     Ok(())
 }
 
@@ -311,7 +320,31 @@ async fn jobs_services_and_cronjobs_are_listed() -> Result<()> {
     assert_eq!(world.ok(&["get", "cronjob", "-o", "name"]), "raycronjob.ray.io/x\n");
     assert!(world.ok(&["get", "cronjobs"]).contains("0 * * * *"));
     let missing = world.fails(&["get", "job", "y"]);
-    assert_eq!(missing, format!("Ray job y not found in namespace {}", world.namespace));
+    assert_eq!(missing, format!("Ray job y not found in namespace {}. Did you mean x?", world.namespace));
+    Ok(())
+}
+
+/// The operator writes the name of the cluster into the status before it creates the cluster.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_waits_for_a_cluster_that_is_not_created_yet() -> Result<()> {
+    let world = World::new("ray-late").await?;
+    let mut command = world.command();
+    command.args(["job", "submit", "--name", "train", "--working-dir", ".", "-n", &world.namespace, "--", "true"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let mut until = |expect: &str| {
+        let found = lines.find(|line| line.contains(expect) || line.starts_with("Error: "));
+        assert!(found.as_ref().is_some_and(|line| line.contains(expect)), "{expect}: {found:?}");
+    };
+    until("waiting for rayjob/train: no status yet");
+    let jobs: Api<RayJob> = Api::namespaced(world.client.clone(), &world.namespace);
+    let status = json!({"status": {"jobDeploymentStatus": "Initializing", "rayClusterName": "late"}});
+    jobs.patch_status("train", &PatchParams::default(), &Patch::Merge(status)).await?;
+    until("waiting for raycluster/late: not created yet");
+    world.ok(&["create", "cluster", "late"]);
+    until("waiting for raycluster/late: no status yet");
+    child.kill()?;
+    child.wait()?;
     Ok(())
 }
 
@@ -348,4 +381,166 @@ fn wrong_usage_and_unreachable_clusters_are_errors() {
     assert!(code == Some(1) && text.contains("near"), "{text}");
     let (code, text) = run(&["version"], &kubeconfig);
     assert!(code == Some(0) && text.contains("warning: KubeRay operator installation cannot be found: "), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_and_logs_need_a_cluster_that_runs() -> Result<()> {
+    let world = World::new("ray-session").await?;
+    world.ok(&["create", "cluster", "demo"]);
+    let early = world.fails(&["session", "demo"]);
+    assert!(early.starts_with("raycluster/demo has no head Service yet"), "{early}");
+    // A RayJob leads to its cluster, also before its own status repeats what that of the cluster says.
+    let job = json!({"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "early"},
+        "spec": {"entrypoint": "true", "clusterSelector": {"ray.io/cluster": "demo"}}});
+    let jobs: Api<RayJob> = Api::namespaced(world.client.clone(), &world.namespace);
+    jobs.create(&PostParams::default(), &serde_json::from_value(job)?).await?;
+    let status = Patch::Merge(json!({"status": {"rayClusterName": "demo"}}));
+    jobs.patch_status("early", &PatchParams::default(), &status).await?;
+    assert!(world.fails(&["session", "rayjob/early"]).starts_with("rayjob/early has no head Service yet"));
+    world.set_status("demo", json!({"head": {"serviceName": "demo-head-svc"}})).await?;
+    let mut session = world.command();
+    session.args(["session", "rayjob/early", "-n", &world.namespace]).stdout(Stdio::piped());
+    let mut session = session.spawn()?;
+    let line = BufReader::new(session.stdout.take().unwrap()).lines().next().unwrap()?;
+    session.kill()?;
+    session.wait()?;
+    assert_eq!(line, "Forwarding ports to service demo-head-svc");
+    let none = world.fails(&["session", "RAYJOB/demo"]);
+    assert!(none.starts_with("Ray job demo not found in namespace"), "{none}");
+    let cron = world.fails(&["session", "pod/demo"]);
+    assert!(
+        cron.contains("unsupported resource type pod; use one of raycluster, rayjob, rayservice, raycronjob"),
+        "{cron}"
+    );
+
+    let (code, out, err) = world.ray(&["log", "demo", "--node-type", "head"]);
+    assert_eq!((code, err.as_str()), (Some(1), "Error: No Ray nodes found for resource demo\n"));
+    assert_eq!(out, "Command set to retrieve only head node logs.\n");
+    let labels = json!({"ray.io/is-ray-node": "yes", "ray.io/cluster": "demo", "ray.io/node-type": "head"});
+    let pod = json!({"metadata": {"name": "demo-head", "labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let pods: Api<Pod> = Api::namespaced(world.client.clone(), &world.namespace);
+    pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
+    let missing = world.fails(&["log", "demo", "--out-dir", "nowhere"]);
+    assert!(missing.starts_with("Directory does not exist. Failed with: nowhere"), "{missing}");
+    // There is no node, so nothing can be read: the error says so, and the exit code, too.
+    let (code, out, err) = world.ray(&["logs", "demo"]);
+    let expect = "Command set to retrieve both head and worker node logs.\n\
+        No output directory specified, creating dir under current directory using resource name.\n\
+        Downloading log for Ray Node demo-head\n";
+    assert_eq!((code, out.as_str()), (Some(1), expect), "{err}");
+    assert!(err.starts_with("Error: Ray node demo-head: cannot "), "{err}");
+    let wrong = world.fails(&["log", "demo", "--link", "gke"]);
+    assert!(wrong.ends_with("is not one of GKE; those are called gke_PROJECT_LOCATION_CLUSTER"), "{wrong}");
+    let mut config: Value = serde_saphyr::from_str(&std::fs::read_to_string(&world.kubeconfig)?)?;
+    config["contexts"][0]["name"] = json!("gke_corp_europe-west1_prod");
+    config["current-context"] = json!("gke_corp_europe-west1_prod");
+    let gke = world.write("gke", &config.to_string());
+    let link = world.ok(&["log", "demo", "--link", "gke", "--kubeconfig", &gke]);
+    assert!(link.contains("https://console.cloud.google.com/logs/") && link.contains("project=corp"), "{link}");
+    let wrong = world.fails(&["log", "demo", "--node-type", "middle"]);
+    assert!(wrong.contains("[possible values: all, head, worker]"), "{wrong}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_whose_cluster_is_not_ready_leaves_nothing_behind() -> Result<()> {
+    let world = World::new("ray-submit").await?;
+    let resource = kube::api::ApiResource {
+        group: "ray.io".into(),
+        version: "v1".into(),
+        api_version: "ray.io/v1".into(),
+        kind: "RayJob".into(),
+        plural: "rayjobs".into(),
+    };
+    let jobs: Api<DynamicObject> = Api::namespaced_with(world.client.clone(), &world.namespace, &resource);
+    let submit = |more: &[&str]| {
+        let mut args = vec!["job", "submit", "-n", &world.namespace];
+        args.extend(more);
+        args.extend(["--", "python", "x.py"]);
+        let mut command = tokio::process::Command::from(world.command());
+        command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap()
+    };
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let refused = async |more: &[&str], expect: &str| {
+        let output = submit(more).wait_with_output().await.unwrap();
+        assert_eq!((output.status.code(), text(output.stderr)), (Some(1), format!("Error: {expect}\n")), "{more:?}");
+    };
+    refused(&["--working-dir", "."], "Must set either yaml file (--filename) or set Ray job name (--name)").await;
+    refused(&["--name", "x"], "working directory is required, use --working-dir or set with runtime env").await;
+    let printed = text(submit(&["--name", "x", "--working-dir", ".", "--dry-run"]).wait_with_output().await?.stdout);
+    assert!(printed.contains("submissionMode: InteractiveMode"), "{printed}");
+    assert!(jobs.get_opt("x").await?.is_none(), "--dry-run creates nothing");
+
+    // The operator names the cluster, which does not become ready.
+    world.ok(&["create", "cluster", "slow"]);
+    let named = async {
+        let events = jobs.watch(&WatchParams::default().fields("metadata.name=late"), "0").await?;
+        let mut events = pin!(events);
+        while !matches!(events.try_next().await?.context("the watch ended")?, WatchEvent::Added(_)) {}
+        let status = Patch::Merge(json!({"status": {"rayClusterName": "slow", "jobDeploymentStatus": "Initializing"}}));
+        anyhow::Ok(jobs.patch_status("late", &PatchParams::default(), &status).await?)
+    };
+    // The time-out is for the name of the cluster, too, which is there as soon as the RayJob is.
+    let child = submit(&["--name", "late", "--working-dir", ".", "--timeout", "5s"]);
+    let waited = async { anyhow::Ok(child.wait_with_output().await?) };
+    let (_, output) = tokio::try_join!(named, waited)?;
+    let (out, err) = (text(output.stdout), text(output.stderr));
+    assert!(
+        out.starts_with("Generated submission ID for Ray job: raysubmit_") && out.ends_with("Submitted RayJob late.\n"),
+        "{out}"
+    );
+    assert!(
+        err.contains("waiting for raycluster/slow: ") && err.ends_with("Error: Timed out waiting for cluster\n"),
+        "{err}"
+    );
+    assert!(jobs.get_opt("late").await?.is_none(), "it is deleted");
+
+    // An interrupt while it waits.
+    let child = submit(&["--name", "stopped", "--working-dir", "."]);
+    eventually("the RayJob", async || Ok(jobs.get("stopped").await?)).await?;
+    assert!(Command::new("kill").args(["-INT", &child.id().unwrap().to_string()]).status()?.success());
+    let output = child.wait_with_output().await?;
+    let err = text(output.stderr);
+    assert!(output.status.code() == Some(1) && err.ends_with("deleting rayjob/stopped\nError: interrupted\n"), "{err}");
+    assert!(jobs.get_opt("stopped").await?.is_none(), "it is deleted");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_are_completed_for_kubectl_and_for_shells() -> Result<()> {
+    let world = World::new("ray-complete").await?;
+    world.ok(&["create", "cluster", "alpha"]);
+    world.ok(&["create", "cluster", "beta"]);
+    world.ok(&["create", "workergroup", "gpu", "-c", "alpha"]);
+    let helper = world.folder.path().join("kubectl_complete-ray");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_manta"), &helper)?;
+    let complete = |words: &[&str]| {
+        let mut command = Command::new(&helper);
+        let output = command.args(words).env("KUBECONFIG", &world.kubeconfig).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let namespace = world.namespace.as_str();
+    assert_eq!(complete(&["get", "cluster", "-n", namespace, ""]), "alpha\nbeta\n:4\n");
+    assert_eq!(complete(&["get", "cluster", "-n", namespace, "a"]), "alpha\n:4\n");
+    assert_eq!(complete(&["get", "cluster", "-A", "a"]), ":4\n");
+    assert_eq!(complete(&["scale", "cluster", "alpha", "-n", namespace, "-w", ""]), "default-group\ngpu\n:4\n");
+    assert_eq!(complete(&["get", "workergroup", "-c", "beta", "-n", namespace, ""]), "default-group\n:4\n");
+    assert_eq!(complete(&["delete", "-n", namespace, "ray"]), "raycluster/\nrayjob/\nrayservice/\n:6\n");
+    assert_eq!(complete(&["session", "-n", namespace, "raycluster/b"]), "raycluster/beta\n:4\n");
+    assert!(complete(&["get", "cluster", "-n", &namespace[..namespace.len() - 1]]).contains(namespace));
+    assert!(complete(&["sess"]).starts_with("session\tForward "));
+    let (_, same, _) = world.ray(&["__complete", "get", "cluster", "-n", namespace, "al"]);
+    assert_eq!(same, format!("{namespace}\n:4\n"), "the last word is the namespace here");
+
+    // Bash asks the same way.
+    let script = format!(
+        "source <(manta completion bash); COMP_WORDS=(manta ray get cluster -n {namespace} al); COMP_CWORD=6; _manta manta; \
+         printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    );
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_manta"), world.folder.path().join("manta"))?;
+    let path = format!("{}:{}", world.folder.path().display(), std::env::var("PATH").unwrap_or_default());
+    let mut bash = Command::new("bash");
+    let output = bash.args(["-c", &script]).env("PATH", path).env("KUBECONFIG", &world.kubeconfig).output()?;
+    assert_eq!(String::from_utf8(output.stdout)?, "alpha\n", "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
 }

@@ -91,8 +91,8 @@ fn only_regular_files_and_directories_with_manifests_are_read() {
         assert_eq!(code, 2);
         assert!(text.contains(why), "{text}");
     }
-    let (code, text) = lint(&["https://example.com/a.yaml"], "");
-    assert!(code == 2 && text.contains("curl -fsSL https://example.com/a.yaml"), "{text}");
+    let (code, text) = lint(&["http://127.0.0.1:1/a.yaml"], "");
+    assert!(code == 2 && text.contains("curl -fsSL http://127.0.0.1:1/a.yaml"), "{text}");
 }
 
 /// Every recorded manifest gets the recorded verdict: the operator's message, a rejection, or no finding.

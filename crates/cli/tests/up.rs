@@ -52,10 +52,29 @@ fn invalid_manifests_are_refused_with_the_words_of_lint() {
 }
 
 #[test]
+fn manifests_without_an_object_are_refused() {
+    for text in ["", "# only a comment\n", "---\n---\n", "{apiVersion: v1, kind: List, items: []}\n"] {
+        let expect = "error: nothing to apply: there is no object in <stdin>\n".to_owned();
+        assert_eq!(up(&["-f", "-"], text), (1, expect), "{text:?}");
+    }
+}
+
+#[test]
+fn a_mistake_in_the_image_mappings_is_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("images.yaml");
+    std::fs::write(&file, "images:\n- imag: x\n").unwrap();
+    let (code, text) = up(&["--images", file.to_str().unwrap()], "");
+    assert_eq!((code, text.lines().count()), (1, 1), "{text}");
+    let expect = format!("error: {}:2: not a list of image mappings: unknown field `imag`", file.display());
+    assert!(text.starts_with(&expect), "{text}");
+}
+
+#[test]
 fn memory_without_a_unit_is_refused() {
     let (code, text) = up(&["--memory", "10"], "");
     assert_eq!(code, 1);
-    assert_eq!(text, "error: --memory 10 is 10 bytes, too little for any pod; did you mean 10Gi or 10Mi?\n");
+    assert_eq!(text, "error: --memory 10 is 10 bytes; did you mean 10Gi?\n");
 }
 
 #[test]

@@ -33,6 +33,9 @@ fn without_a_cluster_only_the_own_version_is_known() {
     let (code, text) = manta(&["version"], Path::new("/nonexistent"));
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("operator: unknown, because no cluster is configured: "), "{text}");
+    assert_eq!(text.matches("No such file").count(), 1, "{text}");
+    assert!(!text.contains("cluster environment variable"), "{text}");
+    assert_eq!(text.lines().count(), 2, "{text}");
 }
 
 #[test]

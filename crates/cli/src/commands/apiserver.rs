@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use anyhow::Context;
 use manta_apiserver::{Options, Server, tls};
 
-use crate::memory::keep_releasing;
 use crate::signals::StopSignals;
 
 /// Serve a Kubernetes API on this machine, without nodes
@@ -73,7 +72,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     tracing::info!(%url, kubeconfig = %args.kubeconfig.display(), "serving");
     tokio::select! {
         () = signals.recv() => {}
-        () = keep_releasing() => {}
+        () = manta_heap::keep_releasing() => {}
     }
     server.stop().await;
     Ok(())

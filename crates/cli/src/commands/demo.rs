@@ -1,10 +1,16 @@
 //! `manta demo`: runs a cluster, a job and a service with real Ray on this machine, then cleans up.
 
+use super::explain::one;
+use crate::records::RecordsArgs;
+use crate::connect::Target;
+use crate::explain::text;
 use crate::local::{self, Local, LocalArgs};
 use crate::output::print_line;
+use crate::resource::{Kind, Reference};
 use anyhow::{Context, bail};
-use kube::Api;
-use kube::api::{DeleteParams, DynamicObject};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, DynamicObject, ListParams};
+use kube::{Api, ResourceExt};
 use manta_agent::{environments, runtime::memory};
 use serde_json::Value;
 use std::future::Future;
@@ -19,6 +25,9 @@ const SERVICE: &str = include_str!("../../../../examples/rayservice.yaml");
 const STEP_TIMEOUT: Duration = Duration::from_secs(300);
 /// How long the installation of Ray may take; generous, because the connection may be slow.
 const INSTALL_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// How often containers of a Pod are restarted before the demo gives up.
+const MAX_RESTARTS: i32 = 4;
 
 /// Run a RayCluster, a RayJob and a RayService on this machine, then clean up
 ///
@@ -39,6 +48,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             result = demo(&local, started) => result,
             () = local.stop.cancelled() => Err(anyhow::anyhow!("interrupted")),
         };
+        if result.is_err() && !local.stop.is_cancelled() {
+            explain(&local).await;
+        }
         (local, result)
     });
     let _ = std::fs::remove_dir_all(&folder);
@@ -66,6 +78,7 @@ async fn demo(local: &Local, started: Instant) -> anyhow::Result<ExitCode> {
         done = all => done?,
         () = local::print_changes(&local.client, &print) => bail!("the API server stopped"),
         () = measure(&peak) => {}
+        pod = fails_again_and_again(local) => bail!("Pod {pod} fails again and again"),
     }
     print_line("");
     for (name, seconds) in &steps.times {
@@ -184,6 +197,44 @@ async fn wait_for_status<T>(local: &Local, kind: &str, name: &str, want: impl Fn
         tick.tick().await;
         if let Some(found) = want(&get(local, kind, name).await?.data["status"]) {
             return Ok(found);
+        }
+    }
+}
+
+/// Returns the name of a Pod whose containers were restarted too often to go on; Ray's own time-outs restart a few on a
+/// machine that is very busy.
+async fn fails_again_and_again(local: &Local) -> String {
+    let pods: Api<Pod> = Api::default_namespaced(local.client.clone());
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        tick.tick().await;
+        let Ok(found) = pods.list(&ListParams::default()).await else { continue };
+        let restarts = |pod: &Pod| -> i32 {
+            let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+            statuses.map(|status| status.restart_count).sum()
+        };
+        if let Some(pod) = found.iter().find(|pod| restarts(pod) >= MAX_RESTARTS) {
+            return pod.name_any();
+        }
+    }
+}
+
+/// Prints why the demo does not go on, as `manta explain` does.
+async fn explain(local: &Local) {
+    let target = Target {
+        client: local.client.clone(),
+        namespace: "default".to_owned(),
+        context: None,
+        url: String::new(),
+    };
+    for (kind, name) in [(Kind::Service, "greeter"), (Kind::Job, "hello"), (Kind::Cluster, "demo")] {
+        let reference = Reference { kind, name: name.to_owned() };
+        if let Ok(Some(found)) = one(&target, &RecordsArgs::default(), &reference).await
+            && found.recorded.is_none()
+            && !found.explanation.cause.is_well
+        {
+            print_line("");
+            return text(&found.explanation, None).lines().for_each(print_line);
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::output::write_stdout;
 /// Exits with 0 if there is nothing to fix, 1 if there is, and 2 if a file cannot be read.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Files, directories (searched for .yaml, .yml and .json files), or - for standard input
+    /// Files, directories (searched for .yaml, .yml and .json files), URLs, or - for standard input
     #[arg(required = true, value_name = "FILE")]
     paths: Vec<PathBuf>,
 

@@ -1,8 +1,10 @@
 //! `manta logs`: prints what the nodes of a Ray cluster print.
 
 use crate::connect::{ConnectionArgs, Target};
+use crate::explain::log_name;
 use crate::head;
 use crate::output::{print_note, without_controls, write_stdout};
+use crate::records::{RecordsArgs, kept_in, recorded, subject};
 use crate::resource::Reference;
 use crate::signals::StopSignals;
 use anyhow::{Context, bail};
@@ -10,15 +12,21 @@ use futures::{AsyncBufReadExt, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, LogParams};
 use kube::{Api, ResourceExt};
+use manta_logic::explain::evidence::Pod as KeptPod;
+use manta_logic::explain::{Log, LogSource, Subject, explain};
+use manta_logic::post_mortem::{Kept, Record};
 use std::process::ExitCode;
 
 /// Print the logs of the head of a Ray cluster, job or service, or of other nodes
 ///
+/// Where the Pods are gone, it prints the last lines that the operator kept, those of the driver included.
 /// manta job logs prints the output of a job itself; manta ray log downloads Ray's log files.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     connection: ConnectionArgs,
+    #[command(flatten)]
+    records: RecordsArgs,
     /// Name of a Ray cluster, or TYPE/NAME
     #[arg(value_name = "CLUSTER | TYPE/NAME")]
     resource: Reference,
@@ -42,7 +50,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     super::run_async(async {
         let mut stop = StopSignals::listen()?;
-        let target = args.connection.connect().await?;
+        let Some(target) = args.records.connect(&args.connection).await? else { return print_recorded(&args) };
         tokio::select! {
             done = print(&target, &args) => done,
             () = stop.recv() => Ok(ExitCode::SUCCESS),
@@ -51,12 +59,26 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn print(target: &Target, args: &Args) -> anyhow::Result<ExitCode> {
-    let object = target.get_ray(&args.resource).await?;
+    let object = match target.ray_api(args.resource.kind).get_opt(&args.resource.name).await {
+        Ok(Some(object)) => object,
+        Ok(None) if print_of_gone(target, args).await? => return Ok(ExitCode::SUCCESS),
+        Ok(None) => return Err(target.not_found(&args.resource).await),
+        Err(error) => return Err(target.failed(&format!("cannot get {}", args.resource), error)),
+    };
     let cluster = head::cluster_of(&args.resource, &object.data)?;
     let pods: Api<Pod> = Api::namespaced(target.client.clone(), &target.namespace);
     let found = pods.list(&ListParams::default().labels(&format!("ray.io/cluster={cluster}"))).await;
     let found = found.map_err(|error| target.failed("cannot list Pods", error))?.items;
     let chosen: Vec<&Pod> = found.iter().filter(|pod| is_chosen(pod, &args.node)).collect();
+    // Without access to ConfigMaps, there are the logs of what exists.
+    let known = Subject { uid: object.uid().unwrap_or_default(), ..subject(&target.namespace, &args.resource) };
+    let kept = args.records.kept(target, &known, std::slice::from_ref(&cluster)).await.unwrap_or_default();
+    if found.is_empty() && kept.end.is_some() {
+        return print_kept(&kept, args);
+    }
+    if chosen.is_empty() && kept_logs(&kept).any(|(log, pods)| is_kept_chosen(log, pods, &args.node)) {
+        return print_kept(&kept, args);
+    }
     if chosen.is_empty() {
         let names: Vec<String> = found.iter().map(ResourceExt::name_any).collect();
         bail!(
@@ -64,6 +86,10 @@ async fn print(target: &Target, args: &Args) -> anyhow::Result<ExitCode> {
             args.node,
             names.join(", ")
         );
+    }
+    let is_gone = |pod: &str| found.iter().all(|found| found.name_any() != pod);
+    for pod in kept.failures.iter().filter_map(failed_pod).filter(|pod| is_gone(pod)) {
+        print_note(&format!("Pod {pod} was replaced; --node {pod} prints its last lines."));
     }
     let has_prefix = chosen.len() > 1;
     let mut lines = Vec::new();
@@ -82,6 +108,72 @@ async fn print(target: &Target, args: &Args) -> anyhow::Result<ExitCode> {
         write_stdout(|out| out.write_all(line.as_bytes()))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what the operator kept of an object that is gone. Returns whether there is such a record.
+async fn print_of_gone(target: &Target, args: &Args) -> anyhow::Result<bool> {
+    let kept = args.records.kept(target, &subject(&target.namespace, &args.resource), &[]).await?;
+    if kept.end.is_none() {
+        return Ok(false);
+    }
+    print_kept(&kept, args)?;
+    Ok(true)
+}
+
+/// Prints what is in the records of a directory alone.
+fn print_recorded(args: &Args) -> anyhow::Result<ExitCode> {
+    let directory = args.records.directory().context("records are read from a directory")?;
+    let references = std::slice::from_ref(&args.resource);
+    let subject = recorded(directory, args.connection.given_namespace(), references)?;
+    print_kept(&kept_in(directory, &subject, &[])?, args)
+}
+
+/// Prints the last lines that the operator kept of Pods that are gone, or says which there are.
+fn print_kept(kept: &Kept, args: &Args) -> anyhow::Result<ExitCode> {
+    let logs: Vec<&Log> =
+        kept_logs(kept).filter(|(log, pods)| is_kept_chosen(log, pods, &args.node)).map(|(log, _)| log).collect();
+    if logs.is_empty() {
+        let mut names: Vec<&str> = kept_logs(kept).map(|(log, _)| log.pod.as_str()).filter(|it| !it.is_empty()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let those = if names.is_empty() { "none of others".to_owned() } else { format!("those of {}", names.join(", ")) };
+        bail!("no log of {} was kept for node {}; there are {those}", args.resource, args.node);
+    }
+    print_note(&format!("The Pods are gone; these are the last lines of {} that the operator kept.", args.resource));
+    for log in logs {
+        print_note(&format!("{}:", log_name(log)));
+        let skipped = args.tail.map_or(0, |tail| log.lines.len().saturating_sub(usize::try_from(tail).unwrap_or(0)));
+        let lines: String = log.lines.iter().skip(skipped).map(|line| format!("{line}\n")).collect();
+        write_stdout(|out| out.write_all(without_controls(&lines).as_bytes()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the logs of Pods that were replaced and of those at the end, with the Pods of their record.
+fn kept_logs(kept: &Kept) -> impl Iterator<Item = (&Log, &[KeptPod])> {
+    let of_failures = kept.failures.iter().flat_map(|record| {
+        let failed = failed_pod(record);
+        let is_about = move |log: &&Log| failed.as_deref() == Some(log.pod.as_str());
+        record.evidence.logs.iter().filter(is_about).map(move |log| (log, record.evidence.pods.as_slice()))
+    });
+    let of_end = kept.end.iter().flat_map(|record| {
+        record.evidence.logs.iter().map(move |log| (log, record.evidence.pods.as_slice()))
+    });
+    of_failures.chain(of_end)
+}
+
+/// Returns the Pod that a record was written about.
+fn failed_pod(record: &Record) -> Option<String> {
+    explain(&record.evidence).cause.object.strip_prefix("Pod ").map(str::to_owned)
+}
+
+/// Returns whether a log that was kept is meant by a node's name, type or group; the driver's output counts as the head's.
+fn is_kept_chosen(log: &Log, pods: &[KeptPod], node: &str) -> bool {
+    let group = || pods.iter().find(|pod| pod.metadata.name == log.pod)?.metadata.labels.get("ray.io/group");
+    match (node, log.source) {
+        ("all", _) | ("head", LogSource::Driver | LogSource::Head) | ("worker", LogSource::Worker) => true,
+        (name, _) => log.pod == name || group().is_some_and(|group| group == name),
+    }
 }
 
 async fn open(

@@ -1,6 +1,5 @@
 //! `manta migrate-storage`: stores all Ray objects in `ray.io/v1`, so that CRDs without older versions can be applied.
 
-use crate::connect;
 use crate::output::print_line;
 use anyhow::{Context, bail};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -38,7 +37,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn migrate_all(args: &Args) -> anyhow::Result<()> {
-    let client = Client::try_from(connect::config(args.kubeconfig.as_deref()).await?)?;
+    let client = Client::try_from(manta_operator::connect::config(args.kubeconfig.as_deref()).await?)?;
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     for ours in crd::all(Versions::V1) {
         let name = ours.name_any();

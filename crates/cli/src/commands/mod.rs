@@ -27,7 +27,7 @@ macro_rules! commands {
 }
 
 /// Runs an async command to its end.
-fn run_async(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+pub(crate) fn run_async(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let code = runtime.block_on(command);
     // A task that blocks, such as one that reads the terminal, must not keep the program alive.
@@ -42,6 +42,8 @@ commands! {
     Crds => crds,
     Demo => demo,
     Down => down,
+    Explain => explain,
+    History => history,
     Job => job,
     Lint => lint,
     Logs => logs,
@@ -50,6 +52,8 @@ commands! {
     New => new,
     Open => open,
     Operator => operator,
+    Page => page,
+    Plan => plan,
     Policy => policy,
     Ray => ray,
     Shell => shell,

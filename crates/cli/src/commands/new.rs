@@ -41,6 +41,23 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Returns a manifest of every kind, with the title of each.
+pub(crate) fn templates() -> Vec<(String, String)> {
+    let of = |(title, kind)| {
+        let args = Args {
+            kind,
+            name: "demo".to_owned(),
+            ray_version: crate::local::RAY_VERSION.to_owned(),
+            workers: 1,
+            cpus: 1,
+            memory: 2,
+            gpus: 0,
+        };
+        (String::from(title), manifest(&args))
+    };
+    [("Cluster", NewKind::Cluster), ("Job", NewKind::Job), ("Service", NewKind::Service)].map(of).into()
+}
+
 fn manifest(args: &Args) -> String {
     let name = &args.name;
     match args.kind {

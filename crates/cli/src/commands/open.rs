@@ -12,6 +12,8 @@ use std::sync::Arc;
 const DASHBOARD: u16 = 8265;
 
 /// Open the dashboard of a Ray cluster, job or service in a browser, until interrupted
+///
+/// Starts the program that the variable BROWSER names, or the browser of the desktop.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -42,13 +44,19 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Returns whether a browser was started.
-fn open_browser(url: &str) -> bool {
+/// Returns whether a browser was started: the one of the variable BROWSER, or that of the desktop.
+pub(super) fn open_browser(url: &str) -> bool {
+    let start = |program: &str| {
+        let mut command = Command::new(program);
+        command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().is_ok()
+    };
+    // By convention a list; the first that can be started is used.
+    let chosen = std::env::var("BROWSER").unwrap_or_default();
+    if chosen.split(':').filter(|program| !program.is_empty()).any(start) {
+        return true;
+    }
     // Without a display, xdg-open may start a browser in this terminal.
     let has_display = ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| std::env::var_os(name).is_some());
     let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
-    let quiet = |command: &mut Command| {
-        command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().is_ok()
-    };
-    (has_display || cfg!(target_os = "macos")) && quiet(&mut Command::new(program))
+    (has_display || cfg!(target_os = "macos")) && start(program)
 }

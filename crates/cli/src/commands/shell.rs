@@ -15,7 +15,7 @@ use tokio::io::copy;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// What runs without a command: bash where there is one.
-const SHELL: &str = "command -v bash >/dev/null && exec bash || exec sh";
+pub(crate) const SHELL: &str = "command -v bash >/dev/null && exec bash || exec sh";
 
 /// Run a shell in the head of a Ray cluster, job or service
 ///

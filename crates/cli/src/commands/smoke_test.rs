@@ -1,6 +1,5 @@
 //! `manta smoke-test`: checks an installed operator with a tiny RayCluster; `helm test` runs it.
 
-use crate::connect;
 use crate::local::ray_resource;
 use crate::output::print_line;
 use crate::signals::StopSignals;
@@ -45,7 +44,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 async fn check(args: &Args) -> anyhow::Result<()> {
     let mut signals = StopSignals::listen()?;
-    let client = Client::try_from(connect::config(args.kubeconfig.as_deref()).await?)?;
+    let client = Client::try_from(manta_operator::connect::config(args.kubeconfig.as_deref()).await?)?;
     let clusters: Api<DynamicObject> = Api::namespaced_with(client, &args.namespace, &ray_resource("RayCluster"));
     let created = clusters.create(&PostParams::default(), &serde_json::from_value(cluster(args))?).await;
     let name = created.context("cannot create a RayCluster; are the CRDs installed?")?.name_any();

@@ -1,5 +1,6 @@
 //! `manta status`: shows what runs in local mode.
 
+use crate::event;
 use crate::local::{self, Address, Application, StateArgs};
 use crate::output::{without_controls, write_stdout};
 use anyhow::Context;
@@ -128,9 +129,8 @@ async fn gather(client: &Client, state: &Path, pid: u32) -> anyhow::Result<Statu
 
 /// Returns the last Warning of every object.
 fn last_warnings(events: &[Event]) -> HashMap<String, String> {
-    let time = |event: &&Event| event.last_timestamp.as_ref().map(|time| time.0);
     let mut warnings: Vec<&Event> = events.iter().filter(|event| local::is_warning(event)).collect();
-    warnings.sort_by_key(time);
+    warnings.sort_by_key(|warning| event::time(warning));
     warnings.into_iter().map(|event| (local::involved(event), local::describe_event(event))).collect()
 }
 
@@ -205,7 +205,8 @@ mod tests {
         let event = |second: u32, reason: &str| -> Event {
             serde_json::from_value(json!({
                 "metadata": {}, "type": "Warning", "reason": reason, "message": "why\nmore",
-                "lastTimestamp": format!("2026-01-01T00:00:0{second}Z"),
+                // As the operator and the agent report it.
+                "eventTime": format!("2026-01-01T00:00:0{second}.000000Z"),
                 "involvedObject": {"kind": "RayCluster", "namespace": "default", "name": "demo"},
             }))
             .unwrap()

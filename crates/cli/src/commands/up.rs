@@ -3,11 +3,14 @@
 use crate::local::{self, LocalArgs, Manifest, StateArgs};
 use crate::manifests;
 use crate::output::print_line;
-use manta_agent::runtime::memory;
+use crate::page::{Entry, Page, Settings};
+use anyhow::Context;
 use manta_cli::lint::{Finding, Linter, Severity};
 use std::io::Write;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Run Ray resources on this machine, without Kubernetes and without containers
 ///
@@ -16,7 +19,8 @@ use std::process::ExitCode;
 /// applies the manifests to it.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Manifest to apply once everything is running: a file, a directory, or - for standard input; may be repeated
+    /// Manifest to apply once everything is running: a file, a directory, a URL, or - for standard
+    /// input; may be repeated
     #[arg(short, long = "filename", value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
@@ -27,6 +31,9 @@ pub(crate) struct Args {
     /// Port of the API server on loopback; 0 picks a free one
     #[arg(long, default_value_t = 6443)]
     port: u16,
+    /// Port of the page on loopback; the next free one if it is taken, 0 for any
+    #[arg(long, value_name = "NUMBER", default_value_t = 7265)]
+    page_port: u16,
     #[command(flatten)]
     local: LocalArgs,
 }
@@ -37,7 +44,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Err(code) => return Ok(code),
     };
     // The schemas of the check; the processes that only wait would hold on to them.
-    memory::release_freed();
+    manta_heap::release_freed();
     let state = args.state.folder()?;
     if !manifests.is_empty() && local::running_pid(&state)?.is_some() {
         return apply_to_running(&state, manifests);
@@ -45,8 +52,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let data = (!args.in_memory).then(|| state.join("data"));
     let options = args.local.options(state, data, args.port)?;
     let gpus = options.gpus();
+    let page_port = args.page_port;
     local::run(options, async |local| {
-        let result = up(&local, manifests, &gpus).await;
+        let result = up(&local, manifests, &gpus, page_port).await;
         (local, result)
     })
 }
@@ -56,9 +64,13 @@ fn read(files: &[PathBuf]) -> anyhow::Result<Result<Vec<Manifest>, ExitCode>> {
     let mut linter = Linter::default();
     let mut findings = Vec::new();
     let mut manifests = Vec::new();
+    let mut empty = Vec::new();
     manifests::read_each(files, |source, contents| match contents {
         Ok(contents) => {
             let (found, objects) = linter.read(source, &contents);
+            if objects.is_empty() {
+                empty.push(source.to_owned());
+            }
             findings.extend(found);
             manifests.extend(objects.into_iter().map(|object| Manifest { source: source.to_owned(), object }));
         }
@@ -73,7 +85,15 @@ fn read(files: &[PathBuf]) -> anyhow::Result<Result<Vec<Manifest>, ExitCode>> {
             writeln!(std::io::stderr(), "error: nothing was applied, because the manifests above are invalid")?;
             Ok(Err(ExitCode::from(if severity == Severity::Unreadable { 2 } else { 1 })))
         }
-        _ => Ok(Ok(manifests)),
+        _ if manifests.is_empty() && !files.is_empty() => {
+            anyhow::bail!("nothing to apply: there is no object in {}", empty.join(", "))
+        }
+        _ => {
+            for source in empty {
+                writeln!(std::io::stderr(), "{source}: warning: there is no object in it")?;
+            }
+            Ok(Ok(manifests))
+        }
     }
 }
 
@@ -85,13 +105,22 @@ fn apply_to_running(state: &Path, manifests: Vec<Manifest>) -> anyhow::Result<Ex
         for applied in local::apply_all(&client, manifests).await? {
             print_line(&format!("applied {applied}"));
         }
-        print_line("local mode is running already; see manta status");
+        print_line("local mode is running already, with the flags it was started with; see manta status");
         Ok(ExitCode::SUCCESS)
     })
 }
 
-async fn up(local: &local::Local, manifests: Vec<Manifest>, gpus: &[String]) -> anyhow::Result<ExitCode> {
+async fn up(
+    local: &local::Local,
+    manifests: Vec<Manifest>,
+    gpus: &[String],
+    page_port: u16,
+) -> anyhow::Result<ExitCode> {
     print_line(&format!("local mode is up; use it with\n  export KUBECONFIG={}", local.kubeconfig.display()));
+    let outputs = local.kubeconfig.with_file_name("job-output");
+    let (page, listener, url) = open_page(local, page_port, &outputs).await?;
+    local::remember_page(&local.kubeconfig, &url)?;
+    print_line(&format!("see everything in a browser at\n  {url}"));
     if !gpus.is_empty() {
         print_line(&format!("GPUs: {}", gpus.join(", ")));
     }
@@ -99,12 +128,35 @@ async fn up(local: &local::Local, manifests: Vec<Manifest>, gpus: &[String]) -> 
         print_line(&format!("applied {applied}"));
     }
     let print = |text: String| print_line(&format!("{}  {text}", jiff::Zoned::now().strftime("%H:%M:%S")));
-    let outputs = local.kubeconfig.with_file_name("job-output");
     tokio::select! {
         () = local.stop.cancelled() => print_line("stopping"),
+        served = page.serve(listener) => served.context("the page can no longer be served")?,
         () = local::print_changes(&local.client, &print) => {}
         () = local::expose_dashboards(local, &print) => {}
         () = local::keep_job_output(&local.client, &outputs, local.has_pod_networks, &print) => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Opens the page on loopback, and returns its address.
+async fn open_page(
+    local: &local::Local,
+    port: u16,
+    outputs: &Path,
+) -> anyhow::Result<(Arc<Page>, std::net::TcpListener, String)> {
+    let mut listener = None;
+    // A port close to the usual one is easier to remember than a random one.
+    for port in (port..port.saturating_add(20)).chain([0]) {
+        if let Ok(free) = local.machine.listen((Ipv4Addr::LOCALHOST, port).into()).await {
+            listener = Some(free);
+            break;
+        }
+    }
+    let listener = listener.context("no port on loopback is free for the page")?;
+    let address = listener.local_addr()?;
+    let names = local.port_names();
+    let operator = local.operator.clone();
+    let page = Page::new(Settings { entry: Entry::Link, names, job_output: Some(outputs.to_owned()), operator });
+    let url = page.open_link(local.target().await?, address).await;
+    Ok((page, listener, url))
 }

@@ -1,18 +1,17 @@
 //! `manta version`: prints the version of this program, and of the operator in the current cluster.
 
-use crate::connect;
-use crate::output::print_line;
-use anyhow::Context;
+use crate::connect::{ConnectionArgs, Target};
+use crate::output::{error_text, print_line};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, ResourceExt};
 use std::process::ExitCode;
 use std::time::Duration;
 
 /// The version of KubeRay whose behaviour this version follows.
 const KUBERAY: &str = "v1.7.0";
 /// The labels of the operator's Deployment, from our charts or KubeRay's.
-const OPERATOR: &str = "app.kubernetes.io/name in (kuberay-operator,kuberay)";
+pub(in crate::commands) const OPERATOR: &str = "app.kubernetes.io/name in (kuberay-operator,kuberay)";
 /// How long the cluster may take to respond.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -21,6 +20,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Exits with 1 if a cluster is configured but cannot be asked.
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    #[command(flatten)]
+    connection: ConnectionArgs,
     /// Print only the version of this program
     #[arg(long)]
     client: bool,
@@ -31,31 +32,30 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.client {
         return Ok(ExitCode::SUCCESS);
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let config = match connect::config(None).await {
-            Ok(config) => config,
+    super::run_async(async {
+        let target = match args.connection.connect().await {
+            Ok(target) => target,
             Err(error) => {
-                print_line(&format!("operator: unknown, because no cluster is configured: {error:#}"));
+                print_line(&format!("operator: unknown, because no cluster is configured: {}", error_text(&error)));
                 return Ok(ExitCode::SUCCESS);
             }
         };
-        let cluster = config.cluster_url.to_string();
-        let operators = tokio::time::timeout(TIMEOUT, operators(config))
-            .await
-            .with_context(|| format!("{cluster} did not respond within {} s", TIMEOUT.as_secs()))?
-            .with_context(|| format!("cannot list Deployments of {cluster}"))?;
+        let asked = tokio::time::timeout(TIMEOUT, operators(&target)).await;
+        let operators = asked.map_err(|_| {
+            anyhow::anyhow!("the cluster {} did not answer within {} s", target.name(), TIMEOUT.as_secs())
+        })??;
         if operators.is_empty() {
-            print_line(&format!("operator: none in {cluster}"));
+            print_line(&format!("operator: none in {}", target.name()));
         }
         operators.iter().for_each(|operator| print_line(&format!("operator: {operator}")));
         Ok(ExitCode::SUCCESS)
     })
 }
 
-async fn operators(config: kube::Config) -> anyhow::Result<Vec<String>> {
-    let deployments: Api<Deployment> = Api::all(Client::try_from(config)?);
-    let found = deployments.list(&ListParams::default().labels(OPERATOR)).await?;
+async fn operators(target: &Target) -> anyhow::Result<Vec<String>> {
+    let deployments: Api<Deployment> = Api::all(target.client.clone());
+    let found = deployments.list(&ListParams::default().labels(OPERATOR)).await;
+    let found = found.map_err(|error| target.failed("cannot list deployments", error))?;
     Ok(found.iter().map(describe).collect())
 }
 

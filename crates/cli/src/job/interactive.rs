@@ -4,10 +4,15 @@ use super::{Dashboard, Job};
 use crate::connect::Target;
 use crate::output::print_note;
 use crate::resource::{Kind, Reference};
+use crate::signals::StopSignals;
 use crate::wait::{self, Waited};
-use anyhow::{Context, bail};
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use anyhow::{Context, anyhow, bail};
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use manta_operator::dashboard::jobs::JobError;
 use serde_json::Value;
+use std::fmt;
 use std::time::Duration;
 
 /// The characters of submission ids: those that are not mistaken for one another.
@@ -15,6 +20,8 @@ const ID_CHARACTERS: &[u8] = b"ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnpqrstuvwxyz1
 const ID_LENGTH: usize = 16;
 /// How long the operator may take to name the cluster of a RayJob.
 const NAME_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long to wait for the answer to a request that creates or deletes something. Clients have no limit of their own.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A RayJob whose cluster this program uses.
 #[derive(Clone)]
@@ -22,29 +29,148 @@ pub(crate) struct Interactive {
     pub(crate) reference: Reference,
 }
 
-/// How far a submission has come: what to clean up after an interrupt.
-#[derive(Default)]
+/// How far a submission has come: what to clean up if it goes no further.
 pub(crate) struct Started {
-    /// The RayJob that was created for it.
-    pub(crate) rayjob: Option<Interactive>,
-    pub(crate) dashboard: Option<Dashboard>,
-    /// Whether the job has been handed to Ray.
-    pub(crate) is_submitted: bool,
+    id: String,
+    interrupts: BoxStream<'static, ()>,
+    patience: Patience,
+    /// The RayJob that was created for it, or may have been.
+    rayjob: Option<Interactive>,
+    /// Its job, and what keeps the way there open.
+    job: Option<(Job, Dashboard)>,
+    submission: Submission,
 }
 
+/// Whether Ray has the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Submission {
+    No,
+    /// The answer to the request got lost.
+    Unknown,
+    Yes,
+}
+
+/// Whether the user has interrupted the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    Waits,
+    /// Once: clean up, then exit.
+    Interrupted,
+    /// A second time: exit at once.
+    Gone,
+}
+
+/// The user has interrupted the command.
+#[derive(Debug)]
+pub(crate) struct Interrupted;
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
 impl Started {
-    /// Leaves nothing behind after an interrupt: stops a submitted job, deletes a RayJob that has none.
-    pub(crate) async fn abandon(&self, target: &Target, id: &str) -> anyhow::Result<()> {
-        match (&self.dashboard, &self.rayjob) {
-            (Some(dashboard), _) if self.is_submitted => {
-                print_note(&format!("stopping job {id}"));
-                Ok(Job::new(&dashboard.address, id, dashboard.token.clone()).stop().await?)
+    /// Begins a submission with this id; interrupts are caught from now on.
+    pub(crate) fn begin(id: &str) -> anyhow::Result<Self> {
+        let signals = stream::unfold(StopSignals::listen()?, async |mut signals| {
+            signals.recv().await;
+            Some(((), signals))
+        });
+        Ok(Self::interrupted_by(id, signals.boxed()))
+    }
+
+    fn interrupted_by(id: &str, interrupts: BoxStream<'static, ()>) -> Self {
+        let (rayjob, job, submission) = (None, None, Submission::No);
+        Self { id: id.to_owned(), interrupts, patience: Patience::Waits, rayjob, job, submission }
+    }
+
+    /// Waits for something that creates nothing, until it is done or the user interrupts.
+    pub(crate) async fn unless_interrupted<T>(
+        &mut self,
+        step: impl Future<Output = anyhow::Result<T>>,
+    ) -> anyhow::Result<T> {
+        if self.patience != Patience::Waits {
+            return Err(Interrupted.into());
+        }
+        tokio::select! {
+            done = step => done,
+            Some(()) = self.interrupts.next() => {
+                self.patience = Patience::Interrupted;
+                Err(Interrupted.into())
+            }
+        }
+    }
+
+    /// Waits for the answer to a request that creates or deletes something, also after an interrupt, because only the
+    /// answer says what there is to clean up. Gives up after a while, and when the user interrupts once more.
+    async fn until_answered<T>(&mut self, request: impl Future<Output = T>) -> anyhow::Result<T> {
+        let timeout = tokio::time::sleep(ANSWER_TIMEOUT);
+        tokio::pin!(request, timeout);
+        loop {
+            tokio::select! {
+                done = &mut request => return Ok(done),
+                () = &mut timeout => return Err(anyhow!("no answer within {} s", ANSWER_TIMEOUT.as_secs())),
+                Some(()) = self.interrupts.next() => {
+                    if self.patience != Patience::Waits {
+                        self.patience = Patience::Gone;
+                        return Err(Interrupted.into());
+                    }
+                    self.patience = Patience::Interrupted;
+                    print_note("interrupted; waiting for an answer, to clean up; interrupt again to exit at once");
+                }
+            }
+        }
+    }
+
+    /// Submits a job through a dashboard, which stays open.
+    pub(crate) async fn submit(&mut self, job: &Job, dashboard: Dashboard, body: &Value) -> anyhow::Result<()> {
+        self.job = Some((job.clone(), dashboard));
+        self.submission = Submission::Unknown;
+        let answer = self.until_answered(job.submit(body)).await?;
+        self.submission = match &answer {
+            Ok(_) => Submission::Yes,
+            Err(JobError::Request(_)) => Submission::Unknown,
+            Err(_) => Submission::No,
+        };
+        Ok(answer.map(drop)?)
+    }
+
+    /// Leaves nothing behind: deletes a RayJob whose job was not submitted, and stops a submitted job after an interrupt.
+    /// Prints what it does, and what fails.
+    pub(crate) async fn clean_up(&mut self, target: &Target, why: &anyhow::Error) {
+        let stops = match self.submission {
+            Submission::Yes if why.is::<Interrupted>() => true,
+            Submission::Yes => return,
+            // It ends with the cluster of its RayJob.
+            Submission::Unknown => self.rayjob.is_none(),
+            Submission::No => false,
+        };
+        let (job, rayjob, id) = (self.job.as_ref().map(|(job, _)| job.clone()), self.rayjob.clone(), self.id.clone());
+        let (what, step) = match (job, rayjob) {
+            (Some(job), _) if stops => {
+                let stop = async move { job.stop().await.map_err(anyhow::Error::from) };
+                (format!("stopping job {id}"), stop.boxed())
             }
             (_, Some(rayjob)) => {
-                print_note(&format!("deleting {}", rayjob.reference));
-                rayjob.delete(target).await
+                let what = format!("deleting {}", rayjob.reference);
+                (what, async move { rayjob.delete(target, &id).await }.boxed())
             }
-            _ => Ok(()),
+            _ => return,
+        };
+        let cleaned = match self.patience {
+            Patience::Gone => Err(anyhow!("exiting without {what}")),
+            Patience::Waits | Patience::Interrupted => {
+                print_note(&what);
+                // The next interrupt is one too many.
+                self.patience = Patience::Interrupted;
+                self.until_answered(step).await.flatten()
+            }
+        };
+        if let Err(error) = cleaned {
+            print_note(&format!("warning: something may be left behind: {error:#}"));
         }
     }
 }
@@ -66,44 +192,70 @@ pub(crate) fn generate_id() -> anyhow::Result<String> {
 
 impl Interactive {
     /// Creates a RayJob from a file.
-    pub(crate) async fn create(target: &Target, object: Value) -> anyhow::Result<Self> {
+    pub(crate) async fn create(target: &Target, object: Value, started: &mut Started) -> anyhow::Result<Self> {
         let object: DynamicObject = serde_json::from_value(object).context("the file holds no RayJob")?;
-        let made = target.ray_api(Kind::Job).create(&PostParams::default(), &object).await;
+        started.rayjob = object.metadata.name.clone().map(Self::named);
+        let api = target.ray_api(Kind::Job);
+        let made = started.until_answered(api.create(&PostParams::default(), &object)).await;
+        let made = made.context("cannot create the RayJob")?;
+        if let Err(kube::Error::Api(_)) = &made {
+            started.rayjob = None;
+        }
         let made = made.map_err(|error| target.failed("cannot create the RayJob", error))?;
-        let name = made.metadata.name.context("the RayJob has no name")?;
-        Ok(Self { reference: Reference { kind: Kind::Job, name } })
+        let rayjob = Self::named(made.metadata.name.context("the RayJob has no name")?);
+        started.rayjob = Some(rayjob.clone());
+        Ok(rayjob)
     }
 
     /// Applies a RayJob that was made from flags.
-    pub(crate) async fn apply(target: &Target, manager: &str, object: &Value) -> anyhow::Result<Self> {
+    pub(crate) async fn apply(
+        target: &Target,
+        manager: &str,
+        object: &Value,
+        started: &mut Started,
+    ) -> anyhow::Result<Self> {
         let name = object["metadata"]["name"].as_str().context("the RayJob has no name")?.to_owned();
         let api = target.ray_api(Kind::Job);
-        let existing = api.get_opt(&name).await.map_err(|error| target.failed("cannot look for the RayJob", error))?;
+        let existing = started.unless_interrupted(async {
+            api.get_opt(&name).await.map_err(|error| target.failed("cannot look for the RayJob", error))
+        });
+        let existing = existing.await?;
         if existing.is_some() {
             bail!("the RayJob {name} in namespace {} already exists", target.namespace);
         }
-        let applied = api.patch(&name, &PatchParams::apply(manager), &Patch::Apply(object)).await;
+        let rayjob = Self::named(name.clone());
+        started.rayjob = Some(rayjob.clone());
+        let (params, patch) = (PatchParams::apply(manager), Patch::Apply(object));
+        let applied = started.until_answered(api.patch(&name, &params, &patch)).await;
+        let applied = applied.with_context(|| format!("cannot create the RayJob {name}"))?;
+        if let Err(kube::Error::Api(_)) = &applied {
+            started.rayjob = None;
+        }
         applied.map_err(|error| target.failed(&format!("cannot create the RayJob {name}"), error))?;
-        Ok(Self { reference: Reference { kind: Kind::Job, name } })
+        Ok(rayjob)
+    }
+
+    fn named(name: String) -> Self {
+        Self { reference: Reference { kind: Kind::Job, name } }
     }
 
     /// Waits until the cluster of the RayJob is ready. `None` if the time is over.
     pub(crate) async fn until_ready(&self, target: &Target, timeout: Duration) -> anyhow::Result<Option<Reference>> {
-        let named = wait::until(target, &self.reference, Some(NAME_TIMEOUT), |job| {
+        let naming = timeout.min(NAME_TIMEOUT);
+        let named = wait::until(target, &self.reference, Some(naming), |job| {
             check_deployment(&self.reference, job)?;
             let name = job.data["status"]["rayClusterName"].as_str().filter(|name| !name.is_empty());
             Ok(name.map(str::to_owned))
         });
         let name = match named.await? {
             Waited::Done(name) => name,
-            Waited::TimedOut => bail!(
-                "{} got no Ray cluster within {} s; is the operator running?",
-                self.reference,
-                NAME_TIMEOUT.as_secs()
-            ),
+            Waited::TimedOut => {
+                bail!("{} got no Ray cluster within {naming:?}; is the operator running?", self.reference)
+            }
         };
         let cluster = Reference { kind: Kind::Cluster, name };
-        let ready = wait::until(target, &cluster, Some(timeout), |object| {
+        // The operator writes down the name before it creates the cluster.
+        let ready = wait::until_created(target, &cluster, Some(timeout), |object| {
             let status = &object.data["status"];
             let has_head = status["head"]["serviceName"].as_str().is_some_and(|name| !name.is_empty());
             Ok((status["state"] == "ready" && has_head).then_some(()))
@@ -114,9 +266,18 @@ impl Interactive {
         }
     }
 
-    pub(crate) async fn delete(&self, target: &Target) -> anyhow::Result<()> {
-        let deleted = target.ray_api(Kind::Job).delete(&self.reference.name, &DeleteParams::default()).await;
-        deleted.map(drop).map_err(|error| target.failed(&format!("cannot delete {}", self.reference), error))
+    /// Deletes the RayJob if it is the one of this submission; that it does not exist is success.
+    async fn delete(&self, target: &Target, id: &str) -> anyhow::Result<()> {
+        let (api, name) = (target.ray_api(Kind::Job), &self.reference.name);
+        let found =
+            api.get_opt(name).await.map_err(|error| target.failed(&format!("cannot get {}", self.reference), error))?;
+        let Some(found) = found.filter(|found| found.data["spec"]["jobId"] == id) else { return Ok(()) };
+        let only = Preconditions { uid: found.metadata.uid, resource_version: None };
+        match api.delete(name, &DeleteParams::default().preconditions(only)).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(target.failed(&format!("cannot delete {}", self.reference), error)),
+        }
     }
 }
 
@@ -131,17 +292,4 @@ fn check_deployment(reference: &Reference, job: &DynamicObject) -> anyhow::Resul
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ids_have_no_characters_that_look_alike() {
-        let ids: Vec<String> = (0..100).map(|_| generate_id().unwrap()).collect();
-        for id in &ids {
-            let random = id.strip_prefix("raysubmit_").unwrap();
-            assert_eq!(random.len(), 16);
-            assert!(!random.contains(['I', 'l', 'O', '0', 'o']), "{id}");
-        }
-        assert!(ids.windows(2).all(|pair| pair[0] != pair[1]));
-    }
-}
+mod tests;

@@ -10,9 +10,10 @@ mod working_dir;
 mod zip;
 
 pub(crate) use entrypoint::{EntrypointArgs, command_line};
-pub(crate) use interactive::{Interactive, Started, generate_id};
+pub(crate) use interactive::{Interactive, Interrupted, Started, generate_id};
+pub(crate) use log::{config as log_config, follow_log, log_path};
 pub(crate) use reach::Dashboard;
-pub(crate) use runtime_env::{RuntimeEnvArgs, upload};
+pub(crate) use runtime_env::{RuntimeEnv, RuntimeEnvArgs};
 
 use anyhow::bail;
 use http::HeaderMap;
@@ -29,6 +30,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const STATUS_ATTEMPTS: u32 = 30;
 
 /// A job, and the dashboard to ask about it.
+#[derive(Clone)]
 pub(crate) struct Job {
     client: Client,
     endpoint: DashboardEndpoint,

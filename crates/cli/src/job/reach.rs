@@ -8,8 +8,6 @@ use crate::port_forward::{self, Forward};
 use crate::resource::{Kind, Reference};
 use anyhow::{Context, bail};
 use http::Method;
-use manta_api::RayCluster;
-use manta_logic::cluster_spec::is_token_auth;
 use manta_operator::dashboard::Client;
 use serde_json::Value;
 use std::sync::Arc;
@@ -37,7 +35,7 @@ impl Dashboard {
         let head = head::find(target, reference).await?;
         let forward = port_forward::start(target, &head.service, 0, PORT, Arc::new(print_note)).await?;
         let cluster = Reference { kind: Kind::Cluster, name: head.cluster };
-        let token = token(target, &cluster).await?;
+        let token = auth_token::asked_by(target, &cluster).await?;
         let dashboard = Self { address: forward.address.to_string(), token, _forward: Some(forward) };
         dashboard.until_it_answers().await?;
         Ok(dashboard)
@@ -66,24 +64,23 @@ impl Dashboard {
 
     async fn until_it_answers(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + START_TIMEOUT;
+        let mut told = false;
         loop {
             match self.get("/api/version").await {
                 Ok(_) => return Ok(()),
                 Err(error) if Instant::now() > deadline => {
                     return Err(error.context("the dashboard of the Ray cluster does not answer"));
                 }
-                Err(_) => tokio::time::sleep(INTERVAL).await,
+                Err(error) => {
+                    if !std::mem::replace(&mut told, true) {
+                        let limit = START_TIMEOUT.as_secs();
+                        print_note(&format!(
+                            "waiting for the dashboard of the Ray cluster, for {limit} s at most: {error:#}"
+                        ));
+                    }
+                    tokio::time::sleep(INTERVAL).await;
+                }
             }
         }
-    }
-}
-
-/// Returns the token that a cluster asks for.
-async fn token(target: &Target, cluster: &Reference) -> anyhow::Result<Option<String>> {
-    let object = serde_json::to_value(target.get_ray(cluster).await?)?;
-    let cluster: RayCluster = serde_json::from_value(object).with_context(|| format!("cannot read {cluster}"))?;
-    match is_token_auth(&cluster.spec) {
-        true => auth_token::of(target, &cluster).await.map(Some),
-        false => Ok(None),
     }
 }

@@ -1,7 +1,8 @@
 //! The runtime environment of a job from the command line, and the upload of its working directory.
 
-use super::{endpoint, working_dir};
-use anyhow::{Context, bail, ensure};
+use super::endpoint;
+use super::working_dir::{self, Package};
+use anyhow::{Context, ensure};
 use http::HeaderMap;
 use manta_operator::dashboard::Client;
 use manta_operator::dashboard::packages;
@@ -57,27 +58,45 @@ fn check_modules(env: &Map<String, Value>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Uploads the working directory of an environment to a dashboard, and names it by its URI there.
-pub(crate) async fn upload(
-    env: &mut Map<String, Value>,
-    address: &str,
-    token: Option<String>,
-    headers: HeaderMap,
-) -> anyhow::Result<()> {
-    let Some(value) = env.get("working_dir") else { return Ok(()) };
-    let Some(path) = value.as_str() else { bail!("working_dir is not a path: {value}") };
-    if is_uri(path) {
-        return Ok(());
+/// A runtime environment whose working directory is ready to be uploaded.
+pub(crate) struct RuntimeEnv {
+    env: Map<String, Value>,
+    /// The working directory, if it is one of this machine.
+    package: Option<Package>,
+}
+
+impl RuntimeEnv {
+    /// Packs the working directory, so that what is wrong with it is found before anything is created.
+    pub(crate) fn pack(env: Map<String, Value>) -> anyhow::Result<Self> {
+        let path = match env.get("working_dir") {
+            None => return Ok(Self { env, package: None }),
+            Some(value) => value.as_str().with_context(|| format!("working_dir is not a path: {value}"))?,
+        };
+        if is_uri(path) {
+            return Ok(Self { env, package: None });
+        }
+        let excludes = env.get("excludes").and_then(Value::as_array).into_iter().flatten();
+        let excludes: Vec<String> = excludes.filter_map(|pattern| pattern.as_str().map(str::to_owned)).collect();
+        let package = working_dir::pack(Path::new(path), &excludes)?;
+        Ok(Self { env, package: Some(package) })
     }
-    let excludes = env.get("excludes").and_then(Value::as_array).into_iter().flatten();
-    let excludes: Vec<String> = excludes.filter_map(|pattern| pattern.as_str().map(str::to_owned)).collect();
-    let package = working_dir::pack(Path::new(path), &excludes)?;
-    let client = Client::direct(token, UPLOAD_TIMEOUT).with_headers(headers);
-    let uri = packages::upload(&client, &endpoint(address), &package.name, package.contents)
-        .await
-        .with_context(|| format!("cannot upload the working directory {path}"))?;
-    env.insert("working_dir".into(), uri.into());
-    Ok(())
+
+    /// Uploads the working directory to a dashboard. Returns the environment with its URI there.
+    pub(crate) async fn upload(
+        &self,
+        address: &str,
+        token: Option<String>,
+        headers: HeaderMap,
+    ) -> anyhow::Result<Map<String, Value>> {
+        let mut env = self.env.clone();
+        let Some(package) = &self.package else { return Ok(env) };
+        let client = Client::direct(token, UPLOAD_TIMEOUT).with_headers(headers);
+        let uri = packages::upload(&client, &endpoint(address), &package.name, package.contents.clone())
+            .await
+            .with_context(|| format!("cannot upload the working directory {}", self.env["working_dir"]))?;
+        env.insert("working_dir".into(), uri.into());
+        Ok(env)
+    }
 }
 
 fn is_uri(path: &str) -> bool {

@@ -109,6 +109,14 @@ impl Linter {
         (findings, objects)
     }
 
+    /// Fills in the defaults of the CRDs, as the API server does.
+    pub fn set_defaults(&mut self, object: &mut Value) {
+        let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+        if let Ok(kind) = self.kinds.find(&text("apiVersion"), &text("kind")) {
+            kind.schema.default(object);
+        }
+    }
+
     fn visit(&mut self, file: &str, contents: &[u8], visitor: &mut dyn FnMut(&Node)) -> Vec<Finding> {
         let mut report = Report { file, findings: Vec::new() };
         match std::str::from_utf8(contents) {

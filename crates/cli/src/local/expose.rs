@@ -7,7 +7,9 @@ use kube::api::DynamicObject;
 use kube::runtime::watcher;
 use kube::{Api, ResourceExt};
 use manta_agent::network::loopback;
+use manta_logic::labels;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -33,6 +35,15 @@ impl Endpoint {
             Self::Dashboard => 8265,
             Self::Client => 10001,
             Self::Serve => 8000,
+        }
+    }
+
+    /// Returns the parameter of `ray start` that changes the port.
+    fn parameter(self) -> Option<&'static str> {
+        match self {
+            Self::Dashboard => Some("dashboard-port"),
+            Self::Client => Some("ray-client-server-port"),
+            Self::Serve => None,
         }
     }
 
@@ -100,11 +111,9 @@ pub(crate) async fn expose_dashboards(local: &Local, print: &(dyn Fn(String) + S
         tokio::select! {
             Some(event) = clusters.next() => match event {
                 Ok(watcher::Event::Apply(cluster) | watcher::Event::InitApply(cluster)) => {
-                    let ip = cluster.data.pointer("/status/head/podIP").and_then(|v| v.as_str()).and_then(|ip| ip.parse().ok());
                     for endpoint in [Endpoint::Dashboard, Endpoint::Client] {
-                        let backend = ip.map(|ip: Ipv4Addr| (ip, endpoint.port()).into());
                         let key = (format!("RayCluster {}", key(&cluster)), endpoint);
-                        forwards.forward(local, print, key, backend).await;
+                        forwards.forward(local, print, key, head_address(&cluster.data, endpoint)).await;
                     }
                 }
                 Ok(watcher::Event::Delete(cluster)) => forwards.close(&format!("RayCluster {}", key(&cluster))),
@@ -208,18 +217,73 @@ impl Forwards {
     }
 }
 
+/// Returns where the head of a RayCluster listens, once it has an address.
+fn head_address(cluster: &Value, endpoint: Endpoint) -> Option<SocketAddr> {
+    let ip: Ipv4Addr = cluster.pointer("/status/head/podIP")?.as_str()?.parse().ok()?;
+    let parameters = &cluster["spec"]["headGroupSpec"]["rayStartParams"];
+    let given = endpoint.parameter().and_then(|name| parameters[name].as_str()?.parse().ok());
+    Some((ip, given.unwrap_or(endpoint.port())).into())
+}
+
 /// Returns a RayService and the address of its own Serve Service, not of the one per cluster.
 fn serve_address(service: &Service) -> Option<(String, SocketAddr)> {
     let owner = service.metadata.owner_references.iter().flatten().find(|owner| owner.kind == "RayService")?;
+    // Its name may be the user's.
+    service.labels().get(labels::SERVE)?;
     let spec = service.spec.as_ref()?;
     let is_serve = |name: Option<&str>, port: i32| name == Some("serve") || port == i32::from(Endpoint::Serve.port());
     let port = spec.ports.iter().flatten().find(|port| is_serve(port.name.as_deref(), port.port))?;
     let ip: Ipv4Addr = spec.cluster_ip.as_deref()?.parse().ok()?;
     let owner = format!("RayService {}/{}", service.namespace().unwrap_or_default(), owner.name);
     let address = (ip, u16::try_from(port.port).ok()?).into();
-    service.name_any().ends_with("-serve-svc").then_some((owner, address))
+    Some((owner, address))
 }
 
 fn key<K: ResourceExt>(object: &K) -> String {
     format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use manta_logic::build::service_serve_service;
+    use serde_json::json;
+
+    #[test]
+    fn the_head_listens_where_its_parameters_say() {
+        let check = |parameters: Value, dashboard: u16, client: u16| {
+            let cluster = json!({
+                "spec": {"headGroupSpec": {"rayStartParams": parameters}}, "status": {"head": {"podIP": "10.244.0.7"}},
+            });
+            let got = [Endpoint::Dashboard, Endpoint::Client].map(|endpoint| head_address(&cluster, endpoint));
+            assert_eq!(got, [dashboard, client].map(|port| Some((Ipv4Addr::new(10, 244, 0, 7), port).into())));
+        };
+        check(Value::Null, 8265, 10001);
+        check(json!({"dashboard-port": "9265", "ray-client-server-port": "20001"}), 9265, 20001);
+        check(json!({"dashboard-port": "nonsense"}), 8265, 10001);
+        assert_eq!(head_address(&json!({"status": {"head": {"podIP": ""}}}), Endpoint::Dashboard), None);
+    }
+
+    #[test]
+    fn a_serve_service_is_found_under_any_name() {
+        let address = |serve_service: Value| {
+            let service = json!({
+                "metadata": {"name": "greeter", "namespace": "d", "uid": "u"},
+                "spec": {"serveService": serve_service, "rayClusterConfig": {"headGroupSpec": {"template": {}}}},
+            });
+            let cluster = json!({"metadata": {"name": "greeter-1", "namespace": "d"}, "spec": {"headGroupSpec": {
+                "template": {"spec": {"containers": [{"name": "ray-head"}]}}}}});
+            let service = serde_json::from_value(service).unwrap();
+            let mut built = service_serve_service(&service, &serde_json::from_value(cluster).unwrap()).unwrap();
+            built.spec.get_or_insert_default().cluster_ip = Some("10.96.0.9".to_owned());
+            (built.name_any(), serve_address(&built))
+        };
+        let expect = Some(("RayService d/greeter".to_owned(), "10.96.0.9:8000".parse().unwrap()));
+        assert_eq!(address(Value::Null), ("greeter-serve-svc".to_owned(), expect.clone()));
+        assert_eq!(address(json!({"metadata": {"name": "mine"}})), ("mine".to_owned(), expect));
+        let head = json!({"metadata": {"name": "greeter-head-svc", "ownerReferences": [
+            {"apiVersion": "ray.io/v1", "kind": "RayService", "name": "greeter", "uid": "u"}]}, "spec": {
+            "clusterIP": "10.96.0.8", "ports": [{"name": "serve", "port": 8000}]}});
+        assert_eq!(serve_address(&serde_json::from_value(head).unwrap()), None);
+    }
 }

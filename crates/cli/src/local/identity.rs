@@ -9,7 +9,8 @@ use super::apply;
 /// The roles of an installed operator, which hold in local mode as well.
 const OPERATOR: &str = include_str!("../../../../deploy/kustomize/operator.yaml");
 
-/// The operator may reach dashboards through the API server, and the agent schedules pods besides running them.
+/// The operator may reach dashboards through the API server, and the agent schedules pods and forwards Services besides
+/// running pods.
 const LOCAL: &str = "
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -32,6 +33,12 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: manta-local-agent}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:kube-scheduler}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: system:nodes}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: manta-local-proxy}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:node-proxier}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: system:nodes}]
 ";
 

@@ -1,5 +1,6 @@
 //! The images that local mode can run: Ray's, and a few whose tools most machines have.
 
+use super::engine_image;
 use anyhow::Context;
 use manta_agent::images::{Catalog, MachineDisk, Mapping, PackageRule, Recipe, Resolution};
 use std::path::{Path, PathBuf};
@@ -21,6 +22,12 @@ pub(super) fn package_rule() -> PackageRule {
     }
 }
 
+/// Ray lowers the priority of its workers below that of its own processes. In a control group they still get their share
+/// of the machine; without one, everything else on the machine comes before them, and a worker takes a minute to start.
+pub(super) fn env_without_cgroups() -> Vec<(String, String)> {
+    vec![("RAY_worker_niceness".to_owned(), "0".to_owned())]
+}
+
 /// Maps images of common tools to the tools of the machine itself.
 pub(super) fn default_mappings() -> Vec<Mapping> {
     let texts = |words: &[&str]| words.iter().map(|s| (*s).to_owned()).collect();
@@ -39,13 +46,23 @@ pub(super) fn default_mappings() -> Vec<Mapping> {
     all
 }
 
-/// Reads `NAME=SOURCE`: a requirements file, a folder with a `pyproject.toml`, a Python environment, or an archive.
+/// Reads `NAME=SOURCE`: a requirements file, a folder with a `pyproject.toml`, a Python environment, an archive, or an
+/// image of podman or docker, which is saved as an archive.
 pub(super) fn mapping(text: &str) -> anyhow::Result<Mapping> {
     let (image, source) =
         text.split_once('=').filter(|(image, source)| !image.is_empty() && !source.is_empty()).with_context(|| {
-            format!("--image {text}: use NAME=requirements.txt, NAME=FOLDER, NAME=ENVIRONMENT or NAME=ARCHIVE.tar")
+            format!(
+                "--image {text}: use NAME=requirements.txt, NAME=FOLDER, NAME=ENVIRONMENT, NAME=ARCHIVE.tar, \
+                 NAME=podman:IMAGE or NAME=docker:IMAGE"
+            )
         })?;
-    let path = std::path::absolute(source)?;
+    let path = match engine_image::parse(source) {
+        Some((engine, image)) => {
+            let archives = home_folder("XDG_CACHE_HOME", ".cache")?.join("manta/archives");
+            engine_image::archive(Path::new(engine), image, &archives).with_context(|| format!("--image {text}"))?
+        }
+        None => std::path::absolute(source)?,
+    };
     let mapping = Mapping { image: image.to_owned(), cmd: vec!["/bin/bash".to_owned()], ..Mapping::default() };
     match kind_of(&path) {
         // The archive brings its own command.
@@ -55,7 +72,7 @@ pub(super) fn mapping(text: &str) -> anyhow::Result<Mapping> {
         Some(Source::Environment) => Ok(Mapping { environment: Some(path), ..mapping }),
         None => anyhow::bail!(
             "--image {text}: {} is neither a requirements file, nor a folder with a pyproject.toml, nor a Python \
-             environment, nor an archive",
+             environment, nor an archive; an image of a container engine is podman:IMAGE or docker:IMAGE",
             path.display()
         ),
     }

@@ -21,7 +21,7 @@ const CONFIG: &str = "config.json";
 const PORTS: [u16; 4] = [22, 80, 443, 9418];
 
 /// The user's settings for package indexes, certificates and proxies, which pods get as they are.
-const VARIABLES: [&str; 34] = [
+const VARIABLES: [&str; 37] = [
     "PIP_INDEX_URL",
     "PIP_EXTRA_INDEX_URL",
     "PIP_TRUSTED_HOST",
@@ -29,11 +29,14 @@ const VARIABLES: [&str; 34] = [
     "PIP_CLIENT_CERT",
     "PIP_CONFIG_FILE",
     "PIP_DEFAULT_TIMEOUT",
+    "PIP_FIND_LINKS",
+    "PIP_NO_INDEX",
     "PIP_PROXY",
     "PIP_RETRIES",
     "UV_CONFIG_FILE",
     "UV_DEFAULT_INDEX",
     "UV_EXTRA_INDEX_URL",
+    "UV_FIND_LINKS",
     "UV_HTTP_TIMEOUT",
     "UV_INDEX",
     "UV_INDEX_STRATEGY",
@@ -175,17 +178,69 @@ fn from_user(
         }
     }
     let mut ports = BTreeSet::from(PORTS);
-    ports.extend(env.iter().flat_map(|(_, value)| value.split_whitespace()).filter_map(port_of));
-    // Files that the variables name, and pip's own configuration, at places where pip looks for it.
-    let named = env.iter().map(|(_, value)| PathBuf::from(value)).filter(|path| path.is_absolute());
+    ports.extend(env.iter().flat_map(|(_, value)| parts(value)).filter_map(port_of));
+    // Files and folders that the variables name, and pip's own configuration, at places where pip looks for it.
+    let named = env.iter().flat_map(|(_, value)| parts(value)).map(PathBuf::from).filter(|path| path.is_absolute());
     let mut files: Vec<(PathBuf, PathBuf)> = named.map(|path| (path.clone(), path)).collect();
     files.push(("/etc/pip.conf".into(), "/etc/pip.conf".into()));
     let own = home.into_iter().flat_map(|home| [home.join(".config/pip/pip.conf"), home.join(".pip/pip.conf")]);
     files.extend(own.filter(|path| exists(path)).take(1).map(|path| (path, "/etc/xdg/pip/pip.conf".into())));
-    // What lies in /usr and /etc/ssl is there already.
-    files.retain(|(source, _)| exists(source) && !source.starts_with("/usr") && !source.starts_with("/etc/ssl"));
+    files.retain(|(source, _)| exists(source));
+    files.sort();
     files.dedup();
     Internet { ports: ports.into_iter().collect(), env, files }
+}
+
+/// Returns the parts of a setting, which may be a list.
+fn parts(value: &str) -> impl Iterator<Item = &str> {
+    value.split([' ', ',', '\n', '\t']).filter(|part| !part.is_empty())
+}
+
+/// Returns what pods cannot use of the user's settings, for warnings at the start. Values are not shown whole, because
+/// they may contain passwords.
+pub(super) fn unusable(internet: &Internet) -> Vec<String> {
+    let loopback = |text: &str| parts(text).find_map(loopback_of).map(str::to_owned);
+    let mut all = Vec::new();
+    for (name, value) in &internet.env {
+        if name.to_lowercase() == "no_proxy" || name == "PIP_TRUSTED_HOST" || name == "UV_INSECURE_HOST" {
+            continue;
+        }
+        if let Some(host) = loopback(value) {
+            all.push(on_loopback(name, &host));
+        }
+        let is_relative = |part: &&str| !part.contains("://") && !Path::new(part).is_absolute();
+        if name.ends_with("_FIND_LINKS")
+            && let Some(part) = parts(value).find(is_relative)
+        {
+            all.push(format!("{name} names the relative path {part}, which pods do not see; use an absolute one"));
+        }
+    }
+    for (source, _) in internet.files.iter().filter(|(source, _)| source.ends_with("pip.conf")) {
+        let text = std::fs::read_to_string(source).unwrap_or_default();
+        let values = text.lines().filter_map(|line| line.split_once('=').map(|(_, value)| value.trim()));
+        all.extend(values.filter_map(loopback).map(|host| on_loopback(&source.display().to_string(), &host)));
+    }
+    all
+}
+
+fn on_loopback(setting: &str, host: &str) -> String {
+    format!(
+        "{setting} names {host}, which pods cannot reach: it is this machine's loopback; let the server listen on \
+         another address of the machine and name that one"
+    )
+}
+
+/// Returns the host of a URL, or of a proxy without a scheme, if it is the machine's loopback.
+fn loopback_of(text: &str) -> Option<&str> {
+    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let host = match host.strip_prefix('[') {
+        Some(v6) => v6.split(']').next()?,
+        None => host.split(':').next()?,
+    };
+    let is_loopback = host.parse::<std::net::IpAddr>().map_or(host == "localhost", |ip| ip.is_loopback());
+    is_loopback.then_some(host)
 }
 
 /// Returns the port that a URL names.
@@ -194,6 +249,14 @@ fn port_of(url: &str) -> Option<u16> {
     let authority = rest.split(['/', '?', '#']).next()?;
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     host.rsplit_once(':')?.1.parse().ok()
+}
+
+/// Returns the first part of a runtime environment that pods cannot download, in the local mode of a state directory.
+pub(crate) fn not_downloadable(state: &Path, environment: &Value) -> anyhow::Result<Option<String>> {
+    let is_allowed = remembered(state)? == Some(true);
+    // Ports that belong to no object are those of pods on the machine's own network.
+    let shares_network = super::addresses(state).iter().any(|address| address.object.is_empty());
+    Ok(if is_allowed || shares_network { None } else { downloads(environment) })
 }
 
 /// Records a Warning event on every object whose `runtime_env` cannot be set up without the Internet; never returns.
@@ -216,10 +279,7 @@ pub(super) async fn warn(client: Client) {
         let event = Event {
             type_: EventType::Warning,
             reason: "NoInternet".to_owned(),
-            note: Some(format!(
-                "runtime_env has {what}, and pods cannot connect to the Internet: stop local mode and start it with \
-                 manta up --internet"
-            )),
+            note: Some(no_internet(&what)),
             action: "Start".to_owned(),
             secondary: None,
         };
@@ -227,6 +287,14 @@ pub(super) async fn warn(client: Client) {
             tracing::warn!(%error, "cannot record an event");
         }
     }
+}
+
+/// Says that a part of a runtime environment cannot be downloaded, and what to do.
+pub(crate) fn no_internet(what: &str) -> String {
+    format!(
+        "runtime_env has {what}, and pods cannot connect to the Internet: stop local mode and start it with manta up \
+         --internet"
+    )
 }
 
 /// Returns the first part of an object's runtime environments that has to be downloaded.
@@ -313,10 +381,50 @@ mod tests {
         assert!(got.env[4].1.starts_with(".corp,localhost,"), "{:?}", got.env[4]);
         let path = |text: &str| PathBuf::from(text);
         let expect = [
-            (path("/home/me/ca.pem"), path("/home/me/ca.pem")),
+            (path("/etc/ssl/certs/ca.crt"), path("/etc/ssl/certs/ca.crt")),
             (path("/home/me/.config/pip/pip.conf"), path("/etc/xdg/pip/pip.conf")),
+            (path("/home/me/ca.pem"), path("/home/me/ca.pem")),
         ];
         assert_eq!(got.files, expect);
+        assert_eq!(unusable(&got), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn folders_of_packages_reach_the_pods() {
+        let variables = HashMap::from([
+            ("PIP_NO_INDEX", "1"),
+            ("PIP_FIND_LINKS", "https://links.corp:8080/simple /home/me/wheels"),
+            ("UV_FIND_LINKS", "/home/me/wheels,./more"),
+        ]);
+        let variable = |name: &str| variables.get(name).map(|value| (*value).to_owned());
+        let got = from_user(&variable, None, &|path| path == Path::new("/home/me/wheels"));
+        let wheels = PathBuf::from("/home/me/wheels");
+        assert_eq!(got.files, [(wheels.clone(), wheels)]);
+        assert!(got.ports.contains(&8080) && got.env.contains(&("PIP_NO_INDEX".into(), "1".into())), "{got:?}");
+        let expect = "UV_FIND_LINKS names the relative path ./more, which pods do not see; use an absolute one";
+        assert_eq!(unusable(&got), [expect]);
+    }
+
+    #[test]
+    fn settings_that_name_the_loopback_are_reported() {
+        let check = |name: &str, value: &str, host: Option<&str>| {
+            let internet = Internet { env: vec![(name.to_owned(), value.to_owned())], ..Internet::default() };
+            let expect: Vec<String> = host.map(|host| on_loopback(name, host)).into_iter().collect();
+            assert_eq!(unusable(&internet), expect, "{name}={value}");
+        };
+        check("HTTPS_PROXY", "http://me:secret@127.0.0.1:3128", Some("127.0.0.1"));
+        check("http_proxy", "localhost:3128/", Some("localhost"));
+        check("ALL_PROXY", "socks5://[::1]:1080", Some("::1"));
+        check("PIP_EXTRA_INDEX_URL", "https://a.corp/simple http://127.0.0.2/simple", Some("127.0.0.2"));
+        check("PIP_INDEX_URL", "https://localhost.corp/simple", None);
+        check("no_proxy", "localhost,127.0.0.1", None);
+        check("PIP_TRUSTED_HOST", "localhost", None);
+        check("SSL_CERT_FILE", "/home/me/localhost/ca.pem", None);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("pip.conf");
+        std::fs::write(&file, "[global]\nindex-url = http://localhost:3141/simple\n").unwrap();
+        let internet = Internet { files: vec![(file.clone(), "/etc/pip.conf".into())], ..Internet::default() };
+        assert_eq!(unusable(&internet), [on_loopback(&file.display().to_string(), "localhost")]);
     }
 
     #[test]
@@ -335,5 +443,20 @@ mod tests {
         check(json!({"serveConfigV2": serve}), Some("conda"));
         check(json!({"serveConfigV2": "a: ["}), None);
         check(json!({}), None);
+    }
+
+    #[test]
+    fn what_local_mode_cannot_download_is_known_before_a_submission() {
+        let state = tempfile::tempdir().unwrap();
+        let found = |environment: Value| not_downloadable(state.path(), &environment).unwrap();
+        let pip = json!({"pip": ["emoji"], "working_dir": "."});
+        assert_eq!(found(pip.clone()).as_deref(), Some("pip"));
+        assert_eq!(found(json!({"working_dir": "."})), None);
+        let file = state.path().join("addresses.json");
+        std::fs::write(&file, r#"[{"object": "", "endpoint": "client", "url": "x"}]"#).unwrap();
+        assert_eq!(found(pip.clone()), None, "pods share the machine's network");
+        std::fs::remove_file(&file).unwrap();
+        Choice { allowed: true, is_new: true }.remember(state.path()).unwrap();
+        assert_eq!(found(pip), None);
     }
 }

@@ -1,25 +1,30 @@
 //! Keeps the output of jobs that have no submitter pod: in HTTPMode it is gone with the cluster.
 
-use futures::StreamExt;
+use anyhow::Context;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
 use kube::api::DynamicObject;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
+use reqwest::StatusCode;
 use serde_json::Value;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use super::progress::ray_resource;
+use crate::auth_token;
+use crate::connect::Target;
+use crate::resource::{Kind, Reference};
 
 /// How many lines of a finished job are shown.
 const SHOWN_LINES: usize = 20;
-/// How often a job is asked for; the dashboard is on this machine.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// After how many questions the log of a running job is copied.
 const TICKS_PER_COPY: u64 = 50;
-/// How many questions may fail between two copies.
+/// How many questions may fail one after the other before they become rarer, or before a job that is over is given up.
 const MAX_FAILURES: u32 = 20;
 /// The longest reply: whatever listens on the dashboard's port of a pod must not fill this machine's memory.
 const MAX_REPLY: usize = 64 << 20;
@@ -27,117 +32,241 @@ const MAX_REPLY: usize = 64 << 20;
 /// What Ray calls a job that has ended.
 const ENDED: [&str; 3] = ["SUCCEEDED", "FAILED", "STOPPED"];
 
+/// How often a job is asked for; the dashboard is on this machine.
+const PACE: Pace = Pace { poll: Duration::from_millis(100), retry: Duration::from_secs(1) };
+
+#[derive(Clone, Copy)]
+struct Pace {
+    poll: Duration,
+    /// While nobody answers.
+    retry: Duration,
+}
+
 /// A job whose output is to be kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Running {
-    /// As users know it.
+    namespace: String,
     name: String,
     id: String,
+    /// The RayCluster that it runs on.
+    cluster: String,
     /// Where its dashboard listens.
     address: String,
+}
+
+/// How much of a job's output was kept.
+#[derive(Debug, PartialEq, Eq)]
+enum Kept {
+    Whole,
+    /// The end may be missing, for this reason.
+    Beginning(String),
+    Nothing(String),
+}
+
+/// Reads the token that a cluster asks for now.
+type ReadToken = Box<dyn Fn() -> BoxFuture<'static, anyhow::Result<Option<String>>> + Send + Sync>;
+
+/// A job that is followed.
+struct Followed {
+    id: String,
+    /// Cancelled when the job is over or gone: its cluster may go at any time.
+    over: CancellationToken,
 }
 
 /// Follows every job in HTTPMode into a file of `folder`, and prints its end; never returns.
 pub(crate) async fn keep(client: &Client, folder: &Path, has_service_names: bool, print: &(dyn Fn(String) + Sync)) {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &ray_resource("RayJob"));
     let mut jobs = watcher(api, watcher::Config::default()).boxed();
-    let mut known: HashSet<(String, String)> = HashSet::new();
+    let mut known: HashMap<String, Followed> = HashMap::new();
     let mut following = JoinSet::new();
     loop {
         tokio::select! {
             Some(event) = jobs.next() => {
-                let name = |job: &DynamicObject| format!("{}/{}", job.namespace().unwrap_or_default(), job.name_any());
-                let job = match event {
-                    Ok(watcher::Event::Apply(job) | watcher::Event::InitApply(job)) => job,
-                    Ok(watcher::Event::Delete(job)) => {
-                        let gone = name(&job);
-                        known.retain(|(name, _)| *name != gone);
-                        continue;
-                    }
+                let (job, is_gone, is_old) = match event {
+                    Ok(watcher::Event::Apply(job)) => (job, false, false),
+                    Ok(watcher::Event::InitApply(job)) => (job, false, true),
+                    Ok(watcher::Event::Delete(job)) => (job, true, false),
                     _ => continue,
                 };
-                let data = &job.data;
-                let Some(job) = running(name(&job), data, has_service_names) else { continue };
-                let file = folder.join(file_name(&job));
-                if known.insert((job.name.clone(), job.id.clone())) && !is_kept(data, &file) {
-                    following.spawn(follow(job, file));
+                let key = format!("{}/{}", job.namespace().unwrap_or_default(), job.name_any());
+                let running = running(&job, has_service_names).filter(|_| !is_gone);
+                // Deleted, suspended, or tried again under another id.
+                if known.get(&key).is_some_and(|before| Some(&before.id) != running.as_ref().map(|job| &job.id))
+                    && let Some(before) = known.remove(&key)
+                {
+                    before.over.cancel();
+                }
+                let Some(running) = running else { continue };
+                let file = folder.join(file_name(&key, &running.id));
+                let has_ended = has_ended(&job.data["status"]["jobStatus"]);
+                if !known.contains_key(&key) {
+                    let over = CancellationToken::new();
+                    known.insert(key.clone(), Followed { id: running.id.clone(), over: over.clone() });
+                    if !(has_ended && file.exists()) {
+                        // What ended under an earlier run may be gone, and was reported then.
+                        let is_old = is_old && has_ended;
+                        following.spawn(follow(client.clone(), running, file, over, is_old));
+                    }
+                }
+                if has_ended && let Some(followed) = known.get(&key) {
+                    followed.over.cancel();
                 }
             }
-            Some(Ok((job, file))) = following.join_next() => {
-                let text = std::fs::read_to_string(&file).unwrap_or_default();
-                for line in last_lines(&text) {
-                    print(format!("{:<11} {:<44} | {line}", "RayJob", job.name));
+            Some(Ok((job, file, kept, is_old))) = following.join_next() => {
+                if is_old && matches!(kept, Kept::Nothing(_)) {
+                    continue;
                 }
-                print(format!("{:<11} {:<44} output kept in {}", "RayJob", job.name, file.display()));
+                let line = |text: &str| format!("{:<11} {:<44} {text}", "RayJob", format!("{}/{}", job.namespace, job.name));
+                if !matches!(kept, Kept::Nothing(_)) {
+                    let text = std::fs::read_to_string(&file).unwrap_or_default();
+                    last_lines(&text).iter().for_each(|text| print(line(&format!("| {text}"))));
+                }
+                print(line(&describe(&kept, &file)));
             }
             else => return,
         }
     }
 }
 
+/// Says how much of a job's output is in a file.
+fn describe(kept: &Kept, file: &Path) -> String {
+    match kept {
+        Kept::Whole => format!("output kept in {}", file.display()),
+        Kept::Beginning(why) => format!("output kept in {}, perhaps without its end: {why}", file.display()),
+        Kept::Nothing(why) => format!("output could not be kept: {why}"),
+    }
+}
+
 /// Returns what to follow of a RayJob, once Ray has it.
-fn running(name: String, job: &Value, has_service_names: bool) -> Option<Running> {
-    let text = |path: &str| job.pointer(path).and_then(Value::as_str).filter(|text| !text.is_empty());
+fn running(job: &DynamicObject, has_service_names: bool) -> Option<Running> {
+    let text = |path: &str| job.data.pointer(path).and_then(Value::as_str).filter(|text| !text.is_empty());
     // A short job is over when its status is looked at for the second time.
     if text("/spec/submissionMode") != Some("HTTPMode") || text("/status/jobStatus").is_none() {
         return None;
     }
     let address = if has_service_names { text("/status/dashboardURL")? } else { "127.0.0.1:8265" };
-    Some(Running { name, id: text("/status/jobId")?.to_owned(), address: address.to_owned() })
+    Some(Running {
+        namespace: job.namespace().unwrap_or_default(),
+        name: job.name_any(),
+        id: text("/status/jobId")?.to_owned(),
+        cluster: text("/status/rayClusterName").unwrap_or_default().to_owned(),
+        address: address.to_owned(),
+    })
 }
 
-/// Returns whether an earlier run of local mode has kept the whole output of a job.
-fn is_kept(job: &Value, file: &Path) -> bool {
-    ENDED.iter().any(|status| job["status"]["jobStatus"] == *status) && file.exists()
+fn has_ended(status: &Value) -> bool {
+    ENDED.iter().any(|ended| status == ended)
+}
+
+/// Returns the file with the output of a job, if it was kept.
+pub(crate) fn kept(folder: &Path, namespace: &str, name: &str, id: &str) -> Option<PathBuf> {
+    let file = folder.join(file_name(&format!("{namespace}/{name}"), id));
+    file.is_file().then_some(file)
 }
 
 /// Returns the name of the file; a job's id may hold any characters.
-fn file_name(job: &Running) -> PathBuf {
+fn file_name(name: &str, id: &str) -> PathBuf {
     let safe = |text: &str| text.replace(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)), "_");
-    format!("{}_{}.log", safe(&job.name), safe(&job.id)).into()
+    format!("{}_{}.log", safe(name), safe(id)).into()
 }
 
-async fn follow(job: Running, file: PathBuf) -> (Running, PathBuf) {
-    if let Err(error) = write_log(&job, &file).await {
-        tracing::warn!(job = %job.name, error = %format!("{error:#}"), "the job's output may be incomplete");
-    }
-    (job, file)
+async fn follow(
+    client: Client,
+    job: Running,
+    file: PathBuf,
+    over: CancellationToken,
+    is_old: bool,
+) -> (Running, PathBuf, Kept, bool) {
+    let target = Target { client, namespace: job.namespace.clone(), context: None, url: String::new() };
+    let cluster = Reference { kind: Kind::Cluster, name: job.cluster.clone() };
+    let read_token: ReadToken = Box::new(move || {
+        let (target, cluster) = (target.clone(), cluster.clone());
+        async move { auth_token::asked_by(&target, &cluster).await }.boxed()
+    });
+    let kept = match write_log(&job, &file, &over, PACE, &read_token).await {
+        Ok(()) => Kept::Whole,
+        Err(error) if file.exists() => Kept::Beginning(format!("{error:#}")),
+        Err(error) => Kept::Nothing(format!("{error:#}")),
+    };
+    (job, file, kept, is_old)
 }
 
 /// Asks for the job until it has ended, and writes its log. The cluster goes soon after, so the last question must come at
-/// once.
-async fn write_log(job: &Running, file: &Path) -> anyhow::Result<()> {
+/// once. Fails only when the job is over and its dashboard no longer answers.
+async fn write_log(
+    job: &Running,
+    file: &Path,
+    over: &CancellationToken,
+    pace: Pace,
+    read_token: &ReadToken,
+) -> anyhow::Result<()> {
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder)?;
     }
     let url = format!("http://{}/api/jobs/{}", job.address.trim_start_matches("http://"), job.id);
     let client = client()?;
-    let get = async |url: &str| get(&client, url, MAX_REPLY).await;
-    let mut ticks = tokio::time::interval(POLL_INTERVAL);
-    let mut failures = 0;
+    let mut token: Option<String> = None;
+    let mut ticks = tokio::time::interval(pace.poll);
+    // Those since the last answer, and those of them since the job is over.
+    let (mut failures, mut late_failures) = (0_u32, 0_u32);
     for tick in 0_u64.. {
         ticks.tick().await;
-        let asked = get(&url).await;
-        let is_over = asked.as_ref().is_ok_and(|info| ENDED.iter().any(|status| info["status"] == *status));
-        let got = match asked {
-            // Now and then while it runs, for a cluster that is deleted under its job.
-            Ok(_) if is_over || tick % TICKS_PER_COPY == 0 => get(&format!("{url}/logs")).await,
-            Ok(_) => continue,
-            Err(error) => Err(error),
-        };
-        match got {
-            Ok(reply) => {
-                std::fs::write(file, reply["logs"].as_str().unwrap_or_default())?;
-                failures = 0;
-                if is_over {
-                    break;
-                }
+        // Now and then while it runs, for a cluster that is deleted under its job.
+        let copies = tick % TICKS_PER_COPY == 0;
+        let asked = ask(&client, &url, token.as_deref(), copies, file).await;
+        let error = match asked {
+            Ok(true) => break,
+            Ok(false) => {
+                (failures, late_failures) = (0, 0);
+                continue;
             }
-            Err(error) if failures == MAX_FAILURES => return Err(error),
-            Err(_) => failures += 1,
+            // The cluster asks for a token, or for a new one.
+            Err(error) if is_unauthorized(&error) => match read_token().await {
+                Ok(Some(new)) if token.as_ref() != Some(&new) => {
+                    token = Some(new);
+                    continue;
+                }
+                Ok(_) => error,
+                Err(why) => why,
+            },
+            Err(error) => error,
+        };
+        failures = failures.saturating_add(1);
+        late_failures += u32::from(over.is_cancelled());
+        if late_failures > MAX_FAILURES {
+            return Err(error);
+        }
+        if failures > MAX_FAILURES && !over.is_cancelled() {
+            tokio::select! {
+                () = tokio::time::sleep(pace.retry) => {}
+                () = over.cancelled() => {}
+            }
         }
     }
     Ok(())
+}
+
+/// Returns whether the job has ended; writes its log then, and when it `copies`.
+async fn ask(
+    client: &reqwest::Client,
+    url: &str,
+    token: Option<&str>,
+    copies: bool,
+    file: &Path,
+) -> anyhow::Result<bool> {
+    let info = get(client, url, token, MAX_REPLY).await?;
+    let is_over = has_ended(&info["status"]);
+    if is_over || copies {
+        let reply = get(client, &format!("{url}/logs"), token, MAX_REPLY).await?;
+        std::fs::write(file, reply["logs"].as_str().unwrap_or_default())
+            .with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    Ok(is_over)
+}
+
+fn is_unauthorized(error: &anyhow::Error) -> bool {
+    let status = error.downcast_ref::<reqwest::Error>().and_then(reqwest::Error::status);
+    matches!(status, Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN))
 }
 
 /// Returns a client that goes nowhere but where it is sent.
@@ -146,8 +275,12 @@ fn client() -> reqwest::Result<reqwest::Client> {
     reqwest::Client::builder().timeout(REQUEST_TIMEOUT).no_proxy().redirect(direct).build()
 }
 
-async fn get(client: &reqwest::Client, url: &str, limit: usize) -> anyhow::Result<Value> {
-    let mut response = client.get(url).send().await?.error_for_status()?;
+async fn get(client: &reqwest::Client, url: &str, token: Option<&str>, limit: usize) -> anyhow::Result<Value> {
+    let mut request = client.get(url);
+    if let Some(token) = token {
+        request = request.header("x-ray-authorization", format!("Bearer {token}"));
+    }
+    let mut response = request.send().await?.error_for_status()?;
     let mut body = Vec::new();
     while let Some(part) = response.chunk().await? {
         anyhow::ensure!(body.len() + part.len() <= limit, "{url}: the reply is longer than {} MiB", limit >> 20);
@@ -167,32 +300,86 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn output_that_an_earlier_run_has_kept_is_not_read_again() {
+    fn jobs_without_a_submitter_pod_are_followed() {
+        let job = |mode: &str, status: &str| -> DynamicObject {
+            let data = json!({"metadata": {"namespace": "d", "name": "x"}, "spec": {"submissionMode": mode}, "status": {
+                "jobStatus": status, "jobId": "a/../b", "dashboardURL": "x-head-svc.d.svc.cluster.local:8265",
+                "rayClusterName": "x-1"}});
+            serde_json::from_value(data).unwrap()
+        };
+        let found = |job: &DynamicObject| running(job, true);
+        assert_eq!(found(&job("K8sJobMode", "RUNNING")), None);
+        assert_eq!(found(&job("HTTPMode", "")), None);
+        let got = found(&job("HTTPMode", "PENDING")).unwrap();
+        assert_eq!((&*got.cluster, &*got.address), ("x-1", "x-head-svc.d.svc.cluster.local:8265"));
+        assert_eq!(file_name("d/x", &got.id), Path::new("d_x_a_.._b.log"));
+    }
+
+    /// Serves a dashboard; `reply` gets the number of the request and its token, and returns a status code and JSON.
+    async fn dashboard(reply: impl Fn(u32, &str) -> (u16, Value) + Send + Sync + 'static) -> Running {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        let asked = AtomicU32::new(0);
+        let reply = std::sync::Arc::new(move |token: &str| reply(asked.fetch_add(1, Ordering::Relaxed), token));
+        let router = axum::Router::new().fallback(move |headers: http::HeaderMap| {
+            let token = headers.get("x-ray-authorization").and_then(|value| value.to_str().ok());
+            let (code, body) = reply(token.unwrap_or_default());
+            async move { (StatusCode::from_u16(code).unwrap(), axum::Json(body)) }
+        });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Running { namespace: "d".into(), name: "x".into(), id: "1".into(), cluster: "c".into(), address }
+    }
+
+    const FAST: Pace = Pace { poll: Duration::from_millis(1), retry: Duration::from_millis(1) };
+
+    fn token(token: Option<&'static str>) -> ReadToken {
+        Box::new(move || std::future::ready(Ok(token.map(str::to_owned))).boxed())
+    }
+
+    fn ended() -> Value {
+        json!({"status": "SUCCEEDED", "logs": "the end\n"})
+    }
+
+    #[tokio::test]
+    async fn a_cluster_that_asks_for_a_token_gets_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("job-output/a.log");
+        let job = dashboard(|_, token| if token == "Bearer s3cret" { (200, ended()) } else { (401, json!({})) }).await;
+        let over = CancellationToken::new();
+        over.cancel();
+        write_log(&job, &file, &over, FAST, &token(Some("s3cret"))).await.unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "the end\n");
+        std::fs::remove_file(&file).unwrap();
+        let error = write_log(&job, &file, &over, FAST, &token(None)).await.unwrap_err();
+        assert!(error.to_string().contains("401"), "{error}");
+        assert!(!file.exists());
+    }
+
+    #[tokio::test]
+    async fn a_job_is_followed_as_long_as_it_runs() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.log");
-        let check = |status: &str, expect: bool| {
-            assert_eq!(is_kept(&json!({"status": {"jobStatus": status}}), &file), expect, "{status}");
-        };
-        check("SUCCEEDED", false);
-        std::fs::write(&file, "hello").unwrap();
-        check("SUCCEEDED", true);
-        check("FAILED", true);
-        check("RUNNING", false);
+        let no_token = token(None);
+        let (over, never) = (CancellationToken::new(), CancellationToken::new());
+        // The head is being replaced, say.
+        let job = dashboard(|asked, _| if asked < 3 * MAX_FAILURES { (503, json!({})) } else { (200, ended()) }).await;
+        write_log(&job, &file, &never, FAST, &no_token).await.unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "the end\n");
+        std::fs::remove_file(&file).unwrap();
+        over.cancel();
+        let gone = dashboard(|_, _| (503, json!({}))).await;
+        let error = write_log(&gone, &file, &over, FAST, &no_token).await.unwrap_err();
+        assert!(error.to_string().contains("503"), "{error}");
     }
 
     #[test]
-    fn jobs_without_a_submitter_pod_are_followed() {
-        let job = |mode: &str, status: &str| {
-            json!({"spec": {"submissionMode": mode}, "status": {
-                "jobStatus": status, "jobId": "a/../b", "dashboardURL": "x-head-svc.d.svc.cluster.local:8265"}})
-        };
-        let found = |job: &Value| running("d/x".into(), job, true);
-        assert_eq!(found(&job("K8sJobMode", "RUNNING")), None);
-        assert_eq!(found(&job("HTTPMode", "")), None);
-        assert_eq!(found(&json!({"spec": {"submissionMode": "HTTPMode"}})), None);
-        let got = found(&job("HTTPMode", "PENDING")).unwrap();
-        assert_eq!(got.address, "x-head-svc.d.svc.cluster.local:8265");
-        assert_eq!(file_name(&got), Path::new("d_x_a_.._b.log"));
+    fn what_is_said_about_the_output_is_true() {
+        let file = Path::new("/o/a.log");
+        let check = |kept: Kept, expect: &str| assert_eq!(describe(&kept, file), expect);
+        check(Kept::Whole, "output kept in /o/a.log");
+        check(Kept::Beginning("gone".into()), "output kept in /o/a.log, perhaps without its end: gone");
+        check(Kept::Nothing("401".into()), "output could not be kept: 401");
     }
 
     /// Serves one response, and returns the address.
@@ -212,7 +399,7 @@ mod tests {
     async fn replies_are_bounded_and_lead_nowhere_else() {
         let ask = async |response: Vec<u8>| {
             let url = serve_once(response).await;
-            get(&client().unwrap(), &url, 1 << 20).await.map_err(|error| error.to_string())
+            get(&client().unwrap(), &url, None, 1 << 20).await.map_err(|error| error.to_string())
         };
         let reply = |body: &str| format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{body}").into_bytes();
         assert_eq!(ask(reply("{\"logs\": \"x\"}")).await.unwrap()["logs"], "x");

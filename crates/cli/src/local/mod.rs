@@ -7,6 +7,7 @@
 
 mod apply;
 mod backend;
+mod engine_image;
 mod expose;
 mod identity;
 mod images;
@@ -19,23 +20,24 @@ mod review;
 mod shared_network;
 mod summary;
 
-use crate::memory::keep_releasing;
-use crate::output::{print_error, print_line};
+use crate::connect::Target;
+use crate::output::{StatusLine, print_error, print_line};
 use crate::signals::StopSignals;
 use anyhow::Context;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client};
 use manta_agent::images::Catalog;
-use manta_agent::network::loopback::{Access, Users};
+use manta_agent::network::loopback::{Access, Guard, Users};
 use manta_agent::runtime::isolation::{Isolation, IsolationError, Spawners, enter_namespaces_or_share_host};
-use manta_agent::runtime::{IsolatedProcess, Spawner, lock, memory};
+use manta_agent::runtime::{IsolatedProcess, Spawner, lock};
 use manta_agent::shared_host::SharedHost;
 use manta_agent::{Agent, clean_leftovers, network};
-use manta_api::crd::{self, Versions};
+use manta_api::crd;
 use manta_apiserver::Server;
+use manta_operator::metrics::Telemetry;
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,11 +48,14 @@ pub(crate) use apply::{Manifest, apply_all, apply_text};
 pub(crate) use expose::{Address, addresses, expose_dashboards};
 pub(crate) use images::{Found, RAY_VERSION, find_ray};
 pub(crate) use install_bar::show as show_installation;
-pub(crate) use job_output::keep as keep_job_output;
+pub(crate) use internet::{no_internet, not_downloadable};
+pub(crate) use job_output::{keep as keep_job_output, kept as kept_job_output};
 pub(crate) use options::{LocalArgs, Options, StateArgs};
 pub(crate) use progress::{KINDS, describe_event, involved, is_warning, print_changes, ray_resource};
-pub(crate) use summary::{Application, applications, one_line, summarise, summarise_pod};
+pub(crate) use summary::{Application, applications, summarise, summarise_pod};
 
+/// The file in the state directory with the address of the page.
+const PAGE: &str = "page";
 /// How long to wait for a CRD to be served; generous, because the machine may be busy.
 const CRD_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the agent and the operator may take to stop.
@@ -69,6 +74,8 @@ pub(crate) struct Local {
     pub(crate) has_pod_networks: bool,
     /// Who may use the ports of dashboards and Serve.
     access: Arc<Access>,
+    /// What the operator reports, if it runs in this process.
+    pub(crate) operator: Option<Telemetry>,
     /// Cancelled when the user asks to stop.
     pub(crate) stop: CancellationToken,
     server: Server,
@@ -146,6 +153,8 @@ where
     R: Future<Output = (Local, anyhow::Result<ExitCode>)>,
 {
     options.start_logging();
+    // An interrupt may end an installation anywhere.
+    let _progress = StatusLine::until_dropped();
     if let Some(leftovers) = leftovers {
         print_line(&leftovers);
     }
@@ -156,7 +165,7 @@ where
         }
         Some(why) => warn_reduced_isolation(&why),
     }
-    memory::share_heap();
+    manta_heap::keep_small();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let local = start(world, &options).await?;
@@ -189,7 +198,7 @@ async fn start(world: IsolatedProcess, options: &Options) -> anyhow::Result<Loca
     let done = inner.clone();
     tasks.spawn(async move {
         tokio::select! {
-            () = keep_releasing() => {}
+            () = manta_heap::keep_releasing() => {}
             () = done.cancelled() => {}
         }
     });
@@ -226,6 +235,9 @@ async fn start(world: IsolatedProcess, options: &Options) -> anyhow::Result<Loca
     identity::grant_roles(&client).await?;
     let shared_host = (!has_pod_networks).then_some(SharedHost { api: address, adapt: shared_network::adapt });
     let config = options.agent_config(server.identity().ca_pem.clone(), shared_host);
+    if has_pod_networks {
+        internet::unusable(&config.internet).iter().for_each(|why| tracing::warn!("{why}"));
+    }
     let (agent_tx, agent_rx) = tokio::sync::oneshot::channel();
     let agent_client = server.client_as(identity::agent());
     let agent = Agent::run(config, agent_client, containers, machine.clone(), inner.clone(), |agent| {
@@ -252,13 +264,16 @@ async fn start(world: IsolatedProcess, options: &Options) -> anyhow::Result<Loca
         });
     }
 
+    let mut operator = None;
     if options.has_operator {
         let mut settings = options.operator_settings(has_pod_networks)?;
         let operator_client = server.client_as(identity::operator());
         settings.config.platform = manta_operator::platform::detect(&operator_client)
             .await
             .context("cannot discover the APIs of the API server")?;
-        tasks.spawn(manta_operator::run(operator_client, settings, inner.clone()));
+        let telemetry = Telemetry::default();
+        operator = Some(telemetry.clone());
+        tasks.spawn(manta_operator::run_with_telemetry(operator_client, settings, telemetry, inner.clone()));
     }
     Ok(Local {
         client,
@@ -268,6 +283,7 @@ async fn start(world: IsolatedProcess, options: &Options) -> anyhow::Result<Loca
         catalog: options.catalog.clone(),
         has_pod_networks,
         access,
+        operator,
         stop,
         server,
         tasks,
@@ -289,6 +305,27 @@ async fn port_access(machine: &Spawner, options: &Options) -> anyhow::Result<Acc
 }
 
 impl Local {
+    /// Returns the API server with the rights of the kubeconfig, at an address that this process reaches: with pod
+    /// networks, it does not see the machine's own loopback.
+    pub(crate) async fn target(&self) -> anyhow::Result<Target> {
+        let kubeconfig = match self.has_pod_networks {
+            true => Kubeconfig::from_yaml(&self.server.kubeconfig(&format!("https://{}", network::API_SERVER)))?,
+            false => Kubeconfig::read_from(&self.kubeconfig)?,
+        };
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        Ok(Target {
+            namespace: config.default_namespace.clone(),
+            context: Some("local mode".to_owned()),
+            url: config.cluster_url.to_string(),
+            client: Client::try_from(config).context("cannot use the kubeconfig of local mode")?,
+        })
+    }
+
+    /// Returns under which names the ports of this machine are served.
+    pub(crate) fn port_names(&self) -> Guard {
+        self.access.guard.clone()
+    }
+
     /// Stops agent and operator, then the API server.
     async fn stop(mut self) {
         self.inner.cancel();
@@ -305,7 +342,7 @@ async fn install_crds(client: &Client) -> anyhow::Result<()> {
     use kube::api::{Patch, PatchParams};
     use kube::runtime::wait::{await_condition, conditions};
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    for crd in crd::all(Versions::V1) {
+    for crd in crd::with_descriptions() {
         let name = crd.metadata.name.clone().unwrap_or_default();
         api.patch(&name, &PatchParams::apply("manta").force(), &Patch::Apply(&crd)).await?;
         let established = await_condition(api.clone(), &name, conditions::is_crd_established());
@@ -331,7 +368,20 @@ async fn stop_on_signal(
     stop.cancel();
 }
 
-fn write_private(path: &std::path::Path, text: &str) -> std::io::Result<()> {
+/// Keeps the address of the page, with its secret, beside the kubeconfig, which gives the same rights.
+pub(crate) fn remember_page(kubeconfig: &Path, url: &str) -> anyhow::Result<()> {
+    let file = kubeconfig.with_file_name(PAGE);
+    write_private(&file, url).with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Returns the address of the page that the running local mode serves.
+pub(crate) fn page_of_running() -> anyhow::Result<String> {
+    let file = StateArgs::from_environment().kubeconfig_of_running()?.with_file_name(PAGE);
+    std::fs::read_to_string(&file)
+        .with_context(|| format!("cannot read {}; local mode may still be starting", file.display()))
+}
+
+fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
     let mut file = std::fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(path)?;

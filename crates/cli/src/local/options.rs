@@ -9,6 +9,7 @@ use manta_agent::mounts::{self, Mounts};
 use manta_agent::network::loopback::{Guard, Users};
 use manta_agent::pod::Backoff;
 use manta_agent::shared_host::SharedHost;
+use manta_logic::validate::warnings::describe_little_memory;
 use manta_operator::args::Arguments;
 use manta_quantity::Quantity;
 use std::io::IsTerminal;
@@ -60,8 +61,8 @@ pub(crate) struct LocalArgs {
     /// Install exactly the Ray version of each image's tag, instead of using the newest one installed
     #[arg(long)]
     exact_ray_version: bool,
-    /// Image to make from a requirements file, a folder with a pyproject.toml, an environment, or an archive of the
-    /// image; may be repeated
+    /// Image to make from a requirements file, a folder with a pyproject.toml, an environment, an archive of the image,
+    /// or podman:IMAGE or docker:IMAGE; may be repeated
     #[arg(long, value_name = "NAME=SOURCE")]
     image: Vec<String>,
     /// File, read again while running, that maps other images to Python environments or to this machine's own tools
@@ -96,7 +97,7 @@ pub(crate) struct LocalArgs {
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
     /// Feature gates of the operator, as Name=true,Name=false
-    #[arg(long, default_value = "", value_name = "GATES")]
+    #[arg(long, default_value = "", hide_default_value = true, value_name = "GATES")]
     feature_gates: String,
 }
 
@@ -201,7 +202,7 @@ impl Options {
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(self.log));
         tracing_subscriber::fmt()
             .with_env_filter(filter)
-            .with_writer(std::io::stderr)
+            .with_writer(|| crate::output::Log)
             .with_ansi(std::io::stderr().is_terminal())
             .with_target(false)
             .compact()
@@ -223,6 +224,7 @@ impl Options {
             mounts: self.mounts.clone(),
             cluster_ca,
             api_backend: None,
+            env_without_cgroups: images::env_without_cgroups(),
             internet: internet::settings(self.internet.allowed, shared_host.is_none()),
             shared_host,
         }
@@ -268,11 +270,7 @@ fn machine_gpus(choice: &str) -> anyhow::Result<Gpus> {
 fn plausible_memory(text: &str, amount: &Quantity) -> anyhow::Result<i64> {
     const LEAST: i64 = 64 << 20;
     let bytes = amount.value();
-    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    anyhow::ensure!(
-        bytes >= LEAST,
-        "--memory {text} is {bytes} bytes, too little for any pod; did you mean {number}Gi or {number}Mi?"
-    );
+    anyhow::ensure!(bytes >= LEAST, "--memory {}", describe_little_memory(text, amount));
     Ok(bytes)
 }
 
@@ -292,10 +290,7 @@ mod tests {
         let check =
             |text: &str| plausible_memory(text, &Quantity::parse(text).unwrap()).map_err(|error| error.to_string());
         assert_eq!(check("8Gi"), Ok(8 << 30));
-        assert_eq!(
-            check("10"),
-            Err("--memory 10 is 10 bytes, too little for any pod; did you mean 10Gi or 10Mi?".to_owned())
-        );
-        assert!(check("512m").unwrap_err().contains("did you mean 512Gi or 512Mi?"));
+        assert_eq!(check("10"), Err("--memory 10 is 10 bytes; did you mean 10Gi?".to_owned()));
+        assert_eq!(check("512m"), Err("--memory 512m is less than a byte; did you mean 512Mi?".to_owned()));
     }
 }

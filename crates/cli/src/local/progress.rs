@@ -1,11 +1,12 @@
 //! Prints what happens to pods and Ray resources, one line per change, and Warning events as they come.
 
-use super::summary::{one_line, summarise, summarise_pod};
+use super::summary::{summarise, summarise_pod};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
+use manta_logic::explain::one_line;
 use std::collections::{HashMap, HashSet};
 
 /// The kinds whose status is printed.

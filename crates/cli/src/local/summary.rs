@@ -1,11 +1,9 @@
 //! What `manta up` and `manta status` say about an object, on one line.
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use manta_logic::explain::one_line;
 use serde::Serialize;
 use serde_json::Value;
-
-/// The longest text on one line.
-const MAX_CHARS: usize = 200;
 
 /// Summarises the status of a Ray resource; empty while it has none.
 pub(crate) fn summarise(kind: &str, data: &Value) -> String {
@@ -27,6 +25,7 @@ pub(crate) fn summarise(kind: &str, data: &Value) -> String {
             let mut parts = vec![text("serviceStatus"), ready.unwrap_or_default()];
             let failing = applications(data).into_iter().filter(|application| application.status != "RUNNING");
             parts.extend(failing.map(|application| application.to_string()));
+            parts.extend(refused_config(status));
             parts
         }
         _ => vec![text("lastScheduleTime")],
@@ -42,6 +41,12 @@ fn condition<'a>(status: &'a Value, name: &str) -> Option<&'a Value> {
 fn blocked(status: &Value) -> Option<String> {
     let of = |name: &str| condition(status, name).filter(|condition| condition["status"] == "True");
     let found = of("RayClusterPodsBlocked").or_else(|| of("ReplicaFailure"))?;
+    Some(one_line(found["message"].as_str().unwrap_or_default()))
+}
+
+/// Returns why Ray does not take the configuration of a service, which may serve an older one.
+fn refused_config(status: &Value) -> Option<String> {
+    let found = condition(status, "ApplicationsFailed").filter(|condition| condition["reason"] == "ConfigRefused")?;
     Some(one_line(found["message"].as_str().unwrap_or_default()))
 }
 
@@ -115,8 +120,16 @@ fn reason(container: &ContainerStatus) -> Option<String> {
             Some(format!("{}: {text} (exit code {})", container.name, ended.exit_code))
         }
         Some(_) => None,
+        // After `manta down` and `manta up`, every container has ended together with the agent.
+        None if container.ready && ended_with_agent(container) => None,
         None => last_end(container),
     }
+}
+
+/// Returns whether nobody saw the last run of a container end.
+fn ended_with_agent(container: &ContainerStatus) -> bool {
+    let ended = container.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+    ended.is_some_and(|ended| ended.reason.as_deref() == Some("ContainerStatusUnknown"))
 }
 
 /// Returns how the last run of a container ended.
@@ -131,31 +144,6 @@ fn with_message(reason: &str, message: Option<&str>) -> String {
         Some(message) => format!("{reason}: {message}"),
         None => reason.to_owned(),
     }
-}
-
-/// Returns what matters of a text of many lines: its first line, and the error that a Python traceback ends with.
-pub(crate) fn one_line(text: &str) -> String {
-    let mut lines = text.lines().map(str::trim_end).filter(|line| !line.trim().is_empty());
-    let Some(first) = lines.next() else { return String::new() };
-    let is_error = |line: &&str| !line.starts_with([' ', '\t']) && line.contains(": ") && is_exception(line);
-    let error = text.contains("Traceback").then(|| lines.rfind(is_error)).flatten();
-    let first = first.trim_start().split(", last available logs").next().unwrap_or_default();
-    let joined = match error {
-        Some(error) if first.starts_with("Traceback") => error.to_owned(),
-        Some(error) => format!("{}: {error}", first.trim_end_matches(':')),
-        None => first.to_owned(),
-    };
-    if joined.chars().count() <= MAX_CHARS {
-        return joined;
-    }
-    joined.chars().take(MAX_CHARS - 1).chain(['…']).collect()
-}
-
-/// Returns whether a line is the last of a traceback: `module.SomeError: message`.
-fn is_exception(line: &str) -> bool {
-    let name = line.split(':').next().unwrap_or_default();
-    let is_name = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "._".contains(c));
-    is_name && ["Error", "Exception", "Exit", "Interrupt"].iter().any(|end| name.ends_with(end))
 }
 
 /// Returns the scheduler's message, with the flag to use when the node is too small.
@@ -209,22 +197,13 @@ mod tests {
             json!({"serviceStatus": "Running", "conditions": ready, "activeServiceStatus": failed}),
             "Running, Ready=True, app DEPLOY_FAILED: Deploying failed: ModuleNotFoundError: No module named 'nope'",
         );
-    }
-
-    #[test]
-    fn tracebacks_become_their_error() {
-        let check = |text: &str, expect: &str| assert_eq!(one_line(text), expect, "{text}");
-        check("", "");
-        check("plain\nmore", "plain");
-        let trace = "Traceback (most recent call last):\n  File \"x\", line 1\n    import nope\nModuleNotFoundError: No module named 'nope'\n";
-        check(trace, "ModuleNotFoundError: No module named 'nope'");
+        let refused = json!([{"type": "Ready", "status": "True"}, {"type": "ApplicationsFailed", "status": "True",
+            "reason": "ConfigRefused", "message": "Ray refuses serveConfigV2: no such field"}]);
         check(
-            &format!(
-                "Job entrypoint command failed with exit code 1, last available logs (truncated to 20,000 chars):\n{trace}"
-            ),
-            "Job entrypoint command failed with exit code 1: ModuleNotFoundError: No module named 'nope'",
+            "RayService",
+            json!({"serviceStatus": "Running", "conditions": refused}),
+            "Running, Ready=True, Ray refuses serveConfigV2: no such field",
         );
-        assert_eq!(one_line(&"x".repeat(1000)).chars().count(), MAX_CHARS);
     }
 
     #[test]
@@ -254,6 +233,15 @@ mod tests {
             "Pending 0/1, 1 restart, c: last ended by OOMKilled (exit code 137)",
         );
         check(json!({"state": {"waiting": {"reason": "ContainerCreating"}}}), "Pending 0/1");
+        let lost = json!({"terminated": {"reason": "ContainerStatusUnknown", "exitCode": 137}});
+        check(
+            json!({"restartCount": 1, "state": {"running": {}}, "lastState": lost}),
+            "Pending 0/1, 1 restart, c: last ended by ContainerStatusUnknown (exit code 137)",
+        );
+        check(
+            json!({"restartCount": 1, "ready": true, "state": {"running": {}}, "lastState": lost}),
+            "Pending 1/1, 1 restart",
+        );
         check(
             json!({"state": {"terminated": {"reason": "StartError", "message": "no such file", "exitCode": 128}}}),
             "Pending 0/1, c: StartError: no such file (exit code 128)",

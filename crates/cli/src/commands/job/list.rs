@@ -3,7 +3,7 @@
 use crate::commands::ray::get;
 use crate::connect::ConnectionArgs;
 use crate::job::Dashboard;
-use crate::local::one_line;
+use manta_logic::explain::one_line;
 use crate::output::write_stdout;
 use crate::resource::{Kind, Reference};
 use crate::table::{Cell, Style, Table};

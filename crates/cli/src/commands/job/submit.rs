@@ -4,11 +4,14 @@ use super::exit_code;
 use crate::commands::ray::create::FIELD_MANAGER;
 use crate::commands::ray::job::{ClusterArgs, from_flags};
 use crate::connect::{ConnectionArgs, Target, parse_duration};
-use crate::job::{self, Dashboard, EntrypointArgs, Interactive, Job, RuntimeEnvArgs, Started, command_line, generate_id};
+use crate::job::{
+    Dashboard, EntrypointArgs, Interactive, Interrupted, Job, RuntimeEnv, RuntimeEnvArgs, Started, command_line,
+    generate_id,
+};
+use crate::local::{self, StateArgs};
 use crate::output::print_note;
 use crate::resource::{Kind, Reference};
-use crate::signals::StopSignals;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use serde_json::{Map, Value};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -52,25 +55,28 @@ pub(super) struct Args {
 
 pub(super) async fn run(connection: &ConnectionArgs, args: Args) -> anyhow::Result<ExitCode> {
     let submission = args.submission()?;
-    let target = connection.connect().await?;
-    let mut stop = StopSignals::listen()?;
-    let mut started = Started::default();
-    let outcome = tokio::select! {
-        outcome = submission.run(&target, &args, &mut started) => Some(outcome),
-        () = stop.recv() => None,
-    };
-    if let Some(outcome) = outcome {
-        return outcome;
+    if connection.is_local() {
+        let state = StateArgs::from_environment().folder()?;
+        if let Some(what) = local::not_downloadable(&state, &args.runtime_env()?.into())? {
+            print_note(&format!("warning: {}", local::no_internet(&what)));
+        }
     }
-    started.abandon(&target, &submission.id).await?;
-    Ok(ExitCode::from(INTERRUPTED))
+    let target = connection.connect().await?;
+    let mut started = Started::begin(&submission.id)?;
+    match submission.run(&target, &args, &mut started).await {
+        Ok(code) => Ok(code),
+        Err(error) => {
+            started.clean_up(&target, &error).await;
+            if error.is::<Interrupted>() { Ok(ExitCode::from(INTERRUPTED)) } else { Err(error) }
+        }
+    }
 }
 
 /// What to submit.
 struct Submission {
     id: String,
     entrypoint: String,
-    env: Map<String, Value>,
+    env: RuntimeEnv,
     timeout: Duration,
 }
 
@@ -81,13 +87,19 @@ impl Args {
             Some(id) => id.clone(),
             None => generate_id()?,
         };
-        let mut env = self.env.read()?;
-        env.entry("working_dir").or_insert_with(|| ".".into());
+        let env = self.runtime_env()?;
         let entrypoint = command_line(&self.entrypoint);
         self.entrypoint_args.body(&entrypoint, &id, None)?;
         let timeout = parse_duration(&self.timeout)
             .with_context(|| format!("--timeout {} is no duration; use a form like 10m", self.timeout))?;
-        Ok(Submission { id, entrypoint, env, timeout })
+        Ok(Submission { id, entrypoint, env: RuntimeEnv::pack(env)?, timeout })
+    }
+
+    /// Reads the runtime environment, which always has a working directory.
+    fn runtime_env(&self) -> anyhow::Result<Map<String, Value>> {
+        let mut env = self.env.read()?;
+        env.entry("working_dir").or_insert_with(|| ".".into());
+        Ok(env)
     }
 }
 
@@ -98,21 +110,26 @@ impl Submission {
             None => self.make_cluster(target, args, started).await?,
         };
         print_note(&format!("connecting to {cluster}"));
-        let dashboard = started.dashboard.insert(Dashboard::reach(target, &cluster).await?);
-        let job = Job::new(&dashboard.address, &self.id, dashboard.token.clone());
-        let mut env = self.env.clone();
-        job::upload(&mut env, &dashboard.address, dashboard.token.clone(), http::HeaderMap::new()).await?;
+        let reached = started.unless_interrupted(async {
+            let dashboard = Dashboard::reach(target, &cluster).await?;
+            let env = self.env.upload(&dashboard.address, dashboard.token.clone(), http::HeaderMap::new()).await?;
+            Ok((dashboard, env))
+        });
+        let (dashboard, env) = reached.await?;
         let body = args.entrypoint_args.body(&self.entrypoint, &self.id, Some(env))?;
-        job.submit(&body).await?;
-        started.is_submitted = true;
+        let job = Job::new(&dashboard.address, &self.id, dashboard.token.clone());
+        started.submit(&job, dashboard, &body).await?;
         print_note(&format!("submitted job {} to {cluster}", self.id));
         if args.no_wait {
             return Ok(ExitCode::SUCCESS);
         }
-        job.follow(&mut std::io::stdout()).await?;
-        let end = job.terminal_info().await?;
+        let followed = started.unless_interrupted(async {
+            job.follow(&mut std::io::stdout()).await?;
+            job.terminal_info().await
+        });
+        let end = followed.await?;
         if end.status != "SUCCEEDED" {
-            print_note(&format!("job {} {}: {}", self.id, end.status, crate::local::one_line(&end.message)));
+            print_note(&format!("job {} {}: {}", self.id, end.status, manta_logic::explain::one_line(&end.message)));
         }
         Ok(exit_code(&end.status, end.driver_exit_code))
     }
@@ -121,15 +138,10 @@ impl Submission {
     async fn make_cluster(&self, target: &Target, args: &Args, started: &mut Started) -> anyhow::Result<Reference> {
         let name = args.name.clone().unwrap_or_else(|| default_name(&self.id));
         let object = from_flags(&name, &args.cluster.config()?, &self.entrypoint, &self.id, Some(TTL_SECONDS));
-        let rayjob = started.rayjob.insert(Interactive::apply(target, FIELD_MANAGER, &object).await?);
+        let rayjob = Interactive::apply(target, FIELD_MANAGER, &object, started).await?;
         print_note(&format!("created {} in namespace {}", rayjob.reference, target.namespace));
-        match rayjob.until_ready(target, self.timeout).await? {
-            Some(cluster) => Ok(cluster),
-            None => {
-                rayjob.delete(target).await?;
-                bail!("the Ray cluster was not ready within {} s; {} is deleted", self.timeout.as_secs(), rayjob.reference)
-            }
-        }
+        let ready = started.unless_interrupted(rayjob.until_ready(target, self.timeout)).await?;
+        ready.with_context(|| format!("the Ray cluster was not ready within {:?}", self.timeout))
     }
 }
 

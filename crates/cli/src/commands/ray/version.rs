@@ -1,5 +1,6 @@
 //! `kubectl ray version`: prints the versions of the plugin and of the operator.
 
+use crate::commands::version::OPERATOR;
 use crate::connect::{ConnectionArgs, Target};
 use crate::output::print_line;
 use anyhow::Context;
@@ -7,9 +8,6 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
 use kube::api::ListParams;
 use std::process::ExitCode;
-
-/// The labels of the operator's Deployment, from our charts or KubeRay's.
-const OPERATOR: &str = "app.kubernetes.io/name in (kuberay-operator,kuberay)";
 
 /// Print the versions of the plugin and of the operator in the cluster
 #[derive(clap::Args)]

@@ -98,11 +98,17 @@ pub(super) async fn run(connection: &ConnectionArgs, args: Args) -> anyhow::Resu
     config.validate()?;
     let name = config.name.clone().context("the cluster needs a name")?;
     let config = config.with_defaults();
+    if let (Some(given), Some(namespace)) = (connection.given_namespace(), &config.namespace) {
+        ensure!(
+            given == namespace,
+            "the namespace in the file, {namespace}, does not match --namespace {given}",
+        );
+    }
     if args.dry_run {
-        // Without a cluster to ask, the namespace is the one in the file or the default one.
-        let namespace = match connection.connect().await {
-            Ok(target) => target.namespace,
-            Err(_) => connection.given_namespace().or(config.namespace.as_deref()).unwrap_or("default").to_owned(),
+        let namespace = match (&config.namespace, connection.connect().await) {
+            (Some(namespace), _) => namespace.clone(),
+            (None, Ok(target)) => target.namespace,
+            (None, Err(_)) => connection.given_namespace().unwrap_or("default").to_owned(),
         };
         let yaml = to_yaml(&build::cluster(&config, &name, &namespace))?;
         write_stdout(|out| out.write_all(yaml.as_bytes()))?;
@@ -110,12 +116,6 @@ pub(super) async fn run(connection: &ConnectionArgs, args: Args) -> anyhow::Resu
     }
     let mut target = connection.connect().await?;
     if let Some(namespace) = &config.namespace {
-        let given = connection.given_namespace();
-        ensure!(
-            given.is_none_or(|given| given == namespace),
-            "the namespace in the file, {namespace}, does not match --namespace {}",
-            given.unwrap_or_default()
-        );
         target.namespace.clone_from(namespace);
     }
     let api = target.ray_api(Kind::Cluster);

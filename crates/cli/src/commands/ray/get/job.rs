@@ -1,7 +1,7 @@
 //! `kubectl ray get job`.
 
 use super::{Query, Rows, Source, View, age, rows_of, text, time_cell};
-use crate::local::one_line;
+use manta_logic::explain::one_line;
 use crate::resource::Kind;
 use crate::table::Cell;
 use k8s_openapi::api::core::v1::Pod;

@@ -11,7 +11,7 @@ mod workergroup;
 
 use crate::connect::{ConnectionArgs, Target};
 use crate::output::{to_yaml, write_stdout};
-use crate::resource::Kind;
+use crate::resource::{Kind, names_hint};
 use crate::table::{Cell, Style, Table};
 use anyhow::{Context, bail};
 use jiff::Timestamp;
@@ -155,7 +155,7 @@ pub(crate) async fn run(connection: &ConnectionArgs, args: Args) -> anyhow::Resu
     if query.name.is_some() && found.rows.is_empty() && !list.watch {
         let place =
             if query.all_namespaces { "in any namespace".to_owned() } else { format!("in namespace {}", target.namespace) };
-        bail!("{}", (view.not_found)(&query, &place));
+        bail!("{}{}", (view.not_found)(&query, &place), query.hint(&target).await);
     }
     print(&query, &found, true)?;
     if list.watch {
@@ -175,6 +175,17 @@ pub(in crate::commands) async fn jobs(
 }
 
 impl Query {
+    /// Returns what to add to the error about a name that does not exist: the nearest ones of the namespace.
+    async fn hint(&self, target: &Target) -> String {
+        let Some(name) = self.name.as_deref().filter(|_| !self.all_namespaces) else { return String::new() };
+        let cluster = self.cluster.clone();
+        let all = Query { view: self.view, name: None, cluster, all_namespaces: false, output: None };
+        // A user who may not list sees the plain sentence.
+        let Ok(known) = all.list(target).await else { return String::new() };
+        let names = known.rows.iter().filter_map(|row| Some(row.name.rsplit_once('/')?.1.to_owned()));
+        names_hint(name, &names.collect::<Vec<_>>())
+    }
+
     async fn list(&self, target: &Target) -> anyhow::Result<Rows> {
         let what = match self.view.source {
             Source::Ray(kind) => format!("cannot list {}s", kind.type_name()),

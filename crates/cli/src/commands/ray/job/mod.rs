@@ -8,9 +8,10 @@ pub(in crate::commands) use manifest::from_flags;
 
 use super::create::{ClusterConfig, FIELD_MANAGER, Group, Head, key_values};
 use crate::connect::{ConnectionArgs, Target, parse_duration};
-use crate::job::{self, Dashboard, EntrypointArgs, Interactive, Job, RuntimeEnvArgs, Started, command_line, generate_id};
+use crate::job::{
+    self, Dashboard, EntrypointArgs, Interactive, Job, RuntimeEnv, RuntimeEnvArgs, Started, command_line, generate_id,
+};
 use crate::output::{print_line, to_yaml, write_stdout};
-use crate::signals::StopSignals;
 use crate::wait::{self, Waited};
 use anyhow::{Context, bail, ensure};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -18,6 +19,9 @@ use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+
+/// How long the operator may take to record the end of a job.
+const RECORD_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Submit jobs
 #[derive(clap::Args)]
@@ -159,31 +163,20 @@ pub(crate) async fn run(connection: &ConnectionArgs, args: Args) -> anyhow::Resu
         write_stdout(|out| out.write_all(yaml.as_bytes()))?;
         return Ok(ExitCode::SUCCESS);
     }
+    let env = RuntimeEnv::pack(request.env.clone())?;
     let mut target = connection.connect().await?;
     if let (None, Some(namespace)) = (connection.given_namespace(), plan.object["metadata"]["namespace"].as_str()) {
         namespace.clone_into(&mut target.namespace);
     }
-    let mut stop = StopSignals::listen()?;
+    let mut started = Started::begin(&request.id)?;
     if args.submission_id.is_none() {
         print_line(&format!("Generated submission ID for Ray job: {}", request.id));
     }
-    let rayjob = match plan.is_from_file {
-        true => Interactive::create(&target, plan.object).await?,
-        false => Interactive::apply(&target, FIELD_MANAGER, &plan.object).await?,
-    };
-    print_line(&format!("Submitted RayJob {}.", rayjob.reference.name));
-    let mut started = Started { rayjob: Some(rayjob.clone()), ..Started::default() };
-    let outcome = tokio::select! {
-        outcome = request.run(&target, &rayjob, &mut started) => Some(outcome),
-        () = stop.recv() => None,
-    };
-    match outcome {
-        Some(outcome) => outcome,
-        None => {
-            started.abandon(&target, &request.id).await?;
-            bail!("interrupted")
-        }
+    let outcome = request.run(&target, plan, &env, &mut started).await;
+    if let Err(error) = &outcome {
+        started.clean_up(&target, error).await;
     }
+    outcome
 }
 
 /// A RayJob to create.
@@ -218,9 +211,9 @@ impl SubmitArgs {
             (Some(file), _) => {
                 let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
                 let object = manifest::from_file(&text, &id).with_context(|| file.display().to_string())?;
-                if env.is_empty() {
-                    env = manifest::runtime_env(&object)?;
-                }
+                // The flags add to what the file says, and win.
+                let flags = std::mem::replace(&mut env, manifest::runtime_env(&object)?);
+                env.extend(flags);
                 Plan { object, is_from_file: true }
             }
             (None, Some(name)) => {
@@ -265,44 +258,50 @@ fn headers(text: Option<&str>) -> anyhow::Result<HeaderMap> {
 }
 
 impl Request {
-    /// Waits for the cluster, submits the job and follows it.
+    /// Creates the RayJob, waits for its cluster, submits the job and follows it.
     async fn run(
         &self,
         target: &Target,
-        rayjob: &Interactive,
+        plan: Plan,
+        env: &RuntimeEnv,
         started: &mut Started,
     ) -> anyhow::Result<ExitCode> {
-        if rayjob.until_ready(target, self.timeout).await?.is_none() {
-            rayjob.delete(target).await?;
-            bail!("Timed out waiting for cluster");
-        }
-        let reached = match &self.address {
-            Some(address) => Dashboard::at(address, std::env::var("RAY_AUTH_TOKEN").ok())?,
-            None => Dashboard::reach(target, &rayjob.reference).await?,
+        let rayjob = match plan.is_from_file {
+            true => Interactive::create(target, plan.object, started).await?,
+            false => Interactive::apply(target, FIELD_MANAGER, &plan.object, started).await?,
         };
-        let reached = started.dashboard.insert(reached);
-        let job =
-            Job::new(&reached.address, &self.id, reached.token.clone()).with_headers(self.headers.clone());
-        let mut env = self.env.clone();
-        job::upload(&mut env, &reached.address, reached.token.clone(), self.headers.clone()).await?;
+        print_line(&format!("Submitted RayJob {}.", rayjob.reference.name));
+        let reached = started.unless_interrupted(async {
+            rayjob.until_ready(target, self.timeout).await?.context("Timed out waiting for cluster")?;
+            let reached = match &self.address {
+                Some(address) => Dashboard::at(address, std::env::var("RAY_AUTH_TOKEN").ok())?,
+                None => Dashboard::reach(target, &rayjob.reference).await?,
+            };
+            let env = env.upload(&reached.address, reached.token.clone(), self.headers.clone()).await?;
+            Ok((reached, env))
+        });
+        let (reached, env) = reached.await?;
+        let job = Job::new(&reached.address, &self.id, reached.token.clone()).with_headers(self.headers.clone());
         let body = self.entrypoint_args.body(&self.entrypoint, &self.id, Some(env))?;
         if self.verbose {
             print_line(&format!("Submitting to http://{}: {body}", reached.address));
         }
-        job.submit(&body).await?;
-        started.is_submitted = true;
+        started.submit(&job, reached, &body).await?;
         print_line(&format!("Job '{}' submitted successfully", self.id));
         if self.no_wait {
             return Ok(ExitCode::SUCCESS);
         }
-        job.follow(&mut std::io::stdout()).await?;
-        self.until_finished(target, rayjob).await
+        let followed = started.unless_interrupted(async {
+            job.follow(&mut std::io::stdout()).await?;
+            self.until_finished(target, &rayjob).await
+        });
+        followed.await
     }
 
     /// Waits until the operator has recorded the end of the job.
     async fn until_finished(&self, target: &Target, rayjob: &Interactive) -> anyhow::Result<ExitCode> {
         let mut shown = String::new();
-        let ended = wait::until(target, &rayjob.reference, None, |object| {
+        let ended = wait::until(target, &rayjob.reference, Some(RECORD_TIMEOUT), |object| {
             let status = &object.data["status"];
             let state = status["jobStatus"].as_str().unwrap_or_default();
             if state != shown {
@@ -316,7 +315,11 @@ impl Request {
         match ended.await? {
             Waited::Done((state, message)) if state == "FAILED" => bail!("job {} failed: {message}", self.id),
             Waited::Done((state, _)) => print_line(&format!("Job {} finished with status {state}.", self.id)),
-            Waited::TimedOut => {}
+            Waited::TimedOut => bail!(
+                "job {} has ended, but the operator has not recorded it within {} s; is it running?",
+                self.id,
+                RECORD_TIMEOUT.as_secs()
+            ),
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -46,6 +46,16 @@ fn a_file_keeps_its_spec_and_gets_the_id() {
 }
 
 #[test]
+fn flags_add_to_the_runtime_environment_of_a_file() {
+    let job = "{kind: RayJob, metadata: {name: a}, spec: {submissionMode: InteractiveMode, \
+               runtimeEnvYAML: '{pip: [x], env_vars: {A: b}, working_dir: s3://b/x.zip}'}}";
+    let file = file(job);
+    let (request, _) = plan(&["-f", file.path().to_str().unwrap(), "--working-dir", "."]).unwrap();
+    let expect = json!({"pip": ["x"], "env_vars": {"A": "b"}, "working_dir": "."});
+    assert_eq!(Value::Object(request.env), expect);
+}
+
+#[test]
 fn mistakes_are_found_before_anything_is_created() {
     let check = |flags: &[&str], expect: &str| {
         let got = plan(flags).map(|_| ());
