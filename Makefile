@@ -37,9 +37,13 @@ test: ## Runs everything that CI runs: check, all tests, parity with KubeRay
 test-neighbours: ## Builds cert-manager, Prometheus and Traefik, and tests beside them and Redis (ONLY=NAME for one)
 	@$(XTASK) test-neighbours
 
+.PHONY: conformance
+conformance: ## Runs Kubernetes' conformance suite on manta up (GROUP=node, ONLY=TEXT, JOBS=4, DEBUG=1, UPDATE=1)
+	@$(XTASK) conformance
+
 .PHONY: demo
 demo: ## Runs a RayCluster, a RayJob and a RayService with real Ray on this machine
-	$(CARGO) run --release --package manta -- demo
+	$(CARGO) run --profile demo --package manta -- demo
 
 .PHONY: samples
 samples: ## Runs the recorded samples in local mode, one after the other, and counts them
@@ -71,16 +75,39 @@ takeover: ## Takes over objects that KubeRay created and counts pod writes
 	@$(XTASK) takeover
 
 .PHONY: simulate
-simulate: ## Simulates the system from SEEDS seeds (default 1,000), or replays one with SEED=N
+simulate: ## Simulates the system from SEEDS seeds (default 1,000), or replays one with SEED=N (WITHOUT=SAFEGUARD)
 	@$(CARGO) run --quiet --profile sim --package manta-sim
 
 .PHONY: coverage
 coverage: ## Runs SEEDS=1000 seeds of the simulation, and prints which lines of logic they reach
 	@$(XTASK) coverage
 
+# Optimized, because the load that the bench makes must not be what is slow.
+BENCH = $(CARGO) run --quiet --profile sim --package xtask -- bench
+
 .PHONY: bench
-bench: ## Measures the operator (CLUSTERS=50 for a quick run, OPERATOR='CMD' for another), or WHAT=apiserver
-	@$(XTASK) bench
+bench: ## Measures operators side by side (OPERATORS='ours;x=CMD', SCENARIO=scale,rest, SIZES=100,1000), or WHAT=apiserver
+	@$(BENCH)
+
+.PHONY: bench-quick
+bench-quick: ## Runs every scenario of the benchmark at a tiny size, with a build that links fast
+	@PROFILE=$${PROFILE:-sim} $(BENCH) --quick
+
+.PHONY: bench-pictures
+bench-pictures: ## Draws growth curves into docs/pictures from FROM=FILE (default: the latest report in target/bench)
+	@FROM=$${FROM:-$$(ls target/bench/*.json | tail -n 1)} $(BENCH)
+
+.PHONY: bench-instructions
+bench-instructions: ## Counts the instructions of a pass with callgrind, and compares them with the repository's (UPDATE=1)
+	@$(XTASK) instructions
+
+.PHONY: page-bench
+page-bench: ## Measures the page with CLUSTERS=5000 in Chromium: first view, memory of the server, frames
+	MANTA_PAGE_CLUSTERS=$${CLUSTERS:-5000} $(CARGO) test --quiet --profile sim --package manta --test page
+
+.PHONY: page-pictures
+page-pictures: ## Takes the pictures of the page for the documentation
+	MANTA_PAGE_PICTURES=$(CURDIR)/docs/pictures $(CARGO) test --quiet --package manta --test page
 
 .PHONY: fuzz
 fuzz: ## Sends random requests to the embedded API server, with restarts, for MINUTES=60
@@ -91,7 +118,7 @@ soak: ## Creates and deletes PODS=10000 pods in local mode over MINUTES=120, and
 	@$(XTASK) soak
 
 .PHONY: dist
-dist: ## Writes the release to dist/: static archive, SBOM, charts, checksums (TARGET=TRIPLE for another architecture)
+dist: ## Writes the release to dist/: static archive, krew plugin, SBOM, charts, checksums (TARGET=TRIPLE for another architecture)
 	@$(XTASK) dist
 
 .PHONY: image

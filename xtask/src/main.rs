@@ -1,15 +1,19 @@
 //! The tasks behind the Makefile: `make help` lists them.
 
+mod apt;
 mod bench;
 mod cargo_test;
 mod chart;
 mod check;
+mod conformance;
 mod coverage;
+mod debian_package;
+mod disk_space;
+mod instructions;
 mod neighbours;
 mod operator;
 mod parity;
 mod process;
-mod redis;
 mod release;
 mod soak;
 mod takeover;
@@ -45,12 +49,16 @@ enum Task {
     Test,
     /// Runs the operator beside programs of other projects.
     TestNeighbours(neighbours::Args),
+    /// Runs Kubernetes' conformance suite against local mode.
+    Conformance(conformance::Args),
     /// Replays the recorded cases against an operator and compares the results.
     Parity(parity::Args),
     /// Loads objects that KubeRay created, starts an operator, and counts its pod writes.
     Takeover(takeover::Args),
-    /// Measures an operator.
+    /// Measures operators side by side.
     Bench(bench::Args),
+    /// Counts the instructions of a pass, and compares them with those in the repository.
+    Instructions,
     /// Creates and deletes many pods in local mode, and checks that its memory stays the same.
     Soak(soak::Args),
     /// Measures which lines of `logic` the simulation reaches.
@@ -86,9 +94,11 @@ fn run(task: Task) -> Result<bool> {
         Task::Prepare => Ok(process::all_passed(&test::prepare())),
         Task::Test => test::run(),
         Task::TestNeighbours(args) => neighbours::run(&args),
+        Task::Conformance(args) => conformance::run(&args),
         Task::Parity(args) => parity::run(&args).map(|outcome| outcome.failed == 0),
         Task::Takeover(args) => takeover::run(&args).map(|outcome| outcome.failed == 0),
         Task::Bench(args) => bench::run(&args).map(|()| true),
+        Task::Instructions => Ok(process::all_passed(&[process::step("instructions of a pass", instructions::check)])),
         Task::Soak(args) => soak::run(&args),
         Task::Coverage(args) => coverage::run(&args),
         Task::Dist(args) => release::dist(&args).map(|()| true),

@@ -5,14 +5,15 @@ use manta_testkit::{ControlPlane, Neighbour, SHARED_VARIABLE};
 
 use crate::cargo_test::{CargoTest, Counts};
 use crate::process::{Outcome, Step, all_passed, print_line, step};
-use crate::{redis, test};
+use crate::{debian_package, test};
 
 /// Selects the tests in `tests/e2e` that need a neighbour; `make test` does not set it.
 const E2E_VARIABLE: &str = "MANTA_NEIGHBOURS";
 
 /// The neighbours with the test program that each is used by.
-const NEIGHBOURS: [(&str, Program); 4] = [
+const NEIGHBOURS: [(&str, Program); 5] = [
     ("cert_manager", Program::Operator),
+    ("cert_manager", Program::LocalMode),
     ("prometheus", Program::Operator),
     ("redis", Program::LocalMode),
     ("traefik", Program::LocalMode),
@@ -72,7 +73,7 @@ fn prepare(chosen: &[(&str, Program)]) -> Vec<Step> {
     if is_chosen("redis") {
         // Here the test must not be left out.
         steps.push(step("redis-server", || {
-            Ok(match redis::obtain()? {
+            Ok(match debian_package::obtain("redis-server")? {
                 Outcome::Skipped(why) => Outcome::Failed(why),
                 outcome => outcome,
             })

@@ -38,12 +38,30 @@ pub(crate) enum Rights {
 pub(crate) enum Build {
     Debug,
     Release,
+    /// Optimized, but linked in seconds instead of minutes.
+    Sim,
+}
+
+impl Build {
+    /// Returns the name of the profile's directory, and cargo's arguments for it.
+    const fn profile(self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Self::Debug => ("debug", &[]),
+            Self::Release => ("release", &["--release"]),
+            Self::Sim => ("sim", &["--profile", "sim"]),
+        }
+    }
 }
 
 impl OperatorArgs {
     /// Selects our own operator.
     pub(crate) const fn ours() -> Self {
         Self { operator: None }
+    }
+
+    /// Selects the operator with this command line.
+    pub(crate) const fn with_command(line: String) -> Self {
+        Self { operator: Some(line) }
     }
 
     pub(crate) const fn is_ours(&self) -> bool {
@@ -77,27 +95,38 @@ impl OperatorArgs {
 }
 
 fn our_command(kubeconfig: &Path, arguments: &[String], build: Build) -> Result<Command> {
-    let mut command = Command::new(built_manta(build)?);
-    command.arg("operator").arg("--kubeconfig").arg(kubeconfig);
+    let mut command = built_operator(build)?;
+    command.arg("--kubeconfig").arg(kubeconfig);
     command.args(arguments);
     // Several operators run concurrently and their requests are counted: no ports, and no Lease to renew.
     command.args(["--metrics-addr=0", "--health-probe-bind-address=0", "--enable-leader-election=false"]);
     Ok(command)
 }
 
+/// Builds our operator and returns its command: the program of its own, as in the image. Debug builds are for tests, which
+/// run all of `manta`.
+pub(crate) fn built_operator(build: Build) -> Result<Command> {
+    if build != Build::Debug {
+        return Ok(Command::new(built("manta-operator", build)?));
+    }
+    let mut command = Command::new(built_manta(build)?);
+    command.arg("operator");
+    Ok(command)
+}
+
 /// Builds `manta` and returns its path.
 pub(crate) fn built_manta(build: Build) -> Result<PathBuf> {
+    built("manta", build)
+}
+
+fn built(program: &str, build: Build) -> Result<PathBuf> {
+    let (folder, profile) = build.profile();
     let mut cargo = cargo();
-    cargo.args(["build", "--quiet", "--package", "manta"]);
-    let mut folder = workspace::target_folder()?;
-    if build == Build::Release {
-        cargo.arg("--release");
-        folder = folder.with_file_name("release");
-    }
+    cargo.args(["build", "--quiet", "--package", program]).args(profile);
     if let Outcome::Failed(why) = run_command(&mut cargo)? {
-        bail!("cannot build manta: {why}");
+        bail!("cannot build {program}: {why}");
     }
-    Ok(folder.join("manta"))
+    Ok(workspace::target_folder()?.with_file_name(folder).join(program))
 }
 
 /// Whether a request is not about the leader election Lease, which is renewed for ever.

@@ -8,7 +8,7 @@ use manta_testkit::{ControlPlane, LEDGER_VARIABLE, SERVER_VARIABLE, SHARED_VARIA
 use crate::cargo_test::{CargoTest, Counts};
 use crate::operator::{Build, built_manta};
 use crate::process::{Outcome, Step, all_passed, print_line, step};
-use crate::{check, parity, redis, takeover, workspace};
+use crate::{check, debian_package, disk_space, instructions, parity, takeover, workspace};
 
 /// Builds the tools that tests use, once per user, so that no test waits for a build.
 pub(crate) fn prepare() -> Vec<Step> {
@@ -23,10 +23,17 @@ pub(crate) fn run() -> Result<bool> {
     let mut total = Counts::default();
     // Asked for now: building the tests replaces this program's file, and Linux then reports a path that does not exist.
     let xtask = std::env::current_exe()?;
-    let mut steps = check::run();
+    // A full disk would fail some test late in the run, with an error of its own.
+    let mut steps = vec![step("disk space", disk_space::check)];
+    if !all_passed(&steps) {
+        return Ok(false);
+    }
+    steps.extend(check::run());
     steps.extend(prepare());
 
-    steps.push(step("redis-server", redis::obtain));
+    for package in ["redis-server", "chromium"] {
+        steps.push(step(package, || debian_package::obtain(package)));
+    }
     let plane = step_with_value(&mut steps, "control plane", ControlPlane::start);
     let ledger = std::env::temp_dir().join(format!("manta-test-ledger-{}", std::process::id()));
     steps.push(step("tests", || {
@@ -43,6 +50,8 @@ pub(crate) fn run() -> Result<bool> {
         total += counts;
         Ok(test_outcome(counts, succeeded))
     }));
+
+    steps.push(step("instructions of a pass", instructions::check));
 
     // Most of a life is waiting, so they run beside the other recordings.
     let lives = std::thread::spawn(move || parity::run_lives(&xtask));

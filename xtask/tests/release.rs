@@ -1,4 +1,4 @@
-//! `make dist` and `make image` with the debug binary that is already built.
+//! `make dist` and `make image` with the debug binaries that are already built.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,11 +10,11 @@ use serde_json::Value;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Returns the debug binary of `manta` beside the one of xtask, built if it is missing.
-fn manta() -> PathBuf {
-    let path = Path::new(env!("CARGO_BIN_EXE_xtask")).with_file_name("manta");
+/// Returns a debug binary beside the one of xtask, built if it is missing.
+fn built(package: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_BIN_EXE_xtask")).with_file_name(package);
     if !path.is_file() {
-        run(Command::new(env!("CARGO")).args(["build", "--quiet", "--package", "manta"]));
+        run(Command::new(env!("CARGO")).args(["build", "--quiet", "--package", package]));
     }
     path
 }
@@ -30,7 +30,9 @@ fn xtask(task: &str, out: &Path) -> String {
     // Without symbols it packs in a fraction of the time.
     let folder = tempfile::tempdir().unwrap();
     let binary = folder.path().join("manta");
-    run(Command::new("strip").arg("-o").arg(&binary).arg(manta()));
+    for package in ["manta", "manta-operator"] {
+        run(Command::new("strip").arg("-o").arg(folder.path().join(package)).arg(built(package)));
+    }
     run(Command::new(env!("CARGO_BIN_EXE_xtask")).args([task, "--binary"]).arg(binary).arg("--out").arg(out))
 }
 

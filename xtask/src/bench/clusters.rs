@@ -1,88 +1,49 @@
-//! Creates the RayClusters of the benchmark.
+//! Creates RayClusters of one head and three workers, until all are ready.
 
-use std::collections::BTreeSet;
-use std::ops::Range;
-use std::time::{Duration, Instant};
+use anyhow::{Context, Result};
 
-use anyhow::{Context, Result, bail};
-use futures::{StreamExt, TryStreamExt, stream};
-use kube::api::{ApiResource, DynamicObject, PostParams};
-use kube::core::GroupVersionKind;
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, ResourceExt};
-use serde_json::{Value, json};
+use super::Scenario;
+use super::load::create_until_ready;
+use super::measured::{Measured, Unit};
+use super::trial::{Trial, from};
+use crate::operator::is_work;
 
-use crate::process::print_line;
+/// The prefix of their names.
+pub(super) const PREFIX: &str = "bench";
+/// The workers of each.
+pub(super) const WORKERS: usize = 3;
 
-/// How many are created concurrently.
-const CONCURRENCY: usize = 8;
-
-/// Creates the clusters with these numbers, waits until all are ready, and returns how long creating took.
-pub(super) async fn create_until_ready(client: &Client, numbers: Range<usize>, limit: Duration) -> Result<Duration> {
-    let count = numbers.len();
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("ray.io", "v1", "RayCluster"));
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &resource);
-    let start = Instant::now();
-    let create = async {
-        stream::iter(numbers.clone())
-            .map(|number| {
-                let api = &api;
-                async move {
-                    api.create(&PostParams::default(), &serde_json::from_value(cluster(number))?)
-                        .await
-                        .context("cannot create a RayCluster")
-                }
-            })
-            .buffer_unordered(CONCURRENCY)
-            .try_for_each(|_| std::future::ready(Ok(())))
-            .await?;
-        Ok(start.elapsed())
+/// Creates the RayClusters and measures until the operator has settled.
+pub(super) fn measure(trial: &mut Trial<'_>, size: usize) -> Result<Measured> {
+    let mut measured = trial.measured(Scenario::Clusters, size);
+    trial.settle()?;
+    let (idle, before) = (trial.usage()?, trial.requests()?.len());
+    let peak = trial.follow_peak()?;
+    let created = {
+        let client = &trial.client;
+        trial.block_on(create_until_ready(client, PREFIX, 0..size, WORKERS, trial.settings.limit()))?
     };
-    let names = numbers.clone().map(name).collect();
-    let ready = wait_for_ready(api.clone(), names);
-    match tokio::time::timeout(limit, futures::future::try_join(create, ready)).await {
-        Ok(done) => done.map(|(created_in, ())| created_in),
-        Err(_) => bail!("not all {count} RayClusters were ready within {} s", limit.as_secs()),
-    }
-}
-
-async fn wait_for_ready(api: Api<DynamicObject>, mut missing: BTreeSet<String>) -> Result<()> {
-    let count = missing.len();
-    let mut seen = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff().applied_objects());
-    while !missing.is_empty() {
-        let Some(Ok(cluster)) = seen.next().await else { continue };
-        let name = cluster.name_any();
-        if cluster.data["status"]["state"] == "ready" && missing.remove(&name) && missing.len().is_multiple_of(100) {
-            print_line(&format!("{} ready", count - missing.len()));
+    trial.settle()?;
+    measured.add("all created after", created.created_in.as_secs_f64(), Unit::Seconds);
+    measured.add("all ready after", created.ready_in.as_secs_f64(), Unit::Seconds);
+    measured.add_percentiles("created to ready", created.ready_after, Unit::Seconds);
+    if let Some(idle) = idle {
+        let busy = trial.usage()?.context("the operator is gone")?;
+        let seconds = busy.cpu_seconds - idle.cpu_seconds;
+        measured.add("operator CPU", seconds, Unit::Seconds);
+        measured.add("operator CPU per RayCluster", seconds * 1e3 / size as f64, Unit::Milliseconds);
+        measured.add("memory idle", idle.rss_bytes as f64, Unit::Bytes);
+        measured.add("memory idle, private", idle.private_bytes as f64, Unit::Bytes);
+        measured.add("memory peak", busy.peak_bytes as f64, Unit::Bytes);
+        if let Some(peak) = peak {
+            measured.add("memory peak, private", peak.end() as f64, Unit::Bytes);
         }
+        measured.add("memory once ready", busy.rss_bytes as f64, Unit::Bytes);
+        measured.add("memory once ready, private", busy.private_bytes as f64, Unit::Bytes);
     }
-    Ok(())
-}
-
-/// Returns the name of a cluster.
-fn name(number: usize) -> String {
-    format!("bench-{number:04}")
-}
-
-/// Returns a RayCluster with one head and three workers.
-fn cluster(number: usize) -> Value {
-    let template = |name: &str| {
-        json!({"spec": {"containers": [{
-            "name": name, "image": "rayproject/ray:2.52.0",
-            "resources": {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"cpu": "1", "memory": "2Gi"}},
-        }]}})
-    };
-    json!({
-        "apiVersion": "ray.io/v1",
-        "kind": "RayCluster",
-        "metadata": {"name": name(number)},
-        "spec": {
-            "rayVersion": "2.52.0",
-            "headGroupSpec": {"rayStartParams": {"dashboard-host": "0.0.0.0"}, "template": template("ray-head")},
-            "workerGroupSpecs": [{
-                "groupName": "workers", "replicas": 3, "minReplicas": 0, "maxReplicas": 10,
-                "rayStartParams": {}, "template": template("ray-worker"),
-            }],
-        },
-    })
+    let requests = from(trial.requests()?, before);
+    let writes = requests.iter().filter(|request| request.is_write() && is_work(request)).count();
+    measured.add("writes per RayCluster", writes as f64 / size as f64, Unit::Count);
+    measured.add_requests(requests);
+    Ok(measured)
 }

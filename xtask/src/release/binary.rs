@@ -1,4 +1,4 @@
-//! The `manta` binary of a release: static, so that it runs on any Linux of its architecture.
+//! The binaries of a release, `manta` and `manta-operator`: static, so that they run on any Linux of their architecture.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ use super::archive::run;
 use crate::process::{Outcome, cargo, print_line, run_command, succeeds};
 use crate::workspace;
 
-/// A binary to package.
+/// The binary `manta` to package; the one of the operator alone lies beside it.
 #[derive(Debug)]
 pub(super) struct Binary {
     pub(super) path: PathBuf,
@@ -27,7 +27,7 @@ pub(super) enum Linkage {
 }
 
 impl Binary {
-    /// Builds a static release binary.
+    /// Builds static release binaries.
     pub(super) fn build(target: Option<&str>) -> Result<Self> {
         let target = match target {
             Some(target) => target.to_owned(),
@@ -35,7 +35,8 @@ impl Binary {
         };
         print_line(&format!("building manta {} for {target}", super::VERSION));
         let mut command = cargo();
-        command.args(["build", "--release", "--locked", "--package", "manta", "--target", &target]);
+        command.args(["build", "--release", "--locked", "--target", &target]);
+        command.args(["--package", "manta", "--package", "manta-operator"]);
         // Only for this target: build scripts and procedural macros stay dynamic.
         let flags = format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_"));
         command.env(flags, "-C target-feature=+crt-static").env_remove("RUSTFLAGS");
@@ -59,6 +60,11 @@ impl Binary {
         let linkage = linkage(&bytes).with_context(|| format!("{} is not a 64-bit ELF file", path.display()))?;
         let architecture = target.split('-').next().unwrap_or_default().to_owned();
         Ok(Self { path, architecture, target, linkage })
+    }
+
+    /// Returns the path of the operator's own binary.
+    pub(super) fn operator(&self) -> PathBuf {
+        self.path.with_file_name("manta-operator")
     }
 
     /// Returns the part of file names that tells platforms apart, such as `linux-x86_64`.

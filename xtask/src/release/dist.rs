@@ -40,6 +40,11 @@ pub(super) fn write(binary: &Binary, out: &Path) -> Result<Vec<PathBuf>> {
 
 fn fill(binary: &Binary, root: &Path, sbom: &str) -> Result<()> {
     put(&root.join("bin/manta"), &fs::read(&binary.path)?, 0o755)?;
+    // The same program under other names: kubectl's plugin, and what kubectl asks to complete its command line.
+    for link in ["kubectl-ray", "kubectl_complete-ray"] {
+        std::os::unix::fs::symlink("manta", root.join("bin").join(link))
+            .with_context(|| format!("cannot link {link}"))?;
+    }
     put(&root.join("manta.cdx.json"), sbom.as_bytes(), 0o644)?;
     for file in FILES {
         put(&root.join(file), &read(&workspace::root().join(file))?, 0o644)?;

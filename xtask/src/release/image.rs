@@ -1,10 +1,9 @@
 //! The container image as an OCI archive, written without a container engine.
 //!
-//! One layer with `/manta`, `/manager` (a link to it, as KubeRay's image has) and CA certificates. It runs as an
-//! unprivileged user and has no shell.
+//! One layer with `/manager` (the operator, under the name that KubeRay's image has), `/manta` and CA certificates. It runs
+//! as an unprivileged user and has no shell.
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -62,17 +61,21 @@ pub(super) fn reference() -> String {
 
 /// Writes the files of the layer.
 fn fill(binary: &Binary, root: &Path) -> Result<()> {
-    let contents = fs::read(&binary.path).with_context(|| format!("cannot read {}", binary.path.display()))?;
-    put(&root.join("manta"), &contents, 0o755)?;
-    symlink("manta", root.join("manager")).context("cannot link manager to manta")?;
+    let programs = [("manta", &binary.path), ("manager", &binary.operator())];
+    for (name, path) in programs {
+        let contents = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        put(&root.join(name), &contents, 0o755)?;
+    }
     put(&root.join("etc/passwd"), format!("nonroot:x:{UID}:{UID}:nonroot:/:/sbin/nologin\n").as_bytes(), 0o644)?;
     put(&root.join("etc/group"), format!("nonroot:x:{UID}:\n").as_bytes(), 0o644)?;
     let certificates =
         fs::read(CERTIFICATES).with_context(|| format!("{CERTIFICATES} is missing; install ca-certificates"))?;
     put(&root.join(CERTIFICATES.trim_start_matches('/')), &certificates, 0o644)?;
     if binary.linkage == Linkage::Dynamic {
-        for library in libraries(&binary.path)? {
-            put(&root.join(library.trim_start_matches('/')), &fs::read(&library)?, 0o755)?;
+        for (_, path) in programs {
+            for library in libraries(path)? {
+                put(&root.join(library.trim_start_matches('/')), &fs::read(&library)?, 0o755)?;
+            }
         }
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! Builds what a release consists of: a static archive, an SBOM, packaged charts and an OCI image.
+//! Builds what a release consists of: a static archive, the kubectl plugin for krew, an SBOM, packaged charts and an
+//! OCI image.
 //!
 //! ```text
 //!   cargo build (static) ─▶ dist ─▶ archive, SBOM, charts, checksums ─▶ run in a bare root file system
@@ -13,6 +14,7 @@ mod binary;
 mod containerd;
 mod dist;
 mod image;
+mod krew;
 mod sbom;
 
 use std::path::{Path, PathBuf};
@@ -31,9 +33,12 @@ pub(crate) struct Args {
     /// Target triple to build for [default: this machine's, with musl if that target and musl-gcc are installed]
     #[arg(long, env = "TARGET", value_name = "TRIPLE")]
     target: Option<String>,
-    /// Package this binary instead of building one
+    /// Package this binary, and `manta-operator` beside it, instead of building them
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
+    /// Where the archives will be downloaded from, for the manifest of krew
+    #[arg(long, env = "DOWNLOAD_URL", value_name = "URL", default_value = "https://example.com")]
+    download_url: String,
     /// Directory to write to
     #[arg(long, value_name = "DIR", default_value = "dist")]
     out: PathBuf,
@@ -58,7 +63,8 @@ impl Args {
 /// Writes the release archive, its SBOM, the packaged charts and their checksums.
 pub(crate) fn dist(args: &Args) -> Result<()> {
     let (out, binary) = (args.out()?, args.binary()?);
-    let files = dist::write(&binary, &out)?;
+    let mut files = dist::write(&binary, &out)?;
+    files.extend(krew::write(&binary, &out, &args.download_url)?);
     archive::update_checksums(&out, &files)?;
     report(&files);
     if binary.linkage == Linkage::Static {

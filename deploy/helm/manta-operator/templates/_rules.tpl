@@ -56,6 +56,18 @@
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create]
+{{- if gt (int .Values.postMortem.records) 0 }}
+# Post-mortems: what Pods printed and what happened to them, kept in ConfigMaps.
+- apiGroups: [""]
+  resources: [pods/log]
+  verbs: [get]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [list]
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [list, create, delete, update]
+{{- end }}
 - apiGroups: [route.openshift.io]
   resources: [routes]
   verbs: [list, watch, create, delete]

@@ -3,8 +3,6 @@
 //! The recorded objects of each case are loaded into a namespace and their pods made ready. Then the operator starts,
 //! and every pod that it creates, changes or deletes is counted. There must be none.
 
-mod restore;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +12,7 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{ApiResource, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
-use manta_testkit::{ControlPlane, Kubelet, Options, User};
+use manta_testkit::{ControlPlane, Kubelet, Options, Restore, User};
 use serde_json::{Value, json};
 
 use crate::cargo_test::Counts;
@@ -22,7 +20,6 @@ use crate::operator::{Build, Operator, OperatorArgs, Rights};
 use crate::parity::{CaseFilter, case_name, read_case};
 use crate::process::{block_on, print_line};
 use crate::workspace;
-use restore::Restore;
 
 /// The stage in which all pods of a case are ready.
 const STAGE: &str = "ready";
