@@ -10,6 +10,8 @@ use reqwest::StatusCode;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +33,8 @@ const MAX_REPLY: usize = 64 << 20;
 
 /// What Ray calls a job that has ended.
 const ENDED: [&str; 3] = ["SUCCEEDED", "FAILED", "STOPPED"];
+/// What a RayJob calls it, also when Ray never had the job.
+const DEPLOYMENT_ENDED: [&str; 2] = ["Complete", "Failed"];
 
 /// How often a job is asked for; the dashboard is on this machine.
 const PACE: Pace = Pace { poll: Duration::from_millis(100), retry: Duration::from_secs(1) };
@@ -69,6 +73,8 @@ type ReadToken = Box<dyn Fn() -> BoxFuture<'static, anyhow::Result<Option<String
 /// A job that is followed.
 struct Followed {
     id: String,
+    /// Whether its status has shown that Ray has it, so that a lost output is worth a line.
+    is_at_ray: Arc<AtomicBool>,
     /// Cancelled when the job is over or gone: its cluster may go at any time.
     over: CancellationToken,
 }
@@ -98,22 +104,25 @@ pub(crate) async fn keep(client: &Client, folder: &Path, has_service_names: bool
                 }
                 let Some(running) = running else { continue };
                 let file = folder.join(file_name(&key, &running.id));
-                let has_ended = has_ended(&job.data["status"]["jobStatus"]);
-                if !known.contains_key(&key) {
-                    let over = CancellationToken::new();
-                    known.insert(key.clone(), Followed { id: running.id.clone(), over: over.clone() });
-                    if !(has_ended && file.exists()) {
-                        // What ended under an earlier run may be gone, and was reported then.
-                        let is_old = is_old && has_ended;
-                        following.spawn(follow(client.clone(), running, file, over, is_old));
+                let is_over = is_over(&job);
+                let followed = known.entry(key).or_insert_with(|| {
+                    let (over, is_at_ray) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
+                    if !(is_over && file.exists()) {
+                        following.spawn(follow(client.clone(), running.clone(), file, over.clone(), is_at_ray.clone()));
                     }
+                    Followed { id: running.id, is_at_ray, over }
+                });
+                // What ended under an earlier run may be gone, and was reported then.
+                let ended_before = is_old && is_over;
+                if !ended_before && job.data["status"]["jobStatus"].as_str().is_some_and(|status| !status.is_empty()) {
+                    followed.is_at_ray.store(true, Relaxed);
                 }
-                if has_ended && let Some(followed) = known.get(&key) {
+                if is_over {
                     followed.over.cancel();
                 }
             }
-            Some(Ok((job, file, kept, is_old))) = following.join_next() => {
-                if is_old && matches!(kept, Kept::Nothing(_)) {
+            Some(Ok((job, file, kept, is_at_ray))) = following.join_next() => {
+                if !is_at_ray && matches!(kept, Kept::Nothing(_)) {
                     continue;
                 }
                 let line = |text: &str| format!("{:<11} {:<44} {text}", "RayJob", format!("{}/{}", job.namespace, job.name));
@@ -137,14 +146,16 @@ fn describe(kept: &Kept, file: &Path) -> String {
     }
 }
 
-/// Returns what to follow of a RayJob, once Ray has it.
+/// Returns what to follow of a RayJob, from the moment that it is submitted: when its status says that Ray has it, a short
+/// one may be over, and its cluster gone.
 fn running(job: &DynamicObject, has_service_names: bool) -> Option<Running> {
     let text = |path: &str| job.data.pointer(path).and_then(Value::as_str).filter(|text| !text.is_empty());
-    // A short job is over when its status is looked at for the second time.
-    if text("/spec/submissionMode") != Some("HTTPMode") || text("/status/jobStatus").is_none() {
+    if text("/spec/submissionMode") != Some("HTTPMode") {
         return None;
     }
-    let address = if has_service_names { text("/status/dashboardURL")? } else { "127.0.0.1:8265" };
+    // Written before the job is submitted.
+    let url = text("/status/dashboardURL")?;
+    let address = if has_service_names { url } else { "127.0.0.1:8265" };
     Some(Running {
         namespace: job.namespace().unwrap_or_default(),
         name: job.name_any(),
@@ -156,6 +167,12 @@ fn running(job: &DynamicObject, has_service_names: bool) -> Option<Running> {
 
 fn has_ended(status: &Value) -> bool {
     ENDED.iter().any(|ended| status == ended)
+}
+
+/// Returns whether nothing more will come of a RayJob's attempt.
+fn is_over(job: &DynamicObject) -> bool {
+    let status = &job.data["status"];
+    has_ended(&status["jobStatus"]) || DEPLOYMENT_ENDED.iter().any(|ended| status["jobDeploymentStatus"] == *ended)
 }
 
 /// Returns the file with the output of a job, if it was kept.
@@ -175,7 +192,7 @@ async fn follow(
     job: Running,
     file: PathBuf,
     over: CancellationToken,
-    is_old: bool,
+    is_at_ray: Arc<AtomicBool>,
 ) -> (Running, PathBuf, Kept, bool) {
     let target = Target { client, namespace: job.namespace.clone(), context: None, url: String::new() };
     let cluster = Reference { kind: Kind::Cluster, name: job.cluster.clone() };
@@ -188,7 +205,7 @@ async fn follow(
         Err(error) if file.exists() => Kept::Beginning(format!("{error:#}")),
         Err(error) => Kept::Nothing(format!("{error:#}")),
     };
-    (job, file, kept, is_old)
+    (job, file, kept, is_at_ray.load(Relaxed))
 }
 
 /// Asks for the job until it has ended, and writes its log. The cluster goes soon after, so the last question must come at
@@ -220,15 +237,22 @@ async fn write_log(
                 (failures, late_failures) = (0, 0);
                 continue;
             }
+            // The job is not submitted yet; once it is, it may be over within a second.
+            Err(error) if status_of(&error) == Some(StatusCode::NOT_FOUND) && !over.is_cancelled() => {
+                failures = 0;
+                continue;
+            }
             // The cluster asks for a token, or for a new one.
-            Err(error) if is_unauthorized(&error) => match read_token().await {
-                Ok(Some(new)) if token.as_ref() != Some(&new) => {
-                    token = Some(new);
-                    continue;
+            Err(error) if matches!(status_of(&error), Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => {
+                match read_token().await {
+                    Ok(Some(new)) if token.as_ref() != Some(&new) => {
+                        token = Some(new);
+                        continue;
+                    }
+                    Ok(_) => error,
+                    Err(why) => why,
                 }
-                Ok(_) => error,
-                Err(why) => why,
-            },
+            }
             Err(error) => error,
         };
         failures = failures.saturating_add(1);
@@ -264,9 +288,9 @@ async fn ask(
     Ok(is_over)
 }
 
-fn is_unauthorized(error: &anyhow::Error) -> bool {
-    let status = error.downcast_ref::<reqwest::Error>().and_then(reqwest::Error::status);
-    matches!(status, Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN))
+/// Returns the status code of a reply that is an error.
+fn status_of(error: &anyhow::Error) -> Option<StatusCode> {
+    error.downcast_ref::<reqwest::Error>().and_then(reqwest::Error::status)
 }
 
 /// Returns a client that goes nowhere but where it is sent.
@@ -301,18 +325,32 @@ mod tests {
 
     #[test]
     fn jobs_without_a_submitter_pod_are_followed() {
-        let job = |mode: &str, status: &str| -> DynamicObject {
+        let job = |mode: &str, url: &str| -> DynamicObject {
             let data = json!({"metadata": {"namespace": "d", "name": "x"}, "spec": {"submissionMode": mode}, "status": {
-                "jobStatus": status, "jobId": "a/../b", "dashboardURL": "x-head-svc.d.svc.cluster.local:8265",
-                "rayClusterName": "x-1"}});
+                "jobStatus": "", "jobId": "a/../b", "dashboardURL": url, "rayClusterName": "x-1"}});
             serde_json::from_value(data).unwrap()
         };
         let found = |job: &DynamicObject| running(job, true);
-        assert_eq!(found(&job("K8sJobMode", "RUNNING")), None);
+        let url = "x-head-svc.d.svc.cluster.local:8265";
+        assert_eq!(found(&job("K8sJobMode", url)), None);
         assert_eq!(found(&job("HTTPMode", "")), None);
-        let got = found(&job("HTTPMode", "PENDING")).unwrap();
+        // Before Ray has it.
+        let got = found(&job("HTTPMode", url)).unwrap();
         assert_eq!((&*got.cluster, &*got.address), ("x-1", "x-head-svc.d.svc.cluster.local:8265"));
         assert_eq!(file_name("d/x", &got.id), Path::new("d_x_a_.._b.log"));
+    }
+
+    #[test]
+    fn a_job_is_over_when_either_status_says_so() {
+        let check = |job_status: &str, deployment: &str, expect: bool| {
+            let data = json!({"metadata": {}, "status": {"jobStatus": job_status, "jobDeploymentStatus": deployment}});
+            assert_eq!(is_over(&serde_json::from_value(data).unwrap()), expect, "{job_status} {deployment}");
+        };
+        check("", "Running", false);
+        check("RUNNING", "Running", false);
+        check("SUCCEEDED", "Running", true);
+        check("PENDING", "Failed", true);
+        check("", "Failed", true);
     }
 
     /// Serves a dashboard; `reply` gets the number of the request and its token, and returns a status code and JSON.
@@ -371,6 +409,18 @@ mod tests {
         let gone = dashboard(|_, _| (503, json!({}))).await;
         let error = write_log(&gone, &file, &over, FAST, &no_token).await.unwrap_err();
         assert!(error.to_string().contains("503"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_job_that_is_about_to_be_submitted_is_asked_for_without_pauses() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.log");
+        let job = dashboard(|asked, _| if asked < 3 * MAX_FAILURES { (404, json!({})) } else { (200, ended()) }).await;
+        let pace = Pace { poll: Duration::from_millis(1), retry: Duration::from_hours(1) };
+        let (never, no_token) = (CancellationToken::new(), token(None));
+        let written = write_log(&job, &file, &never, pace, &no_token);
+        tokio::time::timeout(Duration::from_mins(1), written).await.expect("no pause").unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "the end\n");
     }
 
     #[test]
