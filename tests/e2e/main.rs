@@ -59,6 +59,7 @@ macro_rules! scenarios {
 const SCENARIOS: &[Scenario] = scenarios![
     services::an_upgrade_fails_no_request,
     page::an_upgrade_is_watched,
+    page::every_action_is_carried_out,
     fault_tolerance::redis_keeps_a_cluster_through_head_loss,
     jobs::a_failing_job_is_retried_and_reports_the_reason,
     explain::the_first_line_names_the_cause,

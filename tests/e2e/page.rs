@@ -2,12 +2,12 @@
 
 use kube::ResourceExt;
 use manta_testkit::{Browser, Supervised, Tab, eventually};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::process::Command;
 
 use crate::up::MANTA;
-use crate::user::{User, head_only};
+use crate::user::{User, example, head_only};
 
 /// Returns why these scenarios cannot run.
 pub(crate) fn lacks() -> Option<String> {
@@ -54,6 +54,77 @@ impl Viewer {
     async fn until(&self, expression: &str) {
         self.tab.until(expression).await.expect("it becomes true");
     }
+
+    async fn click(&self, selector: &str, text: &str) {
+        self.tab.click(selector, text).await.expect("a click");
+    }
+
+    async fn fill(&self, selector: &str, text: &str) {
+        self.tab.fill(selector, text).await.expect("a text");
+    }
+
+    /// Creates an object from a pasted manifest.
+    async fn paste(&self, namespace: &str, manifest: &Value) {
+        self.tab.eval("location.hash = '#/new'").await.expect("the view");
+        // The templates come after the view, and a choice among them replaces the text.
+        self.until("document.querySelectorAll('.templates button').length > 0").await;
+        self.fill("textarea", &manifest.to_string()).await;
+        self.fill("input[name=namespace]", namespace).await;
+        self.sees(".fine", "Nothing to fix in 1 object").await;
+        self.click("button.primary", "Create").await;
+    }
+}
+
+/// Everything that can be done to objects in the page is done to what real Ray runs.
+pub(crate) async fn every_action_is_carried_out(user: &User) {
+    let viewer = Viewer::of(user).await;
+    // Its first run is due within a minute.
+    viewer.paste(&user.namespace, &example("raycronjob.yaml")[0]).await;
+    viewer.sees("h1", "minutely").await;
+
+    let mut spec = head_only();
+    let worker = json!({"name": "ray-worker", "image": "rayproject/ray:2.60.0",
+        "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"cpu": "500m", "memory": "1Gi"}}});
+    spec["workerGroupSpecs"] = json!([{"groupName": "small", "replicas": 0, "minReplicas": 0, "maxReplicas": 2,
+        "rayStartParams": {}, "template": {"spec": {"containers": [worker]}}}]);
+    let cluster = json!({"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "made"}, "spec": spec});
+    viewer.paste(&user.namespace, &cluster).await;
+    viewer.sees("h1", "made").await;
+    viewer.sees(".title .pill", "ready").await;
+    viewer.click(".actions button", "Scale").await;
+    viewer.fill("dialog input[aria-label='Replicas of small']", "1").await;
+    viewer.click("dialog button", "Scale").await;
+    viewer.until("document.querySelectorAll('button.cell.ready').length === 2").await;
+    viewer.click(".actions button", "Suspend").await;
+    viewer.sees("dialog", "2 Pods").await;
+    viewer.click("dialog button.primary", "Suspend").await;
+    viewer.sees(".title .pill", "suspended").await;
+    assert!(user.pods_with("ray.io/cluster=made").await.is_empty(), "what is suspended has no Pods");
+    viewer.click(".actions button", "Resume").await;
+    viewer.sees(".title .pill", "ready").await;
+    viewer.until("document.querySelectorAll('button.cell.ready').length === 2").await;
+    viewer.click(".actions button", "Delete").await;
+    viewer.sees("dialog", "2 Pods").await;
+    viewer.click("dialog button.danger", "Delete made").await;
+    viewer.sees(".pill", "deleted").await;
+
+    let spec = json!({"entrypoint": "exit 3", "submissionMode": "HTTPMode", "shutdownAfterJobFinishes": true,
+        "rayClusterSpec": head_only()});
+    user.create("RayJob", "flaky", spec).await;
+    viewer.go("RayJob", &user.namespace, "flaky").await;
+    viewer.sees(".failure", "exit code 3").await;
+    viewer.click(".actions button", "Retry").await;
+    viewer.until("/RayJob\\/[^/]+\\/flaky-.{5}$/.test(location.hash)").await;
+    viewer.sees(".failure", "exit code 3").await;
+
+    viewer.go("RayCronJob", &user.namespace, "minutely").await;
+    viewer.click(".actions button", "Suspend").await;
+    viewer.click("dialog button.primary", "Suspend").await;
+    viewer.sees(".card-head", "■ suspended").await;
+    viewer.until("document.querySelector('a.run-mark.done')").await;
+    viewer.tab.eval("document.querySelector('a.run-mark.done').click()").await.expect("its job");
+    viewer.sees("h1", "minutely-").await;
+    viewer.sees(".title .pill", "Complete").await;
 }
 
 /// The page that local mode serves itself: its address is found again, and it shows the operator, which runs beside it.
