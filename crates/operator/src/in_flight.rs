@@ -5,8 +5,9 @@
 
 use crate::lock::lock;
 use jiff::{SignedDuration, Timestamp};
-use manta_logic::action::{ObjectKey, PodsOf};
+use manta_logic::action::{Kind, ObjectKey, PodsOf};
 use manta_logic::cluster::InFlight;
+use manta_logic::view::MetaView;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -30,6 +31,8 @@ struct Writes {
     deleting: Vec<Deleting>,
     /// UIDs of objects whose deletion broke off, and when it did.
     broken_deletions: HashMap<String, Instant>,
+    /// Pods whose creation broke off, and when it did.
+    broken_creations: Vec<(MetaView, Instant)>,
     /// The seed of the names in writes that failed, and when they did.
     seed: Option<(u64, Instant)>,
     status: Option<StatusWritten>,
@@ -104,7 +107,10 @@ impl InFlightWrites {
     /// Remembers that an object was created.
     pub(crate) fn created(&self, owner: &ObjectKey, key: &ObjectKey, pods_of: Option<PodsOf>, uid: String) {
         let creating = Creating { key: key.clone(), pods_of, uid, since: Instant::now() };
-        self.remember(owner, |writes| writes.creating.push(creating));
+        self.remember(owner, |writes| {
+            writes.broken_creations.retain(|(broken, _)| key.kind != Kind::Pod || broken.name != key.name);
+            writes.creating.push(creating);
+        });
     }
 
     /// Returns the Pods that were created long ago, with their UIDs, and that no watch has shown since.
@@ -138,15 +144,24 @@ impl InFlightWrites {
         });
     }
 
+    /// Remembers that the creation of a Pod broke off, so that it may take effect later.
+    pub(crate) fn creation_broke(&self, owner: &ObjectKey, pod: MetaView) {
+        self.remember(owner, |writes| {
+            writes.broken_creations.retain(|(broken, _)| broken.name != pod.name);
+            writes.broken_creations.push((pod, Instant::now()));
+        });
+    }
+
     /// Remembers that writes failed whose names were drawn from this seed.
     pub(crate) fn failed(&self, owner: &ObjectKey, seed: u64) {
         self.remember(owner, |writes| writes.seed = Some((seed, Instant::now())));
     }
 
-    /// Remembers that all writes succeeded: the names of those that had failed are taken.
+    /// Remembers that a pass failed no write. Names are drawn anew, unless an earlier creation may still take effect: a pass that
+    /// had something else to do has not repeated it.
     pub(crate) fn succeeded(&self, owner: &ObjectKey) {
         if let Some(writes) = lock(&self.by_owner).get_mut(owner) {
-            writes.seed = None;
+            writes.seed = writes.seed.filter(|_| !writes.broken_creations.is_empty());
         }
     }
 
@@ -189,13 +204,21 @@ impl InFlightWrites {
         });
         writes.deleting.retain(|deleting| matches!(shown(&deleting.key), Shown::Alive(uid) if uid == deleting.uid));
         writes.broken_deletions.retain(|_, since| since.elapsed() < TAKES_EFFECT);
+        writes.broken_creations.retain(|(pod, since)| {
+            let key = ObjectKey::new(Kind::Pod, &owner.namespace, &pod.name);
+            since.elapsed() < TAKES_EFFECT && matches!(shown(&key), Shown::Absent)
+        });
         let in_flight = InFlight {
             creating: writes.creating.iter().map(|of| (of.key.clone(), of.pods_of.clone())).collect(),
             deleting: writes.deleting.iter().map(|of| of.uid.clone()).collect(),
             broken_deletions: writes.broken_deletions.keys().cloned().collect(),
+            broken_creations: writes.broken_creations.iter().map(|(pod, _)| pod.clone()).collect(),
             expires: writes.expiry().and_then(|wait| now.checked_add(SignedDuration::try_from(wait).ok()?).ok()),
         };
-        let is_over = writes.creating.is_empty() && writes.deleting.is_empty() && writes.broken_deletions.is_empty();
+        let is_over = writes.creating.is_empty()
+            && writes.deleting.is_empty()
+            && writes.broken_deletions.is_empty()
+            && writes.broken_creations.is_empty();
         writes.seed = writes.seed.filter(|(_, since)| since.elapsed() < TAKES_EFFECT);
         if is_over && writes.status.is_none() && writes.seed.is_none() {
             by_owner.remove(owner);
@@ -275,6 +298,34 @@ mod tests {
         );
         tokio::time::advance(TAKES_EFFECT / 2).await;
         assert_eq!(in_flight(&writes, |_| Shown::Alive("1".into())), InFlight::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_creation_that_broke_off_may_take_effect_until_its_pod_is_seen() {
+        let writes = InFlightWrites::default();
+        let broken = MetaView { name: "demo-worker-x".into(), ..MetaView::default() };
+        writes.creation_broke(&owner(), broken.clone());
+        writes.creation_broke(&owner(), broken.clone());
+        assert_eq!(in_flight(&writes, |_| Shown::Absent).broken_creations, std::slice::from_ref(&broken));
+        assert_eq!(in_flight(&writes, |_| Shown::Alive("1".into())), InFlight::default());
+        writes.creation_broke(&owner(), broken);
+        tokio::time::advance(TAKES_EFFECT).await;
+        assert_eq!(in_flight(&writes, |_| Shown::Absent), InFlight::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn names_are_drawn_again_while_a_creation_may_take_effect() {
+        let writes = InFlightWrites::default();
+        let broken = MetaView { name: "demo-worker-x".into(), ..MetaView::default() };
+        writes.creation_broke(&owner(), broken.clone());
+        writes.failed(&owner(), 7);
+        writes.succeeded(&owner());
+        assert_eq!(writes.seed(&owner()), Some(7), "other writes succeeded");
+        let pod = ObjectKey::new(Kind::Pod, &owner().namespace, &broken.name);
+        writes.created(&owner(), &pod, None, "1".into());
+        assert!(in_flight(&writes, |_| Shown::Absent).broken_creations.is_empty(), "it was created by another request");
+        writes.succeeded(&owner());
+        assert_eq!(writes.seed(&owner()), None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,10 +4,10 @@ use super::workers::{WorkerGroup, free_indices, loss};
 use super::{Planner, counts, mtls, replace};
 use crate::build::WorkerIdentity;
 use crate::cluster_spec;
-use crate::labels::{REPLICA_NAME, WORKER};
+use crate::labels::{HOST_INDEX, REPLICA_INDEX, REPLICA_NAME, WORKER};
 use crate::names::Suffixes;
-use crate::view::PodView;
-use std::collections::BTreeMap;
+use crate::view::{MetaView, PodView};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 pub(super) fn plan(planner: &mut Planner<'_>, group: &WorkerGroup<'_>, suffixes: &mut Suffixes, left: &mut usize) {
@@ -18,7 +18,11 @@ pub(super) fn plan(planner: &mut Planner<'_>, group: &WorkerGroup<'_>, suffixes:
     // lags behind costs one replica at most. Replicas that terminate are waited for.
     let alive = |pods: &[&Arc<PodView>]| pods.iter().filter(|pod| !group.seen.is_going(pod)).count();
     let incomplete = replicas.iter().find(|(_, pods)| (1..hosts).contains(&alive(pods)));
+    let desired = counts::desired_pods(group.spec) as usize / hosts;
     if let Some((name, pods)) = incomplete {
+        if replicas.len() <= desired && complete(planner, group, (name, pods), suffixes) {
+            return;
+        }
         delete_all(planner, group, pods, "cleanup of incomplete multi-host group");
         planner.halt(format!("cleaned up incomplete replica group {name}, requeueing"));
         return;
@@ -41,7 +45,6 @@ pub(super) fn plan(planner: &mut Planner<'_>, group: &WorkerGroup<'_>, suffixes:
     if delete_named(planner, group, &replicas) {
         return;
     }
-    let desired = counts::desired_pods(group.spec) as usize / hosts;
     if desired > replicas.len() {
         let now = left.div_ceil(hosts).min(desired - replicas.len());
         *left = left.saturating_sub(now * hosts);
@@ -65,6 +68,51 @@ fn by_replica(pods: &[Arc<PodView>]) -> BTreeMap<&str, Vec<&Arc<PodView>>> {
         }
     }
     replicas
+}
+
+/// Creates the hosts that a replica has never had, if the creation of one broke off: it may still take effect, and that host
+/// would be one too many beside a new replica. It gets the same name again, so that only one can be created. Returns whether
+/// the replica is one of those.
+fn complete(
+    planner: &mut Planner<'_>,
+    group: &WorkerGroup<'_>,
+    (replica_name, pods): (&str, &[&Arc<PodView>]),
+    suffixes: &mut Suffixes,
+) -> bool {
+    let broken = &group.seen.in_flight.broken_creations;
+    let broken: Vec<_> = broken.iter().filter(|pod| pod.label(REPLICA_NAME) == Some(replica_name)).collect();
+    let reserved: HashSet<_> = broken.iter().filter_map(|pod| suffix_of(pod)).collect();
+    let named = group.workers_to_delete();
+    let is_lost = |pod: &&Arc<PodView>| {
+        group.seen.is_going(pod) || replace::must_replace(pod) || named.contains(pod.metadata.name.as_str())
+    };
+    let Some(replica_index) = broken.first().and_then(|pod| pod.label(REPLICA_INDEX)?.parse().ok()) else {
+        return false;
+    };
+    if pods.iter().any(is_lost) {
+        return false;
+    }
+    if !mtls::gate(planner) {
+        return true;
+    }
+    for host_index in 0..cluster_spec::hosts(group.spec).max(1) as u32 {
+        let host = host_index.to_string();
+        let is_host = |pod: &MetaView| pod.label(HOST_INDEX) == Some(&host);
+        if pods.iter().any(|pod| is_host(&pod.metadata)) {
+            continue;
+        }
+        let drawn = broken.iter().find(|pod| is_host(pod)).and_then(|pod| suffix_of(pod)).map(str::to_owned);
+        // With the seed of the pass that broke off, another host would draw the name of this one.
+        let mut others =
+            std::iter::repeat_with(|| suffixes.draw()).filter(|suffix| !reserved.contains(suffix.as_str()));
+        let suffix = drawn.or_else(|| others.next()).unwrap_or_default();
+        planner.push(group.create(WorkerIdentity { suffix: &suffix, replica_index, replica_name, host_index }));
+    }
+    true
+}
+
+fn suffix_of(pod: &MetaView) -> Option<&str> {
+    pod.name.rsplit_once('-').map(|(_, suffix)| suffix)
 }
 
 /// Deletes the replicas of the Pods that `workersToDelete` names. Returns whether there were any.

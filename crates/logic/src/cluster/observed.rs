@@ -3,7 +3,7 @@
 use crate::action::{Kind, ObjectKey, PodsOf, Step};
 use crate::labels;
 use crate::observed_names::observed_names;
-use crate::view::{JobView, PodView, ServiceView, WholeView};
+use crate::view::{JobView, MetaView, PodView, ServiceView, WholeView};
 use jiff::Timestamp;
 use manta_api::RayCluster;
 use std::collections::HashSet;
@@ -38,6 +38,8 @@ pub struct InFlight {
     pub deleting: HashSet<String>,
     /// UIDs of objects whose deletion broke off and may still take effect.
     pub broken_deletions: HashSet<String>,
+    /// Pods whose creation broke off and may still take effect, as they were to be created.
+    pub broken_creations: Vec<MetaView>,
     /// When the oldest of these writes is taken for lost.
     pub expires: Option<Timestamp>,
 }

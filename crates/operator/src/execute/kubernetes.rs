@@ -17,6 +17,7 @@ use kube::core::request::Request;
 use manta_logic::action::{Accept, Action, Body, DRAWN_WHEN_WRITTEN, Kind, ObjectKey, Step};
 use manta_logic::config::Safeguards;
 use manta_logic::pass::StepResult;
+use manta_logic::view::PodView;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use std::sync::Arc;
@@ -102,12 +103,28 @@ impl KubernetesExecutor {
         let request = Request::new(collection_url(key))
             .create(&PostParams::default(), text.into_bytes())
             .map_err(kube::Error::BuildRequest)?;
-        let written = send(&self.client, request).await?;
+        let result = send(&self.client, request).await;
+        if let Err(error) = &result
+            && (may_take_effect(error) || is_there_already(error))
+        {
+            self.creation_broke(owner, key, body);
+        }
+        let written = result?;
         // Secrets are never watched, so they would be in flight for ever; the next pass looks them up.
         if key.kind != Kind::Secret {
             self.in_flight.created(owner, key, step.pods_of.clone(), written.metadata.uid);
         }
         Ok(())
+    }
+
+    /// Remembers a Pod that may still be created, or was by an earlier request whose reply was lost and no watch shows it yet.
+    fn creation_broke(&self, owner: &ObjectKey, key: &ObjectKey, body: &Body) {
+        if key.kind != Kind::Pod {
+            return;
+        }
+        if let Ok(PodView { metadata, .. }) = serde_json::from_str(body.text()) {
+            self.in_flight.creation_broke(owner, metadata);
+        }
     }
 
     async fn replace(&self, key: &ObjectKey, body: &Body) -> Result<(), kube::Error> {
@@ -139,7 +156,7 @@ impl KubernetesExecutor {
         let request =
             Request::new(collection_url(key)).delete(&key.name, &params).map_err(kube::Error::BuildRequest)?;
         let result = self.client.request::<IgnoredAny>(request).await;
-        if matches!(&result, Err(error) if !matches!(error, kube::Error::Api(_))) {
+        if matches!(&result, Err(error) if may_take_effect(error)) {
             self.in_flight.deletion_broke(owner, uid);
         }
         result?;
@@ -184,12 +201,22 @@ fn records_url(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/configmaps")
 }
 
+/// Returns whether a request that failed like this may have taken effect, or still may: there was no reply, or the API server did not
+/// wait for its storage any longer.
+fn may_take_effect(error: &kube::Error) -> bool {
+    !matches!(error, kube::Error::Api(status) if status.code < 500)
+}
+
+fn is_there_already(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.reason == "AlreadyExists")
+}
+
 /// Returns whether an error says that nothing is left to do.
 fn is_accepted(step: &Step, error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     match step.accept {
         Accept::Nothing => false,
-        Accept::AlreadyExists => status.reason == "AlreadyExists",
+        Accept::AlreadyExists => is_there_already(error),
         // A conflict on deletion means that the name now belongs to another object.
         Accept::NotFound => status.code == 404 || (status.code == 409 && matches!(step.action, Action::Delete { .. })),
     }

@@ -241,6 +241,49 @@ fn a_multi_host_replica_is_deleted_and_created_whole() {
 }
 
 #[test]
+fn a_replica_is_completed_if_the_creation_of_a_host_broke_off() {
+    let mut world = multi_host(1);
+    let before = world.pod_names("small");
+    let lost = world.pods().into_iter().find(|pod| pod.metadata.name == before[1]).unwrap().metadata;
+    for name in &before[1..] {
+        world.remove_pod(name);
+    }
+    world.in_flight.broken_creations = vec![lost];
+    world.settle_ready();
+    let after = world.pod_names("small");
+    assert_eq!((after.len(), replicas(&world).len()), (4, 1), "the host that was there stays");
+    assert!(after.contains(&before[0]) && after.contains(&before[1]), "{before:?} {after:?}");
+
+    world.edit(|spec| spec["workerGroupSpecs"][0]["replicas"] = json!(0));
+    world.remove_pod(&before[1]);
+    world.settle_ready();
+    assert!(world.pod_names("small").is_empty(), "no replica is asked for any more");
+}
+
+#[test]
+fn hosts_of_a_completed_replica_get_different_names() {
+    let mut world = multi_host(0);
+    // The operator draws from the same seed until its writes succeed.
+    world.seed = Some(7);
+    world.edit(|spec| spec["workerGroupSpecs"][0]["replicas"] = json!(1));
+    world.settle_ready();
+    let host =
+        |index: &str| world.pods().into_iter().find(|pod| pod.metadata.label(HOST_INDEX) == Some(index)).unwrap();
+    let (broken, refused) = (host("1").metadata, host("2").metadata);
+    let before = world.pod_names("small");
+    world.remove_pod(&broken.name);
+    world.remove_pod(&refused.name);
+    world.in_flight.broken_creations = vec![broken.clone()];
+    world.settle_ready();
+    let after = world.pod_names("small");
+    assert_eq!((after.len(), replicas(&world).len()), (4, 1));
+    assert!(
+        before.iter().filter(|name| **name != refused.name).all(|name| after.contains(name)),
+        "{before:?} {after:?}"
+    );
+}
+
+#[test]
 fn a_terminating_host_takes_its_whole_replica_along() {
     let mut world = multi_host(2);
     world.api.slow_deletion = vec![Kind::Pod];

@@ -21,6 +21,8 @@ pub(crate) struct World {
     pub(crate) now: Timestamp,
     pub(crate) config: Config,
     pub(crate) in_flight: InFlight,
+    /// The seed of names; if unset, another one after each write.
+    pub(crate) seed: Option<u64>,
 }
 
 /// Returns a cluster with one group of `replicas` workers.
@@ -63,6 +65,7 @@ impl World {
             now,
             config: Config::default(),
             in_flight: InFlight::default(),
+            seed: None,
         }
     }
 
@@ -96,7 +99,7 @@ impl World {
             cleanup_jobs: Vec::new(),
             related: Vec::new(),
             in_flight: self.in_flight.clone(),
-            seed: self.api.version(),
+            seed: self.seed.unwrap_or_else(|| self.api.version()),
         };
         let mut pods = Vec::new();
         for (key, object) in &self.api.objects {
