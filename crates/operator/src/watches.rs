@@ -13,6 +13,8 @@ use crate::queue::{Queue, WakeReason};
 use crate::stores::{Stores, Table};
 use crate::watched_object::{View, Watched};
 use futures::StreamExt;
+use http::{Request, Uri};
+use kube::client::Body;
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::Backoff;
@@ -89,6 +91,9 @@ impl Watches {
     /// Lets watches begin with the objects that there are, unless the server refuses.
     pub(crate) fn with_streaming_lists(mut self, on: bool) -> Self {
         self.streaming_lists = on;
+        if on {
+            self.client = with_current_lists(self.client);
+        }
         self
     }
 
@@ -192,6 +197,36 @@ impl Watches {
             });
         }
     }
+}
+
+/// Returns a client whose streamed lists show the current state.
+///
+/// kube streams them from version 0, which means any version: an API server may then answer from a cache that is older than
+/// what this operator has already seen and written. Without a version the server reads its store, or waits for its cache.
+fn with_current_lists(client: Client) -> Client {
+    let service = tower::service_fn(move |mut request: Request<Body>| {
+        let client = client.clone();
+        async move {
+            if let Some(uri) = without_version_zero(request.uri()) {
+                *request.uri_mut() = uri;
+            }
+            client.send(request).await
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// Returns the URI of a streamed list from version 0 without that version.
+fn without_version_zero(uri: &Uri) -> Option<Uri> {
+    let parameters = || uri.query().unwrap_or_default().split('&');
+    let is_streamed_list = parameters().any(|parameter| parameter == "sendInitialEvents=true");
+    if !is_streamed_list || parameters().all(|parameter| parameter != "resourceVersion=0") {
+        return None;
+    }
+    let others: Vec<&str> = parameters().filter(|parameter| *parameter != "resourceVersion=0").collect();
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = format!("{}?{}", uri.path(), others.join("&")).parse().ok();
+    Uri::from_parts(parts).ok()
 }
 
 /// Why a watch has to begin again.

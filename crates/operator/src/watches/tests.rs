@@ -37,6 +37,9 @@ fn stream(events: &[(&str, Value)]) -> Response {
 fn answer(server: Server, uri: &Uri, asked: &Asked) -> Response {
     let query = uri.query().unwrap_or_default();
     let (what, response) = match server {
+        _ if query.contains("sendInitialEvents=true") && query.contains("resourceVersion=") => {
+            ("streamed list that may be old", stream(&[]))
+        }
         _ if !query.contains("watch=true") => {
             let list = json!({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"},
                               "items": [pod("a"), pod("b")]});
@@ -61,6 +64,23 @@ fn answer(server: Server, uri: &Uri, asked: &Asked) -> Response {
     };
     lock(asked).push(what);
     response
+}
+
+#[test]
+fn streamed_lists_ask_for_the_current_state() {
+    let check = |uri: &str, expect: Option<&str>| {
+        let changed = without_version_zero(&uri.parse().unwrap()).map(|uri| uri.to_string());
+        assert_eq!(changed.as_deref(), expect, "{uri}");
+    };
+    let path = "/api/v1/pods?watch=true&labelSelector=a%3Db";
+    let list = format!("{path}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
+    check(&format!("{list}&resourceVersion=0"), Some(&list));
+    check(&format!("https://host:6443{list}&resourceVersion=0"), Some(&format!("https://host:6443{list}")));
+    // A watch that goes on where an earlier one ended.
+    check(&format!("{list}&resourceVersion=70"), None);
+    check(&format!("{path}&resourceVersion=0"), None);
+    check(&list, None);
+    check("/api/v1/pods", None);
 }
 
 #[tokio::test(start_paused = true)]
