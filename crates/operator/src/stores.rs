@@ -206,6 +206,8 @@ impl<V: View> Table<V> {
     }
 
     /// Stores an object under its owners. Returns the objects to wake, and whether only its status is new.
+    ///
+    /// The first list of a watch wakes the owners at its end: until then little can be decided about any of them.
     pub(crate) fn put(&self, part: usize, object: Arc<V>, owners: Vec<ObjectKey>) -> (Vec<ObjectKey>, bool) {
         let mut inner = lock(&self.inner);
         if let Some(listed) = inner.listing.get_mut(&part) {
@@ -216,7 +218,9 @@ impl<V: View> Table<V> {
         let status_only = inner.find(namespace, name).is_some_and(|before| object.differs_in_status_only(&before));
         let mut concerned = inner.remove(namespace, name);
         inner.insert(part, &object, &owners);
-        concerned.extend(owners);
+        if !inner.is_in_first_list(part) {
+            concerned.extend(owners);
+        }
         concerned.sort();
         concerned.dedup();
         (concerned, status_only)
@@ -251,6 +255,8 @@ impl<V: View> Table<V> {
             gone.iter().flat_map(|(namespace, name)| inner.remove(namespace, name)).collect();
         if inner.listed.insert(part) {
             self.unlisted.fetch_sub(1, Ordering::AcqRel);
+            let owners: BTreeSet<ObjectKey> = inner.owners_in(part).cloned().collect();
+            concerned.extend(owners);
         }
         if inner.stale.remove(&part) {
             self.stale.fetch_sub(1, Ordering::AcqRel);
@@ -274,6 +280,16 @@ impl<V: View> Inner<V> {
 
     fn location(&self, namespace: &str, name: &str) -> Option<&Location> {
         self.locations.get(namespace)?.get(name)
+    }
+
+    fn is_in_first_list(&self, part: usize) -> bool {
+        self.listing.contains_key(&part) && !self.listed.contains(&part)
+    }
+
+    /// Returns the owners of the objects that a watch has shown, each once for every such object.
+    fn owners_in(&self, part: usize) -> impl Iterator<Item = &ObjectKey> {
+        let locations = self.locations.values().flat_map(HashMap::values).filter(move |location| location.part == part);
+        locations.flat_map(|location| location.owners.iter().map(|owner| &**owner))
     }
 
     /// Returns the objects that a watch has shown.
@@ -402,6 +418,29 @@ mod tests {
         table.put(0, pod("ns", "stays-0"), vec![owner("x")]);
         assert_eq!(table.end_listing(0), [owner("x")]);
         assert_eq!(names(&table, "x"), ["goes-1", "stays-0", "stays-1"]);
+    }
+
+    #[test]
+    fn the_first_list_of_a_watch_wakes_owners_at_its_end() {
+        let table = Table::default();
+        table.expect_listings(2);
+        table.begin_listing(0);
+        for name in ["a", "b"] {
+            assert_eq!(table.put(0, pod("ns", name), vec![owner("x")]).0, []);
+        }
+        assert_eq!(table.put(0, pod("ns", "c"), vec![owner("y")]).0, []);
+        assert_eq!(table.end_listing(0), [owner("x"), owner("y")]);
+        // What it shows afterwards, or lists again, wakes at once.
+        assert_eq!(table.put(0, pod("ns", "a"), vec![owner("x")]).0, [owner("x")]);
+        table.begin_listing(0);
+        for name in ["a", "b"] {
+            assert_eq!(table.put(0, pod("ns", name), vec![owner("x")]).0, [owner("x")]);
+        }
+        assert_eq!(table.end_listing(0), [owner("y")]);
+        // The other watch takes an object from its earlier owner.
+        table.begin_listing(1);
+        assert_eq!(table.put(1, pod("ns", "a"), vec![owner("z")]).0, [owner("x")]);
+        assert_eq!(table.end_listing(1), [owner("z")]);
     }
 
     #[test]

@@ -14,10 +14,14 @@ impl Observe for RayCluster {
         if sources.in_flight.is_outdated(key, raw.version()) {
             return Observation::InFlight;
         }
+        let missing = sources.not_synced([Kind::Pod, Kind::Service, Kind::Job]);
+        if !missing.is_empty() {
+            return Observation::NotSynced(missing);
+        }
         let Some(cluster) = raw.read() else { return Observation::Unreadable };
         let watched = watched_kinds(&cluster, sources.config);
         let required = watched.iter().filter(|(_, required)| *required).map(|(kind, _)| *kind);
-        let missing = sources.not_synced([Kind::Pod, Kind::Service, Kind::Job].into_iter().chain(required));
+        let missing = sources.not_synced(required);
         if !missing.is_empty() {
             return Observation::NotSynced(missing);
         }

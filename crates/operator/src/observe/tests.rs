@@ -158,6 +158,15 @@ async fn schedules_are_read_in_the_zone_of_the_settings() {
 }
 
 #[tokio::test]
+async fn no_cluster_is_parsed_before_its_pods_are_listed() {
+    let memory = Memory::synced();
+    let key = memory.put_cluster(json!({"rayVersion": []}));
+    memory.stores.pods.expect_listings(1);
+    let Observation::NotSynced(kinds) = memory.observe::<RayCluster>(&key) else { panic!("it was parsed") };
+    assert_eq!(kinds, [Kind::Pod]);
+}
+
+#[tokio::test]
 async fn an_object_that_cannot_be_read_is_left_alone() {
     let memory = Memory::synced();
     let key = memory.put_cluster(json!({"rayVersion": []}));
