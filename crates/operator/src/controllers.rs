@@ -181,6 +181,10 @@ async fn drive<K: Controller>(
                 let version = object.meta().resource_version.as_deref();
                 let result = context.status.write(key, version, status).await;
                 if result == StatusWrite::Done {
+                    // The watch may have been faster than the response.
+                    if let Some(shown) = context.stores.version(key) {
+                        context.in_flight.status_shown(key, &shown);
+                    }
                     K::wrote_status(context, seen, status, now);
                     if K::has_ended(seen, status) {
                         keep_record(context, key, Occasion::Ended, permit).await;

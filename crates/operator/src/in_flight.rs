@@ -4,6 +4,7 @@
 //! that no plan creates a second Pod or deletes a wrong one.
 
 use crate::lock::lock;
+use crate::shrinking_map;
 use jiff::{SignedDuration, Timestamp};
 use manta_logic::action::{Kind, ObjectKey, PodsOf};
 use manta_logic::cluster::InFlight;
@@ -73,6 +74,15 @@ impl Writes {
         let created = self.creating.iter().map(|creating| creating.since);
         let oldest = created.chain(self.status.as_ref().map(|written| written.since)).min()?;
         Some((oldest + LOST_AFTER).saturating_duration_since(Instant::now()))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.creating.is_empty()
+            && self.deleting.is_empty()
+            && self.broken_deletions.is_empty()
+            && self.broken_creations.is_empty()
+            && self.seed.is_none()
+            && self.status.is_none()
     }
 }
 
@@ -215,20 +225,28 @@ impl InFlightWrites {
             broken_creations: writes.broken_creations.iter().map(|(pod, _)| pod.clone()).collect(),
             expires: writes.expiry().and_then(|wait| now.checked_add(SignedDuration::try_from(wait).ok()?).ok()),
         };
-        let is_over = writes.creating.is_empty()
-            && writes.deleting.is_empty()
-            && writes.broken_deletions.is_empty()
-            && writes.broken_creations.is_empty();
         writes.seed = writes.seed.filter(|(_, since)| since.elapsed() < TAKES_EFFECT);
-        if is_over && writes.status.is_none() && writes.seed.is_none() {
-            by_owner.remove(owner);
+        if writes.is_empty() {
+            shrinking_map::remove(&mut by_owner, owner);
         }
         in_flight
     }
 
+    /// Forgets a status that was written, once the cache shows the owner in another version than the one it was written onto.
+    ///
+    /// At rest no pass comes that would ask for it, so it would be remembered for ever.
+    pub(crate) fn status_shown(&self, owner: &ObjectKey, version: &str) {
+        let mut by_owner = lock(&self.by_owner);
+        let Some(writes) = by_owner.get_mut(owner) else { return };
+        writes.status.take_if(|written| written.onto != version);
+        if writes.is_empty() {
+            shrinking_map::remove(&mut by_owner, owner);
+        }
+    }
+
     /// Forgets an owner that is gone.
     pub(crate) fn forget(&self, owner: &ObjectKey) {
-        lock(&self.by_owner).remove(owner);
+        shrinking_map::remove(&mut lock(&self.by_owner), owner);
     }
 }
 
@@ -353,6 +371,22 @@ mod tests {
         writes.wrote_status(&owner(), "8");
         tokio::time::advance(LOST_AFTER).await;
         assert!(!writes.is_outdated(&owner(), "8"), "a write that no watch ever shows is given up");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_remembered_of_a_status_that_was_shown() {
+        let writes = InFlightWrites::default();
+        let remembered = || lock(&writes.by_owner).len();
+        writes.status_shown(&owner(), "6");
+        writes.wrote_status(&owner(), "7");
+        writes.status_shown(&owner(), "7");
+        assert!(writes.is_outdated(&owner(), "7"), "that is the version before the status");
+        writes.status_shown(&owner(), "8");
+        assert_eq!(remembered(), 0);
+        writes.wrote_status(&owner(), "8");
+        writes.created(&owner(), &pod(), group(), "1".into());
+        writes.status_shown(&owner(), "9");
+        assert!(in_flight(&writes, |_| Shown::Absent).is_creating_in("g"), "other writes stay in flight");
     }
 
     #[tokio::test(start_paused = true)]

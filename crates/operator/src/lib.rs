@@ -38,6 +38,7 @@ mod raw_object;
 pub mod record_files;
 pub mod records;
 pub mod run;
+mod shrinking_map;
 pub mod signals;
 mod status_writer;
 pub mod stores;

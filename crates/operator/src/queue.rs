@@ -4,6 +4,7 @@
 //! here at all: no entry, no timer. A wake-up carries its reason.
 
 use crate::lock::lock;
+use crate::shrinking_map;
 use jiff::Timestamp;
 use manta_logic::action::{Kind, ObjectKey};
 use manta_logic::plan::Wake;
@@ -257,9 +258,7 @@ impl Queue {
         };
         match wait {
             Some((wait, reason)) => state.schedule(key, Instant::now() + wait, || reason),
-            None => {
-                state.entries.remove(key);
-            }
+            None => shrinking_map::remove(&mut state.entries, key),
         }
         drop(state);
         self.changed.notify_one();

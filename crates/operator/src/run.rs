@@ -162,7 +162,8 @@ fn start(
         stop.clone(),
         deleted,
     )
-    .with_streaming_lists(settings.config.platform.streaming_lists);
+    .with_streaming_lists(settings.config.platform.streaming_lists)
+    .with_in_flight(Arc::clone(&in_flight));
     watches.start(settings.config.gates.ray_cron_job);
     let dashboards = dashboard::Client::new(client.clone(), settings.dashboard_route)
         .with_metrics(Arc::clone(&metrics))

@@ -52,6 +52,17 @@ impl Stores {
         }
     }
 
+    /// Returns the resource version of a Ray object, if it is there.
+    pub(crate) fn version(&self, key: &ObjectKey) -> Option<Box<str>> {
+        match key.kind {
+            Kind::RayCluster => self.clusters.get(key, &key.name).map(|object| object.version().into()),
+            Kind::RayJob => self.jobs.get(key, &key.name).map(|object| object.version().into()),
+            Kind::RayService => self.services.get(key, &key.name).map(|object| object.version().into()),
+            Kind::RayCronJob => self.cron_jobs.get(key, &key.name).map(|object| object.version().into()),
+            _ => None,
+        }
+    }
+
     /// Returns whether the watch of a kind has listed everything, and follows its changes.
     pub(crate) fn is_synced(&self, kind: Kind) -> bool {
         self.listings(kind).is_synced()

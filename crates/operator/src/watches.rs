@@ -6,6 +6,7 @@
 //! Where the API server can, a watch begins with the objects that there are: the server sends them one by one from its
 //! memory, and no page is whole in memory on either side. Elsewhere they are listed in pages first.
 
+use crate::in_flight::InFlightWrites;
 use crate::lock::lock;
 use crate::owners;
 use crate::post_mortem::DeletedObject;
@@ -70,6 +71,7 @@ pub(crate) struct Watches {
     tasks: TaskTracker,
     stop: CancellationToken,
     streaming_lists: bool,
+    in_flight: Arc<InFlightWrites>,
     /// Receives the Ray objects that are deleted, for post-mortems.
     deleted: Option<mpsc::Sender<DeletedObject>>,
 }
@@ -84,8 +86,14 @@ impl Watches {
         stop: CancellationToken,
         deleted: Option<mpsc::Sender<DeletedObject>>,
     ) -> Self {
-        let (running, streaming_lists) = (Mutex::default(), false);
-        Self { client, namespaces, stores, queue, running, tasks, stop, streaming_lists, deleted }
+        let (running, streaming_lists, in_flight) = (Mutex::default(), false, Arc::default());
+        Self { client, namespaces, stores, queue, running, tasks, stop, streaming_lists, in_flight, deleted }
+    }
+
+    /// Reports the statuses that the watches show.
+    pub(crate) fn with_in_flight(mut self, in_flight: Arc<InFlightWrites>) -> Self {
+        self.in_flight = in_flight;
+        self
     }
 
     /// Lets watches begin with the objects that there are, unless the server refuses.
@@ -185,6 +193,7 @@ impl Watches {
                 table: Arc::clone(&table),
                 queue: Arc::clone(&self.queue),
                 owners: owners.clone(),
+                in_flight: Arc::clone(&self.in_flight),
                 deleted: self.deleted.clone(),
             };
             let stop = self.stop.clone();
@@ -245,6 +254,7 @@ struct WatchTask<V, F> {
     table: Arc<Table<V>>,
     queue: Arc<Queue>,
     owners: F,
+    in_flight: Arc<InFlightWrites>,
     deleted: Option<mpsc::Sender<DeletedObject>>,
 }
 
@@ -322,6 +332,9 @@ impl<V: View, F: Fn(&V) -> Vec<ObjectKey>> WatchTask<V, F> {
             Event::Apply(object) | Event::InitApply(object) => match &object.view {
                 Ok(view) => {
                     let (concerned, status_only) = self.table.put(self.part, Arc::clone(view), (self.owners)(view));
+                    if let Some(itself) = concerned.iter().find(|key| self.is_itself(key, view.key())) {
+                        self.in_flight.status_shown(itself, view.version());
+                    }
                     self.wake(concerned, view.key(), status_only, || {
                         WakeReason::Changed(self.kind, view.key().1.into())
                     });
@@ -352,17 +365,20 @@ impl<V: View, F: Fn(&V) -> Vec<ObjectKey>> WatchTask<V, F> {
         }
     }
 
+    fn is_itself(&self, key: &ObjectKey, (namespace, name): (&str, &str)) -> bool {
+        key.kind == self.kind && key.namespace == namespace && key.name == name
+    }
+
     /// Wakes the objects that a change of this one concerns.
     fn wake(
         &self,
         concerned: Vec<ObjectKey>,
-        (namespace, name): (&str, &str),
+        object: (&str, &str),
         status_only: bool,
         reason: impl Fn() -> WakeReason,
     ) {
         for key in concerned {
-            let itself = key.kind == self.kind && key.namespace == namespace && key.name == name;
-            match (itself, status_only) {
+            match (self.is_itself(&key, object), status_only) {
                 (true, true) => self.queue.status_shown(&key, || WakeReason::StatusShown),
                 (true, false) => self.queue.wake_itself(&key, &reason),
                 (false, _) => self.queue.wake(&key, &reason),
