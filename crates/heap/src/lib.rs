@@ -13,6 +13,10 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// How much a process grows in a burst, in pages of the system (1 MB with the usual ones).
 const BURST: u64 = 256;
 
+/// How many intervals after a burst memory is given back once more: kube-apiserver closes connections after 90 idle seconds, and
+/// their buffers keep pages that are otherwise free.
+const SETTLED: u32 = 10;
+
 /// The size from which an allocation is a mapping of its own: the pages of lists are needed for a moment, and leave holes
 /// in the heap otherwise.
 #[cfg(target_env = "gnu")]
@@ -39,13 +43,13 @@ pub fn release_freed() {
     }
 }
 
-/// Gives freed memory back after every burst of work; never returns.
+/// Gives freed memory back after every burst of work, and once more when its connections are closed; never returns.
 pub async fn keep_releasing() {
     let mut tick = tokio::time::interval(INTERVAL);
     let mut process = Process::default();
     loop {
         tick.tick().await;
-        if process.has_grown(resident_pages()) {
+        if process.is_to_release(resident_pages()) {
             release_freed();
             process.released(resident_pages());
         }
@@ -56,9 +60,21 @@ pub async fn keep_releasing() {
 #[derive(Default)]
 struct Process {
     after_release: Option<u64>,
+    /// After how many more looks memory is given back once more.
+    once_more: Option<u32>,
 }
 
 impl Process {
+    /// Returns whether to give memory back now: after a burst, and once more when it has settled.
+    fn is_to_release(&mut self, now: Option<u64>) -> bool {
+        if self.has_grown(now) {
+            self.once_more = Some(SETTLED);
+            return true;
+        }
+        self.once_more = self.once_more.and_then(|looks| looks.checked_sub(1));
+        self.once_more == Some(0)
+    }
+
     /// Returns whether there was a burst since then. What shrinks has nothing to give back, but is measured from there.
     fn has_grown(&mut self, now: Option<u64>) -> bool {
         let (Some(before), Some(now)) = (self.after_release, now) else { return true };
@@ -88,6 +104,24 @@ mod tests {
         for (now, grown) in [(800, false), (1055, false), (1056, true), (700, false), (955, false), (956, true)] {
             assert_eq!(process.has_grown(Some(now)), grown, "{now}");
         }
+    }
+
+    #[test]
+    fn memory_is_given_back_once_more_when_a_burst_has_settled() {
+        let mut process = Process::default();
+        let mut released = |look: u32, size: u64| {
+            let released = process.is_to_release(Some(size));
+            if released {
+                process.released(Some(size));
+            }
+            released.then_some(look)
+        };
+        let rest: Vec<u32> = (0..40).filter_map(|look| released(look, 800)).collect();
+        assert_eq!(rest, [0, SETTLED]);
+        // The second burst begins before the first has settled.
+        let sizes = (0..40).map(|look| if look < 5 { 1056 } else { 1312 });
+        let bursts: Vec<u32> = (0..40).zip(sizes).filter_map(|(look, size)| released(look, size)).collect();
+        assert_eq!(bursts, [0, 5, 5 + SETTLED]);
     }
 
     #[test]
