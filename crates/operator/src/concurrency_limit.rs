@@ -2,7 +2,7 @@
 //!
 //! Passes and writes are bounded because each costs memory. A bound alone would let a few that hang, behind a slow
 //! webhook say, stop all others; so work that takes longer than [`PATIENCE`] trades its permit for one of a second,
-//! larger set.
+//! larger set. Up to [`SLOW`] more than the limit can therefore be under way at once; slow work beyond that keeps its permit.
 
 use crate::lock::lock;
 use std::pin::pin;

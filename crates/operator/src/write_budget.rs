@@ -2,7 +2,7 @@
 //!
 //! The budget climbs while that makes the server finish more writes a second, and goes back when more of them only wait
 //! longer. A server that puts requests off or fails halves it. Each write takes a connection, which costs memory, so
-//! there is an upper bound, too.
+//! there is an upper bound, too: [`MOST`] writes, and beside them as many slow ones as the [`ConcurrencyLimit`] admits.
 
 use crate::concurrency_limit::{ConcurrencyLimit, Permit};
 use crate::lock::lock;
@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 const USUAL: usize = 32;
 /// The budget while a server refuses most requests.
 const LEAST: usize = 4;
+/// The largest budget. Slow writes give their permits back, so they do not count.
 const MOST: usize = 128;
 /// A step up is a quarter; it has to make this much more of the writes, or it is undone.
 const WORTHWHILE: f64 = 1.1;
