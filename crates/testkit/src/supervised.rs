@@ -117,6 +117,11 @@ impl Supervised {
         &self.log
     }
 
+    /// Returns whether the process has not exited.
+    pub fn is_running(&self) -> bool {
+        is_alive(self.pid())
+    }
+
     /// Returns an error with the end of the log if the process has exited.
     pub fn check(&mut self) -> Result<()> {
         let Some(status) = self.shell.try_wait()? else { return Ok(()) };
@@ -168,15 +173,15 @@ fn wait_for_pid(file: &Path) -> Result<Pid> {
     bail!("the shell wrote no pid within 30 s")
 }
 
+fn is_alive(pid: i32) -> bool {
+    // A zombie counts as dead: its parent is a shell that has exited or is about to reap it.
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn is_alive(pid: i32) -> bool {
-        // A zombie counts as dead: its parent is a shell that has exited or is about to reap it.
-        fs::read_to_string(format!("/proc/{pid}/stat"))
-            .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'))
-    }
 
     fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
         let end = Instant::now() + Duration::from_secs(20);
@@ -191,7 +196,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let sleeper = Supervised::start(folder.path(), "sleeper", Command::new("sleep").arg("600")).unwrap();
         let pid = sleeper.pid();
-        assert!(is_alive(pid));
+        assert!(sleeper.is_running());
         drop(sleeper);
         assert!(!is_alive(pid));
     }
@@ -228,6 +233,7 @@ mod tests {
             Supervised::start(folder.path(), "failing", Command::new("sh").args(["-c", "echo no luck; exit 3"]))
                 .unwrap();
         wait_until("the exit", || failing.check().is_err());
+        assert!(!failing.is_running());
         let message = failing.check().unwrap_err().to_string();
         assert!(message.contains("failing exited with exit status: 3") && message.contains("no luck"), "{message}");
     }

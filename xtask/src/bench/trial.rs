@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -25,6 +25,8 @@ use crate::usage::{PrivatePeak, Usage, reset_peak};
 
 /// The node of Pods that endpoints have to lead to.
 const NODE: &str = "bench-node";
+/// How often a wait looks whether the operator still runs.
+const CHECK: Duration = Duration::from_secs(1);
 
 /// A running operator on its control plane; what is further down is stopped later.
 pub(super) struct Trial<'a> {
@@ -96,9 +98,23 @@ impl<'a> Trial<'a> {
         Ok(Self { subject, kubelet, client, plane, runtime, command, settings, name, server, round })
     }
 
-    /// Runs a future beside the kubelet and the bare client, which it leaves running.
+    /// Runs a future beside the kubelet and the bare client, which it leaves running. Fails if the operator exits meanwhile.
     pub(super) fn block_on<T>(&self, future: impl Future<Output = Result<T>>) -> Result<T> {
-        self.runtime.block_on(future)
+        self.runtime.block_on(async {
+            tokio::select! {
+                done = future => done,
+                exit = self.operator_exit() => Err(exit),
+            }
+        })
+    }
+
+    /// Waits until the operator exits by itself, and returns the end of its log. The bare client never does.
+    async fn operator_exit(&self) -> anyhow::Error {
+        let Subject::Operator(operator) = &self.subject else { return std::future::pending().await };
+        while operator.process.is_running() {
+            tokio::time::sleep(CHECK).await;
+        }
+        anyhow!("{} exited; the end of its log:\n{}", self.name, operator.process.log_tail(15))
     }
 
     /// Returns an empty record of this trial.
