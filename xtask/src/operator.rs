@@ -138,6 +138,8 @@ pub(crate) fn is_work(request: &Request) -> bool {
 #[derive(Debug)]
 pub(crate) struct Operator {
     pub(crate) process: Supervised,
+    /// When the process was started.
+    pub(crate) started: Instant,
     log: AuditLog,
     /// Every request so far.
     pub(crate) requests: Vec<Request>,
@@ -147,9 +149,11 @@ impl Operator {
     /// Starts the operator and waits until it watches the resource; the control plane needs an audit log.
     pub(crate) fn start(plane: &ControlPlane, command: &Command, resource: &str) -> Result<Self> {
         let mut log = AuditLog::open(&plane.audit_log_path())?;
+        // Takes seconds on a server that has been used.
         log.new_requests()?;
+        let started = Instant::now();
         let process = Supervised::start(plane.folder(), "operator", command)?;
-        let mut operator = Self { process, log, requests: Vec::new() };
+        let mut operator = Self { process, started, log, requests: Vec::new() };
         let end = Instant::now() + Duration::from_secs(120);
         while !operator.read()?.iter().any(|request| request.verb == "watch" && request.object_ref.resource == resource)
         {

@@ -18,21 +18,19 @@ const NOISE_SECONDS: f64 = 0.015;
 pub(super) fn measure(trial: &mut Trial<'_>, size: usize) -> Result<Measured> {
     let mut measured = trial.measured(Scenario::Restart, size);
     trial.stop_operator()?;
-    let start = Instant::now();
-    trial.start_operator()?;
-    let usage = |trial: &Trial<'_>| trial.usage()?.context("the operator is gone");
-    let (mut last, mut last_active) = (usage(trial)?, Instant::now());
+    let start = trial.start_operator()?;
+    let (mut last, mut last_active) = (trial.cpu_seconds()?, Instant::now());
     while last_active.elapsed() < QUIET {
         std::thread::sleep(Duration::from_millis(20));
-        let now = usage(trial)?;
-        if now.cpu_seconds - last.cpu_seconds > NOISE_SECONDS {
+        let now = trial.cpu_seconds()?;
+        if now - last > NOISE_SECONDS {
             (last, last_active) = (now, Instant::now());
         }
         if start.elapsed() > trial.settings.limit() {
             bail!("{} was not at rest {} s after its restart", trial.name, start.elapsed().as_secs());
         }
     }
-    let end = usage(trial)?;
+    let end = trial.usage()?.context("the operator is gone")?;
     measured.add("restart until all is looked at", (last_active - start).as_secs_f64(), Unit::Seconds);
     measured.add("CPU of the restart", end.cpu_seconds, Unit::Seconds);
     measured.add("memory after the restart", end.rss_bytes as f64, Unit::Bytes);

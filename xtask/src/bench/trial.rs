@@ -21,7 +21,7 @@ use super::objects::NAMESPACE;
 use super::{Scenario, Server};
 use crate::operator::{Operator, Rights, built_manta, is_work};
 use crate::process::print_line;
-use crate::usage::{PrivatePeak, Usage, reset_peak};
+use crate::usage::{PrivatePeak, Usage, cpu_seconds_of, reset_peak};
 
 /// The node of Pods that endpoints have to lead to.
 const NODE: &str = "bench-node";
@@ -122,10 +122,12 @@ impl<'a> Trial<'a> {
         Measured::new(scenario, size, &self.server.to_string(), &self.name, self.round)
     }
 
-    /// Starts the operator and waits until it watches.
-    pub(super) fn start_operator(&mut self) -> Result<()> {
-        self.subject = Subject::Operator(Operator::start(&self.plane, &self.command, "rayclusters")?);
-        Ok(())
+    /// Starts the operator and waits until it watches. Returns when its process was started.
+    pub(super) fn start_operator(&mut self) -> Result<Instant> {
+        let operator = Operator::start(&self.plane, &self.command, "rayclusters")?;
+        let started = operator.started;
+        self.subject = Subject::Operator(operator);
+        Ok(started)
     }
 
     /// Stops the operator; reports it when that fails.
@@ -162,6 +164,12 @@ impl<'a> Trial<'a> {
             Subject::Operator(operator) => Usage::of(operator.process.pid()).context("the operator exited").map(Some),
             Subject::Floor(_) | Subject::Stopped => Ok(None),
         }
+    }
+
+    /// Returns the operator's CPU time, without looking at its memory: that holds the process up.
+    pub(super) fn cpu_seconds(&self) -> Result<f64> {
+        let Subject::Operator(operator) = &self.subject else { bail!("no operator runs") };
+        cpu_seconds_of(operator.process.pid()).context("the operator exited")
     }
 
     /// Follows the operator's peak of memory from now on.
