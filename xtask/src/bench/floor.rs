@@ -11,6 +11,7 @@ use anyhow::{Context, Result};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Event, Pod, Service};
 use kube::api::ListParams;
+use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, ResourceExt};
 use manta_testkit::ControlPlane;
@@ -164,7 +165,7 @@ impl Shared {
 
     async fn follow_clusters(self: Arc<Self>) {
         let api = objects::ray::<Cluster>(&self.client, "RayCluster");
-        let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
+        let mut events = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff());
         while let Some(event) = events.next().await {
             if let Ok(watcher::Event::Apply(cluster) | watcher::Event::InitApply(cluster)) = event {
                 self.observe_cluster(&cluster);
@@ -207,7 +208,8 @@ impl Shared {
     }
 
     async fn follow_pods(self: Arc<Self>) {
-        let mut events = std::pin::pin!(watcher(objects::pods(&self.client), watcher::Config::default()));
+        let mut events =
+            std::pin::pin!(watcher(objects::pods(&self.client), watcher::Config::default()).default_backoff());
         while let Some(event) = events.next().await {
             match event {
                 Ok(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod)) => {

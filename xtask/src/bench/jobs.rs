@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use manta_testkit::FakeDashboard;
 use serde_json::json;
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use super::Scenario;
 use super::clusters::{PREFIX, WORKERS};
@@ -18,6 +18,7 @@ use super::load::{Created, create_all, create_until_ready, follow, send, within}
 use super::measured::{Measured, Unit};
 use super::objects::{self, Job};
 use super::trial::{Trial, from};
+use crate::process::print_line;
 
 /// How many RayClusters are created alone, and again beside silent RayJobs.
 const BESIDE: usize = 100;
@@ -190,9 +191,19 @@ impl SilentDashboard {
         let listener = listen_on_loopback()?;
         let port = listener.local_addr()?.port();
         let task = tokio::spawn(async move {
-            let mut open = Vec::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                open.push(stream);
+            let mut open = JoinSet::new();
+            loop {
+                match listener.accept().await {
+                    // Read until the client gives up, so that no more are open than it has.
+                    Ok((mut stream, _)) => drop(open.spawn(async move {
+                        let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
+                    })),
+                    Err(error) => {
+                        print_line(&format!("the silent dashboard cannot accept a connection: {error}"));
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                }
+                while open.try_join_next().is_some() {}
             }
         });
         Ok(Self { port, task })
@@ -208,6 +219,16 @@ impl Drop for SilentDashboard {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_silent_dashboard_closes_what_its_clients_close() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let dashboard = SilentDashboard::start().unwrap();
+        let mut client = tokio::net::TcpStream::connect(dashboard_address(0, dashboard.port)).await.unwrap();
+        client.write_all(b"GET /api/jobs/ HTTP/1.1\r\n\r\n").await.unwrap();
+        client.shutdown().await.unwrap();
+        assert_eq!(client.read(&mut [0; 8]).await.unwrap(), 0, "closed, and without a response");
+    }
 
     #[tokio::test]
     async fn every_job_has_a_dashboard_of_its_own() {

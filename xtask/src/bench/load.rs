@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use futures::{StreamExt, TryStreamExt, stream};
+use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -106,7 +107,7 @@ async fn follow_some<K>(api: Api<K>, which: watcher::Config, mut observe: impl F
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let mut events = std::pin::pin!(watcher(api, which));
+    let mut events = std::pin::pin!(watcher(api, which).default_backoff());
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::Apply(object) | Event::InitApply(object)) => {
@@ -115,7 +116,7 @@ where
                 }
             }
             Ok(_) => {}
-            // The next poll lists again.
+            // It starts again after a while.
             Err(error) => print_line(&format!("a watch broke: {error}")),
         }
     }
