@@ -89,6 +89,14 @@ impl From<Profile> for Build {
     }
 }
 
+impl Scenario {
+    /// Returns whether a bare client does comparable work. What RayJobs and RayServices need most are requests to Ray, which it
+    /// does not send; and it shares nothing between RayClusters that one could take from another.
+    const fn has_floor(self) -> bool {
+        !matches!(self, Self::Starvation | Self::Jobs | Self::Services)
+    }
+}
+
 impl Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&format!("{self:?}").to_lowercase())
@@ -240,7 +248,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                     inside.measured.into_iter().try_for_each(|measured| report.add(measured))?;
                     inside.failed.into_iter().try_for_each(|failure| report.add_failure(failure))?;
                 }
-                Ok(None) => {}
+                Ok(None) if settings.scenarios.contains(&scenario) => {
+                    report.add_failure(format!("{scenario}: {}", services::NEEDS))?;
+                }
+                Ok(None) => report.add_skipped(format!("{scenario}: {}", services::NEEDS))?,
                 Err(error) => report.add_failure(format!("{scenario}: {error:#}"))?,
             }
             continue;
@@ -248,8 +259,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         for (step, size) in settings.sizes(scenario).into_iter().enumerate() {
             for round in 0..settings.rounds {
                 let server = settings.server_for(size * pods);
-                // What RayJobs and RayServices need most are requests to Ray, which a bare client does not send.
-                let has_floor = !settings.no_floor && !matches!(scenario, Scenario::Jobs | Scenario::Services);
+                let has_floor = !settings.no_floor && scenario.has_floor();
                 let mut columns: Vec<Option<&Contender>> = settings.operators.iter().map(Some).collect();
                 columns.extend(has_floor.then_some(None));
                 // The machine gets warmer and its disk fuller, so no column is always the first.
@@ -282,7 +292,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if settings.includes(Scenario::Plan) {
         for size in settings.sizes(Scenario::Plan) {
-            report.add(plan::measure(size)?)?;
+            match plan::measure(size) {
+                Ok(measured) => report.add(measured)?,
+                Err(error) => report.add_failure(format!("{}, size {size}: {error:#}", Scenario::Plan))?,
+            }
         }
     }
     if report.is_empty() {

@@ -23,6 +23,9 @@ pub(super) struct Report {
     /// What could not be measured, and why.
     #[serde(default)]
     pub(super) failed: Vec<String>,
+    /// What this machine cannot measure, and was not asked for by name.
+    #[serde(default)]
+    skipped: Vec<String>,
     #[serde(skip)]
     path: PathBuf,
     #[serde(skip)]
@@ -43,6 +46,7 @@ impl Report {
             profile: format!("{:?}", settings.profile).to_lowercase(),
             measured: Vec::new(),
             failed: Vec::new(),
+            skipped: Vec::new(),
             path: inside.clone().unwrap_or_else(|| folder.join(format!("{time}.json"))),
             kept: settings.keep.as_ref().filter(|_| inside.is_none()).map(documented),
         })
@@ -67,6 +71,13 @@ impl Report {
         self.write()
     }
 
+    /// Adds what this machine cannot measure, and prints it.
+    pub(super) fn add_skipped(&mut self, skipped: String) -> Result<()> {
+        print_line(&format!("skipped: {skipped}"));
+        self.skipped.push(skipped);
+        self.write()
+    }
+
     fn write(&self) -> Result<()> {
         std::fs::write(&self.path, serde_json::to_string(self)?)
             .with_context(|| format!("cannot write {}", self.path.display()))
@@ -81,8 +92,10 @@ impl Report {
         if std::env::var_os(services::INSIDE).is_some() {
             return Ok(());
         }
-        let failed: String = self.failed.iter().map(|failure| format!("\nfailed: {failure}\n")).collect();
-        let text = format!("{} ({} build)\n{}{failed}", self.machine.line(), self.profile, tables(&self.measured));
+        let failed = self.failed.iter().map(|failure| format!("\nfailed: {failure}\n"));
+        let missing: String =
+            failed.chain(self.skipped.iter().map(|skipped| format!("\nskipped: {skipped}\n"))).collect();
+        let text = format!("{} ({} build)\n{}{missing}", self.machine.line(), self.profile, tables(&self.measured));
         print_line(&format!("\n{text}"));
         std::fs::write(self.path.with_extension("md"), &text)?;
         print_line(&format!("all figures are in {}", self.path.display()));

@@ -20,10 +20,12 @@ use super::measured::{Measured, Unit};
 use super::objects::{self, Service};
 use super::report::Report;
 use super::trial::{Trial, from};
-use crate::process::{is_root, print_line, succeeds};
+use crate::process::{is_root, succeeds};
 
 /// The environment variable with the path of the report, for the process inside the namespace.
 pub(super) const INSIDE: &str = "MANTA_BENCH_INSIDE";
+/// What must be there to measure it.
+pub(super) const NEEDS: &str = "needs ip, and unshare with the right to make a network namespace";
 /// Makes the network: only loopback, with all Pod addresses, and a name server of our own.
 const SCRIPT: &str = "set -e
 resolv=$(mktemp); echo 'nameserver 127.0.0.1' >$resolv; mount --bind $resolv /etc/resolv.conf; rm $resolv
@@ -36,7 +38,6 @@ const PORTS: [u16; 2] = [8265, 8000];
 /// can be no namespace.
 pub(super) fn run_inside() -> Result<Option<Report>> {
     if !can_unshare() {
-        print_line("services are not measured: this needs ip, and unshare with the right to make a network namespace");
         return Ok(None);
     }
     let file = tempfile::NamedTempFile::new()?;
