@@ -12,7 +12,7 @@ mod redact;
 pub use kept::{Kept, kept_about};
 pub use occasion::{Occasion, before_stage, has_failed, job_ended, on_deletion};
 pub use record::{LABEL, Record, Summary, config_map, expired};
-pub use redact::{redact, secrets_in};
+pub use redact::{redact, secrets_in, withhold};
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 //! Evidence has no room for environment values and tokens, but programs print them. The values that the object's own spec sets,
 //! and what looks like a credential, are replaced in every text.
 
-use crate::explain::Evidence;
+use crate::explain::{Evidence, Unreadable};
 use regex::Regex;
 use serde_json::Value;
 use std::sync::LazyLock;
@@ -13,15 +13,27 @@ const REDACTED: &str = "[redacted]";
 /// Shorter values, such as `1` or `true`, would make logs unreadable and are no secrets.
 const MIN_CHARS: usize = 6;
 
-static CREDENTIALS: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let pattern = r#"(?i)(bearer\s+|(?:password|passwd|secret|token|api[_-]?key|access[_-]?key)["']?\s*[=:]\s*["']?)([^\s"',;&]{6,})"#;
-    Regex::new(pattern).ok()
+/// What credentials look like, and what stands in their place: `Authorization` headers, the user's part of URLs, and values
+/// of variables whose names say so.
+static CREDENTIALS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
+    let patterns = [
+        (r#"(?i)(authorization["']?\s*[=:]\s*["']?(?:[a-z][a-z0-9-]*[ \t]+)?)([^\s"',;]{6,})"#, "${1}[redacted]"),
+        (r#"([A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#"'<>]+@"#, "${1}[redacted]@"),
+        (
+            r#"(?i)(bearer\s+|(?:password|passwd|secret|token|api[_-]?key|access[_-]?key)["']?\s*[=:]\s*["']?)([^\s"',;&]{6,})"#,
+            "${1}[redacted]",
+        ),
+    ];
+    patterns.into_iter().filter_map(|(pattern, with)| Some((Regex::new(pattern).ok()?, with))).collect()
 });
 
 /// Returns the environment values and other secrets that a Ray object's spec sets, the longest first.
 pub fn secrets_in(object: &Value) -> Vec<String> {
     let mut found = Vec::new();
     collect(object.get("spec").unwrap_or(&Value::Null), &mut found);
+    // Logs are kept line by line.
+    let lines: Vec<String> = found.iter().flat_map(|value| value.lines()).map(|line| line.trim().to_owned()).collect();
+    found.extend(lines);
     found.retain(|value| value.chars().count() >= MIN_CHARS);
     found.sort_by_key(|value| (std::cmp::Reverse(value.len()), value.clone()));
     found.dedup();
@@ -41,6 +53,7 @@ fn collect(value: &Value, found: &mut Vec<String>) {
                     ("redisPassword" | "redisUsername", credential) => {
                         found.extend(credential.get("value").and_then(Value::as_str).map(str::to_owned));
                     }
+                    ("redis-password" | "redis-username", Value::String(parameter)) => found.push(parameter.clone()),
                     ("runtimeEnvYAML" | "serveConfigV2", Value::String(text)) => found.extend(env_vars(text)),
                     _ => collect(field, found),
                 }
@@ -82,6 +95,46 @@ pub fn redact(evidence: &Evidence, secrets: &[String]) -> Evidence {
     serde_json::from_value(value).unwrap_or_default()
 }
 
+/// Returns the evidence without anything that programs print, because a source of secrets could not be read.
+pub fn withhold(evidence: &Evidence, unreadable: &Unreadable) -> Evidence {
+    let mut kept = redact(evidence, &[]);
+    kept.logs.clear();
+    kept.replaced.clear();
+    for pod in &mut kept.pods {
+        let status = &mut pod.status;
+        for container in status.container_statuses.iter_mut().chain(&mut status.init_container_statuses) {
+            for ended in [&mut container.state.terminated, &mut container.last_state.terminated].into_iter().flatten() {
+                ended.message.clear();
+            }
+        }
+    }
+    let mut value = serde_json::to_value(kept).unwrap_or_default();
+    // Drivers and Serve applications print into the messages of statuses.
+    for key in ["job", "service", "ray"] {
+        value.get_mut(key).into_iter().for_each(withhold_messages);
+    }
+    let mut kept: Evidence = serde_json::from_value(value).unwrap_or_default();
+    kept.unreadable.retain(|known| known.what != unreadable.what);
+    let why = format!("{}; logs and messages are left out, because their secrets are not known", unreadable.why);
+    kept.unreadable.push(Unreadable { why, ..unreadable.clone() });
+    kept
+}
+
+fn withhold_messages(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(withhold_messages),
+        Value::Object(fields) => {
+            for (key, field) in fields.iter_mut() {
+                match field {
+                    Value::String(text) if key == "message" && !text.is_empty() => *text = REDACTED.to_owned(),
+                    field => withhold_messages(field),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
 fn redact_texts(value: &mut Value, secrets: &[String]) {
     match value {
         Value::String(text) => *text = redact_text(text, secrets),
@@ -106,8 +159,5 @@ fn redact_text(text: &str, secrets: &[String]) -> String {
             text = text.replace(secret.as_str(), REDACTED);
         }
     }
-    match CREDENTIALS.as_ref() {
-        Some(credentials) => credentials.replace_all(&text, format!("${{1}}{REDACTED}")).into_owned(),
-        None => text,
-    }
+    CREDENTIALS.iter().fold(text, |text, (pattern, with)| pattern.replace_all(&text, *with).into_owned())
 }

@@ -27,7 +27,7 @@ fn object() -> Value {
     json!({"spec": {
         "runtimeEnvYAML": "env_vars:\n  C: marker-env-3\n  N: '1'\n",
         "rayClusterSpec": {
-            "headGroupSpec": {"template": template("marker-env-1")},
+            "headGroupSpec": {"template": template("marker-env-1"), "rayStartParams": {"redis-password": "marker-param"}},
             "workerGroupSpecs": [{"template": template("marker-env-2")}],
             "gcsFaultToleranceOptions": {"redisPassword": {"value": "marker-redis"}},
         },
@@ -37,13 +37,48 @@ fn object() -> Value {
 #[test]
 fn records_hold_no_environment_value_and_no_credential() {
     let secrets = secrets_in(&object());
-    assert_eq!(secrets, ["marker-env-1", "marker-env-2", "marker-env-3", "marker-redis"]);
+    assert_eq!(secrets, ["marker-env-1", "marker-env-2", "marker-env-3", "marker-param", "marker-redis"]);
     let kept = redact(&evidence(), &secrets);
     let text = serde_json::to_string(&kept).unwrap();
     assert!(!text.contains("marker"), "{text}");
     assert!(text.contains("plain") && text.contains("Traceback"), "{text}");
     let map = config_map(&kept, Occasion::Ended, &Limits::default());
     assert!(!map.to_string().contains("marker"), "{map}");
+}
+
+#[test]
+fn credentials_are_recognized_in_what_programs_print() {
+    let env = |value: &str| json!({"spec": {"template": {"containers": [{"env": [{"name": "A", "value": value}]}]}}});
+    let check = |secret: &str, printed: &str, expect: &str| {
+        let log = json!({"source": "driver", "name": "id", "lines": [printed]});
+        let evidence = serde_json::from_value(json!({"at": "2026-01-01T01:00:00Z", "logs": [log]})).unwrap();
+        assert_eq!(redact(&evidence, &secrets_in(&env(secret))).logs[0].lines, [expect], "{secret}");
+    };
+    check("-----BEGIN KEY-----\nMIIabcdef\n-----END KEY-----\n", "  MIIabcdef", "  [redacted]");
+    check("", "Authorization: Basic dXNlcjpwYXNz", "Authorization: Basic [redacted]");
+    check("", "{'Authorization': 'Basic dXNlcjpwYXNz'}", "{'Authorization': 'Basic [redacted]'}");
+    check("", "Proxy-Authorization: dXNlcjpwYXNz", "Proxy-Authorization: [redacted]");
+    check("", "GET redis://user:p@ss@redis:6379/0 failed", "GET redis://[redacted]@redis:6379/0 failed");
+    check("", "pip install git+https://ghp_abc@github.com/x", "pip install git+https://[redacted]@github.com/x");
+    check(
+        "",
+        "see https://example.com/a?mail=b@c and http://a:1/ d@e",
+        "see https://example.com/a?mail=b@c and http://a:1/ d@e",
+    );
+    check("", "curl -H 'authorization: Bearer abcdefgh'", "curl -H 'authorization: Bearer [redacted]'");
+}
+
+#[test]
+fn nothing_that_programs_print_is_kept_where_secrets_are_not_known() {
+    let unreadable = crate::explain::Unreadable { what: "get rayjobs".to_owned(), why: "forbidden".to_owned() };
+    let mut all = evidence();
+    all.pods = cluster_at("2026-01-01T00:55:00Z", "a-head", true).pods;
+    all.pods[0].status.container_statuses[0].state.terminated.as_mut().unwrap().message = "marker".to_owned();
+    let kept = withhold(&all, &unreadable);
+    let text = serde_json::to_string(&kept).unwrap();
+    assert!(!text.contains("marker"), "{text}");
+    assert_eq!(explain(&kept).cause.reason, "OutOfMemory", "what Kubernetes reports stays: {text}");
+    assert!(kept.unreadable[0].why.starts_with("forbidden; logs and messages are left out"), "{text}");
 }
 
 #[test]

@@ -30,7 +30,7 @@ const MAX_LOOKUPS: usize = 64;
 /// Longer responses are cut off; no job info comes close.
 const MAX_RESPONSE_BYTES: usize = 4 << 20;
 /// The key of the token in its Secret.
-const TOKEN_KEY: &str = "auth_token";
+pub(crate) const TOKEN_KEY: &str = "auth_token";
 /// The health endpoint of Serve proxies.
 const HEALTH_PATH: &str = "/-/healthz";
 const TOKEN_HEADER: &str = "x-ray-authorization";

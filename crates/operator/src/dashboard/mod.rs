@@ -16,4 +16,5 @@ pub mod packages;
 pub(crate) mod poller;
 pub mod serve;
 
+pub(crate) use client::TOKEN_KEY;
 pub use client::{Client, Route};

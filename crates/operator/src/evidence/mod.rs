@@ -6,12 +6,13 @@
 mod logs;
 mod ray;
 mod reader;
+mod secrets;
 
 use crate::dashboard;
 use futures::future::join_all;
 use jiff::Timestamp;
 use manta_logic::explain::evidence::{Cluster, Event, Evidence, Job, Pod, Subject, Workload};
-use manta_logic::post_mortem::{redact, secrets_in};
+use manta_logic::post_mortem::{redact, withhold};
 use reader::Reader;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -37,7 +38,7 @@ pub struct Sources {
 /// # Errors
 /// Fails if the object itself cannot be read.
 pub async fn gather(sources: &Sources, subject: &Subject, now: Timestamp) -> Result<Option<Evidence>, kube::Error> {
-    Ok(gather_with_secrets(sources, subject, now).await?.map(|(evidence, _)| evidence))
+    Ok(gather_with_objects(sources, subject, now).await?.map(|(evidence, _)| evidence))
 }
 
 /// Gathers what is known about an object, without the secrets that its programs print.
@@ -46,22 +47,42 @@ pub(crate) async fn gather_redacted(
     subject: &Subject,
     now: Timestamp,
 ) -> Result<Option<Evidence>, kube::Error> {
-    let found = gather_with_secrets(sources, subject, now).await?;
-    Ok(found.map(|(evidence, secrets)| redact(&evidence, &secrets)))
+    let Some((evidence, objects)) = gather_with_objects(sources, subject, now).await? else { return Ok(None) };
+    Ok(Some(redacted(sources, &evidence, &objects).await))
 }
 
 /// Gathers what is left of an object that has been deleted, as it was last seen, without secrets.
 pub(crate) async fn gather_rest(sources: &Sources, subject: &Subject, object: Value, now: Timestamp) -> Evidence {
     let reader = Reader::new(sources.client.clone(), &subject.namespace);
-    let (evidence, secrets) = Box::pin(around(sources, reader, subject, object, now)).await;
-    Evidence { is_deleted: true, ..redact(&evidence, &secrets) }
+    let (evidence, objects) = Box::pin(around(sources, reader, subject, object, now)).await;
+    Evidence { is_deleted: true, ..redacted(sources, &evidence, &objects).await }
 }
 
-async fn gather_with_secrets(
+/// Returns the evidence without secrets; without what programs print, if their secrets cannot be read.
+async fn redacted(sources: &Sources, evidence: &Evidence, objects: &RayObjects) -> Evidence {
+    // What its spec sets is not known.
+    if let Some(unreadable) = evidence.unreadable.iter().find(|it| it.what == "get rayclusters") {
+        return withhold(evidence, unreadable);
+    }
+    let reader = Reader::new(sources.client.clone(), &evidence.subject.namespace);
+    match secrets::of(reader, objects).await {
+        Ok(secrets) => redact(evidence, &secrets),
+        Err(unreadable) => withhold(evidence, &unreadable),
+    }
+}
+
+/// Whole Ray objects, of which only parts become evidence.
+struct RayObjects {
+    /// The subject, if it is no RayCluster itself.
+    owner: Option<Value>,
+    clusters: Vec<Value>,
+}
+
+async fn gather_with_objects(
     sources: &Sources,
     subject: &Subject,
     now: Timestamp,
-) -> Result<Option<(Evidence, Vec<String>)>, kube::Error> {
+) -> Result<Option<(Evidence, RayObjects)>, kube::Error> {
     let reader = Reader::new(sources.client.clone(), &subject.namespace);
     match reader.get_object(plural(&subject.kind), &subject.name).await {
         Ok(object) => Ok(Some(Box::pin(around(sources, reader, subject, object, now)).await)),
@@ -70,33 +91,33 @@ async fn gather_with_secrets(
     }
 }
 
-/// Returns the evidence, and the values that must not be kept.
+/// Returns the evidence, and the Ray objects that it is about.
 async fn around(
     sources: &Sources,
     mut reader: Reader,
     subject: &Subject,
     object: Value,
     now: Timestamp,
-) -> (Evidence, Vec<String>) {
-    let mut secrets = secrets_in(&object);
+) -> (Evidence, RayObjects) {
     let uid = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default().to_owned();
     let mut evidence = Evidence { subject: Subject { uid, ..subject.clone() }, at: now, ..Evidence::default() };
-    // The whole clusters, for the way to their dashboards; only parts of them become evidence.
-    let mut clusters: Vec<Value> = Vec::new();
-    match subject.kind.as_str() {
-        "RayCluster" => clusters.push(object),
-        "RayJob" => evidence.job = decode(object),
-        "RayService" => evidence.service = decode(object),
-        _ => {
+    let mut objects = match subject.kind.as_str() {
+        "RayCluster" => RayObjects { owner: None, clusters: vec![object] },
+        _ => RayObjects { owner: Some(object), clusters: Vec::new() },
+    };
+    match (subject.kind.as_str(), &objects.owner) {
+        (_, None) => {}
+        ("RayJob", Some(object)) => evidence.job = decode(object),
+        ("RayService", Some(object)) => evidence.service = decode(object),
+        (_, Some(object)) => {
             evidence.cron_job = decode(object);
             evidence.job = last_run(&mut reader, &subject.name).await;
         }
     }
     for name in evidence.cluster_names() {
-        clusters.extend(reader.get_optional("rayclusters", "/apis/ray.io/v1", &name).await);
+        objects.clusters.extend(reader.get_optional("rayclusters", "/apis/ray.io/v1", &name).await);
     }
-    secrets.extend(clusters.iter().flat_map(secrets_in));
-    evidence.clusters = clusters.iter().filter_map(|cluster| Cluster::deserialize(cluster).ok()).collect();
+    evidence.clusters = objects.clusters.iter().filter_map(|cluster| Cluster::deserialize(cluster).ok()).collect();
     evidence.pods = pods(&mut reader, &evidence).await;
     evidence.batch_jobs = batch_jobs(&mut reader, &evidence).await;
     if sources.workloads {
@@ -104,9 +125,9 @@ async fn around(
     }
     evidence.events = events(&mut reader, &evidence).await;
     logs::read(&mut reader, &mut evidence).await;
-    secrets.extend(ray::ask(sources, &mut reader, &clusters, &mut evidence).await);
+    ray::ask(sources, &mut reader, &objects.clusters, &mut evidence).await;
     evidence.unreadable = reader.unreadable;
-    (evidence, secrets)
+    (evidence, objects)
 }
 
 fn plural(kind: &str) -> &'static str {
@@ -118,8 +139,8 @@ fn plural(kind: &str) -> &'static str {
     }
 }
 
-fn decode<T: DeserializeOwned>(object: Value) -> Option<T> {
-    serde_json::from_value(object).ok()
+fn decode<T: DeserializeOwned>(object: &Value) -> Option<T> {
+    T::deserialize(object).ok()
 }
 
 /// Returns the newest RayJob of a RayCronJob.

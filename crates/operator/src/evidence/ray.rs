@@ -20,21 +20,14 @@ const WHAT: &str = "get services/proxy (Ray's dashboard)";
 /// How long Ray may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Asks the dashboard of the first cluster whose head is ready. Returns the token that it needed.
-pub(super) async fn ask(
-    sources: &Sources,
-    reader: &mut Reader,
-    clusters: &[Value],
-    evidence: &mut Evidence,
-) -> Option<String> {
-    let cluster = clusters.iter().find(|cluster| has_ready_head(cluster, evidence))?;
-    let endpoint = endpoint(sources, cluster, &reader.namespace)?;
-    let token = sources.dashboards.token(&endpoint).await;
+/// Asks the dashboard of the first cluster whose head is ready.
+pub(super) async fn ask(sources: &Sources, reader: &mut Reader, clusters: &[Value], evidence: &mut Evidence) {
+    let with_head = clusters.iter().find(|cluster| has_ready_head(cluster, evidence));
+    let Some(endpoint) = with_head.and_then(|cluster| endpoint(sources, cluster, &reader.namespace)) else { return };
     let reported = tokio::time::timeout(TIMEOUT, report(sources, &endpoint, evidence)).await;
     if let Err(error) = reported.unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs()))) {
         reader.note_text(WHAT, &error);
     }
-    token.ok().flatten()
 }
 
 async fn report(sources: &Sources, endpoint: &DashboardEndpoint, evidence: &mut Evidence) -> Result<(), String> {
@@ -62,6 +55,7 @@ async fn report(sources: &Sources, endpoint: &DashboardEndpoint, evidence: &mut 
     }
     Ok(())
 }
+
 fn has_ready_head(cluster: &Value, evidence: &Evidence) -> bool {
     let name = cluster.pointer("/metadata/name").and_then(Value::as_str);
     evidence.pods.iter().any(|pod| {
@@ -73,12 +67,19 @@ fn has_ready_head(cluster: &Value, evidence: &Evidence) -> bool {
 
 /// Returns the dashboard of a cluster, by its own head Service: the token goes nowhere else.
 fn endpoint(sources: &Sources, cluster: &Value, namespace: &str) -> Option<DashboardEndpoint> {
+    let token_secret = token_secret(cluster);
     let cluster: Box<RayCluster> = Box::deserialize(cluster).ok()?;
     let service = names::head_service(manta_logic::cluster_spec::name(&cluster), &cluster.spec);
     Some(DashboardEndpoint {
         namespace: namespace.to_owned(),
         address: format!("{}:8265", names::fqdn(&service, namespace, &sources.cluster_domain)),
         service,
-        token_secret: is_token_auth(&cluster.spec).then(|| auth_secret_name(&cluster)),
+        token_secret,
     })
+}
+
+/// Returns the Secret with the token that a cluster asks for.
+pub(super) fn token_secret(cluster: &Value) -> Option<String> {
+    let cluster: Box<RayCluster> = Box::deserialize(cluster).ok()?;
+    is_token_auth(&cluster.spec).then(|| auth_secret_name(&cluster))
 }

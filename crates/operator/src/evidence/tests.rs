@@ -134,3 +134,71 @@ async fn workloads_are_found_in_every_version_of_kueue() {
         assert_eq!((evidence.workloads.len(), evidence.unreadable.len()), (expect, 0), "{version}");
     }
 }
+
+/// Serves a RayCluster of a RayJob, with a token, on which another RayJob runs; `refused` is a path that may not be read.
+fn cluster_with_secrets(refused: &'static str) -> Sources {
+    let answer = move |uri: Uri| async move {
+        let status = |code: StatusCode, message: &str| {
+            let status = json!({"kind": "Status", "code": code.as_u16(), "reason": "", "message": message});
+            (code, axum::Json(status)).into_response()
+        };
+        let found = |object: Value| axum::Json(object).into_response();
+        let env = |value: &str| format!("env_vars: {{A: {value}}}");
+        let path = uri.path();
+        if path == refused {
+            return status(StatusCode::FORBIDDEN, "forbidden");
+        }
+        match path
+            .strip_prefix("/apis/ray.io/v1/namespaces/ns/")
+            .or_else(|| path.strip_prefix("/api/v1/namespaces/ns/"))
+        {
+            Some("rayclusters/train-x") => found(json!({
+                "metadata": {"name": "train-x", "uid": "c1", "ownerReferences": [{"kind": "RayJob", "name": "train", "uid": "j1"}]},
+                "spec": {"authOptions": {"mode": "token"}, "headGroupSpec": {"template": {}}},
+            })),
+            Some("rayjobs/train") => found(json!({
+                "metadata": {"name": "train", "uid": "j1"}, "spec": {"runtimeEnvYAML": env("marker-owner")}, "status": {},
+            })),
+            Some("rayjobs") => found(json!({"items": [{
+                "metadata": {"name": "other", "uid": "j2"}, "spec": {"runtimeEnvYAML": env("marker-other")},
+                "status": {"rayClusterName": "train-x"},
+            }]})),
+            Some("secrets/train-x") => {
+                let token = k8s_openapi::ByteString(b"marker-token".to_vec());
+                found(json!({"metadata": {"name": "train-x"}, "data": {"auth_token": token}}))
+            }
+            Some("pods") => {
+                let labels = json!({"ray.io/cluster": "train-x", "ray.io/node-type": "head"});
+                let killed = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}});
+                found(json!({"items": [{
+                    "metadata": {"name": "train-x-head", "labels": labels},
+                    "status": {"phase": "Failed", "containerStatuses": [{"name": "ray", "state": killed}]},
+                }]}))
+            }
+            Some("pods/train-x-head/log") => "marker-owner\nmarker-other\nmarker-token\nplain\n".into_response(),
+            Some("events") => found(json!({"items": []})),
+            _ => status(StatusCode::NOT_FOUND, "not found"),
+        }
+    };
+    let client = kube::Client::new(Router::new().fallback(answer), "ns");
+    Sources { dashboards: Dashboards::new(client.clone(), Route::ApiServerProxy), client, ..sources() }
+}
+
+#[tokio::test]
+async fn records_of_a_cluster_hold_no_secret_of_the_jobs_on_it() {
+    let subject = Subject { kind: "RayCluster".to_owned(), ..subject("train-x") };
+    let gathered = async |refused: &'static str| {
+        let sources = cluster_with_secrets(refused);
+        gather_redacted(&sources, &subject, Timestamp::UNIX_EPOCH).await.unwrap().unwrap()
+    };
+    let evidence = gathered("").await;
+    assert_eq!(evidence.logs[0].lines, ["[redacted]", "[redacted]", "[redacted]", "plain"], "{evidence:?}");
+    assert_eq!(evidence.unreadable, []);
+    for refused in ["rayjobs/train", "rayjobs"].map(|path| format!("/apis/ray.io/v1/namespaces/ns/{path}")) {
+        let evidence = gathered(refused.leak()).await;
+        assert_eq!((evidence.logs.len(), evidence.pods.len()), (0, 1), "{evidence:?}");
+        assert!(evidence.unreadable[0].why.contains("secrets are not known"), "{evidence:?}");
+    }
+    let evidence = gathered("/api/v1/namespaces/ns/secrets/train-x").await;
+    assert_eq!(evidence.logs.len(), 0, "{evidence:?}");
+}
