@@ -515,6 +515,11 @@ impl Evidence {
         self.pods.iter().any(|pod| pod.is_head() || pod.is_worker())
     }
 
+    /// Returns why a source was not read to its end.
+    pub(super) fn unread(&self, what: &str) -> Option<&Unreadable> {
+        self.unreadable.iter().find(|unreadable| unreadable.what == what)
+    }
+
     pub(super) fn job_status(&self) -> Option<&RayJobStatus> {
         self.job.as_ref()?.status.as_ref()
     }

@@ -173,7 +173,7 @@ fn last_line(text: &str) -> String {
 
 pub(super) fn no_cluster_selected(evidence: &Evidence) -> Option<Cause> {
     let job = evidence.job.as_ref().filter(|job| !job.spec.cluster_selector.is_empty())?;
-    let is_gone = evidence.clusters.is_empty();
+    let is_gone = evidence.clusters.is_empty() && evidence.unread("get rayclusters").is_none();
     let status = job.status.as_ref();
     let is_over = status.and_then(|status| status.job_deployment_status.as_deref());
     if !is_gone || is_over.is_some_and(|status| ["Complete", "Running"].contains(&status)) {

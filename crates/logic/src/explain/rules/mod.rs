@@ -5,6 +5,7 @@
 
 mod creation;
 mod cronjob;
+mod demand;
 mod exits;
 mod job;
 mod kueue;
@@ -61,7 +62,7 @@ const RULES: &[Rule] = &[
     upgrade::timed_out,
     upgrade::waiting,
     serve::unhealthy_application,
-    ready::unmet_demand,
+    demand::unmet,
     job::failed_otherwise,
     job::retrying,
     job::waiting_for_user,
@@ -73,7 +74,9 @@ const RULES: &[Rule] = &[
     ready::service_ready,
     cronjob::waits_for_schedule,
     ready::cluster_lost,
-    ready::still_starting,
+    ready::pod_starting,
+    ready::unreadable,
+    ready::pods_missing,
     ready::waiting_for_cluster,
     serve::waiting,
     ready::last_warning,

@@ -1,7 +1,8 @@
 //! What is well, what is on its way, and what is left to say when no other rule applies.
 
 use super::super::Cause;
-use super::super::evidence::{Evidence, Pod, Terminated, condition};
+use super::super::evidence::{Cluster, Evidence, Pod, Terminated, condition};
+use super::demand::queued;
 use super::exits::{end_cause, replaced_cause};
 use super::patterns::sentence;
 use super::{job_words, pod_object, pods, subject_words};
@@ -24,46 +25,8 @@ pub(super) fn job_running(evidence: &Evidence) -> Option<Cause> {
     let who = job_words(evidence);
     let since = status.start_time.as_ref().map(|start| evidence.at.duration_since(start.0).as_secs());
     let since = since.map_or_else(String::new, |seconds| format!(", {seconds} s after it was started"));
-    Some(Cause::well("JobRunning", who.clone(), format!("{who} is running{since}.")))
-}
-
-/// Tasks that Ray cannot place, by the autoscaler's report.
-pub(super) fn unmet_demand(evidence: &Evidence) -> Option<Cause> {
-    let report = &evidence.ray.autoscaler;
-    let demands = report.split_once("Demands:").map(|(_, rest)| rest)?;
-    let demands: Vec<&str> =
-        demands.lines().map(str::trim).filter(|line| line.contains(": ") || line.contains("}:")).collect();
-    let demand = demands.iter().find(|line| line.starts_with('{'))?;
-    let cluster = evidence.clusters.first()?;
-    let name = &cluster.metadata.name;
-    let object = format!("RayCluster {name}");
-    let groups = &cluster.spec.worker_group_specs;
-    if !cluster.spec.enable_in_tree_autoscaling {
-        let what = format!("Ray has no room on RayCluster {name} for {}, and the cluster does not autoscale.", demand);
-        let advice = "Raise replicas, give the workers more resources, or set enableInTreeAutoscaling.";
-        return Some(Cause::new("DemandUnmet", object, what, advice));
-    }
-    let full = groups.iter().filter(|group| group.max_replicas.is_some_and(|max| group.replicas.unwrap_or(0) >= max));
-    let full: Vec<&str> = full.map(|group| group.group_name.as_str()).collect();
-    if !groups.is_empty() && full.len() == groups.len() {
-        let what = format!(
-            "Ray has no room on RayCluster {name} for {demand}, and its groups are at maxReplicas ({}).",
-            full.join(", ")
-        );
-        return Some(Cause::new("MaxReplicasReached", object, what, "Raise maxReplicas of a group that can run it."));
-    }
-    if report.to_lowercase().contains("infeasible") || report.contains("No available node types can fulfill") {
-        let what = format!("No worker group of RayCluster {name} offers what Ray needs for {demand}.");
-        let advice = "Add a worker group with these resources, or ask for less in the task or actor.";
-        return Some(Cause::new("DemandInfeasible", object, what, advice));
-    }
-    let what = format!("Ray waits for workers of RayCluster {name} that the autoscaler adds, for {demand}.");
-    Some(Cause::new(
-        "WaitsForAutoscaler",
-        object,
-        what,
-        "Wait; kubectl logs of the container autoscaler shows what it does.",
-    ))
+    let queue = queued(evidence).map_or_else(String::new, |demand| format!("; waiting for free resources: {demand}"));
+    Some(Cause::well("JobRunning", who.clone(), format!("{who} is running{since}{queue}.")))
 }
 
 /// Everything is ready again, after something died.
@@ -88,7 +51,8 @@ pub(super) fn cluster_ready(evidence: &Evidence) -> Option<Cause> {
     let cluster = evidence.clusters.first().filter(|_| evidence.subject.kind == "RayCluster")?;
     let status = cluster.status.as_ref()?;
     let (ready, desired) = (status.ready_worker_replicas.unwrap_or(0), status.desired_worker_replicas.unwrap_or(0));
-    let head = evidence.pods.iter().any(|pod| pod.is_head() && pod.is_ready());
+    let is_ready_head = |pod: &Pod| pod.is_head() && pod.is_ready();
+    let head = evidence.unread("list pods").is_some() || evidence.pods.iter().any(is_ready_head);
     if status.state.as_deref() != Some("ready") || ready < desired || !head {
         return None;
     }
@@ -114,35 +78,55 @@ pub(super) fn cluster_lost(evidence: &Evidence) -> Option<Cause> {
     let status = evidence.job_status()?;
     let name = status.ray_cluster_name.as_deref().filter(|name| !name.is_empty())?;
     let is_running = status.job_deployment_status.as_deref() == Some("Running");
-    if !is_running || evidence.clusters.iter().any(|cluster| cluster.metadata.name == name) {
+    let is_known = evidence.unread("get rayclusters").is_none();
+    if !is_running || !is_known || evidence.clusters.iter().any(|cluster| cluster.metadata.name == name) {
         return None;
     }
     let who = job_words(evidence);
-    let what = format!("The RayCluster {name} of {who} does not exist any more.");
+    let what = format!("The RayCluster {name} of {who} no longer exists.");
     let advice = "Somebody deleted it; create the RayJob again, and delete RayJobs instead of their clusters.";
     Some(Cause::new("ClusterGone", who, what, advice))
 }
 
-/// Pods that have only just begun to start, or have not been created yet.
-pub(super) fn still_starting(evidence: &Evidence) -> Option<Cause> {
-    if let Some(pod) = pods(evidence).find(|pod| !pod.is_ready() && pod.status.phase != "Succeeded") {
-        let seconds = pod.metadata.creation_timestamp.map(|at| evidence.at.duration_since(at).as_secs()).unwrap_or(0);
-        let containers = &pod.status.container_statuses;
-        let waiting =
-            pod.all_containers().find_map(|(status, _)| status.state.waiting.as_ref().map(|it| it.reason.as_str()));
-        let what = match (pod.status.phase.as_str(), waiting) {
-            ("Running", _) => {
-                let ready = containers.iter().filter(|status| status.ready).count();
-                format!("runs, but is not ready yet ({ready} of {} containers)", containers.len())
-            }
-            (_, Some(waiting)) if !waiting.is_empty() => format!("is starting ({waiting})"),
-            ("" | "Pending", _) => "waits for a node".to_owned(),
-            (phase, _) => format!("is {phase}"),
-        };
-        let text = format!("The {} {what}, {seconds} s after it was created.", pod.words());
-        let advice =
-            "Wait; images can take minutes to pull. If it stays so, kubectl describe pod shows the node's view.";
-        return Some(Cause::new("PodStarting", pod_object(pod), text, advice));
+/// Pods that have only just begun to start.
+pub(super) fn pod_starting(evidence: &Evidence) -> Option<Cause> {
+    let pod = pods(evidence).find(|pod| !pod.is_ready() && pod.status.phase != "Succeeded")?;
+    let seconds = pod.metadata.creation_timestamp.map(|at| evidence.at.duration_since(at).as_secs()).unwrap_or(0);
+    let containers = &pod.status.container_statuses;
+    let waiting =
+        pod.all_containers().find_map(|(status, _)| status.state.waiting.as_ref().map(|it| it.reason.as_str()));
+    let what = match (pod.status.phase.as_str(), waiting) {
+        ("Running", _) => {
+            let ready = containers.iter().filter(|status| status.ready).count();
+            format!("runs, but is not ready yet ({ready} of {} containers)", containers.len())
+        }
+        (_, Some(waiting)) if !waiting.is_empty() => format!("is starting ({waiting})"),
+        ("" | "Pending", _) => "waits for a node".to_owned(),
+        (phase, _) => format!("is {phase}"),
+    };
+    let text = format!("The {} {what}, {seconds} s after it was created.", pod.words());
+    let advice = "Wait; images can take minutes to pull. If it stays so, kubectl describe pod shows the node's view.";
+    Some(Cause::new("PodStarting", pod_object(pod), text, advice))
+}
+
+/// Clusters and Pods that may not be read, where nothing else tells what is missing.
+pub(super) fn unreadable(evidence: &Evidence) -> Option<Cause> {
+    let is_ready = |cluster: &Cluster| cluster.status.as_ref().is_some_and(|it| it.state.as_deref() == Some("ready"));
+    let (what, it) = match (evidence.unread("get rayclusters"), evidence.unread("list pods")) {
+        (Some(why), _) => ("its RayCluster", why),
+        (None, Some(why)) if !evidence.clusters.iter().any(is_ready) => ("its Pods", why),
+        _ => return None,
+    };
+    let who = subject_words(evidence);
+    let text = format!("What {who} waits for cannot be determined, because {what} cannot be read");
+    let advice = "Ask for the permissions that manta explain needs; docs/terminal.md lists them.";
+    Some(Cause::new("Unreadable", who, sentence(&text, &format!("{}: {}", it.what, it.why)), advice))
+}
+
+/// Pods that have not been created yet.
+pub(super) fn pods_missing(evidence: &Evidence) -> Option<Cause> {
+    if evidence.unread("list pods").is_some() {
+        return None;
     }
     let cluster = evidence.clusters.iter().find(|cluster| cluster.metadata.deletion_timestamp.is_none())?;
     let name = &cluster.metadata.name;

@@ -668,7 +668,7 @@ fn jobs() -> Vec<(Given, &'static str, &'static str)> {
         (
             given("RayJob").set("job", json!({"metadata": meta("a"), "status": {"jobDeploymentStatus": "Running", "rayClusterName": "gone"}})),
             "ClusterGone",
-            "The RayCluster gone of RayJob a does not exist any more.",
+            "The RayCluster gone of RayJob a no longer exists.",
         ),
     ]
 }

@@ -160,6 +160,10 @@ impl Given {
         )
     }
 
+    fn unreadable(self, what: &str) -> Self {
+        self.push("unreadable", json!({"what": what, "why": "forbidden"}))
+    }
+
     fn evidence(&self) -> Evidence {
         serde_json::from_value(self.0.clone()).unwrap_or_else(|error| panic!("{error}: {}", self.0))
     }
@@ -174,6 +178,7 @@ fn all_causes() -> Vec<(Given, &'static str, &'static str)> {
 const RULES: &[&str] = &[
     include_str!("../rules/creation.rs"),
     include_str!("../rules/cronjob.rs"),
+    include_str!("../rules/demand.rs"),
     include_str!("../rules/exits.rs"),
     include_str!("../rules/job.rs"),
     include_str!("../rules/kueue.rs"),

@@ -183,7 +183,30 @@ fn jobs() -> Vec<(Given, &'static str, &'static str)> {
     };
     let demand = json!({"autoscaler": "Total Demands:\n {'GPU': 1.0}: 2+ pending tasks/actors\n"});
     let groups = json!([{"groupName": "gpu", "replicas": 1, "maxReplicas": 2}]);
+    let queue = json!({"autoscaler": "Total Usage:\n 2.0/2.0 CPU\n\nTotal Demands:\n {'CPU': 1.0}: 500+ pending tasks/actors\n"});
+    let no_clusters = |spec: Value, status: Value| {
+        let job = json!({"metadata": meta("a"), "spec": spec, "status": status});
+        given("RayJob").set("job", job).unreadable("get rayclusters")
+    };
     vec![
+        (
+            job(json!({"jobDeploymentStatus": "Running", "jobStatus": "RUNNING"})).set("ray", queue),
+            "JobRunning",
+            "RayJob a is running; waiting for free resources: {'CPU': 1.0}: 500+ pending tasks/actors.",
+        ),
+        (
+            no_clusters(json!({}), json!({"jobDeploymentStatus": "Running", "rayClusterName": "a-x"})),
+            "Unreadable",
+            "What RayJob a waits for cannot be determined, because its RayCluster cannot be read: get rayclusters: forbidden.",
+        ),
+        (
+            no_clusters(
+                json!({"clusterSelector": {"ray.io/cluster": "big"}}),
+                json!({"jobDeploymentStatus": "Initializing"}),
+            ),
+            "Unreadable",
+            "What RayJob a waits for cannot be determined, because its RayCluster cannot be read: get rayclusters: forbidden.",
+        ),
         (
             env("Failed to install pip packages\nERROR: Invalid requirement: 'torch=='"),
             "PipFailed",
@@ -253,6 +276,16 @@ fn clusters() -> Vec<(Given, &'static str, &'static str)> {
             given("RayCluster").push("clusters", json!({"metadata": created, "spec": {}})),
             "ClusterStarting",
             "RayCluster a has just been created and has no Pods yet.",
+        ),
+        (
+            cluster().unreadable("list pods"),
+            "Unreadable",
+            "What RayCluster a waits for cannot be determined, because its Pods cannot be read: list pods: forbidden.",
+        ),
+        (
+            given("RayCluster").cluster("a", json!({}), json!({"state": "ready"})).unreadable("list pods"),
+            "ClusterReady",
+            "RayCluster a is ready, with 0 of 0 workers.",
         ),
         (
             cluster().ready_pod("head"),
