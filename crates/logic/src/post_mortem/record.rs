@@ -1,7 +1,7 @@
 //! Records as ConfigMaps: compressed, bounded, and with what a list shows in annotations.
 
 use super::{Limits, Occasion};
-use crate::explain::{Evidence, explain};
+use crate::explain::{Evidence, Subject, explain};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use jiff::Timestamp;
@@ -10,6 +10,7 @@ use miniz_oxide::inflate::decompress_to_vec_zlib_with_limit;
 use serde::Serialize;
 use serde_json::{Value, json};
 use sha1::{Digest, Sha1};
+use std::collections::HashMap;
 
 /// The label of all records.
 pub const LABEL: &str = "ray.io/post-mortem";
@@ -19,6 +20,10 @@ const KEY: &str = "record.json.z";
 const LEVEL: u8 = 6;
 /// The most that a record may take when it is read: others can write ConfigMaps, too.
 const MAX_JSON: usize = 16 << 20;
+/// What the names of records of failed Pods have between the object and the Pod.
+const FAILED: &str = "-failed-";
+/// Records of failed Pods of one object: a Pod that fails again and again leaves those of others alone.
+const MAX_FAILURES: usize = 5;
 /// What is left of evidence that is too large, in steps: lines of each log, events, Pods.
 const SHORTER: [(usize, usize, usize); 4] = [(60, 300, 100), (30, 100, 30), (10, 50, 10), (5, 20, 4)];
 
@@ -76,7 +81,7 @@ pub fn config_map(evidence: &Evidence, occasion: Occasion, limits: &Limits) -> V
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": name(&subject.kind, &subject.uid, occasion),
+            "name": name(subject, occasion, &cause.object),
             "namespace": subject.namespace,
             "labels": {LABEL: "true", "app.kubernetes.io/created-by": "kuberay-operator"},
             "annotations": annotations,
@@ -85,11 +90,17 @@ pub fn config_map(evidence: &Evidence, occasion: Occasion, limits: &Limits) -> V
     })
 }
 
-/// Returns the name of a record: the same for the same object and occasion.
-fn name(kind: &str, uid: &str, occasion: Occasion) -> String {
-    let digest = Sha1::digest(format!("{kind}/{uid}").as_bytes());
-    let short: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!("ray-post-mortem-{short}-{}", occasion.name())
+/// Returns the name of a record: the same for the same object and occasion, and for the same Pod that failed.
+fn name(subject: &Subject, occasion: Occasion, failed: &str) -> String {
+    let object = digest(&format!("{}/{}", subject.kind, subject.uid));
+    match occasion {
+        Occasion::PodFailed => format!("ray-post-mortem-{object}{FAILED}{}", digest(failed)),
+        Occasion::Ended | Occasion::Deleted => format!("ray-post-mortem-{object}-{}", occasion.name()),
+    }
+}
+
+fn digest(text: &str) -> String {
+    Sha1::digest(text.as_bytes()).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn shortened(evidence: &Evidence, (lines, events, pods): (usize, usize, usize)) -> Evidence {
@@ -151,7 +162,18 @@ pub fn expired(
         let age = created.map(|created| now.duration_since(created));
         age.is_none_or(|age| age.unsigned_abs() > limits.age && age.is_positive())
     };
-    let expired =
-        sorted.iter().enumerate().filter(|(index, (_, _, created))| *index >= limits.count || is_old(*created));
-    expired.map(|(_, (name, uid, _))| (name.clone(), uid.clone())).collect()
+    let mut failures: HashMap<&str, usize> = HashMap::new();
+    let (kept, surplus): (Vec<_>, Vec<_>) = sorted.into_iter().partition(|(name, _, _)| {
+        // Records in a directory are named by their paths.
+        let file = name.rsplit('/').next().unwrap_or_default();
+        let of_object = file.rsplit_once(FAILED).map(|(object, _)| failures.entry(object).or_default());
+        of_object.is_none_or(|count| {
+            *count += 1;
+            *count <= MAX_FAILURES
+        })
+    });
+    let old =
+        kept.into_iter().enumerate().filter(|(index, (_, _, created))| *index >= limits.count || is_old(*created));
+    let expired = surplus.into_iter().chain(old.map(|(_, record)| record));
+    expired.map(|(name, uid, _)| (name.clone(), uid.clone())).collect()
 }

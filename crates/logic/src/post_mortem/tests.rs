@@ -178,6 +178,27 @@ fn a_pod_that_was_replaced_is_explained_while_its_cluster_lives_and_afterwards()
 }
 
 #[test]
+fn every_pod_that_failed_has_a_record_of_its_own() {
+    let name = |at: &str, head: &str| record(&cluster_at(at, head, true), Occasion::PodFailed).summary.record;
+    let first = name("2026-01-01T00:55:00Z", "a-head-one");
+    assert_ne!(first, name("2026-01-01T00:56:00Z", "a-head-two"));
+    assert_eq!(first, name("2026-01-01T00:56:00Z", "a-head-one"), "its deletion was tried again");
+}
+
+#[test]
+fn pods_that_fail_again_and_again_leave_the_records_of_others_alone() {
+    let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
+    let record = |name: String, age: i64| (name, String::new(), Some(now - jiff::SignedDuration::from_mins(age)));
+    let mut records: Vec<_> = (0..8).map(|index| record(format!("ray-post-mortem-1-failed-{index}"), index)).collect();
+    records.push(record("ray-post-mortem-2-failed-0".to_owned(), 50));
+    records.push(record("ray-post-mortem-1-ended".to_owned(), 51));
+    let limits = Limits { count: 7, ..Limits::default() };
+    let mut names: Vec<String> = expired(&records, now, &limits).into_iter().map(|(name, _)| name).collect();
+    names.sort();
+    assert_eq!(names, ["ray-post-mortem-1-failed-5", "ray-post-mortem-1-failed-6", "ray-post-mortem-1-failed-7"]);
+}
+
+#[test]
 fn a_job_that_failed_with_its_head_names_why() {
     let failed = record(&cluster_at("2026-01-01T00:55:00Z", "a-head-one", true), Occasion::PodFailed);
     let status = json!({"jobDeploymentStatus": "Failed", "jobStatus": "FAILED", "rayClusterName": "a",
