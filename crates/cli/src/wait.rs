@@ -57,6 +57,18 @@ async fn within<T>(
     }
 }
 
+/// Returns the server's message, if it refuses to show the objects, which another attempt would not change.
+pub(crate) fn refusal(error: &watcher::Error) -> Option<&str> {
+    let status = match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => status,
+        _ => return None,
+    };
+    (status.code == 403).then_some(status.message.as_str())
+}
+
 async fn watch<T>(
     target: &Target,
     reference: &Reference,
@@ -77,10 +89,10 @@ async fn watch<T>(
             }
             Ok(watcher::Event::InitDone) if !exists => bail!("{reference} was deleted in the meantime"),
             Ok(watcher::Event::Init | watcher::Event::InitDone) => continue,
-            Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 403 => {
-                bail!("cannot watch {reference}: {}", status.message)
-            }
             Err(error) => {
+                if let Some(message) = refusal(&error) {
+                    bail!("cannot watch {reference}: {message}");
+                }
                 print_note(&format!("the watch of {reference} was interrupted and goes on: {error}"));
                 continue;
             }
@@ -97,4 +109,33 @@ async fn watch<T>(
         }
     }
     bail!("the watch of {reference} ended")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::Kind;
+    use axum::Router;
+    use axum::http::{StatusCode, Uri};
+    use axum::response::IntoResponse;
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn a_refused_watch_ends_with_the_message_of_the_server() {
+        let answer = |uri: Uri| async move {
+            if uri.query().is_some_and(|query| query.contains("watch=true")) {
+                let message = "rayclusters.ray.io is forbidden: User \"u\" cannot watch resource";
+                let status = json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": message});
+                return (StatusCode::FORBIDDEN, axum::Json(status)).into_response();
+            }
+            let object = json!({"metadata": {"name": "a", "namespace": "ns", "resourceVersion": "1"}});
+            axum::Json(json!({"metadata": {"resourceVersion": "1"}, "items": [object]})).into_response()
+        };
+        let client = kube::Client::new(Router::new().fallback(answer), "ns");
+        let target = Target { client, namespace: "ns".to_owned(), context: None, url: String::new() };
+        let reference = Reference { kind: Kind::Cluster, name: "a".to_owned() };
+        let ended = until(&target, &reference, Some(Duration::from_secs(60)), |_| Ok(None::<()>)).await;
+        let expect = "cannot watch raycluster/a: rayclusters.ray.io is forbidden: User \"u\" cannot watch resource";
+        assert_eq!(ended.unwrap_err().to_string(), expect);
+    }
 }

@@ -3,6 +3,8 @@
 use super::{Query, Rows, print, worker_selection};
 use crate::connect::Target;
 use crate::signals::StopSignals;
+use crate::wait::refusal;
+use anyhow::bail;
 use futures::{Stream, StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DynamicObject, ListParams};
@@ -46,6 +48,9 @@ pub(super) async fn follow(target: &Target, query: &Query, printed: Rows) -> any
             Some(Change::Object(event)) => objects.apply(*event),
             Some(Change::Pod(event)) => pods.apply(*event),
             Some(Change::Failed(error)) => {
+                if let Some(message) = refusal(&error) {
+                    bail!("cannot watch: {message}");
+                }
                 let error = anyhow::Error::new(error);
                 // Nowhere is left to report to when stderr is closed.
                 let _ = writeln!(std::io::stderr(), "warning: the watch was interrupted and goes on: {error:#}");
