@@ -21,4 +21,12 @@ impl StopSignals {
             _ = self.terminate.recv() => {}
         }
     }
+
+    /// Waits for something; returns nothing if a signal comes first.
+    pub async fn unless_stopped<T>(&mut self, step: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            done = step => Some(done),
+            () = self.recv() => None,
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! `manta connect`: makes a Ray cluster available to `ray.init` on this machine.
 
+use super::INTERRUPTED;
 use crate::connect::{ConnectionArgs, Target};
 use crate::head;
 use crate::job::Dashboard;
@@ -8,9 +9,12 @@ use crate::port_forward;
 use crate::resource::Reference;
 use crate::signals::StopSignals;
 use anyhow::Context;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
 use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
 
 const CLIENT: u16 = 10001;
 
@@ -33,13 +37,17 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     super::run_async(async {
         let mut stop = StopSignals::listen()?;
-        let target = args.connection.connect().await?;
-        let head = head::find(&target, &args.resource).await?;
-        let forward = port_forward::start(&target, &head.service, CLIENT, CLIENT, Arc::new(print_note)).await?;
+        let connecting = async {
+            let target = args.connection.connect().await?;
+            let head = head::find(&target, &args.resource).await?;
+            let forward = port_forward::start(&target, &head.service, CLIENT, CLIENT, Arc::new(print_note)).await?;
+            anyhow::Ok((forward, describe(&target, &args.resource).await?))
+        };
+        let Some(connected) = stop.unless_stopped(connecting).await else { return Ok(ExitCode::from(INTERRUPTED)) };
+        let (forward, cluster) = connected?;
         let address = format!("ray://localhost:{}", forward.address.port());
-        let cluster = describe(&target, &args.resource).await?;
         if let Some((program, rest)) = args.command.split_first() {
-            return run_command(program, rest, &address, cluster.token.as_deref(), &mut stop).await;
+            return run_command(program, rest, &address, cluster.token.as_deref()).await;
         }
         print_line(&format!("import ray\nray.init(\"{address}\")"));
         print_note(&cluster.requirement);
@@ -74,22 +82,30 @@ async fn run_command(
     rest: &[String],
     address: &str,
     token: Option<&str>,
-    stop: &mut StopSignals,
 ) -> anyhow::Result<ExitCode> {
     let mut command = tokio::process::Command::new(program);
     command.args(rest).env("RAY_ADDRESS", address);
     if let Some(token) = token {
         command.env("RAY_AUTH_MODE", "token").env("RAY_AUTH_TOKEN", token);
     }
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let mut child = command.spawn().with_context(|| format!("cannot start {program}"))?;
     loop {
         tokio::select! {
             ended = child.wait() => {
-                let code = ended?.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
+                let ended = ended?;
+                let code = ended.code().or_else(|| Some(128 + ended.signal()?));
+                let code = code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
                 return Ok(ExitCode::from(code));
             }
             // The terminal sends an interrupt to the command, too; it decides when to end.
-            () = stop.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {
+                if let Some(child) = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)) {
+                    // It may have ended at this moment.
+                    let _ = kill_process(child, Signal::TERM);
+                }
+            }
         }
     }
 }

@@ -26,6 +26,9 @@ macro_rules! commands {
     };
 }
 
+/// The exit code after an interrupt, as shells report it.
+pub(crate) const INTERRUPTED: u8 = 130;
+
 /// Runs an async command to its end.
 pub(crate) fn run_async(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

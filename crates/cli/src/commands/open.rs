@@ -1,5 +1,6 @@
 //! `manta open`: forwards the dashboard of a Ray cluster and opens it in a browser.
 
+use super::INTERRUPTED;
 use crate::connect::ConnectionArgs;
 use crate::head;
 use crate::output::{print_line, print_note};
@@ -29,10 +30,13 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     super::run_async(async {
         let mut stop = StopSignals::listen()?;
-        let target = args.connection.connect().await?;
-        let head = head::find(&target, &args.resource).await?;
-        let forward =
-            port_forward::start(&target, &head.service, DASHBOARD, DASHBOARD, Arc::new(print_note)).await?;
+        let connecting = async {
+            let target = args.connection.connect().await?;
+            let head = head::find(&target, &args.resource).await?;
+            port_forward::start(&target, &head.service, DASHBOARD, DASHBOARD, Arc::new(print_note)).await
+        };
+        let Some(forward) = stop.unless_stopped(connecting).await else { return Ok(ExitCode::from(INTERRUPTED)) };
+        let forward = forward?;
         let url = format!("http://localhost:{}", forward.address.port());
         print_line(&format!("dashboard of {}: {url}", args.resource));
         if !args.no_browser && !open_browser(&url) {

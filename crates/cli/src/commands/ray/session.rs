@@ -1,5 +1,6 @@
 //! `kubectl ray session`: forwards the ports of a Ray cluster's head until interrupted.
 
+use crate::commands::INTERRUPTED;
 use crate::connect::ConnectionArgs;
 use crate::head;
 use crate::output::{print_line, print_note};
@@ -28,8 +29,13 @@ struct Port {
 
 pub(crate) async fn run(connection: &ConnectionArgs, args: Args) -> anyhow::Result<ExitCode> {
     let mut stop = StopSignals::listen()?;
-    let target = connection.connect().await?;
-    let head = head::find(&target, &args.resource).await?;
+    let connecting = async {
+        let target = connection.connect().await?;
+        let head = head::find(&target, &args.resource).await?;
+        anyhow::Ok((target, head))
+    };
+    let Some(connected) = stop.unless_stopped(connecting).await else { return Ok(ExitCode::from(INTERRUPTED)) };
+    let (target, head) = connected?;
     print_line(&format!("Forwarding ports to service {}", head.service));
     if args.verbose {
         print_note(&format!("Ray cluster {} in namespace {} of {}", head.cluster, target.namespace, target.name()));
