@@ -28,7 +28,8 @@ impl Drop for Server {
 impl Server {
     fn start(root: &Path) -> Result<Self> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_manta"));
-        command.args(["history", "serve", "--no-live", "--listen", "127.0.0.1:0", "--storage-root-dir"]).arg(root);
+        command.args(["history", "serve", "--no-live", "--listen", "127.0.0.1:0", "--allow-host", "History.corp"]);
+        command.arg("--storage-root-dir").arg(root);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().context("its output")?).read_line(&mut line)?;
@@ -99,6 +100,22 @@ fn store(root: &Path) {
         &format!("{history}/fetched_endpoints/restful__api__v0__placement_groups?detail=1&limit=10000"),
         r#"{"groups": 1}"#,
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_of_other_sites_are_not_answered() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    store(folder.path());
+    let server = Server::start(folder.path())?;
+    let code = async |name: &str, value: &str| -> Result<u16> {
+        let request = server.client.get(format!("{}/clusters", server.address)).header(name, value);
+        Ok(request.send().await?.status().as_u16())
+    };
+    assert_eq!(code("host", "localhost:8080").await?, 200);
+    assert_eq!(code("host", "history.corp").await?, 200, "it was allowed");
+    assert_eq!(code("host", "attacker.example").await?, 403, "a name that resolves to this machine");
+    assert_eq!(code("origin", "https://attacker.example").await?, 403);
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,11 +13,13 @@ mod replies;
 mod routes;
 mod storage;
 
+use crate::commands::INTERRUPTED;
 use crate::connect::ConnectionArgs;
 use crate::output::{print_line, print_note};
 use crate::signals::StopSignals;
 use anyhow::Context;
 use live::LiveClusters;
+use manta_agent::network::loopback::Guard;
 use routes::Server;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -37,6 +39,9 @@ pub(crate) struct Args {
     /// Address to listen on; others than this machine can read everything if it is not a loopback address
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
     listen: String,
+    /// Host name under which it is reached, beside those of loopback; may be repeated
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
     /// Directory with Ray's dashboard, which is ray/dashboard/client/build in an installation of Ray
     #[arg(long, value_name = "DIR")]
     dashboard_dir: Option<PathBuf>,
@@ -58,7 +63,10 @@ pub(crate) fn run(connection: &ConnectionArgs, args: Args) -> anyhow::Result<Exi
         }
         let live = match args.no_live {
             true => LiveClusters::none(),
-            false => LiveClusters::of(connection).await,
+            false => match stop.unless_stopped(LiveClusters::of(connection)).await {
+                Some(live) => live,
+                None => return Ok(ExitCode::from(INTERRUPTED)),
+            },
         };
         let listener = TcpListener::bind(&args.listen)
             .await
@@ -66,7 +74,10 @@ pub(crate) fn run(connection: &ConnectionArgs, args: Args) -> anyhow::Result<Exi
         let address = listener.local_addr()?;
         print_line(&format!("history of Ray clusters: http://{address}/select_cluster"));
         print_note("serving until interrupted");
-        let server = Arc::new(Server::new(storage, live, args.dashboard_dir));
+        let hosts = args.allow_host.iter().map(|name| name.to_ascii_lowercase()).collect();
+        // Behind any other address, whoever reaches it can read everything.
+        let names = address.ip().is_loopback().then(|| Guard { hosts, ..Guard::default() });
+        let server = Arc::new(Server::new(storage, live, args.dashboard_dir, names));
         axum::serve(listener, routes::router(server)).with_graceful_shutdown(async move { stop.recv().await }).await?;
         Ok(ExitCode::SUCCESS)
     })

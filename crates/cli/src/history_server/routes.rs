@@ -10,6 +10,7 @@ use axum::http::header::{CONTENT_TYPE, COOKIE, HeaderMap, HeaderValue, SET_COOKI
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{Html, IntoResponse, Json, Response};
 use jiff::Timestamp;
+use manta_agent::network::loopback::Guard;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::path::{Component, Path, PathBuf};
@@ -29,6 +30,8 @@ pub(super) struct Server {
     storage: Storage,
     live: LiveClusters,
     dashboard: Option<PathBuf>,
+    /// Under which names it is reached, on a loopback address: every page in a browser can send requests there.
+    names: Option<Guard>,
     /// The sessions that were entered last.
     loaded: Mutex<VecDeque<(SessionKey, Arc<Replay>)>>,
 }
@@ -40,8 +43,8 @@ enum Session {
 }
 
 impl Server {
-    pub(super) fn new(storage: Storage, live: LiveClusters, dashboard: Option<PathBuf>) -> Self {
-        Self { storage, live, dashboard, loaded: Mutex::default() }
+    pub(super) fn new(storage: Storage, live: LiveClusters, dashboard: Option<PathBuf>, names: Option<Guard>) -> Self {
+        Self { storage, live, dashboard, names, loaded: Mutex::default() }
     }
 
     fn replay(&self, key: &SessionKey) -> Option<Arc<Replay>> {
@@ -69,6 +72,9 @@ pub(super) fn router(server: Arc<Server>) -> Router {
 }
 
 async fn handle(State(server): State<Arc<Server>>, method: Method, uri: Uri, headers: HeaderMap) -> Response {
+    if let Some(Err(why)) = server.names.as_ref().map(|names| names.check_headers(&headers)) {
+        return (StatusCode::FORBIDDEN, why).into_response();
+    }
     if method != Method::GET && method != Method::HEAD {
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
     }
