@@ -17,6 +17,7 @@ mod manifests;
 mod output;
 mod page;
 mod port_forward;
+mod program_output;
 mod records;
 mod resource;
 mod table;

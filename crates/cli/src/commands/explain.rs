@@ -2,7 +2,8 @@
 
 use crate::connect::{ConnectionArgs, Target};
 use crate::explain;
-use crate::output::{without_controls, write_stdout};
+use crate::output::write_stdout;
+use crate::program_output;
 use crate::records::{RecordsArgs, kept_in, recorded, subject};
 use crate::resource::{Kind, Reference, names_hint};
 use anyhow::{Context, bail};
@@ -47,7 +48,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             None => find_recorded(&args)?,
         };
         let text = match args.output {
-            Format::Text => without_controls(&explain::text(&explained.explanation, explained.recorded)),
+            Format::Text => program_output::quoted(&explain::text(&explained.explanation, explained.recorded)),
             Format::Json => serde_json::to_string_pretty(&explained)? + "\n",
         };
         write_stdout(|out| out.write_all(text.as_bytes()))?;

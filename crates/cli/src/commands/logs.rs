@@ -3,18 +3,21 @@
 use crate::connect::{ConnectionArgs, Target};
 use crate::explain::log_name;
 use crate::head;
-use crate::output::{print_note, without_controls, write_stdout};
+use crate::output::print_note;
+use crate::program_output;
 use crate::records::{RecordsArgs, kept_in, recorded, subject};
 use crate::resource::Reference;
 use crate::signals::StopSignals;
 use anyhow::{Context, bail};
-use futures::{AsyncBufReadExt, StreamExt, TryStreamExt};
+use futures::stream::try_unfold;
+use futures::{AsyncBufRead, AsyncBufReadExt, Stream, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, LogParams};
 use kube::{Api, ResourceExt};
 use manta_logic::explain::evidence::Pod as KeptPod;
 use manta_logic::explain::{Log, LogSource, Subject, explain};
 use manta_logic::post_mortem::{Kept, Record};
+use std::io;
 use std::process::ExitCode;
 
 /// Print the logs of the head of a Ray cluster, job or service, or of other nodes
@@ -30,7 +33,7 @@ pub(crate) struct Args {
     /// Name of a Ray cluster, or TYPE/NAME
     #[arg(value_name = "CLUSTER | TYPE/NAME")]
     resource: Reference,
-    /// Print what comes, until interrupted
+    /// Follow the log, until interrupted
     #[arg(short, long)]
     follow: bool,
     /// Which nodes: head, worker, all, a worker group or a Pod
@@ -50,11 +53,13 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     super::run_async(async {
         let mut stop = StopSignals::listen()?;
-        let Some(target) = args.records.connect(&args.connection).await? else { return print_recorded(&args) };
-        tokio::select! {
-            done = print(&target, &args) => done,
-            () = stop.recv() => Ok(ExitCode::SUCCESS),
-        }
+        let printing = async {
+            match args.records.connect(&args.connection).await? {
+                Some(target) => print(&target, &args).await,
+                None => print_recorded(&args),
+            }
+        };
+        stop.unless_stopped(printing).await.unwrap_or(Ok(ExitCode::SUCCESS))
     })
 }
 
@@ -81,11 +86,7 @@ async fn print(target: &Target, args: &Args) -> anyhow::Result<ExitCode> {
     }
     if chosen.is_empty() {
         let names: Vec<String> = found.iter().map(ResourceExt::name_any).collect();
-        bail!(
-            "Ray cluster {cluster} has no node {}; use head, worker, all, the name of a worker group, or one of: {}",
-            args.node,
-            names.join(", ")
-        );
+        bail!("Ray cluster {cluster} {}", no_such_node(&names, args));
     }
     let is_gone = |pod: &str| found.iter().all(|found| found.name_any() != pod);
     for pod in kept.failures.iter().filter_map(failed_pod).filter(|pod| is_gone(pod)) {
@@ -96,7 +97,7 @@ async fn print(target: &Target, args: &Args) -> anyhow::Result<ExitCode> {
     for pod in chosen {
         let prefix = if has_prefix { format!("{} | ", pod.name_any()) } else { String::new() };
         match open(target, &pods, pod, args).await {
-            Ok(stream) => lines.push(stream.lines().map_ok(move |line| format!("{prefix}{line}\n")).boxed()),
+            Ok(stream) => lines.push(lines_of(stream, prefix).boxed()),
             // One node that has no log yet does not hide the others.
             Err(error) if has_prefix => print_note(&format!("{error:#}")),
             Err(error) => return Err(error),
@@ -104,10 +105,35 @@ async fn print(target: &Target, args: &Args) -> anyhow::Result<ExitCode> {
     }
     let mut lines = futures::stream::select_all(lines);
     while let Some(line) = lines.next().await {
-        let line = without_controls(&line.context("the log ended early")?);
-        write_stdout(|out| out.write_all(line.as_bytes()))?;
+        program_output::print(&line.context("the log ended early")?)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns what a Ray cluster with these Pods lacks.
+fn no_such_node(names: &[String], args: &Args) -> String {
+    match names {
+        [] => format!("has no Pods; manta explain {} says why", args.resource),
+        names => format!(
+            "has no node {}; use head, worker, all, the name of a worker group, or one of: {}",
+            args.node,
+            names.join(", ")
+        ),
+    }
+}
+
+/// Returns the lines of a log, which need not be UTF-8, each with a prefix.
+fn lines_of<R: AsyncBufRead + Unpin>(log: R, prefix: String) -> impl Stream<Item = io::Result<Vec<u8>>> {
+    try_unfold((log, prefix), async |(mut log, prefix)| {
+        let mut line = prefix.clone().into_bytes();
+        if log.read_until(b'\n', &mut line).await? == 0 {
+            return Ok(None);
+        }
+        if !line.ends_with(b"\n") {
+            line.push(b'\n');
+        }
+        Ok(Some((line, (log, prefix))))
+    })
 }
 
 /// Prints what the operator kept of an object that is gone. Returns whether there is such a record.
@@ -136,7 +162,7 @@ fn print_kept(kept: &Kept, args: &Args) -> anyhow::Result<ExitCode> {
         let mut names: Vec<&str> = kept_logs(kept).map(|(log, _)| log.pod.as_str()).filter(|it| !it.is_empty()).collect();
         names.sort_unstable();
         names.dedup();
-        let those = if names.is_empty() { "none of others".to_owned() } else { format!("those of {}", names.join(", ")) };
+        let those = if names.is_empty() { "no others".to_owned() } else { format!("those of {}", names.join(", ")) };
         bail!("no log of {} was kept for node {}; there are {those}", args.resource, args.node);
     }
     print_note(&format!("The Pods are gone; these are the last lines of {} that the operator kept.", args.resource));
@@ -144,7 +170,7 @@ fn print_kept(kept: &Kept, args: &Args) -> anyhow::Result<ExitCode> {
         print_note(&format!("{}:", log_name(log)));
         let skipped = args.tail.map_or(0, |tail| log.lines.len().saturating_sub(usize::try_from(tail).unwrap_or(0)));
         let lines: String = log.lines.iter().skip(skipped).map(|line| format!("{line}\n")).collect();
-        write_stdout(|out| out.write_all(without_controls(&lines).as_bytes()))?;
+        program_output::print(lines.as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -210,6 +236,30 @@ fn is_chosen(pod: &Pod, node: &str) -> bool {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_cluster_without_pods_has_no_names_to_choose_from() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: Args,
+        }
+        let args = <Line as clap::Parser>::parse_from(["logs", "a", "--node", "gpu"]).args;
+        assert_eq!(no_such_node(&[], &args), "has no Pods; manta explain raycluster/a says why");
+        let expect = "has no node gpu; use head, worker, all, the name of a worker group, or one of: a-head";
+        assert_eq!(no_such_node(&["a-head".to_owned()], &args), expect);
+    }
+
+    #[tokio::test]
+    async fn lines_need_not_be_text() {
+        let check = async |log: &[u8], expect: &[&[u8]]| {
+            let lines: Vec<Vec<u8>> = lines_of(log, "h | ".to_owned()).map(Result::unwrap).collect().await;
+            assert_eq!(lines, expect, "{log:?}");
+        };
+        check(b"one\n\xff\n", &[b"h | one\n", b"h | \xff\n"]).await;
+        check(b"no end", &[b"h | no end\n"]).await;
+        check(b"", &[]).await;
+    }
 
     #[test]
     fn nodes_are_chosen_by_type_group_or_name() {

@@ -4,7 +4,7 @@ use crate::commands::ray::get;
 use crate::connect::ConnectionArgs;
 use crate::job::Dashboard;
 use manta_logic::explain::one_line;
-use crate::output::write_stdout;
+use crate::output::{without_controls, write_stdout};
 use crate::resource::{Kind, Reference};
 use crate::table::{Cell, Style, Table};
 use jiff::Timestamp;
@@ -17,7 +17,7 @@ pub(super) struct Args {
     /// Ray cluster whose jobs to list, whoever submitted them
     #[arg(short = 'c', long, value_name = "NAME", conflicts_with = "all_namespaces")]
     ray_cluster: Option<String>,
-    /// List those of all namespaces
+    /// List across all namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
     /// Output format
@@ -62,8 +62,8 @@ fn table(jobs: &Value) -> Table {
             id(job).into(),
             Cell::State(text("status").to_owned()),
             Cell::Age(started),
-            text("entrypoint").into(),
-            one_line(text("message")).into(),
+            without_controls(text("entrypoint")).into(),
+            without_controls(&one_line(text("message"))).into(),
         ]
     };
     Table { columns: vec!["Id", "Status", "Started", "Entrypoint", "Message"], rows: rows(jobs).map(row).collect() }

@@ -2,7 +2,7 @@
 
 use super::{JobName, exit_code};
 use crate::connect::ConnectionArgs;
-use crate::output::write_stdout;
+use crate::program_output;
 use std::process::ExitCode;
 
 /// Print the output of a job
@@ -10,7 +10,7 @@ use std::process::ExitCode;
 pub(super) struct Args {
     #[command(flatten)]
     job: JobName,
-    /// Print what comes until the job ends, and exit with its code
+    /// Follow the log until the job ends, and exit with its code
     #[arg(short, long)]
     follow: bool,
 }
@@ -22,10 +22,10 @@ pub(super) async fn run(connection: &ConnectionArgs, args: Args) -> anyhow::Resu
         // A job that Ray does not know has no output, which would look like success.
         job.info().await?;
         let text = job.logs().await?;
-        write_stdout(|out| out.write_all(text.as_bytes()))?;
+        program_output::print(text.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
-    job.follow(&mut std::io::stdout()).await?;
+    job.follow(&mut program_output::stdout()).await?;
     let end = job.terminal_info().await?;
     Ok(exit_code(&end.status, end.driver_exit_code))
 }

@@ -1,6 +1,7 @@
 //! `manta job submit`: runs a command on a Ray cluster, and exits as it does.
 
 use super::exit_code;
+use crate::commands::INTERRUPTED;
 use crate::commands::ray::create::FIELD_MANAGER;
 use crate::commands::ray::job::{ClusterArgs, from_flags};
 use crate::connect::{ConnectionArgs, Target, parse_duration};
@@ -10,6 +11,7 @@ use crate::job::{
 };
 use crate::local::{self, StateArgs};
 use crate::output::print_note;
+use crate::program_output;
 use crate::resource::{Kind, Reference};
 use anyhow::Context;
 use serde_json::{Map, Value};
@@ -18,8 +20,6 @@ use std::time::Duration;
 
 /// How long a finished job's cluster stays, so that its end can be read.
 const TTL_SECONDS: u32 = 30;
-/// The exit code after an interrupt, as shells report it.
-const INTERRUPTED: u8 = 130;
 
 /// Run a command on a Ray cluster, print its output, and exit with its code
 ///
@@ -91,7 +91,7 @@ impl Args {
         let entrypoint = command_line(&self.entrypoint);
         self.entrypoint_args.body(&entrypoint, &id, None)?;
         let timeout = parse_duration(&self.timeout)
-            .with_context(|| format!("--timeout {} is no duration; use a form like 10m", self.timeout))?;
+            .with_context(|| format!("--timeout {} is not a valid duration, for example 10m", self.timeout))?;
         Ok(Submission { id, entrypoint, env: RuntimeEnv::pack(env)?, timeout })
     }
 
@@ -124,7 +124,7 @@ impl Submission {
             return Ok(ExitCode::SUCCESS);
         }
         let followed = started.unless_interrupted(async {
-            job.follow(&mut std::io::stdout()).await?;
+            job.follow(&mut program_output::stdout()).await?;
             job.terminal_info().await
         });
         let end = followed.await?;

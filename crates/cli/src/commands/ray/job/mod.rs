@@ -12,6 +12,7 @@ use crate::job::{
     self, Dashboard, EntrypointArgs, Interactive, Job, RuntimeEnv, RuntimeEnvArgs, Started, command_line, generate_id,
 };
 use crate::output::{print_line, to_yaml, write_stdout};
+use crate::program_output;
 use crate::wait::{self, Waited};
 use anyhow::{Context, bail, ensure};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -226,7 +227,7 @@ impl SubmitArgs {
         let has_folder = env.get("working_dir").and_then(Value::as_str).is_some_and(|folder| !folder.is_empty());
         ensure!(has_folder, "working directory is required, use --working-dir or set with runtime env");
         let timeout = parse_duration(&self.timeout)
-            .with_context(|| format!("--timeout {} is no duration; use a form like 120s", self.timeout))?;
+            .with_context(|| format!("--timeout {} is not a valid duration, for example 120s", self.timeout))?;
         let request = Request {
             id,
             entrypoint,
@@ -250,8 +251,8 @@ fn headers(text: Option<&str>) -> anyhow::Result<HeaderMap> {
     let pairs: std::collections::BTreeMap<String, String> =
         serde_json::from_str(text).context("--headers is not a JSON object of texts")?;
     let header = |(name, value): (String, String)| {
-        let name: HeaderName = name.parse().with_context(|| format!("--headers: {name} is no header"))?;
-        let value: HeaderValue = value.parse().with_context(|| format!("--headers: the value of {name} is no text"))?;
+        let name: HeaderName = name.parse().with_context(|| format!("--headers: {name} is not a valid header"))?;
+        let value: HeaderValue = value.parse().with_context(|| format!("--headers: the value of {name} is not UTF-8"))?;
         Ok((name, value))
     };
     pairs.into_iter().map(header).collect()
@@ -292,7 +293,7 @@ impl Request {
             return Ok(ExitCode::SUCCESS);
         }
         let followed = started.unless_interrupted(async {
-            job.follow(&mut std::io::stdout()).await?;
+            job.follow(&mut program_output::stdout()).await?;
             self.until_finished(target, &rayjob).await
         });
         followed.await
