@@ -51,7 +51,12 @@ pub(super) async fn of_cluster(target: &Target) -> anyhow::Result<Found> {
     let files = mounted_files(target, &deployment.namespace().unwrap_or_default(), pod).await;
     match read(pod, &files) {
         Ok(Settings { config, watch_namespaces: namespaces, .. }) => {
-            Ok(Found { config, namespaces, origin: format!("Deployment {name}") })
+            let unread = unread_variables(pod);
+            let without = match unread.is_empty() {
+                true => String::new(),
+                false => format!(", but without {}; give those settings as flags after --", unread.join(", ")),
+            };
+            Ok(Found { config, namespaces, origin: format!("Deployment {name}{without}") })
         }
         Err(why) => Ok(defaults(&format!("those of Deployment {name} cannot be used: {why:#}"))),
     }
@@ -66,6 +71,21 @@ fn read(pod: &PodSpec, files: &HashMap<PathBuf, String>) -> anyhow::Result<Setti
     let variable = |name: &str| variables.iter().find(|variable| variable.name == name)?.value.clone();
     let file = |path: &Path| files.get(path).cloned().ok_or_else(|| "no ConfigMap is mounted there".to_owned());
     Ok(Arguments::read(flags.cloned(), variable, file)?.settings)
+}
+
+/// Returns the variables of the operator's container that come from elsewhere, which are not looked up.
+fn unread_variables(pod: &PodSpec) -> Vec<String> {
+    let Some(container) = pod.containers.first() else { return Vec::new() };
+    let single = container.env.iter().flatten().filter(|variable| {
+        // What Kubernetes knows of the Pod itself, such as its namespace, is no setting.
+        variable.value_from.as_ref().is_some_and(|from| from.config_map_key_ref.is_some() || from.secret_key_ref.is_some())
+    });
+    let single = single.map(|variable| format!("the variable {}", variable.name));
+    let all = container.env_from.iter().flatten().filter_map(|from| {
+        let map = from.config_map_ref.as_ref().map(|map| format!("the variables of ConfigMap {}", map.name));
+        map.or_else(|| from.secret_ref.as_ref().map(|secret| format!("the variables of Secret {}", secret.name)))
+    });
+    single.chain(all).collect()
 }
 
 /// Returns the files of the ConfigMaps that are mounted into the operator's container, as far as they can be read.
@@ -88,6 +108,22 @@ async fn mounted_files(target: &Target, namespace: &str, pod: &PodSpec) -> HashM
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn variables_from_elsewhere_are_named() {
+        let pod: PodSpec = serde_json::from_value(json!({"containers": [{
+            "name": "kuberay-operator",
+            "env": [
+                {"name": "A", "value": "1"},
+                {"name": "B", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}},
+                {"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
+            ],
+            "envFrom": [{"configMapRef": {"name": "settings"}}, {"secretRef": {"name": "more"}}],
+        }]}))
+        .unwrap();
+        let expect = ["the variable B", "the variables of ConfigMap settings", "the variables of Secret more"];
+        assert_eq!(unread_variables(&pod), expect);
+    }
 
     #[test]
     fn settings_are_those_of_the_operators_container() {
