@@ -38,5 +38,5 @@ pub(crate) async fn of(target: &Target, cluster: &RayCluster) -> anyhow::Result<
     let found = secrets.get(&secret).await.map_err(|error| target.failed(&what, error))?;
     let bytes = found.data.and_then(|mut data| data.remove(KEY));
     let bytes = bytes.with_context(|| format!("the Secret {namespace}/{secret} has no key {KEY}"))?;
-    String::from_utf8(bytes.0).with_context(|| format!("the key {KEY} of the Secret {namespace}/{secret} is no text"))
+    String::from_utf8(bytes.0).with_context(|| format!("the key {KEY} of the Secret {namespace}/{secret} is not UTF-8"))
 }

@@ -169,7 +169,7 @@ impl ConnectionArgs {
         config.accept_invalid_certs |= self.insecure_skip_tls_verify;
         config.disable_compression |= self.disable_compression;
         let timeout = parse_duration(&self.request_timeout).with_context(|| {
-            format!("--request-timeout {} is no duration; use a form like 30s", self.request_timeout)
+            format!("--request-timeout {} is not a valid duration, for example 30s", self.request_timeout)
         })?;
         config.connect_timeout = Some(if timeout.is_zero() { CONNECT_TIMEOUT } else { timeout });
         if !timeout.is_zero() {
@@ -212,7 +212,7 @@ fn with_local_hint(error: anyhow::Error) -> anyhow::Error {
 
 fn parse_url(text: &str) -> anyhow::Result<http::Uri> {
     let text = if text.contains("://") { text.to_owned() } else { format!("https://{text}") };
-    text.parse().with_context(|| format!("--server {text} is no address"))
+    text.parse().with_context(|| format!("--server {text} is not a valid address"))
 }
 
 fn current_context(kubeconfig: Option<&Path>) -> Option<String> {

@@ -18,7 +18,7 @@ pub(crate) fn text(explanation: &Explanation, recorded: Option<Timestamp>) -> St
         let _ = writeln!(out, "What to do: {}", cause.advice);
     }
     if let Some(at) = recorded {
-        let _ = writeln!(out, "It does not exist any more; this is the operator's record of {}.", clock(at));
+        let _ = writeln!(out, "It no longer exists; this is the operator's record of {}.", clock(at));
     }
     if !explanation.state.is_empty() {
         let _ = writeln!(out, "\nStatus: {}", explanation.state);

@@ -104,7 +104,7 @@ impl std::str::FromStr for Reference {
             },
         };
         if name.is_empty() || name.contains('/') {
-            bail!("{text} is no resource; use NAME for a RayCluster, or TYPE/NAME");
+            bail!("{text} is not a valid resource; use NAME for a RayCluster, or TYPE/NAME");
         }
         Ok(Self { kind, name: name.to_owned() })
     }
@@ -146,11 +146,11 @@ pub(crate) fn names_hint(name: &str, known: &[String]) -> String {
     match starting.as_slice() {
         [one] => return format!(". Did you mean {one}?"),
         [] => {}
-        several => return format!(". Names that start so: {}", shortened(several)),
+        several => return format!(". Names starting with it: {}", shortened(several)),
     }
     match known.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [] => String::new(),
-        all => format!(". There are: {}", shortened(all)),
+        all => format!(". Existing names: {}", shortened(all)),
     }
 }
 
@@ -193,9 +193,13 @@ mod tests {
         };
         check("trian", &["train", "serve"], ". Did you mean train?");
         check("train", &["train-abcdefgh"], ". Did you mean train-abcdefgh?");
-        check("train", &["train-abcdefgh", "train-ijklmnop"], ". Names that start so: train-abcdefgh, train-ijklmnop");
-        check("x", &["train"], ". There are: train");
+        check(
+            "train",
+            &["train-abcdefgh", "train-ijklmnop"],
+            ". Names starting with it: train-abcdefgh, train-ijklmnop",
+        );
+        check("x", &["train"], ". Existing names: train");
         check("x", &[], "");
-        check("x", &["aaaa"; 10], ". There are: aaaa, aaaa, aaaa, aaaa, aaaa, aaaa, aaaa, aaaa and 2 more");
+        check("x", &["aaaa"; 10], ". Existing names: aaaa, aaaa, aaaa, aaaa, aaaa, aaaa, aaaa, aaaa and 2 more");
     }
 }

@@ -130,7 +130,7 @@ async fn wrong_names_come_with_the_nearest_and_ambiguous_ones_with_all() -> Resu
             continue;
         }
         for (wrong, expect) in
-            [("dmeo", "Did you mean demo?"), ("train", "Names that start so: train-aaaaaaaa, train-bbbbbbbb")]
+            [("dmeo", "Did you mean demo?"), ("train", "Names starting with it: train-aaaaaaaa, train-bbbbbbbb")]
         {
             let changed: Vec<&str> = command.iter().map(|word| if *word == "demo" { wrong } else { word }).collect();
             let ran = manta(&plane.kubeconfig_path(), folder.path(), &changed, &["-n", &namespace]);

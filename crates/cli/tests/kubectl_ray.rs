@@ -136,7 +136,7 @@ async fn clusters_are_created_listed_scaled_and_deleted() -> Result<()> {
     assert_eq!(rows[2], ["gpu", "1", "10", "0/1", "2", "1", "0", "4Gi", "demo"]);
     let missing = world.fails(&["get", "workergroup", "x"]);
     let expect = format!("Ray worker group x not found in namespace {namespace} in any Ray cluster");
-    assert_eq!(missing, format!("{expect}. There are: default-group, gpu"));
+    assert_eq!(missing, format!("{expect}. Existing names: default-group, gpu"));
 
     let wrong = world.fails(&["delete", "-y", "rayclsuter/demo"]);
     assert!(wrong.contains("Did you mean raycluster/demo?"), "{wrong}");

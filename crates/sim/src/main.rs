@@ -68,7 +68,7 @@ fn main() -> Result<()> {
         (Some(seed), _) => Some(Script::from_seed(seed)),
         (None, Some(path)) => {
             let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-            Some(serde_json::from_str(&text).with_context(|| format!("{} is no script", path.display()))?)
+            Some(serde_json::from_str(&text).with_context(|| format!("{} is not a valid script", path.display()))?)
         }
         (None, None) => None,
     };

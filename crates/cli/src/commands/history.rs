@@ -18,7 +18,7 @@ pub(crate) struct Args {
     connection: ConnectionArgs,
     #[command(flatten)]
     records: RecordsArgs,
-    /// List those of all namespaces
+    /// List across all namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
     /// Output format

@@ -27,7 +27,7 @@ pub(crate) struct Args {
     /// Output format
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     output: Format,
-    /// Print again whenever something changes, until interrupted or local mode stops
+    /// Watch for changes, until interrupted or local mode stops
     #[arg(short, long)]
     watch: bool,
 }

@@ -67,7 +67,7 @@ fn add_folder(
     for entry in entries {
         let path = entry.path();
         let name = entry.file_name();
-        let name = name.to_str().with_context(|| format!("the name of {} is no text", path.display()))?;
+        let name = name.to_str().with_context(|| format!("the name of {} is not UTF-8", path.display()))?;
         // A link to a file is packed as that file; one that leads nowhere is left out, as are sockets and pipes.
         let Ok(kind) = fs::metadata(&path) else { continue };
         let is_link = entry.file_type()?.is_symlink();

@@ -28,7 +28,7 @@ const CHANGES: u8 = 2;
 /// and statuses are left out. Names with a random suffix come out differently when the operator draws them. The settings
 /// are those of the operator's Deployment in the cluster, or of the operator's flags after --.
 ///
-/// Exits with 0 if there is nothing to do, 2 if there is, and 1 if it cannot be told.
+/// Exits with 0 if there is nothing to do, 2 if there is, and 1 if it cannot be determined.
 #[derive(clap::Args)]
 #[command(override_usage = "manta plan [OPTIONS] <CLUSTER | TYPE/NAME>... [-- <OPERATOR FLAGS>...]
        manta plan [OPTIONS] -f <FILE>... [-- <OPERATOR FLAGS>...]

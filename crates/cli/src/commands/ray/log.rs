@@ -124,7 +124,7 @@ async fn download(target: &Target, pods: &Api<Pod>, pod: &Pod, folder: &Path) ->
     let status = process.take_status().context("the command has no status")?;
     let mut complaint = String::new();
     let complaints = async {
-        // Its text is for people; what is no text is left out.
+        // Its text is for people; what is not UTF-8 is left out.
         let _ = (&mut errors).take(4096).read_to_string(&mut complaint).await;
         tokio::io::copy(&mut errors, &mut tokio::io::sink()).await
     };

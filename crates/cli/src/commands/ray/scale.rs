@@ -44,10 +44,10 @@ struct Wanted {
     /// Replicas
     #[arg(short, long, value_name = "NUMBER", allow_negative_numbers = true)]
     replicas: Option<i32>,
-    /// Least replicas
+    /// Minimum replicas
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     min_replicas: Option<i32>,
-    /// Most replicas
+    /// Maximum replicas
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     max_replicas: Option<i32>,
 }

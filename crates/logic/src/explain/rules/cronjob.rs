@@ -34,7 +34,7 @@ pub(super) fn run_not_created(evidence: &Evidence) -> Option<Cause> {
     }
     let event = is_about(reasons::MISSED_RUNS).filter(|event| event.last > last_run)?;
     let what = format!("{who} has missed runs while no operator was running");
-    let advice = "Nothing is made up for; the next run follows the schedule. Keep the operator running, with two replicas if need be.";
+    let advice = "Missed runs are not repeated; the next run follows the schedule. Keep the operator running, with two replicas if need be.";
     Some(Cause::new("MissedRuns", who, sentence(&what, &event.message), advice))
 }
 
@@ -55,6 +55,6 @@ fn waits(evidence: &Evidence, cron_job: &CronJob) -> Option<Cause> {
     // Without a zone the operator's own counts, which is not known here.
     let next = schedule.zip(zone).and_then(|(schedule, zone)| schedule.next_after(evidence.at, &zone));
     let when = next.map_or_else(String::new, |next| format!(" at {}", next.strftime("%Y-%m-%d %H:%M:%SZ")));
-    let what = format!("{who} is well and creates its next RayJob{when} (schedule {}).", spec.schedule);
+    let what = format!("{who} is healthy and will create its next RayJob{when} (schedule {}).", spec.schedule);
     Some(Cause::well("WaitsForSchedule", who, what))
 }

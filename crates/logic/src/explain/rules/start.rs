@@ -86,7 +86,7 @@ pub(super) fn image(evidence: &Evidence) -> Option<Cause> {
     let object = pod_object(pod);
     match reason {
         "InvalidImageName" => {
-            let what = format!("{image} in the {} is no valid name of an image", pod.words());
+            let what = format!("{image} in the {} is not a valid image name", pod.words());
             Some(Cause::new("InvalidImageName", object, sentence(&what, ""), "Correct image in the template."))
         }
         "ErrImageNeverPull" => {
@@ -206,7 +206,7 @@ pub(super) fn volumes(evidence: &Evidence) -> Option<Cause> {
         };
         let event = evidence.events.iter().rfind(is_about)?;
         if event.reason == "FailedCreatePodSandBox" {
-            let what = format!("The node cannot set the {} up", pod.words());
+            let what = format!("The node cannot set up the {}", pod.words());
             let advice = "Look at the network plugin and the container runtime of the node.";
             return Some(Cause::new("SandboxFailed", pod_object(pod), sentence(&what, &event.message), advice));
         }

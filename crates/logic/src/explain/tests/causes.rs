@@ -284,7 +284,7 @@ fn starting() -> Vec<(Given, &'static str, &'static str)> {
         (
             head("InvalidImageName", "couldn't parse image name"),
             "InvalidImageName",
-            "corp/ray:1 in the head Pod head is no valid name of an image.",
+            "corp/ray:1 in the head Pod head is not a valid image name.",
         ),
         (
             head("ErrImageNeverPull", ""),
@@ -344,7 +344,7 @@ fn starting() -> Vec<(Given, &'static str, &'static str)> {
         (
             creating().event("Pod", "head", "FailedCreatePodSandBox", "plugin type=\"cni\" failed"),
             "SandboxFailed",
-            "The node cannot set the head Pod head up: plugin type=\"cni\" failed.",
+            "The node cannot set up the head Pod head: plugin type=\"cni\" failed.",
         ),
         (creating(), "PodStarting", "The head Pod head is starting (ContainerCreating), 600 s after it was created."),
         (cluster(), "HeadMissing", "RayCluster a has no head Pod; the operator has to create one."),
@@ -831,7 +831,7 @@ fn cron_jobs() -> Vec<(Given, &'static str, &'static str)> {
         (
             cron_job(hourly),
             "WaitsForSchedule",
-            "RayCronJob a is well and creates its next RayJob at 2026-01-01 02:00:00Z (schedule 0 * * * *).",
+            "RayCronJob a is healthy and will create its next RayJob at 2026-01-01 02:00:00Z (schedule 0 * * * *).",
         ),
     ]
 }

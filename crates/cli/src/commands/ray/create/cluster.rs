@@ -93,7 +93,7 @@ pub(super) struct Args {
 
 pub(super) async fn run(connection: &ConnectionArgs, args: Args) -> anyhow::Result<ExitCode> {
     let timeout = parse_duration(&args.timeout)
-        .with_context(|| format!("--timeout {} is no duration; use a form like 5m", args.timeout))?;
+        .with_context(|| format!("--timeout {} is not a valid duration, for example 5m", args.timeout))?;
     let config = args.config()?;
     config.validate()?;
     let name = config.name.clone().context("the cluster needs a name")?;

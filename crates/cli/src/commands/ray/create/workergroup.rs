@@ -28,10 +28,10 @@ pub(super) struct Args {
     /// Replicas
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     worker_replicas: i32,
-    /// Least replicas
+    /// Minimum replicas
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     worker_min_replicas: i32,
-    /// Most replicas
+    /// Maximum replicas
     #[arg(long, value_name = "NUMBER", default_value_t = 10)]
     worker_max_replicas: i32,
     /// Hosts of each replica
@@ -67,7 +67,7 @@ pub(super) async fn run(connection: &ConnectionArgs, args: Args) -> anyhow::Resu
     if groups.is_null() {
         *groups = json!([]);
     }
-    let groups = groups.as_array_mut().with_context(|| format!("the worker groups of Ray cluster {name} are no list"))?;
+    let groups = groups.as_array_mut().with_context(|| format!("the worker groups of Ray cluster {name} are not a list"))?;
     ensure!(
         groups.iter().all(|existing| existing["groupName"] != args.group.as_str()),
         "Ray cluster {name} in namespace {} has a worker group {} already",

@@ -56,7 +56,7 @@ enum What {
 
 #[derive(clap::Args)]
 struct NamedArgs {
-    /// Name of the only one to show
+    /// Show only this one
     name: Option<String>,
     #[command(flatten)]
     list: ListArgs,
@@ -64,7 +64,7 @@ struct NamedArgs {
 
 #[derive(clap::Args)]
 struct MemberArgs {
-    /// Name of the only one to show
+    /// Show only this one
     name: Option<String>,
     /// Ray cluster that it belongs to
     #[arg(short = 'c', long, value_name = "NAME")]
@@ -75,13 +75,13 @@ struct MemberArgs {
 
 #[derive(clap::Args)]
 struct ListArgs {
-    /// List those of all namespaces
+    /// List across all namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
     /// Output format
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<Format>,
-    /// Print again what changes, until interrupted
+    /// Watch for changes, until interrupted
     #[arg(short, long)]
     watch: bool,
 }
