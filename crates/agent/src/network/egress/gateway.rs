@@ -81,11 +81,15 @@ fn parse(line: &str) -> Option<Request> {
     }
 }
 
-/// Whether an address may be on another machine: the host's own services on loopback, and the metadata services of
-/// clouds on link-local addresses, are none of a pod's business.
+/// The metadata services of clouds, which may hand out credentials, at addresses that are not link-local: Alibaba Cloud
+/// and Azure.
+const CLOUD_METADATA: [Ipv4Addr; 2] = [Ipv4Addr::new(100, 100, 100, 200), Ipv4Addr::new(168, 63, 129, 16)];
+
+/// Whether pods may connect to an address: not to services on the host's loopback, nor to the metadata services of
+/// clouds. The host's other addresses are like those of any machine.
 fn is_outside(ip: Ipv4Addr) -> bool {
     let reserved = ip.octets()[0] == 0 || ip.octets()[0] >= 224;
-    !(ip.is_loopback() || ip.is_link_local() || reserved)
+    !(ip.is_loopback() || ip.is_link_local() || CLOUD_METADATA.contains(&ip) || reserved)
 }
 
 /// Resolves a name as every program of the host does.
@@ -113,7 +117,13 @@ mod tests {
         };
         check("151.101.0.223:443", true);
         check("10.1.2.3:3141", true);
-        for refused in ["127.0.0.1:22", "169.254.169.254:80", "0.0.0.0:1", "224.0.0.1:1", "255.255.255.255:1", "x:1"] {
+        check("168.63.129.17:80", true);
+        let refused = ["127.0.0.1:22", "169.254.169.254:80", "100.100.100.200:80", "168.63.129.16:80", "0.0.0.0:1"];
+        for refused in refused.into_iter().chain(["224.0.0.1:1", "255.255.255.255:1", "x:1"]) {
+            check(refused, false);
+        }
+        // An IPv6 address may stand for an IPv4 one; the gateway dials none of them.
+        for refused in ["[::1]:22", "[::ffff:127.0.0.1]:22", "[::ffff:169.254.169.254]:80", "[2001:db8::1]:443"] {
             check(refused, false);
         }
         assert_eq!(parse("resolve a.b\n"), Some(Request::Resolve("a.b".into())));
