@@ -54,30 +54,23 @@ fn free_mib(folder: &Path) -> io::Result<u64> {
 
 /// Acquires the lock of a state folder; returns the process id that an unclean exit left in it.
 pub fn take(folder: &Path) -> Result<(Lock, Option<u32>), LockError> {
+    take_if_free(folder, LEAST_FREE_MIB)
+}
+
+/// Does the same, unless fewer MiB are free than `least`.
+fn take_if_free(folder: &Path, least: u64) -> Result<(Lock, Option<u32>), LockError> {
     let name = || folder.display().to_string();
     let failed = |cause| LockError::Folder { folder: name(), cause };
-    make_private(folder).map_err(failed)?;
-    let free = free_mib(folder).map_err(failed)?;
-    if free < LEAST_FREE_MIB {
+    let acquired = acquire(folder);
+    // Whoever runs there already matters more than the space, which in turn explains why the lock cannot be created.
+    let is_held = matches!(acquired, Err(LockError::Held { .. }));
+    if !is_held
+        && let Ok(free) = free_mib(folder)
+        && free < least
+    {
         return Err(LockError::Full { folder: name(), free });
     }
-    let path = folder.join("lock");
-    let mut file =
-        fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path).map_err(failed)?;
-    let end = Instant::now() + DYING;
-    let before = loop {
-        let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
-        let pid = read_pid(&mut file).map_err(failed)?;
-        match locked {
-            Ok(()) => break pid,
-            // The children of a killed owner hold the lock until the kernel has killed them too.
-            Err(rustix::io::Errno::WOULDBLOCK) if !is_owned(&pid) && Instant::now() < end => {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(LockError::Held { folder: name(), pid }),
-            Err(error) => return Err(failed(error.into())),
-        }
-    };
+    let (mut file, before) = acquired?;
     let write = |file: &mut fs::File| -> io::Result<()> {
         file.rewind()?;
         file.set_len(0)?;
@@ -85,6 +78,39 @@ pub fn take(folder: &Path) -> Result<(Lock, Option<u32>), LockError> {
     };
     write(&mut file).map_err(failed)?;
     Ok((Lock { _file: file }, before.parse().ok()))
+}
+
+/// Returns the process that holds the lock of a state folder, if any; writes nothing, because the disk may be full.
+pub fn owner(folder: &Path) -> Result<Option<String>, LockError> {
+    match acquire(folder) {
+        Ok(_) => Ok(None),
+        Err(LockError::Held { pid, .. }) => Ok(Some(pid)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Locks the file of a state folder; returns it with the process id that is in it.
+fn acquire(folder: &Path) -> Result<(fs::File, String), LockError> {
+    let name = || folder.display().to_string();
+    let failed = |cause| LockError::Folder { folder: name(), cause };
+    make_private(folder).map_err(failed)?;
+    let path = folder.join("lock");
+    let mut file =
+        fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path).map_err(failed)?;
+    let end = Instant::now() + DYING;
+    loop {
+        let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        let pid = read_pid(&mut file).map_err(failed)?;
+        match locked {
+            Ok(()) => return Ok((file, pid)),
+            // The children of a killed owner hold the lock until the kernel has killed them too.
+            Err(rustix::io::Errno::WOULDBLOCK) if !is_owned(&pid) && Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(LockError::Held { folder: name(), pid }),
+            Err(error) => return Err(failed(error.into())),
+        }
+    }
 }
 
 /// Creates a folder with mode 0700, or narrows one that is empty or was used before; a link, another user's folder and a
@@ -193,6 +219,19 @@ mod tests {
             let cause = std::error::Error::source(&why).unwrap().to_string();
             assert!(cause.contains("belongs to user 65534"), "{cause}");
         }
+    }
+
+    #[test]
+    fn a_full_disk_does_not_hide_the_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(matches!(take_if_free(dir.path(), u64::MAX), Err(LockError::Full { .. })));
+        assert_eq!(owner(dir.path()).unwrap(), None);
+        let (lock, _) = take(dir.path()).unwrap();
+        assert!(matches!(take_if_free(dir.path(), u64::MAX), Err(LockError::Held { .. })));
+        assert_eq!(owner(dir.path()).unwrap(), Some(std::process::id().to_string()));
+        drop(lock);
+        assert_eq!(owner(dir.path()).unwrap(), None);
+        assert_eq!(take(dir.path()).unwrap().1, Some(std::process::id()), "asking changes nothing");
     }
 
     #[test]

@@ -128,17 +128,8 @@ pub(crate) fn running_pid(state: &std::path::Path) -> anyhow::Result<Option<u32>
     })? {
         return Ok(None);
     }
-    match lock::take(state) {
-        Ok((held, crashed)) => {
-            // Nobody holds the lock. Restore the pid of a crashed run, so that the next start still reports it.
-            let text = crashed.map(|pid| pid.to_string()).unwrap_or_default();
-            std::fs::write(state.join("lock"), text)?;
-            drop(held);
-            Ok(None)
-        }
-        Err(lock::LockError::Held { pid, .. }) => Ok(Some(pid.parse().context("the lock file holds no process id")?)),
-        Err(error) => Err(error.into()),
-    }
+    let owner = lock::owner(state)?;
+    owner.map(|pid| pid.parse().context("the lock file holds no process id")).transpose()
 }
 
 fn in_world<F, R>(
