@@ -52,6 +52,7 @@ pub(crate) fn the_demo_runs_with_reduced_isolation() {
     let output = output.expect("unshare");
     let printed = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && printed.contains("-> 200 \"hello manta\""), "{printed}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("REDUCED ISOLATION"), "{output:?}");
 }
 
 /// Fails unless both nodes are there.

@@ -21,7 +21,7 @@ mod shared_network;
 mod summary;
 
 use crate::connect::Target;
-use crate::output::{StatusLine, print_error, print_line};
+use crate::output::{StatusLine, print_error, print_line, print_note};
 use crate::signals::StopSignals;
 use anyhow::Context;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -154,7 +154,8 @@ where
             network::prepare_node_network().context("cannot set up the pod network")?;
             network::use_own_resolver(&options.state).context("cannot set up the resolver")?;
         }
-        Some(why) => warn_reduced_isolation(&why),
+        // Not logged: commands that log errors only must show it too.
+        Some(why) => print_note(&reduced_isolation(&why)),
     }
     manta_heap::keep_small();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -169,12 +170,12 @@ where
     })
 }
 
-/// Warns that pods are not isolated from the machine, and why.
-fn warn_reduced_isolation(why: &IsolationError) {
-    tracing::warn!(
-        "REDUCED ISOLATION: {why}. Until that is fixed, all pods share this machine's network and files: Ray listens on \
-         all interfaces, only one Ray cluster can run at a time, and the autoscaler does not run"
-    );
+/// Returns the warning that pods are not isolated from the machine, and why.
+fn reduced_isolation(why: &IsolationError) -> String {
+    format!(
+        "warning: REDUCED ISOLATION: {why}. Until that is fixed, all pods share this machine's network and files: Ray \
+         listens on all interfaces, only one Ray cluster can run at a time, and the autoscaler does not run"
+    )
 }
 
 async fn start(world: IsolatedProcess, options: &Options) -> anyhow::Result<Local> {
