@@ -156,7 +156,10 @@ fn is_well(state: &str) -> bool {
     match first {
         "ready" | "Complete" | "Succeeded" => true,
         // A pod's containers, or the condition of a RayService.
-        "Running" => rest.contains("Ready=True") || rest.split_once('/').is_some_and(|(ready, all)| ready == all),
+        "Running" => {
+            let containers = rest.split(',').next().and_then(|counts| counts.split_once('/'));
+            rest.contains("Ready=True") || containers.is_some_and(|(ready, all)| ready == all)
+        }
         _ => false,
     }
 }
@@ -228,10 +231,25 @@ mod tests {
 
     #[test]
     fn warnings_of_objects_that_are_well_are_old() {
-        for state in ["ready, 2/2 workers ready", "Running 1/1", "Running, Ready=True", "Complete, SUCCEEDED", "Succeeded 0/1"] {
+        for state in [
+            "ready, 2/2 workers ready",
+            "Running 1/1",
+            "Running 1/1, 1 restart",
+            "Running, Ready=True",
+            "Complete, SUCCEEDED",
+            "Succeeded 0/1",
+        ] {
             assert!(is_well(state), "{state}");
         }
-        for state in ["", "0/1 workers ready", "Running 0/1, x", "Pending 0/1", "Running, Ready=False", "Failed, FAILED"] {
+        for state in [
+            "",
+            "0/1 workers ready",
+            "Running 0/1, x",
+            "Running 1/2, 1 restart",
+            "Pending 0/1",
+            "Running, Ready=False",
+            "Failed, FAILED",
+        ] {
             assert!(!is_well(state), "{state}");
         }
     }
