@@ -24,7 +24,7 @@ pub(crate) use defaults::pod::{add_default_tolerations, admit as admit_pod, qos_
 pub(crate) use definition_names::{Acceptance, accept};
 
 use crate::error::{ApiError, Named};
-use crate::names::NameRule;
+use crate::names::{self, NameRule};
 use crate::schema::FieldError;
 
 /// One kind at one version.
@@ -374,11 +374,19 @@ fn builtins() -> Vec<Arc<Resource>> {
         .collect()
 }
 
+/// Returns what would be refused in the labels, annotations, finalizers and owners of an object of any kind.
+pub fn metadata_errors(metadata: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    names::check_metadata(metadata, NameRule::Path, false, &mut errors);
+    errors.retain(|error| error.field != "metadata.name" && error.field != "metadata.generateName");
+    errors
+}
+
 /// Returns what would be refused in a pod made from a template; the paths are those below the template.
 pub fn template_errors(template: &Value) -> Vec<FieldError> {
     let mut template = template.clone();
     defaults::pod::template(&mut template);
-    let mut errors = Vec::new();
+    let mut errors = metadata_errors(&template["metadata"]);
     validation::pod::spec(&template["spec"], "spec", &mut errors);
     errors
 }

@@ -33,7 +33,9 @@ pub(crate) fn cluster_spec(root: &Node) -> &'static [&'static str] {
 /// Returns the path of the field that a message is about, or of the closest part of the object around it.
 pub(crate) fn of_message(message: &str, root: &Node) -> String {
     if message.contains(" name should be ") {
-        return "metadata.name".to_owned();
+        let has = |key: &str| root.at(&["metadata", key]).is_some();
+        let is_generated = !has("name") && has("generateName");
+        return if is_generated { "metadata.generateName" } else { "metadata.name" }.to_owned();
     }
     let message = PREFIXES.iter().fold(message, |message, prefix| message.strip_prefix(prefix).unwrap_or(message));
     let words = words(message);

@@ -11,6 +11,7 @@ mod embedded;
 mod fields;
 mod kinds;
 mod locate;
+mod metadata;
 mod pods;
 mod rules;
 mod scalar;
@@ -205,7 +206,8 @@ fn lint_kind(root: &Node, kind: &Kind, report: &mut Report<'_>) {
     }
     kind.schema.prune(&mut object);
     kind.schema.default(&mut object);
-    let mut broken = false;
+    let mut broken = !metadata::check(root, report);
+    metadata::fill_in_empty_values(&mut object);
     for error in kind.schema.validate(&object, None) {
         if error.field == "<nil>" && error.body.contains("some validation rules were not checked") {
             report.note(root.line, "the CEL rules were not checked, because the object does not match the schema");

@@ -144,6 +144,32 @@ fn unknown_fields_come_with_a_suggestion() {
 }
 
 #[test]
+fn mistakes_in_metadata_are_found_on_their_own_lines() {
+    let with = |metadata: &str| edited("  name: demo", &format!("  name: demo\n{metadata}"));
+    check(&with("  labels: {app: demo, tier: \"\", empty: null}\n  annotations: null"), &[]);
+    check(
+        &with("  labels:\n    app: demo\n    replicas: 1\n  annotations: [a]"),
+        &[
+            "f:7: metadata.labels[replicas]: must be a string, not the number 1; put it in quotes: \"1\"",
+            "f:8: metadata.annotations: must be an object, not a list",
+        ],
+    );
+    let found = lint(with("  labels:\n    app: demo\n    team: my team\n    -x: z\n  annotations:\n    a b: c"));
+    let expect = [
+        "f:7: metadata.labels[team]: Invalid value: \"my team\": a valid label must",
+        "f:8: metadata.labels[-x]: Invalid value: \"-x\": name part must",
+        "f:10: metadata.annotations[a b]: Invalid value: \"a b\": name part must",
+    ];
+    assert_eq!(found.len(), expect.len(), "{found:?}");
+    assert!(found.iter().zip(expect).all(|(line, start)| line.starts_with(start)), "{found:?}");
+    let found = lint(edited("  name: demo", "  labels: {a: b}\n  generateName: Demo-"));
+    assert!(found.len() == 1 && found[0].starts_with("f:5: metadata.generateName: "), "{found:?}");
+    let found = lint(edited("    template:\n", "    template:\n      metadata: {labels: {a: b c}}\n"));
+    let expect = "f:9: warning: spec.headGroupSpec.template.metadata.labels: the Pod would be refused: Invalid value: ";
+    assert!(found.len() == 1 && found[0].starts_with(expect), "{found:?}");
+}
+
+#[test]
 fn every_problem_is_found_not_just_the_first() {
     let bad = edited("replicas: 1", "replicas: one")
         .replace("groupName: small", "groupNam: small")

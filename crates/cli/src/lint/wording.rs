@@ -22,7 +22,8 @@ pub(crate) fn reword(path: &str, body: &str, value: Option<&Node>) -> String {
     }
 }
 
-fn wrong_type(wanted: &str, value: &Node) -> String {
+/// Returns that a value is of another type than wanted, with a hint.
+pub(crate) fn wrong_type(wanted: &str, value: &Node) -> String {
     let article = if wanted.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
     // What the schemas call an array, YAML calls a list.
     let wanted = if wanted == "array" { "list" } else { wanted };

@@ -61,6 +61,10 @@ impl Node {
         self.is_block
     }
 
+    pub(crate) fn is_null(&self) -> bool {
+        matches!(self.data, Data::Scalar(Value::Null))
+    }
+
     pub(crate) fn is_map(&self) -> bool {
         matches!(self.data, Data::Map(_))
     }
@@ -230,7 +234,7 @@ impl Builder {
                 Event::DocumentEnd => {
                     self.anchors.clear();
                     // Comments between two separators form an empty document.
-                    if let Some(root) = root.take().filter(|root: &Rc<Node>| !is_null(root)) {
+                    if let Some(root) = root.take().filter(|root: &Rc<Node>| !root.is_null()) {
                         return Ok(Some(root));
                     }
                 }
@@ -373,8 +377,4 @@ fn scalar_value(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Value {
         ScalarStyle::Plain => scalar::resolve(text),
         _ => Value::String(text.to_owned()),
     }
-}
-
-fn is_null(node: &Node) -> bool {
-    matches!(node.data, Data::Scalar(Value::Null))
 }
