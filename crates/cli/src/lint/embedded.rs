@@ -4,7 +4,7 @@
 //! are those of Ray 2.60, with the keys of older versions that newer ones dropped.
 
 use super::yaml::{Documents, Node};
-use super::{Report, Severity};
+use super::{Report, Severity, suspicious};
 use crate::suggest;
 
 /// What a value may contain.
@@ -170,6 +170,7 @@ pub(crate) fn check(root: &Node, report: &mut Report<'_>) {
         let mut documents = Documents::new(text);
         if let Some(document) = documents.next(&mut inner) {
             check.value(&document, shape);
+            check.suspicious(&document);
         }
         for problem in inner.findings.into_iter().filter(|problem| problem.severity != Severity::Note) {
             check.report.error(check.line(problem.line), &check.path, &problem.message);
@@ -189,6 +190,20 @@ impl Check<'_, '_> {
     fn line(&self, inner: usize) -> usize {
         // A block begins with its first line of text; other texts may be folded.
         if self.field.is_block() { self.field.line + inner.saturating_sub(1) } else { self.field.line }
+    }
+
+    /// Reports curly quotes and template expressions; those outside of a block are found in the field itself.
+    fn suspicious(&mut self, document: &Node) {
+        if !self.field.is_block() {
+            return;
+        }
+        let mut found = Vec::new();
+        suspicious::visit(document, &mut self.path.clone(), &mut |line, path, problem| {
+            found.push((line, path.to_owned(), problem.to_owned()));
+        });
+        for (line, path, problem) in found {
+            self.report.warning(self.line(line), &path, &problem);
+        }
     }
 
     fn value(&mut self, value: &Node, shape: &Shape) {

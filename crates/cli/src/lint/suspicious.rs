@@ -11,10 +11,11 @@ const EXPRESSIONS: [&str; 12] =
 
 /// Reports suspicious keys and values of an object.
 pub(crate) fn check(root: &Node, report: &mut Report<'_>) {
-    visit(root, &mut String::new(), report);
+    visit(root, &mut String::new(), &mut |line, path, problem| report.warning(line, path, problem));
 }
 
-fn visit(node: &Node, path: &mut String, report: &mut Report<'_>) {
+/// Passes the suspicious keys and values below a path on, with their lines and paths.
+pub(crate) fn visit(node: &Node, path: &mut String, found: &mut dyn FnMut(usize, &str, &str)) {
     let length = path.len();
     for entry in node.entries() {
         if !path.is_empty() {
@@ -22,20 +23,20 @@ fn visit(node: &Node, path: &mut String, report: &mut Report<'_>) {
         }
         path.push_str(&entry.key);
         if let Some(problem) = about(&entry.key, false) {
-            report.warning(entry.line, path, &problem);
+            found(entry.line, path, &problem);
         }
-        visit(&entry.value, path, report);
+        visit(&entry.value, path, found);
         path.truncate(length);
     }
     for (index, item) in node.items().enumerate() {
         path.push_str(&format!("[{index}]"));
-        visit(item, path, report);
+        visit(item, path, found);
         path.truncate(length);
     }
     // A block of text may be a program, where both are usual.
     let Some(text) = node.as_str().filter(|_| !node.is_block()) else { return };
     if let Some(problem) = about(text, is_command(path)) {
-        report.warning(node.line, path, &problem);
+        found(node.line, path, &problem);
     }
 }
 

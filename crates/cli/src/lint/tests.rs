@@ -371,6 +371,19 @@ spec:
              mean \"num_replicas\"?",
         ],
     );
+    let curly = "contains the curly quote \u{201c}, which is an ordinary character; use \" or '";
+    let template = "contains a template expression; render it first, for example with helm template";
+    check(
+        &service
+            .replace("num_replica: 2", "max_queued_requests: \"{{ .Values.most }}\"")
+            .replace("a:b", "\u{201c}a:b\u{201d}"),
+        &[
+            &format!("f:9: warning: spec.serveConfigV2.applications[0].import_path: {curly}"),
+            &format!(
+                "f:12: warning: spec.serveConfigV2.applications[0].deployments[0].max_queued_requests: {template}"
+            ),
+        ],
+    );
     let broken = service.replace("num_replica: 2", "\"num_replicas: 2");
     let found = lint(&broken);
     assert!(found.len() == 1 && found[0].contains("spec.serveConfigV2: not YAML"), "{found:?}");
