@@ -51,6 +51,15 @@ fn invalid_manifests_are_refused_with_the_words_of_lint() {
     assert!(code == 2 && text.starts_with("/nowhere.yaml: cannot be read: No such file"), "{text}");
 }
 
+/// As by `kubectl apply`; `kubectl create` accepts it.
+#[test]
+fn a_generated_name_is_refused_before_anything_starts() {
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {generateName: a-}\n";
+    let (code, text) = up(&["-f", "-"], text);
+    assert_eq!(code, 1);
+    assert!(text.starts_with("<stdin>:3: metadata.generateName: cannot use generateName here"), "{text}");
+}
+
 #[test]
 fn manifests_without_an_object_are_refused() {
     for text in ["", "# only a comment\n", "---\n---\n", "{apiVersion: v1, kind: List, items: []}\n"] {

@@ -67,7 +67,7 @@ fn read(files: &[PathBuf]) -> anyhow::Result<Result<Vec<Manifest>, ExitCode>> {
     let mut empty = Vec::new();
     manifests::read_each(files, |source, contents| match contents {
         Ok(contents) => {
-            let (found, objects) = linter.read(source, &contents);
+            let (found, objects) = linter.read_to_apply(source, &contents);
             if objects.is_empty() {
                 empty.push(source.to_owned());
             }

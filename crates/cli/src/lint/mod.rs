@@ -110,6 +110,18 @@ impl Linter {
         (findings, objects)
     }
 
+    /// Does the same, and refuses objects without a name, which cannot be applied.
+    pub fn read_to_apply(&mut self, file: &str, contents: &[u8]) -> (Vec<Finding>, Vec<Value>) {
+        let (mut objects, mut nameless) = (Vec::new(), Report { file, findings: Vec::new() });
+        let mut findings = self.visit(file, contents, &mut |object| {
+            refuse_nameless(object, &mut nameless);
+            objects.push(object.to_value());
+        });
+        findings.extend(nameless.findings);
+        findings.sort_by_key(|finding| finding.line);
+        (findings, objects)
+    }
+
     /// Fills in the defaults of the CRDs, as the API server does.
     pub fn set_defaults(&mut self, object: &mut Value) {
         let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
@@ -179,6 +191,20 @@ impl Linter {
             Err(Unsupported::Version(message)) => report.error(line_of("apiVersion"), "apiVersion", &message),
             Err(Unsupported::Kind(message)) => report.error(line_of("kind"), "kind", &message),
         }
+    }
+}
+
+/// Reports an object that has no name; those of Ray that have no `generateName` either are reported by its rules.
+fn refuse_nameless(object: &Node, report: &mut Report<'_>) {
+    let text = |path: &[&str]| object.at(path).and_then(Node::as_str).unwrap_or_default();
+    if !object.is_map() || !text(&["metadata", "name"]).is_empty() {
+        return;
+    }
+    if !text(&["metadata", "generateName"]).is_empty() {
+        let why = "cannot use generateName here, because objects are applied by name; set metadata.name";
+        report.error_at(object, "metadata.generateName", why);
+    } else if !text(&["apiVersion"]).starts_with("ray.io/") {
+        report.error_at(object, "metadata.name", "Required value: name is required");
     }
 }
 

@@ -462,6 +462,23 @@ fn hostile_input_is_rejected_in_bounded_time() {
 }
 
 #[test]
+fn objects_without_a_name_cannot_be_applied() {
+    let check = |text: &str, expect: &[&str]| {
+        let (found, _) = LINTER.with_borrow_mut(|linter| linter.read_to_apply("f", text.as_bytes()));
+        let errors = found.iter().filter(|finding| finding.severity == Severity::Error);
+        assert_eq!(errors.map(Finding::to_string).collect::<Vec<_>>(), expect, "{text}");
+    };
+    let generated = "metadata.generateName: cannot use generateName here, because objects are applied by name; set \
+                     metadata.name";
+    check(CLUSTER, &[]);
+    check(&edited("  name: demo", "  generateName: demo-"), &[&format!("f:4: {generated}")]);
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n";
+    check(map, &[]);
+    check(&map.replace("name:", "generateName:"), &[&format!("f:4: {generated}")]);
+    check(&map.replace("name:", "namespace:"), &["f:3: metadata.name: Required value: name is required"]);
+}
+
+#[test]
 fn findings_serialise_to_json() {
     let findings = findings(edited("replicas: 1", "replica: 1"));
     assert_eq!(
