@@ -28,8 +28,8 @@ pub struct Environment {
     pub root: Option<PathBuf>,
     /// Where programs start unless the container says so.
     pub cwd: Option<PathBuf>,
-    /// The user and group unless the pod names some.
-    pub user: (u32, u32),
+    /// The user and group unless the pod names some; root when nothing does.
+    pub user: Option<(u32, u32)>,
     /// What runs unless the container has a command.
     pub entrypoint: Vec<String>,
     /// The arguments of the entry point unless the container has some.
@@ -201,7 +201,7 @@ impl Catalog {
             path,
             root: None,
             cwd: None,
-            user: (mapping.user.unwrap_or(0), 0),
+            user: mapping.user.map(|user| (user, 0)),
             entrypoint: mapping.entrypoint.clone(),
             cmd: mapping.cmd.clone(),
             env: mapping.env.clone().into_iter().collect(),
@@ -249,7 +249,7 @@ impl Catalog {
             path: Some(path),
             root: None,
             cwd: None,
-            user: (0, 0),
+            user: None,
             entrypoint: Vec::new(),
             cmd: vec!["/bin/bash".to_owned()],
             env: rule.env.clone(),

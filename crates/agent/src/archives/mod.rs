@@ -132,7 +132,8 @@ fn merge(own: Environment, image: ImageConfig) -> Environment {
     };
     let mut env = image.env;
     env.extend(own.env.clone());
-    Environment { entrypoint, cmd, env, cwd: Some(image.cwd), user: (image.uid, image.gid), ..own }
+    let user = own.user.or(Some((image.uid, image.gid)));
+    Environment { entrypoint, cmd, env, cwd: Some(image.cwd), user, ..own }
 }
 
 #[cfg(test)]
@@ -151,15 +152,17 @@ mod tests {
         let got = merge(Environment::default(), image());
         assert_eq!(
             (got.cmd.as_slice(), got.user, got.cwd),
-            (["sh".to_owned()].as_slice(), (7, 0), Some("/app".into()))
+            (["sh".to_owned()].as_slice(), Some((7, 0)), Some("/app".into()))
         );
         let own = Environment {
             entrypoint: vec!["run".into()],
             env: vec![("A".into(), "2".into())],
+            user: Some((1000, 0)),
             ..Environment::default()
         };
         let got = merge(own, image());
         assert_eq!((got.entrypoint.as_slice(), got.cmd.len()), (["run".to_owned()].as_slice(), 0));
         assert_eq!(got.env.last(), Some(&("A".to_owned(), "2".to_owned())));
+        assert_eq!(got.user, Some((1000, 0)));
     }
 }

@@ -113,7 +113,7 @@ pub(super) async fn start(shared: &Arc<Shared>, request: StartRequest) -> Result
     if let Some(warning) = environment.warning.as_deref().filter(|_| attempt == 0) {
         shared.record_event(&pod, EventType::Warning, "ImageDiffers", warning);
     }
-    let confinement = confine(shared, &pod, &container, environment.user)?;
+    let confinement = confine(shared, &pod, &container, environment.user.unwrap_or_default())?;
     let volumes = pod_volumes::set_up(shared, &pod, &ip, &tokens).await;
     let volumes = volumes.map_err(|e| StartError::retry("ContainerCreating", e))?;
     let mounts = shared.config.mounts.of_pod(&pod).map_err(StartError::config)?;
