@@ -275,7 +275,7 @@ pub(super) async fn warn(client: Client) {
         if told.insert(uid, generation) == Some(generation) {
             continue;
         }
-        let Some(what) = needs(&object.data) else { continue };
+        let Some(what) = needs(&object.data).filter(|_| !has_ended(&object.data)) else { continue };
         let event = Event {
             type_: EventType::Warning,
             reason: "NoInternet".to_owned(),
@@ -287,6 +287,12 @@ pub(super) async fn warn(client: Client) {
             tracing::warn!(%error, "cannot record an event");
         }
     }
+}
+
+/// Whether an object is a job that has ended, which needs nothing any more.
+fn has_ended(object: &Value) -> bool {
+    let state = object.pointer("/status/jobDeploymentStatus").and_then(Value::as_str);
+    matches!(state, Some("Complete" | "Failed" | "ValidationFailed"))
 }
 
 /// Says that a part of a runtime environment cannot be downloaded, and what to do.
@@ -443,6 +449,16 @@ mod tests {
         check(json!({"serveConfigV2": serve}), Some("conda"));
         check(json!({"serveConfigV2": "a: ["}), None);
         check(json!({}), None);
+    }
+
+    #[test]
+    fn jobs_that_have_ended_need_nothing() {
+        let check = |status: Value, expect: bool| assert_eq!(has_ended(&json!({"status": status})), expect, "{status}");
+        check(json!({"jobDeploymentStatus": "Complete"}), true);
+        check(json!({"jobDeploymentStatus": "Failed"}), true);
+        check(json!({"jobDeploymentStatus": "Running"}), false);
+        check(json!({"jobDeploymentStatus": "Suspended"}), false);
+        check(json!({}), false);
     }
 
     #[test]
