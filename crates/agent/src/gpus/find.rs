@@ -45,28 +45,42 @@ pub fn find(root: &Path, library_path: &str) -> Vec<Gpu> {
     all
 }
 
-/// Returns the GPUs that `choice` offers: `all`, `none`, or positions in the list such as `0,2`.
+/// Returns the GPUs that `choice` offers: `all`, `none`, or positions such as `0,2`. Each vendor counts its own, so where
+/// there are two, a position begins with the vendor, as in `amd:0`.
 pub fn select(found: Vec<Gpu>, choice: &str) -> Result<Vec<Gpu>, String> {
     match choice {
         "all" => return Ok(found),
         "none" => return Ok(Vec::new()),
         _ => {}
     }
-    let mut chosen = std::collections::BTreeSet::new();
+    let mut chosen = Vec::new();
     for part in choice.split(',').map(str::trim) {
-        let position: usize = part.parse().map_err(|_| {
-            format!("{choice:?} is not a choice of GPUs; use all, none, or positions separated by commas, such as 0,1")
-        })?;
-        if position >= found.len() {
-            return Err(match found.len() {
-                0 => format!("there is no GPU {position}: no GPU was found on this machine"),
-                1 => format!("there is no GPU {position}: this machine has one GPU, 0"),
-                count => format!("there is no GPU {position}: this machine has the GPUs 0 to {}", count - 1),
-            });
-        }
-        chosen.insert(position);
+        chosen.push(position(&found, part)?);
     }
     Ok(found.into_iter().enumerate().filter(|(position, _)| chosen.contains(position)).map(|(_, gpu)| gpu).collect())
+}
+
+/// Returns where in the list the GPU is that a text such as `1` or `amd:1` names.
+fn position(found: &[Gpu], text: &str) -> Result<usize, String> {
+    let (vendor, number) = text.split_once(':').map_or((None, text), |(vendor, number)| (Some(vendor), number));
+    let index: usize = number.parse().map_err(|_| {
+        format!("{text:?} is not a choice of GPUs; use all, none, or positions separated by commas, such as 0,1")
+    })?;
+    let is_mixed = found.iter().any(|gpu| gpu.vendor != found[0].vendor);
+    if vendor.is_none() && is_mixed {
+        return Err(format!(
+            "this machine has GPUs of two vendors, so {index} is ambiguous; use nvidia:{index} or amd:{index}"
+        ));
+    }
+    let fits = |gpu: &Gpu| vendor.is_none_or(|vendor| gpu.vendor.name() == vendor);
+    found.iter().position(|gpu| fits(gpu) && gpu.index == index).ok_or_else(|| {
+        let of_vendor = vendor.map(|vendor| format!("{vendor} ")).unwrap_or_default();
+        match found.iter().filter(|gpu| fits(gpu)).count() {
+            0 => format!("there is no GPU {text}: no {of_vendor}GPU was found on this machine"),
+            1 => format!("there is no GPU {text}: this machine has one {of_vendor}GPU, 0"),
+            count => format!("there is no GPU {text}: this machine has the {of_vendor}GPUs 0 to {}", count - 1),
+        }
+    })
 }
 
 /// NVIDIA's: `/dev/nvidia0` and so on, with what the driver reports about each.
@@ -242,7 +256,22 @@ mod tests {
         check("1, 0,1", Ok(&[0, 1]));
         check("2", Err("this machine has the GPUs 0 to 1"));
         check("first", Err("use all, none, or positions"));
+        check("nvidia:1", Ok(&[1]));
+        check("amd:0", Err("no amd GPU was found"));
         assert!(select(Vec::new(), "0").unwrap_err().contains("no GPU was found"));
+    }
+
+    #[test]
+    fn gpus_of_two_vendors_are_chosen_with_the_vendor() {
+        let root = tempfile::tempdir().unwrap();
+        fake_nvidia(root.path(), &[0, 1]);
+        fake_amd(root.path(), &[(128, "0x1002"), (129, "0x1002")]);
+        let chosen = |choice: &str| select(find(root.path(), ""), choice).map(|gpus| names(&gpus));
+        let expect = ["nvidia.com/gpu 1 (NVIDIA Fake 1)", "amd.com/gpu 0"].map(str::to_owned);
+        assert_eq!(chosen("amd:0,nvidia:1").unwrap(), expect);
+        assert_eq!(chosen("all").unwrap().len(), 4);
+        assert!(chosen("0").unwrap_err().contains("use nvidia:0 or amd:0"));
+        assert!(chosen("amd:2").unwrap_err().contains("the amd GPUs 0 to 1"));
     }
 
     #[test]

@@ -47,6 +47,11 @@ enum Naming {
 }
 
 impl Vendor {
+    /// Its name as users write it: `nvidia` of `nvidia.com/gpu`.
+    fn name(&self) -> &'static str {
+        self.resource.split('.').next().unwrap_or(self.resource)
+    }
+
     /// Every vendor whose GPUs are offered.
     pub const ALL: &'static [Self] = &[Self::NVIDIA, Self::AMD];
 

@@ -74,7 +74,7 @@ pub(crate) struct LocalArgs {
     /// Memory that the node offers to the scheduler, such as 8Gi [default: the machine's memory]
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
-    /// GPUs that the node offers to pods: all, none, or positions such as 0,1
+    /// GPUs that the node offers to pods: all, none, or positions such as 0,1 (nvidia:0,amd:1 if there are both)
     #[arg(long, value_name = "WHICH", default_value = "all")]
     gpus: String,
     /// Folder of this machine that every pod sees, as SOURCE:TARGET[:ro]; SOURCE alone only allows manifests to ask for
