@@ -80,6 +80,12 @@ fn a_mistake_in_the_image_mappings_is_one_line() {
 }
 
 #[test]
+fn the_demo_needs_the_operator() {
+    let output = Command::new(env!("CARGO_BIN_EXE_manta")).args(["demo", "--no-operator"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+#[test]
 fn memory_without_a_unit_is_refused() {
     let (code, text) = up(&["--memory", "10"], "");
     assert_eq!(code, 1);

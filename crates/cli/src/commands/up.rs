@@ -34,6 +34,9 @@ pub(crate) struct Args {
     /// Port of the page on loopback; the next free one if it is taken, 0 for any
     #[arg(long, value_name = "NUMBER", default_value_t = 7265)]
     page_port: u16,
+    /// Do not start the operator, so that another can run
+    #[arg(long)]
+    no_operator: bool,
     #[command(flatten)]
     local: LocalArgs,
 }
@@ -50,7 +53,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         return apply_to_running(&state, manifests);
     }
     let data = (!args.in_memory).then(|| state.join("data"));
-    let options = args.local.options(state, data, args.port)?;
+    let mut options = args.local.options(state, data, args.port)?;
+    if args.no_operator {
+        options = options.without_operator();
+    }
     let gpus = options.gpus();
     let page_port = args.page_port;
     local::run(options, async |local| {

@@ -81,9 +81,6 @@ pub(crate) struct LocalArgs {
     /// folders in it by the annotation manta.local/mount. May be repeated
     #[arg(long, value_name = "SOURCE[:TARGET[:ro]]")]
     mount: Vec<String>,
-    /// Leave the operator out, to run another one
-    #[arg(long)]
-    no_operator: bool,
     #[command(flatten)]
     internet: InternetArgs,
     /// Allow hostPath volumes
@@ -177,7 +174,7 @@ impl LocalArgs {
             gpus: machine_gpus(&self.gpus)?,
             host_paths: self.allow_host_path,
             mounts: offered_mounts(&self.mount)?,
-            has_operator: !self.no_operator,
+            has_operator: true,
             guard,
             feature_gates: self.feature_gates,
             log: "warn,manta_agent=info",
@@ -189,6 +186,12 @@ impl Options {
     /// Logs errors only, for a command that prints its own progress.
     pub(crate) fn quiet(mut self) -> Self {
         self.log = "error";
+        self
+    }
+
+    /// Starts the API server and the node without the operator.
+    pub(crate) fn without_operator(mut self) -> Self {
+        self.has_operator = false;
         self
     }
 
