@@ -65,6 +65,10 @@ pub(super) fn mapping(text: &str) -> anyhow::Result<Mapping> {
     };
     let mapping = Mapping { image: image.to_owned(), cmd: vec!["/bin/bash".to_owned()], ..Mapping::default() };
     match kind_of(&path) {
+        Some(Source::OtherArchive) => anyhow::bail!(
+            "--image {text}: archives of this format are not supported; use {}, as podman save and docker save write it",
+            ARCHIVES.join(", ")
+        ),
         // The archive brings its own command.
         Some(Source::Archive) => Ok(Mapping { archive: Some(path), cmd: Vec::new(), ..mapping }),
         Some(Source::Requirements) => Ok(Mapping { requirements: Some(path), ..mapping }),
@@ -81,15 +85,27 @@ pub(super) fn mapping(text: &str) -> anyhow::Result<Mapping> {
 /// What an image can be made from.
 enum Source {
     Archive,
+    /// An archive that cannot be unpacked.
+    OtherArchive,
     Requirements,
     Project,
     Environment,
 }
 
+/// How the names of archives end that can be unpacked: what Python's tarfile reads.
+const ARCHIVES: [&str; 7] = [".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2"];
+
+/// How the names of other archives end.
+const OTHER_ARCHIVES: [&str; 9] =
+    [".tar.zst", ".tzst", ".tar.lz4", ".tar.lzma", ".tar.lz", ".tar.Z", ".zip", ".7z", ".sif"];
+
 fn kind_of(path: &Path) -> Option<Source> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    if path.is_file() && [".tar", ".tar.gz", ".tgz"].iter().any(|end| name.ends_with(end)) {
+    let ends_with = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
+    if path.is_file() && ends_with(&ARCHIVES) {
         Some(Source::Archive)
+    } else if path.is_file() && ends_with(&OTHER_ARCHIVES) {
+        Some(Source::OtherArchive)
     } else if path.is_file() {
         Some(Source::Requirements)
     } else if path.join("pyvenv.cfg").is_file() {
@@ -153,11 +169,16 @@ mod tests {
             std::fs::create_dir(path(name)).unwrap();
             std::fs::write(path(name).join(file), "").unwrap();
         }
-        std::fs::write(path("image.tar"), "").unwrap();
+        for archive in ["image.tar", "image.tar.xz", "image.tar.bz2", "image.tar.zst"] {
+            std::fs::write(path(archive), "").unwrap();
+        }
         let read = |name: &str| mapping(&format!("corp.io/x={}", path(name).display()));
         assert_eq!(read("requirements.txt").unwrap().requirements, Some(path("requirements.txt")));
         assert_eq!(read("app").unwrap().project, Some(path("app")));
-        assert_eq!(read("image.tar").unwrap().archive, Some(path("image.tar")));
+        for archive in ["image.tar", "image.tar.xz", "image.tar.bz2"] {
+            assert_eq!(read(archive).unwrap().archive, Some(path(archive)));
+        }
+        assert!(read("image.tar.zst").unwrap_err().to_string().contains("archives of this format are not supported"));
         assert_eq!(read("venv").unwrap().environment, Some(path("venv")));
         assert!(read("none").unwrap_err().to_string().contains("neither a requirements file"));
         for wrong in ["x", "=y", "x="] {
