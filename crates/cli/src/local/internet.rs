@@ -180,15 +180,36 @@ fn from_user(
     let mut ports = BTreeSet::from(PORTS);
     ports.extend(env.iter().flat_map(|(_, value)| parts(value)).filter_map(port_of));
     // Files and folders that the variables name, and pip's own configuration, at places where pip looks for it.
-    let named = env.iter().flat_map(|(_, value)| parts(value)).map(PathBuf::from).filter(|path| path.is_absolute());
+    let named = env.iter().flat_map(|(name, value)| paths(name, value)).filter(|path| path.is_absolute());
     let mut files: Vec<(PathBuf, PathBuf)> = named.map(|path| (path.clone(), path)).collect();
-    files.push(("/etc/pip.conf".into(), "/etc/pip.conf".into()));
-    let own = home.into_iter().flat_map(|home| [home.join(".config/pip/pip.conf"), home.join(".pip/pip.conf")]);
-    files.extend(own.filter(|path| exists(path)).take(1).map(|path| (path, "/etc/xdg/pip/pip.conf".into())));
     files.retain(|(source, _)| exists(source));
+    let own = pip_files(variable, home).into_iter().filter(|path| exists(path));
+    files.extend(own.zip(PIP_TARGETS).map(|(source, target)| (source, target.into())));
     files.sort();
     files.dedup();
     Internet { ports: ports.into_iter().collect(), env, files }
+}
+
+/// Where pip looks for a configuration file that is not the user's own; the first takes precedence.
+const PIP_TARGETS: [&str; 2] = ["/etc/pip.conf", "/etc/xdg/pip/pip.conf"];
+
+/// Returns the places of pip's configuration files on this machine, the one that takes precedence first.
+fn pip_files(variable: &dyn Fn(&str) -> Option<String>, home: Option<&Path>) -> Vec<PathBuf> {
+    let config = variable("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let config = config.or_else(|| home.map(|home| home.join(".config")));
+    let own = config.map(|folder| folder.join("pip/pip.conf"));
+    let legacy = home.map(|home| home.join(".pip/pip.conf"));
+    own.into_iter().chain(legacy).chain(PIP_TARGETS.map(PathBuf::from)).collect()
+}
+
+/// Returns what may be a path in a setting, which may be a list.
+fn paths(name: &str, value: &str) -> Vec<PathBuf> {
+    // OpenSSL separates folders as in PATH.
+    if name == "SSL_CERT_DIR" {
+        std::env::split_paths(value).collect()
+    } else {
+        parts(value).map(PathBuf::from).collect()
+    }
 }
 
 /// Returns the parts of a setting, which may be a list.
@@ -388,11 +409,39 @@ mod tests {
         let path = |text: &str| PathBuf::from(text);
         let expect = [
             (path("/etc/ssl/certs/ca.crt"), path("/etc/ssl/certs/ca.crt")),
-            (path("/home/me/.config/pip/pip.conf"), path("/etc/xdg/pip/pip.conf")),
+            (path("/home/me/.config/pip/pip.conf"), path("/etc/pip.conf")),
             (path("/home/me/ca.pem"), path("/home/me/ca.pem")),
         ];
         assert_eq!(got.files, expect);
         assert_eq!(unusable(&got), [] as [&str; 0]);
+    }
+
+    #[test]
+    fn folders_of_certificates_are_a_list() {
+        let variable = |name: &str| (name == "SSL_CERT_DIR").then(|| "/etc/ssl/certs:/home/me/certs:/gone".to_owned());
+        let got = from_user(&variable, None, &|path| path.ends_with("certs"));
+        let expect = ["/etc/ssl/certs", "/home/me/certs"].map(|path| (PathBuf::from(path), PathBuf::from(path)));
+        assert_eq!(got.files, expect);
+    }
+
+    #[test]
+    fn pip_reads_the_same_configuration_in_pods() {
+        let check = |config: &str, there: &[&str], expect: &[(&str, &str)]| {
+            let variable = |name: &str| (name == "XDG_CONFIG_HOME").then(|| config.to_owned());
+            let home = Some(Path::new("/home/me"));
+            let got = from_user(&variable, home, &|path| there.iter().any(|there| path == Path::new(there)));
+            let expect: Vec<_> = expect.iter().map(|(from, to)| (PathBuf::from(from), PathBuf::from(to))).collect();
+            assert_eq!(got.files, expect, "{there:?}");
+        };
+        let (etc, xdg) = ("/etc/pip.conf", "/etc/xdg/pip/pip.conf");
+        let (default, other) = ("/home/me/.config/pip/pip.conf", "/config/pip/pip.conf");
+        check("", &[default], &[(default, etc)]);
+        check("/config", &[default, other], &[(other, etc)]);
+        check("", &[etc], &[(etc, etc)]);
+        check("", &[xdg], &[(xdg, etc)]);
+        check("", &[etc, xdg], &[(etc, etc), (xdg, xdg)]);
+        check("", &[default, etc, xdg], &[(etc, xdg), (default, etc)]);
+        check("", &["/home/me/.pip/pip.conf", etc], &[(etc, xdg), ("/home/me/.pip/pip.conf", etc)]);
     }
 
     #[test]
