@@ -25,7 +25,7 @@ pub(crate) fn missing_python_is_reported() {
     let mut up = command(folder.path(), &["--in-memory", "-f", manifest.to_str().expect("a path")]);
     up.env("XDG_CACHE_HOME", folder.path().join("cache")).env("PATH", "/nowhere");
     let line = Up::spawn(up, folder).until_printed("ErrImagePull");
-    assert!(line.contains("cannot make a Python environment (is python3 with its venv module installed?)"), "{line}");
+    assert!(line.contains("cannot create a Python environment (is python3 with its venv module installed?)"), "{line}");
 }
 
 /// The demo says why, as `manta explain` does, instead of waiting for what cannot come.
@@ -41,7 +41,7 @@ pub(crate) fn a_demo_that_cannot_go_on_is_explained() {
     assert!(!output.status.success() && printed.contains("  out of luck\n"), "{printed}");
     let first = printed.lines().skip_while(|line| !line.is_empty()).nth(1).unwrap_or_default();
     assert!(first.contains("head Pod demo-head-") && first.contains("exit code 3"), "{printed}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("fails again and again"), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("keeps failing"), "{output:?}");
 }
 
 /// Uses a tiny tmpfs in a mount namespace of its own.
@@ -50,7 +50,7 @@ pub(crate) fn a_full_disk_is_reported() {
     let script = "mount -t tmpfs -o size=64k none \"$1\" && exec \"$0\" up --port 0 --state \"$1\"";
     let apart = ["--map-root-user", "--mount", "sh", "-c", script, MANTA];
     let output = Command::new("unshare").args(apart).arg(folder.path()).output();
-    assert_fails_with(&output.expect("unshare"), "make room, or choose another --state folder");
+    assert_fails_with(&output.expect("unshare"), "free some space, or choose another --state directory");
 }
 
 pub(crate) fn pods_that_cannot_run_report_the_remedy() {
@@ -60,7 +60,7 @@ pub(crate) fn pods_that_cannot_run_report_the_remedy() {
             "1Mi",
             "image \"corp.example/unknown:1\" has no local environment: start manta up with --image",
         ),
-        ("busybox", "999Ti", "1 Insufficient memory. (declare more with --memory, or ask for less)"),
+        ("busybox", "999Ti", "1 Insufficient memory. (declare more with --memory, or request less)"),
     ] {
         let folder = Arc::new(folder());
         let manifest = folder.path().join("pod.yaml");

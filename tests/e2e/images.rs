@@ -114,7 +114,7 @@ pub(crate) fn two_processes_make_an_environment_once() {
     let mut first = start("first");
     first.until_printed("installing ");
     let mut second = start("second");
-    second.until_printed("waiting for another process, which does the same");
+    second.until_printed("waiting for another process that is installing it");
     write(&dir.path().join("gate.txt"), "");
     for up in [&mut first, &mut second] {
         up.until_lines_printed(&[&["default/a ", "Succeeded 0/1"]]);

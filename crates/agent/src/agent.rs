@@ -85,7 +85,7 @@ pub enum AgentError {
     Network(#[source] std::io::Error),
     #[error("cannot connect pods to the Internet; leave out --internet to run without")]
     Egress(#[source] std::io::Error),
-    #[error("cannot use the state folder {folder}")]
+    #[error("cannot use the state directory {folder}")]
     State {
         folder: PathBuf,
         #[source]
@@ -263,7 +263,7 @@ impl Agent {
         });
         // Memory is accounted by PID namespace, so without namespaces it is unknown.
         if !shared.cgroups.is_real() && shared.config.shared_host.is_none() {
-            shared.log_once("control groups are not writable here: memory limits are watched by the agent instead");
+            shared.log_once("control groups are not writable here: the agent enforces memory limits instead");
             tasks.spawn(watch_memory(Arc::clone(&shared)));
         }
         ready(Self(Arc::clone(&shared)));

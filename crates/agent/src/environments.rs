@@ -140,7 +140,7 @@ impl Progress {
         let Self { packages, megabytes, .. } = self;
         let noun = if *packages == 1 { "package" } else { "packages" };
         match self.stage {
-            Stage::Waiting => "waiting for another process, which does the same".to_owned(),
+            Stage::Waiting => "waiting for another process that is installing it".to_owned(),
             Stage::Downloading if *packages == 0 => String::new(),
             Stage::Downloading => format!("{packages} {noun}, {megabytes} MB"),
             Stage::Installing => format!("{packages} {noun}, {megabytes} MB, unpacking"),
@@ -237,7 +237,7 @@ async fn make_steps(
     let _ = tokio::fs::remove_dir_all(path).await;
     let tool = if is_on_path("uv", &std::env::var("PATH").unwrap_or_default()) { Tool::Uv } else { Tool::Pip };
     run(host, tool.create(path), Path::new("/"), on_line).await.map_err(|why| {
-        format!("cannot make a Python environment (is python3 with its venv module installed?): {why}")
+        format!("cannot create a Python environment (is python3 with its venv module installed?): {why}")
     })?;
     run(host, tool.install(path, recipe), folder_of(recipe), on_line)
         .await

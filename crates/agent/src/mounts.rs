@@ -46,7 +46,7 @@ pub fn parse(text: &str, base: &Path) -> Result<Mount, String> {
     };
     let target = PathBuf::from(target);
     if !target.is_absolute() || !rootfs::is_mountable(&target) {
-        return Err(wrong("has a target that is not an absolute path below /, outside of /proc and /sys"));
+        return Err(wrong("has a target that is not an absolute path below / and outside /proc and /sys"));
     }
     Ok(Mount { source: absolute(Path::new(source), base), target, read_only })
 }

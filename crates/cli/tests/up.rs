@@ -63,7 +63,7 @@ fn a_generated_name_is_refused_before_anything_starts() {
 #[test]
 fn manifests_without_an_object_are_refused() {
     for text in ["", "# only a comment\n", "---\n---\n", "{apiVersion: v1, kind: List, items: []}\n"] {
-        let expect = "error: nothing to apply: there is no object in <stdin>\n".to_owned();
+        let expect = "error: nothing to apply: no objects found in <stdin>\n".to_owned();
         assert_eq!(up(&["-f", "-"], text), (1, expect), "{text:?}");
     }
 }

@@ -48,7 +48,7 @@ impl Allocations {
             let free: Vec<&Gpu> = of_vendor.filter(|gpu| !self.held.values().flatten().any(|g| g == *gpu)).collect();
             if free.len() < count {
                 let resource = vendor.resource;
-                return Err(format!("the pod asks for {count} {resource} and {} are free on this node", free.len()));
+                return Err(format!("the pod requests {count} {resource}, but this node has only {} free", free.len()));
             }
             taken.extend(free.into_iter().take(count).cloned());
         }
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(claim(&mut node, &one, "c"), Ok(vec![0, 1]));
         assert_eq!(claim(&mut node, &one, "c"), Ok(vec![0, 1]), "a restart finds the same");
         let why = claim(&mut node, &two, "c").unwrap_err();
-        assert_eq!(why, "the pod asks for 2 nvidia.com/gpu and 1 are free on this node");
+        assert_eq!(why, "the pod requests 2 nvidia.com/gpu, but this node has only 1 free");
         node.release("1");
         assert_eq!(claim(&mut node, &two, "c"), Ok(vec![0, 1]));
     }

@@ -63,13 +63,13 @@ impl IsolatedProcess {
 #[derive(Debug, thiserror::Error)]
 pub enum IsolationError {
     #[error(
-        "this machine does not let an ordinary user make namespaces ({cause}); run as root, or allow it with \
+        "this machine does not let an ordinary user create namespaces ({cause}); run as root, or allow it with \
          `sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000` (on Ubuntu also \
          `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`)"
     )]
     NoUserNamespaces { cause: io::Error },
     #[error(
-        "cannot make namespaces although running as root ({cause}); a container needs --privileged for this, and \
+        "cannot create namespaces although running as root ({cause}); a container needs --privileged for this, and \
          `sysctl user.max_user_namespaces` must not be 0"
     )]
     NoNamespaces { cause: io::Error },

@@ -16,11 +16,11 @@ pub struct Lock {
 
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    #[error("{folder} is in use by process {pid}; stop it with `manta down`, or choose another --state folder")]
+    #[error("{folder} is in use by process {pid}; stop it with `manta down`, or choose another --state directory")]
     Held { folder: String, pid: String },
-    #[error("only {free} MiB are free in {folder}: make room, or choose another --state folder")]
+    #[error("only {free} MiB are free in {folder}: free some space, or choose another --state directory")]
     Full { folder: String, free: u64 },
-    #[error("cannot use the state folder {folder}")]
+    #[error("cannot use the state directory {folder}")]
     Folder {
         folder: String,
         #[source]
@@ -126,8 +126,8 @@ pub fn make_private(folder: &Path) -> io::Result<()> {
     // Checked on the descriptor: in a shared folder like /tmp another user could replace the path.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = rustix::fs::open(folder, flags, Mode::empty()).map_err(|error| match error {
-        rustix::io::Errno::ACCESS => io::Error::other("this account may not enter it; choose another"),
-        _ => io::Error::other("it is a link or no folder; remove it or choose another"),
+        rustix::io::Errno::ACCESS => io::Error::other("this account has no access to it; choose another"),
+        _ => io::Error::other("it is a symbolic link or not a directory; remove it or choose another"),
     })?;
     let meta = rustix::fs::fstat(&found)?;
     if meta.st_uid != rustix::process::geteuid().as_raw() {

@@ -72,7 +72,7 @@ pub enum VolumeError {
     HostPath { volume: String, path: String },
     #[error("container {container} mounts volume \"{volume}\", which the pod does not have")]
     Unknown { container: String, volume: String },
-    #[error("volume \"{volume}\" has a path that leaves it: {path}")]
+    #[error("volume \"{volume}\" has a path that leads outside it: {path}")]
     Escapes { volume: String, path: String },
     #[error(
         "container {container} mounts volume \"{volume}\" with volumeMounts[].mountPath {path}; mount it elsewhere than \
@@ -470,7 +470,7 @@ mod tests {
         );
         check(
             json!({"configMap": {"name": "cm", "items": [{"key": "a", "path": "../x"}]}}),
-            Err("volume \"v\" has a path that leaves it: ../x"),
+            Err("volume \"v\" has a path that leads outside it: ../x"),
         );
     }
 

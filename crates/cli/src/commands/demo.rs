@@ -31,7 +31,7 @@ const MAX_RESTARTS: i32 = 4;
 
 /// Run a RayCluster, a RayJob and a RayService on this machine, then clean up
 ///
-/// Needs Python 3. The first run installs Ray into an environment of its own. Exits with 0 only if every step
+/// Needs Python 3. The first run installs Ray into its own environment. Exits with 0 only if every step
 /// succeeded.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -78,7 +78,7 @@ async fn demo(local: &Local, started: Instant) -> anyhow::Result<ExitCode> {
         done = all => done?,
         () = local::print_changes(&local.client, &print) => bail!("the API server stopped"),
         () = measure(&peak) => {}
-        pod = fails_again_and_again(local) => bail!("Pod {pod} fails again and again"),
+        pod = keeps_failing(local) => bail!("Pod {pod} keeps failing"),
     }
     print_line("");
     for (name, seconds) in &steps.times {
@@ -203,7 +203,7 @@ async fn wait_for_status<T>(local: &Local, kind: &str, name: &str, want: impl Fn
 
 /// Returns the name of a Pod whose containers were restarted too often to go on; Ray's own time-outs restart a few on a
 /// machine that is very busy.
-async fn fails_again_and_again(local: &Local) -> String {
+async fn keeps_failing(local: &Local) -> String {
     let pods: Api<Pod> = Api::default_namespaced(local.client.clone());
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     loop {

@@ -21,7 +21,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     // `kill` reports a missing permission better than we could.
     let sent = Command::new("kill").arg(pid.to_string()).status().context("cannot run kill")?;
     if !sent.success() {
-        bail!("process {pid} holds {}, and this user may not stop it", state.display());
+        bail!("process {pid} holds {}, and you are not allowed to stop it", state.display());
     }
     let end = Instant::now() + Duration::from_secs(40);
     while local::running_pid(&state)?.is_some() {

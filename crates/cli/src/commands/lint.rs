@@ -11,10 +11,10 @@ use crate::output::write_stdout;
 /// Check manifests without a cluster
 ///
 /// Checks RayClusters, RayJobs, RayServices and RayCronJobs: the syntax, the schema, its CEL rules, and the rules of
-/// the webhook and the operator. Warns about what is accepted but hardly meant, such as two worker groups of one name or
-/// an image of another Ray version. Skips other kinds with a note.
+/// the webhook and the operator. Warns about what is accepted but probably unintended, such as negative
+/// replicas or an image of another Ray version. Skips other kinds with a note.
 ///
-/// Exits with 0 if there is nothing to fix, 1 if there is, and 2 if a file cannot be read.
+/// Exits with 0 if there are no errors, 1 if there are, and 2 if a file cannot be read.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Files, directories (searched for .yaml, .yml and .json files), URLs, or - for standard input

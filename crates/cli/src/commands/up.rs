@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Port of the API server on loopback; 0 picks a free one
     #[arg(long, default_value_t = 6443)]
     port: u16,
-    /// Port of the page on loopback; the next free one if it is taken, 0 for any
+    /// Port of the page on loopback; the next free one is used if it is taken, and 0 picks any free one
     #[arg(long, value_name = "NUMBER", default_value_t = 7265)]
     page_port: u16,
     /// Do not start the operator, so that another can run
@@ -92,11 +92,11 @@ fn read(files: &[PathBuf]) -> anyhow::Result<Result<Vec<Manifest>, ExitCode>> {
             Ok(Err(ExitCode::from(if severity == Severity::Unreadable { 2 } else { 1 })))
         }
         _ if manifests.is_empty() && !files.is_empty() => {
-            anyhow::bail!("nothing to apply: there is no object in {}", empty.join(", "))
+            anyhow::bail!("nothing to apply: no objects found in {}", empty.join(", "))
         }
         _ => {
             for source in empty {
-                writeln!(std::io::stderr(), "{source}: warning: there is no object in it")?;
+                writeln!(std::io::stderr(), "{source}: warning: no objects found")?;
             }
             Ok(Ok(manifests))
         }

@@ -39,7 +39,7 @@ pub enum Severity {
     Unreadable,
     /// The API server or the operator would reject it.
     Error,
-    /// It is accepted, and hardly meant.
+    /// It is accepted, but probably unintended.
     Warning,
     /// Informational; nothing to fix.
     Note,

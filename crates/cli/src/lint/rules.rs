@@ -1,4 +1,5 @@
-//! Applies the rules of webhook and operator to objects that match their schema, and collects what is hardly meant.
+//! Applies the rules of webhook and operator to objects that match their schema, and collects what is probably
+//! unintended.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -60,7 +61,7 @@ pub(crate) fn check(kind: &Kind, object: &Value, root: &Node) -> Vec<Problem> {
     problems
 }
 
-/// Returns what an object may contain but is hardly meant: in its cluster, and in Pods that would be refused.
+/// Returns what an object may contain but is probably unintended: in its cluster, and in Pods that would be refused.
 pub(crate) fn warnings(object: &Value, root: &Node) -> Vec<Problem> {
     let path = fields::cluster_spec(root).join(".");
     let spec = cluster_spec(object, root);

@@ -1,4 +1,4 @@
-//! Texts that YAML accepts and that are hardly meant: curly quotes and template expressions.
+//! Text that YAML accepts but that is probably unintended: curly quotes and template expressions.
 
 use super::Report;
 use super::yaml::Node;

@@ -284,7 +284,7 @@ fn what_webhook_and_operator_refuse_is_found_on_its_own_line() {
 }
 
 #[test]
-fn what_is_hardly_meant_is_a_warning() {
+fn what_is_probably_unintended_is_a_warning() {
     let check = |from: &str, to: &str, expect: &[&str]| {
         let text = if CLUSTER.contains(from) { edited(from, to) } else { CRON.replacen(from, to, 1) };
         let expect: Vec<String> = expect.iter().map(|line| line.replacen(": ", ": warning: ", 1)).collect();

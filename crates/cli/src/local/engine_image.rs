@@ -30,11 +30,11 @@ pub(super) fn archive(program: &Path, image: &str, folder: &Path) -> anyhow::Res
     if archive.exists() {
         return Ok(archive);
     }
-    let waits = || print_line(&format!("waiting for another process, which saves the image {image} of {engine}"));
+    let waits = || print_line(&format!("waiting for another process to save {engine} image {image}"));
     let _lock = CacheLock::take_blocking(&archive, waits).map_err(anyhow::Error::msg)?;
     // Whoever had the lock has saved it, unless that failed.
     if !archive.exists() {
-        print_line(&format!("saving the image {image} of {engine} to {}", archive.display()));
+        print_line(&format!("saving {engine} image {image} to {}", archive.display()));
         // Renamed when complete, so that an interrupt leaves no half archive behind.
         let partial = archive.with_extension("partial");
         let _ = fs::remove_file(&partial);

@@ -75,8 +75,8 @@ pub(super) fn mapping(text: &str) -> anyhow::Result<Mapping> {
         Some(Source::Project) => Ok(Mapping { project: Some(path), ..mapping }),
         Some(Source::Environment) => Ok(Mapping { environment: Some(path), ..mapping }),
         None => anyhow::bail!(
-            "--image {text}: {} is neither a requirements file, nor a folder with a pyproject.toml, nor a Python \
-             environment, nor an archive; an image of a container engine is podman:IMAGE or docker:IMAGE",
+            "--image {text}: {} is not a requirements file, a directory with a pyproject.toml, a Python environment or an \
+             archive; for an image of a container engine, use podman:IMAGE or docker:IMAGE",
             path.display()
         ),
     }
@@ -180,7 +180,7 @@ mod tests {
         }
         assert!(read("image.tar.zst").unwrap_err().to_string().contains("archives of this format are not supported"));
         assert_eq!(read("venv").unwrap().environment, Some(path("venv")));
-        assert!(read("none").unwrap_err().to_string().contains("neither a requirements file"));
+        assert!(read("none").unwrap_err().to_string().contains("is not a requirements file"));
         for wrong in ["x", "=y", "x="] {
             assert!(mapping(wrong).unwrap_err().to_string().contains("use NAME=requirements.txt"), "{wrong}");
         }

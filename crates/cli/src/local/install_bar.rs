@@ -76,7 +76,7 @@ mod tests {
         check(20, Stage::Downloading, twenty, Shown::Nothing);
         let unpacking = bar("#################...  20 packages, 0 MB, unpacking  installing x");
         check(20, Stage::Installing, unpacking, Shown::Nothing);
-        let waits = "waiting for another process, which does the same";
+        let waits = "waiting for another process that is installing it";
         let file = line(&format!("installing x into /e: {waits}"));
         check(0, Stage::Waiting, bar(&format!("....................  {waits}  installing x")), file);
         check(20, Stage::Done, line("installing x into /e: done"), line("installing x into /e: done"));

@@ -113,8 +113,8 @@ fn ask() -> std::io::Result<bool> {
     let mut out = std::io::stdout();
     write!(
         out,
-        "May pods connect to the Internet? runtime_env needs it for pip, conda and remote folders.\n\
-         This is asked once; --internet and --no-internet change it. [y/N] "
+        "Allow pods to connect to the Internet? runtime_env needs it for pip, conda and remote directories.\n\
+         You are asked only once; --internet and --no-internet change the answer. [y/N] "
     )?;
     out.flush()?;
     let mut line = String::new();
@@ -130,7 +130,7 @@ fn remembered(state: &Path) -> anyhow::Result<Option<bool>> {
         Err(error) => {
             let shown = file.display();
             return Err(error)
-                .with_context(|| format!("cannot read {shown}; choose a folder of your own with --state"));
+                .with_context(|| format!("cannot read {shown}; choose a directory of your own with --state"));
         }
     };
     let config: Value =
@@ -233,7 +233,7 @@ pub(super) fn unusable(internet: &Internet) -> Vec<String> {
         if name.ends_with("_FIND_LINKS")
             && let Some(part) = parts(value).find(is_relative)
         {
-            all.push(format!("{name} names the relative path {part}, which pods do not see; use an absolute one"));
+            all.push(format!("{name} contains the relative path {part}, which pods cannot see; use an absolute path"));
         }
     }
     for (source, _) in internet.files.iter().filter(|(source, _)| source.ends_with("pip.conf")) {
@@ -246,8 +246,8 @@ pub(super) fn unusable(internet: &Internet) -> Vec<String> {
 
 fn on_loopback(setting: &str, host: &str) -> String {
     format!(
-        "{setting} names {host}, which pods cannot reach: it is this machine's loopback; let the server listen on \
-         another address of the machine and name that one"
+        "{setting} points to {host}, this machine's loopback, which pods cannot reach; make the server listen on another \
+         address of the machine and use that one"
     )
 }
 
@@ -456,7 +456,7 @@ mod tests {
         let wheels = PathBuf::from("/home/me/wheels");
         assert_eq!(got.files, [(wheels.clone(), wheels)]);
         assert!(got.ports.contains(&8080) && got.env.contains(&("PIP_NO_INDEX".into(), "1".into())), "{got:?}");
-        let expect = "UV_FIND_LINKS names the relative path ./more, which pods do not see; use an absolute one";
+        let expect = "UV_FIND_LINKS contains the relative path ./more, which pods cannot see; use an absolute path";
         assert_eq!(unusable(&got), [expect]);
     }
 

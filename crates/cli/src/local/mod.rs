@@ -124,7 +124,7 @@ pub(crate) async fn client_of(state: &std::path::Path) -> anyhow::Result<Client>
 pub(crate) fn running_pid(state: &std::path::Path) -> anyhow::Result<Option<u32>> {
     let exists = state.join("lock").try_exists();
     if !exists.with_context(|| {
-        format!("cannot use the state folder {}; choose one of your own with --state", state.display())
+        format!("cannot use the state directory {}; choose one of your own with --state", state.display())
     })? {
         return Ok(None);
     }

@@ -61,11 +61,11 @@ pub(crate) struct LocalArgs {
     /// Install exactly the Ray version of each image's tag, instead of using the newest one installed
     #[arg(long)]
     exact_ray_version: bool,
-    /// Image to make from a requirements file, a folder with a pyproject.toml, an environment, an archive of the image,
-    /// or podman:IMAGE or docker:IMAGE; may be repeated
+    /// What an image stands for: a requirements file, a directory with a pyproject.toml, a Python environment, an archive
+    /// of the image, or podman:IMAGE or docker:IMAGE; may be repeated
     #[arg(long, value_name = "NAME=SOURCE")]
     image: Vec<String>,
-    /// File, read again while running, that maps other images to Python environments or to this machine's own tools
+    /// File that maps other images to Python environments or to this machine's own tools; reread while running
     #[arg(long, value_name = "FILE")]
     images: Option<PathBuf>,
     /// CPUs that the node offers to the scheduler; they are shared, not reserved [default: eight times the machine's]
@@ -77,8 +77,8 @@ pub(crate) struct LocalArgs {
     /// GPUs that the node offers to pods: all, none, or positions such as 0,1 (nvidia:0,amd:1 if there are both)
     #[arg(long, value_name = "WHICH", default_value = "all")]
     gpus: String,
-    /// Folder of this machine that every pod sees, as SOURCE:TARGET[:ro]; SOURCE alone only allows manifests to ask for
-    /// folders in it by the annotation manta.local/mount. May be repeated
+    /// Directory of this machine to mount into every pod, as SOURCE:TARGET[:ro]; SOURCE alone lets manifests request
+    /// directories below it with the annotation manta.local/mount; may be repeated
     #[arg(long, value_name = "SOURCE[:TARGET[:ro]]")]
     mount: Vec<String>,
     #[command(flatten)]
@@ -86,11 +86,11 @@ pub(crate) struct LocalArgs {
     /// Allow hostPath volumes
     #[arg(long)]
     allow_host_path: bool,
-    /// Another account of this machine that may use the ports of dashboards and Serve, by name or number; `all` for
+    /// Another account on this machine that may use the ports of dashboards and Serve, by name or number; `all` for
     /// everybody; may be repeated
     #[arg(long, value_name = "USER")]
     allow_user: Vec<String>,
-    /// Another host name for the ports of dashboards and Serve, beside localhost; may be repeated
+    /// Host name for the ports of dashboards and Serve, in addition to localhost; may be repeated
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
     /// Feature gates of the operator, as Name=true,Name=false

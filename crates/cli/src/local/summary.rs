@@ -136,7 +136,7 @@ fn ended_with_agent(container: &ContainerStatus) -> bool {
 fn last_end(container: &ContainerStatus) -> Option<String> {
     let ended = container.last_state.as_ref()?.terminated.as_ref()?;
     let text = with_message(ended.reason.as_deref().unwrap_or("Error"), ended.message.as_deref());
-    Some(format!("{}: last ended by {text} (exit code {})", container.name, ended.exit_code))
+    Some(format!("{}: last exit: {text} (exit code {})", container.name, ended.exit_code))
 }
 
 fn with_message(reason: &str, message: Option<&str>) -> String {
@@ -149,13 +149,13 @@ fn with_message(reason: &str, message: Option<&str>) -> String {
 /// Returns the scheduler's message, with the flag to use when the node is too small.
 fn advise(message: &str) -> String {
     if message.contains(".com/gpu") {
-        return format!("{message} (the GPUs of this machine that --gpus offers are in use, or there are too few)");
+        return format!("{message} (not enough free GPUs; see --gpus)");
     }
     let flags = [("Insufficient cpu", "--cpus"), ("Insufficient memory", "--memory")];
     let short: Vec<&str> = flags.iter().filter(|(text, _)| message.contains(text)).map(|(_, flag)| *flag).collect();
     match short.as_slice() {
         [] => message.to_owned(),
-        flags => format!("{message} (declare more with {}, or ask for less)", flags.join(" and ")),
+        flags => format!("{message} (declare more with {}, or request less)", flags.join(" and ")),
     }
 }
 
@@ -222,21 +222,21 @@ mod tests {
         check(json!({"state": killed}), "Pending 0/1, c: OOMKilled (exit code 137)");
         check(
             json!({"restartCount": 1, "state": {"running": {}}, "lastState": killed}),
-            "Pending 0/1, 1 restart, c: last ended by OOMKilled (exit code 137)",
+            "Pending 0/1, 1 restart, c: last exit: OOMKilled (exit code 137)",
         );
         check(
             json!({"restartCount": 1, "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": killed}),
-            "Pending 0/1, 1 restart, c: last ended by OOMKilled (exit code 137)",
+            "Pending 0/1, 1 restart, c: last exit: OOMKilled (exit code 137)",
         );
         check(
             json!({"restartCount": 1, "state": {"waiting": {"reason": "ContainerCreating"}}, "lastState": killed}),
-            "Pending 0/1, 1 restart, c: last ended by OOMKilled (exit code 137)",
+            "Pending 0/1, 1 restart, c: last exit: OOMKilled (exit code 137)",
         );
         check(json!({"state": {"waiting": {"reason": "ContainerCreating"}}}), "Pending 0/1");
         let lost = json!({"terminated": {"reason": "ContainerStatusUnknown", "exitCode": 137}});
         check(
             json!({"restartCount": 1, "state": {"running": {}}, "lastState": lost}),
-            "Pending 0/1, 1 restart, c: last ended by ContainerStatusUnknown (exit code 137)",
+            "Pending 0/1, 1 restart, c: last exit: ContainerStatusUnknown (exit code 137)",
         );
         check(
             json!({"restartCount": 1, "ready": true, "state": {"running": {}}, "lastState": lost}),
@@ -251,15 +251,12 @@ mod tests {
     #[test]
     fn a_machine_too_small_can_be_declared_bigger() {
         let check = |message: &str, expect: &str| assert_eq!(advise(message), format!("{message}{expect}"));
-        check("0/1: 1 Insufficient memory.", " (declare more with --memory, or ask for less)");
+        check("0/1: 1 Insufficient memory.", " (declare more with --memory, or request less)");
         check(
             "0/1: 1 Insufficient cpu, 1 Insufficient memory.",
-            " (declare more with --cpus and --memory, or ask for less)",
+            " (declare more with --cpus and --memory, or request less)",
         );
         check("0/1: 1 Too many pods.", "");
-        check(
-            "0/1: 1 Insufficient nvidia.com/gpu.",
-            " (the GPUs of this machine that --gpus offers are in use, or there are too few)",
-        );
+        check("0/1: 1 Insufficient nvidia.com/gpu.", " (not enough free GPUs; see --gpus)");
     }
 }

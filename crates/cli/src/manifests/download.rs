@@ -60,12 +60,12 @@ async fn request(url: &Uri, max_bytes: u64) -> anyhow::Result<Reply> {
     let status = response.status();
     if status.is_redirection() {
         let target = response.headers().get(header::LOCATION).and_then(|target| target.to_str().ok());
-        return Ok(Reply::Redirect(target.context("redirected to nowhere")?.to_owned()));
+        return Ok(Reply::Redirect(target.context("redirected without a Location")?.to_owned()));
     }
     ensure!(status == StatusCode::OK, "the server replied {status}");
     let limit = usize::try_from(max_bytes).unwrap_or(usize::MAX);
     let body = Limited::new(response.into_body(), limit).collect().await;
-    let body = body.map_err(|error| anyhow::anyhow!(error)).context("the response broke off")?;
+    let body = body.map_err(|error| anyhow::anyhow!(error)).context("cannot read the response")?;
     Ok(Reply::Contents(body.to_bytes().to_vec()))
 }
 
@@ -124,7 +124,7 @@ mod tests {
         check("/none", 10, "the server replied 404 Not Found");
         check("/loop", 10, "redirected more than 5 times");
         check("/file", 10, "redirected to \"file:///etc/passwd\"");
-        check("/a.yaml?x=1", 1, "the response broke off: length limit exceeded");
+        check("/a.yaml?x=1", 1, "cannot read the response: length limit exceeded");
         assert!(download("http://127.0.0.1:1/x", 10).unwrap_err().contains("refused"));
     }
 }

@@ -92,7 +92,7 @@ async fn serve_http(
         async move {
             let response = match (refused, target) {
                 (Err(why), _) => refusal(StatusCode::FORBIDDEN, why),
-                (Ok(()), None) => refusal(StatusCode::SERVICE_UNAVAILABLE, "it does not run at the moment".to_owned()),
+                (Ok(()), None) => refusal(StatusCode::SERVICE_UNAVAILABLE, "it is not running".to_owned()),
                 (Ok(()), Some(target)) => {
                     let answer = forward(request, target).await;
                     answer.unwrap_or_else(|why| refusal(StatusCode::BAD_GATEWAY, why))
