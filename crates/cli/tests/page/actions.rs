@@ -1,7 +1,7 @@
 //! Every action, as a person performs it, and what the API server has afterwards.
 
 use crate::objects::{cluster_spec, failed_job, group, job_spec, object, plant_cluster, ready};
-use crate::world::{Served, World, check_complaints};
+use crate::world::{Served, World, check_complaints, dialog_closed};
 use anyhow::{Result, ensure};
 use kube::api::ListParams;
 use manta_testkit::{User, eventually};
@@ -53,6 +53,7 @@ pub(crate) async fn a_cluster_is_scaled_suspended_and_resumed(world: &World) -> 
     tab.fill("dialog input[aria-label='Replicas of b']", "5").await?;
     tab.click("dialog button", "Scale").await?;
     tab.until("document.querySelectorAll('.cells .cell.missing').length === 1 + 1 + 5").await?;
+    dialog_closed(&tab).await?;
     let groups = api.get("elastic").await?.data["spec"]["workerGroupSpecs"].clone();
     ensure!(groups[0]["replicas"] == 1 && groups[1]["replicas"] == 5, "{groups}");
     tab.click(".actions button", "Scale").await?;
@@ -62,6 +63,7 @@ pub(crate) async fn a_cluster_is_scaled_suspended_and_resumed(world: &World) -> 
     tab.click("dialog button", "Cancel").await?;
     tab.click(".actions button", "Suspend").await?;
     tab.click("dialog button.primary", "Suspend").await?;
+    dialog_closed(&tab).await?;
     tab.click(".actions button", "Resume").await?;
     eventually("it is resumed", async || {
         ensure!(api.get("elastic").await?.data["spec"]["suspend"] == false, "not yet");
@@ -158,6 +160,7 @@ pub(crate) async fn what_cannot_be_read_is_neither_awaited_nor_denied(world: &Wo
     tab.sees("dialog .notice", "Its Pods cannot be read").await?;
     ensure!(tab.eval("document.querySelector('dialog').textContent.includes('Nothing else')").await? == false);
     tab.click("dialog button", "Cancel").await?;
+    dialog_closed(&tab).await?;
     // Suspending is a patch, scaling an update. A button that cannot be used can be reached, and says why.
     tab.until(&disabled("Scale", "You may not update rayclusters")).await?;
     tab.eval("document.querySelector('.crumbs a').focus()").await?;

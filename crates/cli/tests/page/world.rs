@@ -151,6 +151,11 @@ impl World {
     }
 }
 
+/// Waits until the dialog is gone: the next one would be looked for in both.
+pub(crate) async fn dialog_closed(tab: &Tab) -> Result<()> {
+    tab.until("!document.querySelector('dialog')").await
+}
+
 /// Fails if scripts threw anything, or the browser refused something that the page tried.
 pub(crate) fn check_complaints(tab: &Tab) -> Result<()> {
     let mut complaints = tab.complaints();

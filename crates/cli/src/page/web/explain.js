@@ -14,7 +14,7 @@ const PAUSE = 5000;
 const FAILED = 15000;
 /** How often, and for how long, the record of a deleted object is asked for: the operator writes it a while after. */
 const RETRY = 3000;
-const PATIENCE = 30000;
+const PATIENCE = 60000;
 
 /** Returns what the explanation depends on: the object's state, the states of its Pods, its newest event. */
 function stateOf(model) {
