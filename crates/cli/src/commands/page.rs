@@ -7,14 +7,15 @@ use crate::output::{print_line, print_note};
 use crate::page::{Entry, Page, Settings};
 use crate::signals::StopSignals;
 use anyhow::{Context, ensure};
-use manta_agent::network::loopback::Guard;
+use manta_agent::network::loopback::{Access, ConnectionTable, Guard, Users};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Show all Ray clusters, jobs, services and cron jobs in a browser, live
 ///
 /// Serves a page on loopback that acts with the rights of the kubeconfig's user, until interrupted. The address that it
-/// prints contains a secret; whoever has it has these rights while the page is served.
+/// prints contains a secret; whoever has it, from your account of this machine, has these rights while the page is served.
 ///
 /// With --local, opens the page that manta up serves already.
 #[derive(clap::Args)]
@@ -33,6 +34,10 @@ pub(crate) struct Args {
     /// Host name under which the page is reached, beside those of loopback; may be repeated
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
+    /// Another account of this machine that may use the page with the printed address, by name or number; `all` for
+    /// everybody; may be repeated
+    #[arg(long, value_name = "USER", conflicts_with = "ask_token")]
+    allow_user: Vec<String>,
     /// Print the address only
     #[arg(long)]
     no_browser: bool,
@@ -55,17 +60,16 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             format!("cannot listen on {address}; choose another port with --port, or a free one with --port 0")
         })?;
         let address = listener.local_addr()?;
-        let hosts = args.allow_host.iter().map(|name| name.to_ascii_lowercase()).collect();
-        let names = Guard { hosts, ..Guard::default() };
+        let access = access(&args)?;
         let (page, url) = match args.ask_token {
             true => {
                 let config = without_credentials(args.connection.config().await?);
                 let entry = Entry::Token(Box::new(config));
-                (Page::new(Settings { entry, names, job_output: None, operator: None }), format!("http://{address}/"))
+                (Page::new(Settings { entry, access, job_output: None, operator: None }), format!("http://{address}/"))
             }
             false => {
                 let target = args.connection.connect().await?;
-                let page = Page::new(Settings { entry: Entry::Link, names, job_output: None, operator: None });
+                let page = Page::new(Settings { entry: Entry::Link, access, job_output: None, operator: None });
                 let url = page.open_link(target, address).await;
                 (page, url)
             }
@@ -78,6 +82,24 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Returns who may use the page, and under which names. Whoever enters a token may come from anywhere.
+fn access(args: &Args) -> anyhow::Result<Arc<Access>> {
+    let users = match args.ask_token {
+        true => Users::All,
+        false => Users::allowed(&args.allow_user, std::env::var("SUDO_UID").ok().as_deref())
+            .map_err(|why| anyhow::anyhow!("--allow-user: {why}"))?,
+    };
+    let connections = match users {
+        Users::All => None,
+        Users::Only(_) => Some(ConnectionTable::open().context(
+            "cannot open the machine's table of TCP connections, which shows who connects; --allow-user all does \
+             without it",
+        )?),
+    };
+    let hosts = args.allow_host.iter().map(|name| name.to_ascii_lowercase()).collect();
+    Ok(Arc::new(Access { guard: Guard { users, hosts }, connections }))
 }
 
 /// Prints the address of the page, and opens it.

@@ -160,9 +160,9 @@ async fn open_page(
     }
     let listener = listener.context("no port on loopback is free for the page")?;
     let address = listener.local_addr()?;
-    let names = local.port_names();
+    let access = local.port_access();
     let operator = local.operator.clone();
-    let page = Page::new(Settings { entry: Entry::Link, names, job_output: Some(outputs.to_owned()), operator });
+    let page = Page::new(Settings { entry: Entry::Link, access, job_output: Some(outputs.to_owned()), operator });
     let url = page.open_link(local.target().await?, address).await;
     Ok((page, listener, url))
 }

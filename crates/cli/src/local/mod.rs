@@ -27,7 +27,7 @@ use anyhow::Context;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client};
 use manta_agent::images::Catalog;
-use manta_agent::network::loopback::{Access, Guard, Users};
+use manta_agent::network::loopback::{Access, Users};
 use manta_agent::runtime::isolation::{Isolation, IsolationError, Spawners, enter_namespaces_or_share_host};
 use manta_agent::runtime::{IsolatedProcess, Spawner, lock};
 use manta_agent::shared_host::SharedHost;
@@ -313,9 +313,9 @@ impl Local {
         })
     }
 
-    /// Returns under which names the ports of this machine are served.
-    pub(crate) fn port_names(&self) -> Guard {
-        self.access.guard.clone()
+    /// Returns who may use the ports of this machine, and under which names.
+    pub(crate) fn port_access(&self) -> Arc<Access> {
+        Arc::clone(&self.access)
     }
 
     /// Stops agent and operator, then the API server.

@@ -86,8 +86,8 @@ pub(crate) struct LocalArgs {
     /// Allow hostPath volumes
     #[arg(long)]
     allow_host_path: bool,
-    /// Another account on this machine that may use the ports of dashboards and Serve, by name or number; `all` for
-    /// everybody; may be repeated
+    /// Another account on this machine that may use the page and the ports of dashboards and Serve, by name or number;
+    /// `all` for everybody; may be repeated
     #[arg(long, value_name = "USER")]
     allow_user: Vec<String>,
     /// Host name for the ports of dashboards and Serve, in addition to localhost; may be repeated

@@ -18,7 +18,7 @@ use super::failure::Failure;
 /// Refuses what other sites cause, hands dashboards over, and adds the headers that confine the page.
 pub(super) async fn check(State(page): State<Arc<Page>>, request: Request<Body>, next: Next) -> Response {
     let headers = request.headers();
-    if let Err(why) = page.names.check_headers(headers) {
+    if let Err(why) = page.access.guard.check_headers(headers) {
         return Failure::new(StatusCode::FORBIDDEN, why).into_response();
     }
     let host = text(headers, &header::HOST).to_owned();

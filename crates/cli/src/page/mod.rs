@@ -8,6 +8,7 @@
 //! Every request carries the secret of a session, and every session acts with the rights of its viewer: those of a
 //! kubeconfig, or of a token that the viewer entered. Nothing is asked for twice: what the browser shows comes from watches.
 
+mod accept;
 mod act;
 mod assets;
 mod compose;
@@ -37,7 +38,7 @@ use crate::connect::Target;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
-use manta_agent::network::loopback::Guard;
+use manta_agent::network::loopback::Access;
 use manta_operator::metrics::Telemetry;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -48,8 +49,8 @@ pub(crate) use session::Entry;
 pub(crate) struct Settings {
     /// How viewers identify themselves.
     pub(crate) entry: Entry,
-    /// Under which names the page is served.
-    pub(crate) names: Guard,
+    /// Under which names the page is served, and to which accounts of this machine.
+    pub(crate) access: Arc<Access>,
     /// Where local mode keeps the output of jobs.
     pub(crate) job_output: Option<PathBuf>,
     /// The operator, if it runs in this process.
@@ -59,7 +60,7 @@ pub(crate) struct Settings {
 /// A page that is served.
 pub(crate) struct Page {
     sessions: session::Sessions,
-    names: Guard,
+    access: Arc<Access>,
     job_output: Option<PathBuf>,
     operator: Option<Telemetry>,
     dashboards: dashboard::Dashboards,
@@ -70,7 +71,7 @@ impl Page {
     pub(crate) fn new(settings: Settings) -> Arc<Self> {
         Arc::new(Self {
             sessions: session::Sessions::new(settings.entry),
-            names: settings.names,
+            access: settings.access,
             job_output: settings.job_output,
             operator: settings.operator,
             dashboards: dashboard::Dashboards::default(),
@@ -89,7 +90,8 @@ impl Page {
     pub(crate) async fn serve(self: Arc<Self>, listener: std::net::TcpListener) -> std::io::Result<()> {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        axum::serve(listener, self.router()).await
+        let access = Arc::clone(&self.access);
+        match accept::run(listener, access, self.router()).await? {}
     }
 
     fn router(self: Arc<Self>) -> Router {

@@ -28,6 +28,9 @@ use tokio::time::Instant;
 const IDLE: Duration = Duration::from_secs(12 * 60 * 60);
 /// How many namespaces a viewer may have looked at before those that nobody looks at any more are forgotten.
 const MAX_FEEDS: usize = 8;
+/// How long the request of somebody who signs in may take to arrive, and how long it may be.
+const SIGN_IN_TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_SIGN_IN: usize = 64 << 10;
 /// The most sessions that are open at once.
 const MAX_SESSIONS: usize = 200;
 /// How a WebSocket, whose headers a script cannot choose, carries the secret among its protocols.
@@ -199,11 +202,11 @@ struct SignIn {
 }
 
 /// Opens a session for a viewer who enters a token.
-pub(super) async fn enter(State(page): State<Arc<Page>>, body: Bytes) -> Result<Json<Value>, Failure> {
+pub(super) async fn enter(State(page): State<Arc<Page>>, body: Body) -> Result<Json<Value>, Failure> {
     let Entry::Token(config) = &page.sessions.entry else {
         return Err(Failure::new(StatusCode::FORBIDDEN, "this page is opened by the address that the terminal prints"));
     };
-    let SignIn { token } = parse(&body)?;
+    let SignIn { token } = parse(&read_token(body).await?)?;
     let mut config = config.as_ref().clone();
     config.auth_info = kube::config::AuthInfo { token: Some(token.trim().to_owned().into()), ..Default::default() };
     let target = Target {
@@ -217,6 +220,14 @@ pub(super) async fn enter(State(page): State<Arc<Page>>, body: Bytes) -> Result<
         .await
         .map_err(|error| Failure::from_kube("the API server refuses the token", &error))?;
     Ok(Json(json!({"key": page.sessions.insert(target, viewer)})))
+}
+
+/// Reads the body of a sign-in. Nobody is known yet who could keep the connection busy, so it must come at once.
+async fn read_token(body: Body) -> Result<Bytes, Failure> {
+    let read = tokio::time::timeout(SIGN_IN_TIMEOUT, axum::body::to_bytes(body, MAX_SIGN_IN)).await;
+    let timed_out = |_| Failure::new(StatusCode::REQUEST_TIMEOUT, "the token did not arrive in time; sign in again");
+    let failed = |error| Failure::bad_request(format!("the token cannot be read: {error}"));
+    read.map_err(timed_out)?.map_err(failed)
 }
 
 /// Asks the API server who the credentials belong to.
@@ -324,6 +335,16 @@ pub(super) mod tests {
         assert!(session.has_ended());
         tokio::time::timeout(Duration::from_secs(1), session.ended()).await.unwrap();
         assert_eq!(lock(&sessions.open).len(), MAX_SESSIONS);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sign_in_that_does_not_arrive_is_not_awaited() {
+        let never = Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
+        let start = Instant::now();
+        assert!(read_token(never).await.is_err());
+        assert_eq!(start.elapsed(), SIGN_IN_TIMEOUT);
+        assert!(read_token(Body::from(vec![0; MAX_SIGN_IN + 1])).await.is_err());
+        assert_eq!(read_token(Body::from("{}")).await.unwrap(), "{}");
     }
 
     #[tokio::test]

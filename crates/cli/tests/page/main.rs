@@ -60,6 +60,7 @@ const SCENARIOS: &[(&str, Run)] = scenarios![
     actions::a_token_opens_a_page_with_its_own_rights,
     actions::a_page_under_another_name_has_no_dashboards,
     security::requests_without_the_secret_are_refused,
+    security::other_accounts_are_refused,
     security::other_origins_are_refused,
     security::rebound_names_are_refused,
     security::no_path_leads_out_of_the_files,
@@ -99,7 +100,7 @@ fn main() {
         }
         let world = World::start().await.unwrap();
         for (name, run) in chosen {
-            if let Some(why) = accessibility::lacks(name) {
+            if let Some(why) = accessibility::lacks(name).or_else(|| security::lacks(name)) {
                 tally.skip(name, &why);
                 continue;
             }

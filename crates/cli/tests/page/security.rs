@@ -1,11 +1,13 @@
 //! Attacks: other sites, rebound names, other users of the machine, and text that would like to be markup.
 
 use crate::objects::{cluster_spec, event, failed_job, job_spec, object, plant_cluster, pod, ready};
-use crate::world::{World, check_complaints};
+use crate::world::{Served, World, check_complaints};
 use anyhow::{Context, Result, ensure};
 use http::HeaderMap;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
 async fn status(
@@ -54,6 +56,40 @@ pub(crate) async fn requests_without_the_secret_are_refused(world: &World) -> Re
     ensure!(!policy.contains("unsafe"), "{policy}");
     ensure!(headers["referrer-policy"] == "no-referrer" && headers["x-frame-options"] == "DENY");
     ensure!(!document.contains(secret));
+    Ok(())
+}
+
+/// An account that every machine has and that owns nothing.
+const NOBODY: u32 = 65534;
+
+/// Returns why a scenario cannot run.
+pub(crate) fn lacks(scenario: &str) -> Option<String> {
+    let is_root = std::fs::read_to_string("/proc/self/status").is_ok_and(|status| status.contains("\nUid:\t0\t0"));
+    let needs_root = scenario.ends_with("other_accounts_are_refused");
+    (needs_root && !is_root).then(|| "only root can act as another account".to_owned())
+}
+
+/// Everybody can read the command line of the browser that `manta page` starts, with the secret.
+pub(crate) async fn other_accounts_are_refused(world: &World) -> Result<()> {
+    let allowed = Served::start(
+        world.folder.path(),
+        "allowed",
+        &world.plane.kubeconfig_path(),
+        &["--allow-user", &NOBODY.to_string()],
+    )
+    .await?;
+    for (page, expect) in [(&world.page, "HTTP/1.1 403 Forbidden"), (&allowed, "HTTP/1.1 200 OK")] {
+        let (address, port) = page.host().split_once(':').context("a port")?;
+        let secret = page.secret();
+        let request = format!(
+            "GET /api/session HTTP/1.1\\r\\nHost: localhost\\r\\nAuthorization: Bearer {secret}\\r\\nConnection: close\\r\\n\\r\\n"
+        );
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &format!("exec 3<>/dev/tcp/{address}/{port}; printf '{request}' >&3; cat <&3")]);
+        let answer = shell.uid(NOBODY).gid(NOBODY).current_dir("/").output()?.stdout;
+        let answer = String::from_utf8(answer)?;
+        ensure!(answer.lines().next() == Some(expect), "{answer}");
+    }
     Ok(())
 }
 

@@ -12,6 +12,14 @@ use std::sync::{Mutex, PoisonError};
 pub struct ConnectionTable(Mutex<Vec<File>>);
 
 impl ConnectionTable {
+    /// Opens those of this process's own network.
+    pub fn open() -> io::Result<Self> {
+        let mut files = vec![File::open("/proc/self/net/tcp")?];
+        // Without IPv6 there is no such file.
+        files.extend(File::open("/proc/self/net/tcp6").ok());
+        Ok(Self(Mutex::new(files)))
+    }
+
     pub(crate) fn new(files: Vec<OwnedFd>) -> Self {
         Self(Mutex::new(files.into_iter().map(File::from).collect()))
     }
@@ -73,18 +81,13 @@ mod tests {
 
     use super::*;
 
-    fn table() -> ConnectionTable {
-        let files = ["/proc/net/tcp", "/proc/net/tcp6"].iter().filter_map(|path| File::open(path).ok());
-        ConnectionTable::new(files.map(OwnedFd::from).collect())
-    }
-
     #[test]
     fn the_client_of_a_loopback_connection_is_found() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = listener.local_addr().unwrap();
         let stream = TcpStream::connect(server).unwrap();
         let (accepted, client) = listener.accept().unwrap();
-        let table = table();
+        let table = ConnectionTable::open().unwrap();
         let own = rustix::process::getuid().as_raw();
         assert_eq!(table.owner(client, server).unwrap(), Some(own));
         assert_eq!(table.owner(client, server).unwrap(), Some(own), "the table can be read again");

@@ -108,7 +108,8 @@ async fn serve_http(
 }
 
 impl Access {
-    fn check_user(&self, stream: &TcpStream) -> Result<(), String> {
+    /// Checks the account that has connected; the error is for its user.
+    pub fn check_user(&self, stream: &TcpStream) -> Result<(), String> {
         if self.guard.users == Users::All {
             return Ok(());
         }

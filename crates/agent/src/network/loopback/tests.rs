@@ -1,7 +1,6 @@
 //! Raw HTTP through a loopback port, to a server that shows what reaches it.
 
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
@@ -12,8 +11,7 @@ fn own_user() -> Users {
 }
 
 fn table() -> Option<ConnectionTable> {
-    let files = ["/proc/net/tcp", "/proc/net/tcp6"].iter().filter_map(|path| std::fs::File::open(path).ok());
-    Some(ConnectionTable::new(files.map(OwnedFd::from).collect()))
+    Some(ConnectionTable::open().unwrap())
 }
 
 /// A server that answers each connection by a function of the head of its request.
