@@ -4,15 +4,14 @@
 //! of the terminal, and the last one, from here, how the command ended.
 
 use super::failure::sentence;
-use super::live::PROTOCOL;
+use super::live::{BEAT, PROTOCOL, SILENCE, send_in_time};
 use super::question::parse;
 use super::session::Session;
 use crate::commands::shell::SHELL;
 use axum::extract::Extension;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
-use futures::stream::{SplitSink, SplitStream};
-use futures::{SinkExt, StreamExt};
+use futures::{Sink, Stream, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{AttachParams, TerminalSize};
@@ -24,6 +23,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// The longest message of a browser: something that is pasted.
 const MAX_MESSAGE: usize = 1 << 20;
+/// How long a browser may take to name the container.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the exit status of a command may lag behind its output.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -57,15 +58,16 @@ pub(super) async fn connect(Extension(session): Extension<Arc<Session>>, upgrade
 }
 
 async fn serve(mut socket: WebSocket, session: &Session) {
-    let Some(Ok(Message::Text(text))) = socket.recv().await else { return };
+    let Ok(Some(Ok(Message::Text(text)))) = tokio::time::timeout(START_TIMEOUT, socket.recv()).await else { return };
     let Ok(start) = parse::<Start>(text.as_bytes()) else { return };
     let end = match run(&mut socket, session, start).await {
         Ok(end) => end,
         Err(error) => sentence(&error),
     };
     // The browser may be gone already.
-    let _ = socket.send(Message::Text(json!({"end": end}).to_string().into())).await;
-    let _ = socket.send(Message::Close(None)).await;
+    if send_in_time(&mut socket, Message::Text(json!({"end": end}).to_string().into())).await {
+        send_in_time(&mut socket, Message::Close(None)).await;
+    }
 }
 
 /// Runs a shell until it ends or the browser leaves; returns how it ended.
@@ -99,10 +101,11 @@ async fn run(socket: &mut WebSocket, session: &Session, start: Start) -> Result<
 async fn type_into(
     mut input: impl AsyncWrite + Unpin,
     mut sizes: futures::channel::mpsc::Sender<TerminalSize>,
-    receiver: &mut SplitStream<&mut WebSocket>,
+    receiver: &mut (impl Stream<Item = Result<Message, axum::Error>> + Unpin),
     session: &Session,
 ) {
-    while let Some(Ok(message)) = receiver.next().await {
+    // Whoever is there answers pings.
+    while let Ok(Some(Ok(message))) = tokio::time::timeout(SILENCE, receiver.next()).await {
         match message {
             Message::Binary(bytes) => {
                 session.touch();
@@ -122,18 +125,47 @@ async fn type_into(
     }
 }
 
-/// Passes on what is printed, until the command ends.
-async fn print_to(mut output: impl AsyncRead + Unpin, sender: &mut SplitSink<&mut WebSocket, Message>) {
+/// Passes on what is printed, until the command ends or the browser stops reading.
+async fn print_to(mut output: impl AsyncRead + Unpin, sender: &mut (impl Sink<Message> + Unpin)) {
     let mut buffer = vec![0; 16 << 10];
+    let mut beat = tokio::time::interval(BEAT);
     loop {
-        match output.read(&mut buffer).await {
-            Ok(0) | Err(_) => return,
-            Ok(length) => {
-                let printed = Message::Binary(buffer[..length].to_vec().into());
-                if sender.send(printed).await.is_err() {
-                    return;
-                }
-            }
+        let message = tokio::select! {
+            read = output.read(&mut buffer) => match read {
+                Ok(0) | Err(_) => return,
+                Ok(length) => Message::Binary(buffer[..length].to_vec().into()),
+            },
+            _ = beat.tick() => Message::Ping(Default::default()),
+        };
+        if !send_in_time(sender, message).await {
+            return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::session::tests::session_by_token;
+    use futures::stream;
+    use tokio::time::Instant;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_terminal_ends_when_its_browser_is_gone_without_a_word() {
+        let session = session_by_token();
+        let start = Instant::now();
+        let (sizes, _sizes) = futures::channel::mpsc::channel(1);
+        type_into(tokio::io::sink(), sizes, &mut stream::pending(), &session).await;
+        assert_eq!(start.elapsed(), SILENCE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_quiet_command_pings_its_browser() {
+        let (mut sender, mut received) = futures::channel::mpsc::unbounded();
+        let (_keeps_running, output) = tokio::io::duplex(1);
+        let printing = print_to(output, &mut sender);
+        assert!(tokio::time::timeout(BEAT * 2, printing).await.is_err(), "it goes on");
+        assert!(matches!(received.next().await, Some(Message::Ping(_))));
+        assert!(matches!(received.next().await, Some(Message::Ping(_))));
     }
 }

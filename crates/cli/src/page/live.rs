@@ -10,16 +10,17 @@ use super::session::Session;
 use super::{driver_log, object, operator, pod_log, rates};
 use crate::connect::Target;
 use crate::resource::Kind;
-use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::ws::{Message, WebSocketUpgrade};
 use axum::extract::{Extension, State};
 use axum::response::Response;
-use futures::{SinkExt, StreamExt};
+use futures::{Sink, SinkExt, Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 
 /// The protocol that a browser asks for, beside the one that carries its secret.
 pub(super) const PROTOCOL: &str = "manta.v1";
@@ -31,8 +32,14 @@ const MAX_SUBSCRIPTIONS: usize = 64;
 const MAX_MESSAGE: usize = 64 << 10;
 /// How many messages wait for a slow browser before their sources wait, too.
 const MAX_QUEUED: usize = 16;
-/// A browser that is gone without a word is noticed by this.
-const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// How often something is sent in any case, so that both ends notice a connection that is dead.
+pub(super) const BEAT: Duration = Duration::from_secs(15);
+/// After how long without a word, not even an answer to a ping, a browser is gone.
+pub(super) const SILENCE: Duration = Duration::from_secs(45);
+/// How long a browser may take to receive one message.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+/// What is sent in vain: scripts do not see pings, and the page must notice silence, too.
+const NOTHING: &str = r#"{"id":0}"#;
 
 /// What a browser asks for.
 #[derive(Deserialize)]
@@ -94,21 +101,37 @@ pub(super) async fn connect(
     Extension(session): Extension<Arc<Session>>,
     upgrade: WebSocketUpgrade,
 ) -> Response {
-    upgrade.protocols([PROTOCOL]).max_message_size(MAX_MESSAGE).on_upgrade(move |socket| serve(socket, page, session))
+    upgrade.protocols([PROTOCOL]).max_message_size(MAX_MESSAGE).on_upgrade(async move |socket| {
+        let (sender, receiver) = socket.split();
+        serve(sender, receiver, page, session).await;
+    })
 }
 
-async fn serve(socket: WebSocket, page: Arc<Page>, session: Arc<Session>) {
-    let (mut sender, mut receiver) = socket.split();
+/// Sends a message to a browser; returns whether it took it in time.
+///
+/// One that stops reading would hold what is queued for it, and its watches, for as long as it likes.
+pub(super) async fn send_in_time(sender: &mut (impl Sink<Message> + Unpin), message: Message) -> bool {
+    matches!(tokio::time::timeout(SEND_TIMEOUT, sender.send(message)).await, Ok(Ok(())))
+}
+
+async fn serve(
+    mut sender: impl Sink<Message> + Unpin,
+    mut receiver: impl Stream<Item = Result<Message, axum::Error>> + Unpin,
+    page: Arc<Page>,
+    session: Arc<Session>,
+) {
     let (queue, mut queued) = mpsc::channel(MAX_QUEUED);
     let mut tasks = JoinSet::new();
     let mut open: HashMap<u32, AbortHandle> = HashMap::new();
-    let mut ping = tokio::time::interval(PING_INTERVAL);
+    let mut beat = tokio::time::interval(BEAT);
+    let mut heard = Instant::now();
     let ended = session.ended();
     tokio::pin!(ended);
     loop {
         tokio::select! {
             () = &mut ended => return,
             received = receiver.next() => {
+                heard = Instant::now();
                 let text = match received {
                     Some(Ok(Message::Text(text))) => text,
                     Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Binary(_))) => continue,
@@ -130,13 +153,16 @@ async fn serve(socket: WebSocket, page: Arc<Page>, session: Arc<Session>) {
                 }
             }
             Some(text) = queued.recv() => {
-                if sender.send(Message::Text(text.into())).await.is_err() {
+                if !send_in_time(&mut sender, Message::Text(text.into())).await {
                     return;
                 }
             }
             Some(_) = tasks.join_next() => {}
-            _ = ping.tick() => {
-                if sender.send(Message::Ping(Default::default())).await.is_err() {
+            _ = beat.tick() => {
+                let is_there = heard.elapsed() < SILENCE
+                    && send_in_time(&mut sender, Message::Text(NOTHING.into())).await
+                    && send_in_time(&mut sender, Message::Ping(Default::default())).await;
+                if !is_there {
                     return;
                 }
             }
@@ -182,5 +208,85 @@ async fn rows(session: &Session, namespace: Option<&str>, outlet: &Outlet) {
             }
             tokio::time::sleep(WINDOW).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::session::tests::session_by_token;
+    use crate::page::{Entry, Settings};
+    use futures::stream;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    /// What a browser receives, if it reads at all.
+    struct Browser {
+        reads: bool,
+        received: mpsc::UnboundedSender<Message>,
+    }
+
+    impl Sink<Message> for Browser {
+        type Error = axum::Error;
+
+        fn poll_ready(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+            if self.reads { Poll::Ready(Ok(())) } else { Poll::Pending }
+        }
+
+        fn start_send(self: Pin<&mut Self>, message: Message) -> Result<(), Self::Error> {
+            self.received.send(message).map_err(axum::Error::new)
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    fn page() -> Arc<Page> {
+        Page::new(Settings { entry: Entry::Link, access: Arc::default(), job_output: None, operator: None })
+    }
+
+    /// Returns after how many seconds the server leaves a browser, and what it has sent until then.
+    async fn served(reads: bool, says: impl Stream<Item = Result<Message, axum::Error>>) -> (u64, Vec<Message>) {
+        let (received, mut sent) = mpsc::unbounded_channel();
+        let session = session_by_token();
+        let start = Instant::now();
+        serve(Browser { reads, received }, Box::pin(says), page(), session).await;
+        let seconds = start.elapsed().as_secs();
+        let mut messages = Vec::new();
+        while let Ok(message) = sent.try_recv() {
+            messages.push(message);
+        }
+        (seconds, messages)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_browser_that_says_nothing_is_left() {
+        let (seconds, messages) = served(true, stream::pending()).await;
+        assert_eq!(seconds, SILENCE.as_secs());
+        // At once, and after 15 and 30 s.
+        let beats = messages.iter().filter(|message| **message == Message::Text(NOTHING.into())).count();
+        let pings = messages.iter().filter(|message| matches!(message, Message::Ping(_))).count();
+        assert_eq!((beats, pings), (3, 3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_browser_that_answers_pings_stays() {
+        let pongs = stream::unfold(0, async |count| {
+            tokio::time::sleep(BEAT).await;
+            (count < 100).then_some((Ok(Message::Pong(Default::default())), count + 1))
+        });
+        let (seconds, _) = served(true, pongs).await;
+        assert_eq!(seconds, 101 * BEAT.as_secs(), "until it leaves");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_browser_that_does_not_read_is_left() {
+        let (seconds, messages) = served(false, stream::pending()).await;
+        assert_eq!((seconds, messages.len()), (SEND_TIMEOUT.as_secs(), 0));
     }
 }

@@ -46,6 +46,8 @@ const SCENARIOS: &[(&str, Run)] = scenarios![
     views::the_operator_shows_who_leads_and_what_comes_next,
     views::changes_arrive_within_a_second,
     views::a_deleted_object_stays_on_screen,
+    views::a_lost_connection_deletes_nothing,
+    views::a_silent_connection_is_given_up,
     views::a_deleted_object_is_explained_from_its_record,
     views::a_tab_that_outlives_its_secret_asks_for_another,
     views::narrow_and_dark_screens_fit,

@@ -385,6 +385,77 @@ pub(crate) async fn a_deleted_object_stays_on_screen(world: &World) -> Result<()
     check_complaints(&tab)
 }
 
+pub(crate) async fn a_lost_connection_deletes_nothing(world: &World) -> Result<()> {
+    let namespace = world.namespace("lost").await?;
+    plant_cluster(world, &namespace, "there").await?;
+    let page = Served::start(world.folder.path(), "lost", &world.plane.kubeconfig_path(), &[]).await?;
+    let tab = world.open_page(&page.url).await?;
+    tab.eval(&format!("location.hash = '#/RayCluster/{namespace}/there'")).await?;
+    let cells = "document.querySelectorAll('button.cell').length";
+    tab.until(&format!("{cells} === 15")).await?;
+    drop(page);
+    tab.sees(".connection", "connection lost").await?;
+    tab.sees(".object .notice", "may be out of date").await?;
+    tab.until("document.querySelector('.object .pill .state').textContent === 'ready'").await?;
+    ensure!(tab.eval(cells).await? == 15, "its Pods are still drawn");
+    // What is gone when the connection is there again was deleted meanwhile.
+    let rejoined = tab
+        .eval(
+            "import('/object.js').then(({ Model }) => {
+                const model = new Model({ kind: 'RayCluster', namespace: 'd', name: 'c' });
+                const states = [];
+                const note = () => states.push(`${model.isDeleted} ${model.pods().map((pod) => pod.name)}`);
+                const pod = (name) => ['pod', name, { name }];
+                model.receive({ put: [['object', 'c', {}], pod('p'), pod('q')], ready: ['object', 'pod'] });
+                note();
+                model.lost();
+                note();
+                model.receive({ put: [['object', 'c', {}], pod('q')], ready: ['object'] });
+                note();
+                model.receive({ put: [pod('r')], ready: ['pod'] });
+                note();
+                model.lost();
+                model.receive({ ready: ['object', 'pod'] });
+                note();
+                model.lost();
+                note();
+                // The Pods of a cluster go with it.
+                model.receive({ put: [['cluster', 'k', {}], ['pod', 's', { name: 's', cluster: 'k' }]] });
+                note();
+                model.lost();
+                model.receive({ ready: ['cluster'] });
+                note();
+                return states.join();
+            })",
+        )
+        .await?;
+    ensure!(rejoined == "false p,q,false p,q,false p,q,false q,r,true ,true ,true s,true ", "{rejoined}");
+    Ok(())
+}
+
+pub(crate) async fn a_silent_connection_is_given_up(world: &World) -> Result<()> {
+    let namespace = world.namespace("silent").await?;
+    world.create(object("RayCluster", &namespace, "quiet", &cluster_spec(&[]), &ready(0, 0))).await?;
+    let tab = world.open_object("RayCluster", &namespace, "quiet").await?;
+    tab.sees(".object .pill", "ready").await?;
+    // The server says something every 15 s, so 20 s from now are no silence yet.
+    tab.eval(
+        "import('/server.js').then(({ onConnection, giveUpSilent }) => {
+            window.states = [];
+            onConnection((state) => window.states.push(state));
+            giveUpSilent(Date.now() + 20000);
+            window.states.push('later');
+            giveUpSilent(Date.now() + 46000);
+        })",
+    )
+    .await?;
+    tab.until("window.states.join() === 'live,later,lost,live'").await?;
+    let status = json!({"state": "suspended"});
+    world.set_status(&world.ray("RayCluster", &namespace), "quiet", &status).await?;
+    tab.sees(".object .pill", "suspended").await?;
+    check_complaints(&tab)
+}
+
 pub(crate) async fn a_deleted_object_is_explained_from_its_record(world: &World) -> Result<()> {
     let namespace = world.namespace("remembered").await?;
     world.create(object("RayJob", &namespace, "lost", &job_spec(), &failed_job())).await?;
@@ -428,7 +499,7 @@ pub(crate) async fn a_tab_that_outlives_its_secret_asks_for_another(world: &Worl
     let tab = world.open_page(&first.url).await?;
     let port = first.origin().rsplit(':').next().unwrap_or_default().to_owned();
     drop(first);
-    tab.sees(".connection", "reconnecting").await?;
+    tab.sees(".connection", "connection lost").await?;
     let second = Served::start(folder, "after", &kubeconfig, &["--port", &port]).await?;
     tab.sees("h1", "Open the printed address").await?;
     tab.sees(".connection", "signed out").await?;

@@ -73,7 +73,7 @@ function drawTop() {
       },
     })),
     h("span", { class: `connection ${connection}`, title: connection === "live" ? "Changes arrive as they happen" : "Trying to connect" },
-      h("span", { "aria-hidden": "true" }, connection === "live" ? "●" : "○"), ` ${connection === "live" ? "live" : { lost: "reconnecting", ended: "signed out" }[connection] || "connecting"}`),
+      h("span", { "aria-hidden": "true" }, connection === "live" ? "●" : "○"), ` ${connection === "live" ? "live" : { lost: "connection lost", ended: "signed out" }[connection] || "connecting"}`),
     h("button", { type: "button", class: "plain", onclick: settings, "aria-haspopup": "dialog" }, session ? session.viewer : "Settings"),
     h("button", { type: "button", class: "plain", onclick: showHelp, "aria-label": "Keyboard shortcuts", title: "Keyboard shortcuts" }, "?"),
   ]);

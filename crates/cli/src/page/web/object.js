@@ -18,28 +18,47 @@ const VIEWS = { RayCluster: clusterView, RayJob: jobView, RayService: serviceVie
 export class Model {
   constructor(name) {
     this.name = name;
-    this.reset();
-  }
-
-  reset() {
     this.parts = { object: new Map(), cluster: new Map(), job: new Map(), pod: new Map(), event: new Map() };
     this.ready = new Set();
     this.failed = {};
+    this.old = {};
+    /** What the overview would show of the object. */
+    this.row = null;
+  }
+
+  /** Notes that the connection broke. What was known stays until all of its role has been sent anew. */
+  lost() {
+    this.isLost = true;
+    this.ready.clear();
+    this.failed = {};
+    for (const role in this.parts) this.old[role] = new Set(this.parts[role].keys());
   }
 
   receive(message) {
-    for (const [role, key, value] of message.put || []) this.parts[role].set(key, value);
-    for (const [role, key] of message.gone || []) {
-      if (role === "object") this.deleted = this.parts.object.get(key) || this.deleted;
-      // An event is history, and an object that is gone does not undo it.
-      if (role !== "event") this.parts[role].delete(key);
+    this.isLost = false;
+    for (const [role, key, value] of message.put || []) {
+      this.parts[role].set(key, value);
+      this.old[role]?.delete(key);
     }
+    if (message.row) this.row = message.row;
+    for (const [role, key] of message.gone || []) this.remove(role, key);
     for (const role of message.ready || []) {
       this.ready.add(role);
       delete this.failed[role];
+      for (const key of this.old[role] || []) this.remove(role, key);
+      delete this.old[role];
     }
     for (const role of message.recovered || []) delete this.failed[role];
     Object.assign(this.failed, message.failed);
+  }
+
+  remove(role, key) {
+    // An event is history, and an object that is gone does not undo it.
+    if (role === "event") return;
+    if (role === "object") this.deleted = this.parts.object.get(key) || this.deleted;
+    this.parts[role].delete(key);
+    // The Pods of a cluster are not watched any more once it is gone.
+    if (role === "cluster") for (const pod of this.pods(key)) this.parts.pod.delete(pod.name);
   }
 
   /** The object itself; the last known state, if it is deleted. */
@@ -47,6 +66,7 @@ export class Model {
     return this.parts.object.get(this.name.name) || this.deleted || null;
   }
 
+  /** Whether the server has said that the object does not exist; a connection that broke says nothing of it. */
   get isDeleted() {
     return !this.parts.object.has(this.name.name) && (Boolean(this.deleted) || this.ready.has("object"));
   }
@@ -68,10 +88,8 @@ export function objectView(element, name, session) {
     model.receive(message);
     update();
   }, () => {
-    const { deleted } = model;
-    const last = model.object;
-    model.reset();
-    model.deleted = deleted || last;
+    model.lost();
+    update();
   });
   const ticking = setInterval(update, 1000);
   update();
@@ -98,6 +116,7 @@ function view(model, local, session, update) {
         owner && h("span", null, "belongs to ", link(owner.kind, namespace, owner.name)),
         h("span", null, `generation ${object.metadata.generation ?? 1}`),
         labels(object))),
+    model.isLost && h("p", { class: "notice", role: "status" }, "The connection to the server of this page is lost; what follows may be out of date."),
     model.failed.object && h("p", { class: "notice bad", role: "alert" }, model.failed.object),
     waiting && h("p", { class: "empty" }, "Loading…"),
     model.isDeleted && h("p", { class: "notice" }, object ? `This ${kind} was deleted; what follows is its last known state.` : `There is no ${kind} ${name} in namespace ${namespace}. If it existed, its explanation is below.`),

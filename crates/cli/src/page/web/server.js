@@ -40,9 +40,9 @@ export class RequestError extends Error {
   }
 }
 
-/** Sends a request; `body` makes it a POST. */
-export async function request(path, body) {
-  const options = { headers: {}, cache: "no-store", credentials: "omit" };
+/** Sends a request; `body` makes it a POST, and `signal` ends it early. */
+export async function request(path, body, signal) {
+  const options = { headers: {}, cache: "no-store", credentials: "omit", signal };
   if (secret) options.headers.Authorization = `Bearer ${secret}`;
   if (body !== undefined) {
     options.method = "POST";
@@ -78,6 +78,10 @@ const subscriptions = new Map();
 const listeners = new Set();
 let state = "connecting";
 
+/** The server says something every 15 s. When nothing has come for so long, the connection is dead, though nobody has closed it. */
+const SILENCE = 45 * 1000;
+let heardAt = 0;
+
 /** Calls `listener` with `connecting`, `live`, `lost` or `ended` (the session, so that nothing is tried again) whenever the connection changes. */
 export function onConnection(listener) {
   listeners.add(listener);
@@ -96,27 +100,45 @@ export function connect() {
   if (state === "ended") setState("connecting");
   socket = openSocket("/api/live");
   let wasOpen = false;
+  heardAt = Date.now();
   socket.onopen = () => {
     wasOpen = true;
     delay = 0;
+    heardAt = Date.now();
     setState("live");
     for (const [id, { open }] of subscriptions) socket.send(JSON.stringify({ id, open }));
   };
   socket.onmessage = (event) => {
+    heardAt = Date.now();
     const message = JSON.parse(event.data);
     subscriptions.get(message.id)?.receive(message);
   };
-  socket.onclose = async () => {
-    setState("lost");
-    for (const { lost } of subscriptions.values()) lost?.();
-    // A browser does not say why a socket did not open, so the question is asked in another way.
-    const hasEnded = !wasOpen && (await request("/api/session").then(() => false, (error) => error.status === 401));
-    socket = null;
-    if (hasEnded && !takeNewSecret()) return setState("ended");
-    delay = Math.min(5000, delay ? delay * 2 : 250);
-    setTimeout(connect, delay);
-  };
+  socket.onclose = () => closed(wasOpen);
 }
+
+/** Notes that the connection is over, and connects again after a while, unless the session is over, too. */
+async function closed(wasOpen) {
+  setState("lost");
+  for (const { lost } of subscriptions.values()) lost?.();
+  // A browser does not say why a socket did not open, so the question is asked in another way.
+  const hasEnded = !wasOpen && (await request("/api/session", undefined, AbortSignal.timeout(SILENCE)).then(() => false, (error) => error.status === 401));
+  socket = null;
+  if (hasEnded && !takeNewSecret()) return setState("ended");
+  delay = Math.min(5000, delay ? delay * 2 : 250);
+  setTimeout(connect, delay);
+}
+
+/** Gives a connection up that has been silent for too long. Closing it takes as long as the other side likes, so nothing waits for that. */
+export function giveUpSilent(now) {
+  if (!socket?.onclose || now - heardAt < SILENCE) return;
+  const silent = socket;
+  const wasOpen = silent.readyState === WebSocket.OPEN;
+  silent.onopen = silent.onmessage = silent.onclose = null;
+  silent.close();
+  closed(wasOpen);
+}
+
+setInterval(() => giveUpSilent(Date.now()), 5000);
 
 /** A session lasts as long as its viewer is there, and looking on sends no request. */
 const SIGN_OF_LIFE = 5 * 60 * 1000;
