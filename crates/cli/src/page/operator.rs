@@ -7,7 +7,7 @@ use super::live::Outlet;
 use super::metrics::Figures;
 use super::question::check_name;
 use super::session::Session;
-use super::stream;
+use super::stream::{self, every};
 use crate::connect::Target;
 use anyhow::Context;
 use futures::StreamExt;
@@ -27,7 +27,7 @@ const PORT: u16 = 8080;
 pub(super) async fn follow(page: &Page, session: &Session, outlet: &Outlet) {
     if let Some(telemetry) = &page.operator {
         let _ = outlet.send(&json!({"leader": {"holder": "the operator of this local mode"}})).await;
-        let mut tick = tokio::time::interval(INTERVAL);
+        let mut tick = every(INTERVAL);
         loop {
             tick.tick().await;
             let text = telemetry.scrape(false).unwrap_or_default();
@@ -40,7 +40,7 @@ pub(super) async fn follow(page: &Page, session: &Session, outlet: &Outlet) {
     let config = watcher::Config::default().fields(&format!("metadata.name={LEASE}"));
     let mut events = watcher(leases, config).default_backoff().boxed();
     let mut known = BTreeMap::new();
-    let mut tick = tokio::time::interval(INTERVAL);
+    let mut tick = every(INTERVAL);
     loop {
         let sent = tokio::select! {
             Some(event) = events.next() => match event {
@@ -103,5 +103,5 @@ async fn scrape(target: &Target, lease: &Lease) -> anyhow::Result<Figures> {
     // Whoever may write Leases in some namespace must not choose what this viewer asks the API server.
     check_name(pod).map_err(anyhow::Error::msg)?;
     let target = Target { namespace: lease.namespace().unwrap_or_default(), ..target.clone() };
-    Ok(Figures::read(&stream::metrics(&target, pod, PORT).await?))
+    stream::metrics(&target, pod, PORT, Figures::read).await
 }

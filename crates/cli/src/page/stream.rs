@@ -13,11 +13,17 @@ use kube::Api;
 use kube::api::Portforwarder;
 use std::time::Duration;
 use tokio::io::DuplexStream;
+use tokio::sync::Semaphore;
+use tokio::time::{Interval, MissedTickBehavior};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
 /// The longest reply that is read whole: whatever listens there must not fill this machine's memory.
 const MAX_REPLY: usize = 32 << 20;
+/// The longest metrics that are read. A head with thousands of tasks has some megabytes.
+const MAX_METRICS: usize = 8 << 20;
+/// How many metrics are read at once, for all viewers together.
+const MAX_READERS: usize = 16;
 /// What a Pod that is asked again and again has for a reply.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -81,22 +87,64 @@ async fn open(
     Ok((stream, refused, forwarder))
 }
 
-/// Reads the metrics of a Pod.
-pub(super) async fn metrics(target: &Target, pod: &str, port: u16) -> anyhow::Result<String> {
-    read(target, pod, port, Request::get("/metrics")).await
+/// Ticks for whoever reads again and again; after a slow reading nothing is made up for.
+pub(super) fn every(period: Duration) -> Interval {
+    let mut interval = tokio::time::interval(period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
+}
+
+/// Reads the metrics of a Pod, and returns what `parse` makes of them.
+///
+/// Views ask dozens of nodes every few seconds, so that texts that are not needed any more would fill the memory.
+pub(super) async fn metrics<T>(
+    target: &Target,
+    pod: &str,
+    port: u16,
+    parse: impl FnOnce(&str) -> T,
+) -> anyhow::Result<T> {
+    static READERS: Semaphore = Semaphore::const_new(MAX_READERS);
+    let _reader = READERS.acquire().await?;
+    let text = read_up_to(MAX_METRICS, target, pod, port, Request::get("/metrics")).await?;
+    Ok(parse(&text))
 }
 
 /// Reads what a Pod replies, unless it does not in time.
 pub(super) async fn read(target: &Target, pod: &str, port: u16, request: Builder) -> anyhow::Result<String> {
+    read_up_to(MAX_REPLY, target, pod, port, request).await
+}
+
+async fn read_up_to(limit: usize, target: &Target, pod: &str, port: u16, request: Builder) -> anyhow::Result<String> {
     let reading = async {
         let request = request.header(header::HOST, "localhost").body(Body::empty())?;
         let response = send(target, pod, port, request).await?;
         ensure!(response.status().is_success(), "Pod {pod} answers {}", response.status());
-        let body = axum::body::to_bytes(Body::new(response.into_body()), MAX_REPLY).await?;
+        let body = axum::body::to_bytes(Body::new(response.into_body()), limit).await;
+        let body =
+            body.with_context(|| format!("the reply of Pod {pod} ends early, or has more than {limit} bytes"))?;
         Ok(String::from_utf8_lossy(&body).into_owned())
     };
     match tokio::time::timeout(TIMEOUT, reading).await {
         Ok(read) => read,
         Err(_) => bail!("Pod {pod} does not answer within {} s", TIMEOUT.as_secs()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::Instant;
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_readings_are_not_made_up_for() {
+        let period = Duration::from_secs(3);
+        let mut tick = every(period);
+        tick.tick().await;
+        // A reading that takes ten periods; the next one is due at once, and only that one.
+        tokio::time::advance(period * 10).await;
+        tick.tick().await;
+        let start = Instant::now();
+        tick.tick().await;
+        assert_eq!(start.elapsed(), period);
     }
 }
