@@ -1,6 +1,7 @@
 //! One object and everything that belongs to it, live: its clusters, jobs, Pods and events.
 
 use super::live::{Name, Outlet, WINDOW};
+use super::row::row;
 use super::watched::{Watched, watched};
 use crate::event;
 use crate::resource::Kind;
@@ -58,6 +59,9 @@ struct Batch {
     /// What works again.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     recovered: Vec<Role>,
+    /// What the overview shows of the object itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    row: Option<Value>,
 }
 
 /// Sends an object and what belongs to it whenever any of it changes; never returns while the browser listens.
@@ -85,6 +89,7 @@ pub(super) async fn follow(client: &Client, name: &Name, outlet: &Outlet) {
 /// The watches for one object.
 struct Watches {
     client: Client,
+    kind: Kind,
     namespace: String,
     queue: mpsc::Sender<Change>,
     tasks: JoinSet<()>,
@@ -100,6 +105,7 @@ impl Watches {
     fn start(client: &Client, name: &Name, queue: mpsc::Sender<Change>) -> Self {
         let mut watches = Self {
             client: client.clone(),
+            kind: name.kind,
             namespace: name.namespace.clone(),
             queue,
             tasks: JoinSet::new(),
@@ -179,6 +185,9 @@ impl Watches {
                     let mine: Vec<(String, String, Value)> = mine;
                     batch.put.extend(mine.into_iter().map(|(_, key, value)| (Role::Event, key, value)));
                 }
+                if role == Role::Object {
+                    batch.row = row_of(self.kind, &value);
+                }
                 batch.put.push((role, key, value));
             }
             Change::Gone(role, key) => {
@@ -256,6 +265,12 @@ fn project_ray(mut object: DynamicObject) -> Value {
     object.metadata.managed_fields = None;
     object.annotations_mut().remove("kubectl.kubernetes.io/last-applied-configuration");
     serde_json::to_value(object).unwrap_or_default()
+}
+
+/// Returns what the overview shows of an object, so that its own view needs no right to list others.
+fn row_of(kind: Kind, object: &Value) -> Option<Value> {
+    let object: DynamicObject = serde_json::from_value(object.clone()).ok()?;
+    serde_json::to_value(row(kind, &object)).ok()
 }
 
 /// Returns what is drawn of a Pod.
@@ -339,6 +354,20 @@ fn project_event(event: Event) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn an_object_comes_with_its_state() {
+        let config = kube::Config::new(http::Uri::from_static("http://127.0.0.1:1"));
+        let client = Client::try_from(config).unwrap();
+        let name = Name { kind: Kind::Cluster, namespace: "default".to_owned(), name: "c".to_owned() };
+        let mut watches = Watches::start(&client, &name, mpsc::channel(1).0);
+        let cluster = json!({"apiVersion": "ray.io/v1", "kind": "RayCluster",
+            "metadata": {"name": "c", "namespace": "default"}, "status": {"state": "ready"}});
+        let mut batch = Batch::default();
+        watches.take(Change::Put(Role::Object, "c".to_owned(), cluster), &mut batch);
+        let row = batch.row.unwrap();
+        assert_eq!((&row["state"], &row["health"]), (&json!("ready"), &json!("good")));
+    }
 
     #[test]
     fn pods_are_reduced_to_what_is_drawn() {

@@ -116,11 +116,16 @@ pub(crate) async fn a_viewer_without_rights_is_told_why(world: &World) -> Result
     let tab = world.open_page(&page.url).await?;
     // All namespaces are not this viewer's to list, but one is.
     tab.sees(".notice.bad", "cannot list resource").await?;
+    // The view of an object needs nothing from the overview.
+    let object = format!("location.hash = '#/RayCluster/{namespace}/visible'");
+    tab.eval(&object).await?;
+    tab.sees(".object .pill", "ready").await?;
+    tab.eval("location.hash = '#/'").await?;
     tab.fill(".notice input[name=namespace]", &namespace).await?;
     tab.click(".notice button", "Show").await?;
     tab.sees(".table-space .name", "visible").await?;
-    tab.eval(&format!("location.hash = '#/RayCluster/{namespace}/visible'")).await?;
-    tab.sees(".pill", "ready").await?;
+    tab.eval(&object).await?;
+    tab.sees(".object .pill", "ready").await?;
     for action in ["Scale", "Suspend", "Delete"] {
         tab.until(&disabled(action, "You may not")).await?;
     }

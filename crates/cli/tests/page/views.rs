@@ -270,6 +270,8 @@ pub(crate) async fn a_service_shows_both_clusters_of_an_upgrade(world: &World) -
     tab.until(&format!("{traffic} === '70,30'")).await?;
     tab.sees(".deployments", "1 of 2 replicas run").await?;
     tab.sees(".applications", "Deploying app 'chat'").await?;
+    // It takes its time, as every upgrade does.
+    tab.until("document.querySelector('.explain.working .cause')").await?;
     let api = world.ray("RayService", &namespace);
     world.set_status(&api, "chat", &upgrading("chat", 80)).await?;
     tab.until(&format!("{traffic} === '20,80'")).await?;

@@ -3,7 +3,6 @@
 import { h } from "./dom.js";
 import { clock, moment, plural } from "./format.js";
 import { request } from "./server.js";
-import { rows } from "./store.js";
 import { podReason, podState } from "./cluster.js";
 
 const SHOWN = 12;
@@ -18,11 +17,21 @@ const PATIENCE = 60000;
 
 /** Returns what the explanation depends on: the object's state, the states of its Pods, its newest event. */
 function stateOf(model) {
-  const { kind, namespace, name } = model.name;
-  const row = rows.get(`${kind}/${namespace}/${name}`);
+  const { row } = model;
   const pods = model.pods().map((pod) => `${pod.name} ${podState(pod)} ${podReason(pod)}`);
   const events = [...model.parts.event.values()].map((event) => `${event.time} ${event.reason} ${event.count}`);
   return [row?.state, row?.health, row?.why, row?.workers, ...pods, events.sort().at(-1)].join("\n");
+}
+
+/** Causes that only take their time, as in every start and every upgrade; nobody has to do anything. */
+const EXPECTED = new Set([
+  "UpgradeWaiting", "PodStarting", "ClusterStarting", "JobStarting", "WaitsForAutoscaler", "WaitsForUser", "ApplicationDeploying", "ApplicationNotRunning", "ServeNotStarted", "BeingDeleted",
+]);
+
+/** Returns how an explained object is, with the shape that says the same. */
+function look({ isWell, reason }) {
+  if (isWell) return ["good", "●"];
+  return EXPECTED.has(reason) ? ["working", "◐"] : ["bad", "▲"];
 }
 
 function isAwaited(local) {
@@ -60,8 +69,9 @@ export function explainCard(model, local, update) {
   const isOld = model.isDeleted && !explained.recorded;
   const { cause, timeline, logs, unreadable } = explained;
   const shown = local.wholeTimeline ? timeline : timeline.slice(-SHOWN);
-  return h("section", { class: `card explain ${cause.isWell ? "good" : "bad"}`, key: "explain", "aria-label": "Explanation" },
-    h("h2", { class: "cause" }, h("span", { class: "shape", "aria-hidden": "true" }, cause.isWell ? "● " : "▲ "), cause.summary),
+  const [health, shape] = look(cause);
+  return h("section", { class: `card explain ${health}`, key: "explain", "aria-label": "Explanation" },
+    h("h2", { class: "cause" }, h("span", { class: "shape", "aria-hidden": "true" }, `${shape} `), cause.summary),
     cause.advice && h("p", null, h("strong", null, "What to do: "), cause.advice),
     explained.recorded && h("p", { class: "muted" }, `It does not exist any more; this is the operator's record of ${moment(explained.recorded)}.`),
     isOld && h("p", { class: "muted" }, `This is from before it was deleted${isAwaited(local) ? "; the operator's record of it is awaited." : ". The operator has recorded nothing since."}`),

@@ -3,7 +3,6 @@
 import { h, perFrame, render } from "./dom.js";
 import { age, clock, moment, plural } from "./format.js";
 import { watch } from "./server.js";
-import { rows } from "./store.js";
 import { address, pill } from "./overview.js";
 import { actionBar } from "./actions.js";
 import { explainCard } from "./explain.js";
@@ -103,7 +102,7 @@ export function objectView(element, name, session) {
 function view(model, local, session, update) {
   const { kind, namespace, name } = model.name;
   const object = model.object;
-  const row = rows.get(`${kind}/${namespace}/${name}`);
+  const { row } = model;
   const waiting = !object && !model.isDeleted;
   const state = model.isDeleted ? pill("idle", "deleted") : row ? pill(row.health, row.state) : object ? pill("working", "…") : null;
   const owner = object?.metadata.ownerReferences?.find((owner) => owner.controller);
