@@ -192,6 +192,24 @@ mod tests {
     }
 
     #[test]
+    fn a_scale_without_a_number_is_refused() {
+        let check = |replicas: Value, expect: bool| {
+            let mut scale = json!({"group": "a", "replicas": replicas});
+            if replicas.is_null() {
+                scale.as_object_mut().unwrap().remove("replicas");
+            }
+            let order = json!({"kind": "RayCluster", "namespace": "default", "name": "c", "uid": "1", "action": {"scale": scale}});
+            assert_eq!(parse::<Order>(order.to_string().as_bytes()).is_ok(), expect, "{order}");
+        };
+        check(json!(0), true);
+        for wrong in [Value::Null, json!(""), json!("3"), json!(1.5), json!(-1), json!(70000), json!([])] {
+            check(wrong, false);
+        }
+        let null = br#"{"kind":"RayCluster","namespace":"d","name":"c","uid":"1","action":{"scale":{"group":"a","replicas":null}}}"#;
+        assert!(parse::<Order>(null).is_err());
+    }
+
+    #[test]
     fn a_retried_job_is_a_new_one() {
         let job: DynamicObject = serde_json::from_value(json!({
             "apiVersion": "ray.io/v1", "kind": "RayJob",

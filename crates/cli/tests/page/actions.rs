@@ -60,7 +60,15 @@ pub(crate) async fn a_cluster_is_scaled_suspended_and_resumed(world: &World) -> 
     tab.fill("dialog input[aria-label='Replicas of b']", "50").await?;
     tab.click("dialog button", "Scale").await?;
     tab.sees(".toast.bad", "between 0 and 8").await?;
+    // An empty field is no zero. Nothing is changed, not even the group before it.
+    tab.fill("dialog input[aria-label='Replicas of a']", "3").await?;
+    tab.eval("(() => { const field = document.querySelector(\"dialog input[aria-label='Replicas of b']\"); field.value = ''; field.dispatchEvent(new Event('input')); })()").await?;
+    tab.click("dialog button", "Scale").await?;
+    tab.sees(".toast.bad", "Worker group b needs a number of replicas").await?;
     tab.click("dialog button", "Cancel").await?;
+    dialog_closed(&tab).await?;
+    let groups = api.get("elastic").await?.data["spec"]["workerGroupSpecs"].clone();
+    ensure!(groups[0]["replicas"] == 1 && groups[1]["replicas"] == 5, "{groups}");
     tab.click(".actions button", "Suspend").await?;
     tab.click("dialog button.primary", "Suspend").await?;
     dialog_closed(&tab).await?;
@@ -95,7 +103,10 @@ pub(crate) async fn deleting_names_what_goes(world: &World) -> Result<()> {
     tab.click(".actions button", "Delete").await?;
     tab.sees("dialog", "15 Pods").await?;
     tab.sees("dialog .consequence", "doomed-cpu-0").await?;
-    tab.click("dialog button", "Cancel").await?;
+    // Enter presses what has the focus.
+    tab.until("document.activeElement.textContent === 'Cancel'").await?;
+    tab.press("Enter").await?;
+    dialog_closed(&tab).await?;
     ensure!(api.get_opt("doomed").await?.is_some());
     tab.click(".actions button", "Delete").await?;
     tab.click("dialog button.danger", "Delete doomed").await?;

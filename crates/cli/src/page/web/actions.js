@@ -75,6 +75,9 @@ export function actionBar(model) {
   return h("div", { class: "actions", role: "group", "aria-label": "Actions" }, buttons);
 }
 
+/** What the server takes. */
+const MAX_REPLICAS = 65535;
+
 function scaleDialog(model) {
   const groups = model.object.spec.workerGroupSpecs;
   const wanted = new Map(groups.map((group) => [group.groupName, group.replicas ?? group.minReplicas ?? 0]));
@@ -85,9 +88,11 @@ function scaleDialog(model) {
       oninput: (event) => wanted.set(group.groupName, event.target.value),
     }), h("span", { class: "muted" }, `${group.minReplicas ?? 0} to ${group.maxReplicas >= 2147483647 || group.maxReplicas === undefined ? "any number" : group.maxReplicas}`))),
   ], [{ words: "Scale", kind: "primary", action: async (close) => {
+    const isNumber = ({ groupName }) => /^\d{1,5}$/.test(wanted.get(groupName)) && Number(wanted.get(groupName)) <= MAX_REPLICAS;
+    const wrong = groups.find((group) => !isNumber(group));
+    if (wrong) return toast(`Worker group ${wrong.groupName} needs a number of replicas: a whole one from 0 to ${MAX_REPLICAS}`, "bad");
     for (const group of groups) {
       const replicas = Number(wanted.get(group.groupName));
-      if (!Number.isInteger(replicas) || replicas < 0 || replicas > 65535) return toast(`${group.groupName}: a whole number is needed`, "bad");
       if (replicas === (group.replicas ?? group.minReplicas ?? 0)) continue;
       const done = await act(model, { scale: { group: group.groupName, replicas } }, `${group.groupName} is scaled to ${replicas}`);
       if (!done) return;

@@ -101,7 +101,7 @@ function settings() {
   ], [{ words: "Sign out", action: () => {
     forgetSecret();
     location.reload();
-  } }]);
+  } }], { leave: "Close" });
 }
 
 function setTheme(theme) {

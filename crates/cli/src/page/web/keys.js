@@ -49,7 +49,7 @@ export function showHelp() {
   openDialog("Keyboard", h("div", { class: "shortcuts" }, list), []);
 }
 
-/** Opens a dialog with a title, content and buttons; each button is `{words, kind, action}`. */
+/** Opens a dialog with a title, content and buttons; each is `{words, kind, action}`. `options.leave` names the one that leaves it. */
 export function openDialog(title, content, buttons, options = {}) {
   const dialog = document.createElement("dialog");
   dialog.setAttribute("aria-labelledby", "dialog-title");
@@ -71,9 +71,11 @@ export function openDialog(title, content, buttons, options = {}) {
           const { words, kind, action, disabled } = typeof button === "function" ? button() : button;
           return h("button", { type: "button", class: kind || "", disabled: Boolean(disabled), onclick: () => action(close, draw) }, words);
         }),
-        h("button", { type: "button", onclick: close }, buttons.length ? "Cancel" : "Close"))));
+        h("button", { type: "button", onclick: close }, options.leave || (buttons.length ? "Cancel" : "Close")))));
   draw();
   document.body.append(dialog);
   dialog.showModal();
+  // A field comes first. Where there is none, Enter must not do by accident what the dialog asks about.
+  if (!dialog.querySelector(".dialog-body").contains(document.activeElement)) dialog.querySelector(".dialog-buttons").lastElementChild.focus();
   return { close, draw };
 }
