@@ -43,7 +43,7 @@ export function marks(runs, jobs, cron, now) {
     else if (at < since) continue;
     else if (cron.spec.suspend) list.push({ at, health: "idle", shape: "■", words: "skipped while suspended, or no longer kept" });
     else if (at > settled && now - at > TOLERANCE) list.push({ at, health: "missed", shape: "!", words: "missed" });
-    else if (at <= settled) list.push({ at, health: "unknown", shape: "·", words: "missed, or its job was deleted" });
+    else if (at <= settled) list.push({ at, health: "unknown", shape: "·", words: "missed, or its job is gone" });
   }
   for (const job of rest) {
     const [health, shape, words] = outcome(job);
@@ -54,14 +54,15 @@ export function marks(runs, jobs, cron, now) {
 
 /** Asks for the runs of the schedule, in the smallest range that holds enough of them. */
 async function load(cron, local, update) {
-  const key = `${cron.spec.schedule} ${cron.spec.timeZone || ""} ${Math.floor(Date.now() / 60000)}`;
+  const key = `${cron.spec.schedule} ${cron.spec.timeZone || ""} ${cron.status?.lastScheduleTime || ""} ${Math.floor(Date.now() / 60000)}`;
   if (local.runsOf === key) return;
   local.runsOf = key;
   const now = Date.now();
   try {
     for (const range of RANGES) {
-      const { runs } = await request("/api/schedule", { schedule: cron.spec.schedule, timeZone: cron.spec.timeZone || null, from: new Date(now - range).toISOString(), until: new Date(now + range / 2).toISOString() });
+      const { runs, zone } = await request("/api/schedule", { schedule: cron.spec.schedule, timeZone: cron.spec.timeZone || null, from: new Date(now - range).toISOString(), until: new Date(now + range / 2).toISOString(), base: cron.status?.lastScheduleTime || cron.metadata.creationTimestamp });
       if (runs.length >= ENOUGH || range === RANGES.at(-1)) {
+        local.zone = zone;
         local.runs = runs.map((run) => Date.parse(run));
         local.range = [now - range, now + range / 2];
         break;
@@ -79,13 +80,14 @@ export function cronJobView(model, local, update) {
   const jobs = [...model.parts.job.values()];
   load(cron, local, update);
   const now = Date.now();
-  const zone = cron.spec.timeZone || "UTC";
+  // Without a zone of its own, the operator's counts.
+  const zone = cron.spec.timeZone || local.zone;
   const list = local.runs ? marks(local.runs, jobs, cron, now) : [];
   const next = list.find((mark) => mark.at > now);
   return [
     h("section", { class: "card", key: "line" },
-      h("header", { class: "card-head" }, h("h2", null, "Runs"), h("code", null, cron.spec.schedule), h("span", { class: "muted" }, `in ${zone}`), h("span", { class: "space" }),
-        cron.spec.suspend ? h("strong", null, "■ suspended") : next && h("span", { title: moment(next.at, zone) }, `next in ${duration(next.at - now)}, at ${shortClock(next.at)} (${shortClock(next.at, zone)} ${zone})`)),
+      h("header", { class: "card-head" }, h("h2", null, "Runs"), h("code", null, cron.spec.schedule), h("span", { class: "muted" }, cron.spec.timeZone ? `in ${zone}` : `in the operator's time zone${zone ? `, taken to be ${zone}` : ""}`), h("span", { class: "space" }),
+        cron.spec.suspend ? h("strong", null, "■ suspended") : next && h("span", { title: moment(next.at, zone || undefined) }, `next in ${duration(next.at - now)}, at ${shortClock(next.at)}${zone ? ` (${shortClock(next.at, zone)} ${zone})` : ""}`)),
       local.problem && h("p", { class: "notice bad", role: "alert" }, local.problem),
       local.range && line(list, local.range, now, cron, model),
       legend(list)),
