@@ -87,8 +87,12 @@ pub(crate) async fn the_keyboard_is_enough(world: &World) -> Result<()> {
     dialog_closed(&tab).await?;
     tab.press("Enter").await?;
     tab.sees("h1", "one").await?;
+    // Tab goes on at the start of the new view, whose name is said.
+    tab.until("document.activeElement.id === 'main'").await?;
+    tab.sees("#announcer", "RayCluster one in keyboard").await?;
     tab.press("Escape").await?;
     tab.until("document.querySelector('#search')").await?;
+    tab.sees("#announcer", "Overview").await?;
     check_complaints(&tab)
 }
 
@@ -522,12 +526,20 @@ pub(crate) async fn narrow_and_dark_screens_fit(world: &World) -> Result<()> {
         tab.until(&format!("getComputedStyle(document.body).backgroundColor === '{background}'")).await?;
     }
     tab.resize(390, 800).await?;
-    for address in ["#/", "#/new", "#/operator", "#/RayCluster/screens/wide"] {
-        tab.eval(&format!("location.hash = '{address}'")).await?;
-        tab.until("document.querySelector('.view').childElementCount > 0").await?;
+    for (address, shown) in [
+        // Objects of several kinds and namespaces have one name.
+        (
+            "#/",
+            "[...document.querySelectorAll('.table-space .where')].some((e) => e.innerText.startsWith('Cluster in '))",
+        ),
+        ("#/new", "document.querySelector('.create textarea')"),
+        ("#/operator", "document.querySelector('h1')?.textContent.includes('Operator')"),
         // The explanation comes later than the rest.
+        ("#/RayCluster/screens/wide", "document.querySelector('.explain .cause')"),
+    ] {
+        tab.eval(&format!("location.hash = '{address}'")).await?;
+        tab.until(shown).await?;
         if address.ends_with("wide") {
-            tab.until("document.querySelector('.explain .cause')").await?;
             tab.sees(".condition", "AReasonThatIsLonger").await?;
         }
         tab.until("document.documentElement.scrollWidth <= innerWidth").await?;

@@ -1,6 +1,6 @@
 // Starts the page: session, top bar, and the view that the address names.
 
-import { h, render } from "./dom.js";
+import { announce, h, render } from "./dom.js";
 import { currentZone, setZone, zones } from "./format.js";
 import { openDialog, shortcut, showHelp } from "./keys.js";
 import { connect, forgetSecret, onConnection, request, setSecret } from "./server.js";
@@ -31,6 +31,14 @@ function route() {
     }
   });
   return parts.filter(Boolean);
+}
+
+/** Shows the view of a new address. Whoever uses the keyboard or a screen reader goes on at its start, and hears its name. */
+function arrive() {
+  show();
+  const [first, namespace, name] = route();
+  main.focus({ preventScroll: true });
+  announce(name ? `${first} ${name} in ${namespace}` : { operator: "Operator", new: "New" }[first] || "Overview");
 }
 
 function show() {
@@ -177,6 +185,6 @@ shortcut("n", "create something", () => go("#/new"));
 shortcut("Escape", "back to the overview", () => go("#/"));
 addEventListener("hashchange", () => {
   if (/^#key=/.test(location.hash)) location.reload();
-  else if (session) show();
+  else if (session) arrive();
 });
 start();

@@ -43,7 +43,7 @@ function ownerWords(owner) {
 }
 
 const columns = [
-  { name: "name", title: "Name", sort: (row) => row.sortName, cell: (row) => [h("span", { class: "name" }, row.name), h("span", { class: "namespace" }, row.namespace)] },
+  { name: "name", title: "Name", sort: (row) => row.sortName, cell: (row) => [h("span", { class: "name" }, row.name), h("span", { class: "where" }, h("span", { class: "kind" }, `${shortKind[row.kind]} in `), h("span", { class: "namespace" }, row.namespace))] },
   { name: "kind", title: "Kind", sort: (row) => row.kind + row.sortName, cell: (row) => shortKind[row.kind] },
   { name: "state", title: "State", sort: (row) => ORDER.indexOf(row.health) + row.state + row.sortName, cell: (row) => [pill(row.health, row.state), row.why && h("span", { class: "why", title: row.why }, row.why)] },
   { name: "workers", title: "Workers", sort: (row) => row.workers?.[1] ?? -1, cell: (row) => (row.workers ? `${row.workers[0]}/${row.workers[1]}` : "") },
