@@ -56,7 +56,10 @@ impl Guard {
             (Users::Only(_), Some(user)) => Err(format!(
                 "user {user} may not use this port; whoever started it can allow that: --allow-user {user}"
             )),
-            (Users::Only(_), None) => Err("the account that connected is not known".to_owned()),
+            (Users::Only(_), None) => {
+                Err("the account that connected is not known; to serve every account, start with --allow-user all"
+                    .to_owned())
+            }
         }
     }
 
