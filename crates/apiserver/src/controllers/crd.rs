@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Informer, Worker, remove_finalizer};
 use crate::ops::{Cluster, DeleteOptions, Target};
-use crate::registry::{Acceptance, accept};
+use crate::registry::{Acceptance, Resource, accept};
 use crate::selector::Selection;
 use crate::store::{ListRange, ObjectKey};
 
@@ -102,13 +102,19 @@ fn establish(cluster: &Cluster, definitions: &[Value], accepted: &[Acceptance], 
 fn clean_up(cluster: &Cluster, definition: &Value) -> bool {
     let name = definition["metadata"]["name"].as_str().unwrap_or("");
     let now = cluster.registry.now();
-    if cluster.store.count(name) > 0 {
+    let is_table = |resource: &&Arc<Resource>| &*resource.table == name;
+    // A definition that names a built-in resource has no objects of its own.
+    let has_objects = || {
+        cluster.store.count(name) > 0
+            && !now.resources.iter().filter(is_table).any(|resource| resource.builtin().is_some())
+    };
+    if has_objects() {
         // Without a served version nothing can be deleted.
-        let Some(custom) = now.resources.iter().find(|resource| &*resource.table == name) else { return true };
+        let Some(custom) = now.resources.iter().find(is_table) else { return true };
         if let Err(error) = cluster.delete_collection(custom, &Selection::default(), &DeleteOptions::default()) {
             tracing::debug!(%error, name, "cannot delete the objects of a definition");
         }
-        if cluster.store.count(name) > 0 {
+        if has_objects() {
             return false;
         }
     }
@@ -116,4 +122,30 @@ fn clean_up(cluster: &Cluster, definition: &Value) -> bool {
     let target = Target { resource: &resource, namespace: "", name };
     let freed = remove_finalizer(cluster, target, CLEANUP);
     freed.is_ok_and(|_| cluster.store.get(TABLE, &ObjectKey::new("", name)).is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::ops::WriteOptions;
+    use crate::{Options, Server};
+
+    /// An earlier version has let such definitions in.
+    #[tokio::test]
+    async fn a_definition_that_names_a_built_in_resource_takes_no_objects_with_it() {
+        let server = Server::start(Options::default()).await.expect("starts");
+        let cluster = server.cluster();
+        let roles = cluster.registry.builtin("rbac.authorization.k8s.io", "roles");
+        let role = json!({"metadata": {"name": "r"}, "rules": []});
+        cluster.create(&roles, "default", role, &WriteOptions::default()).expect("created");
+        let definition = json!({"metadata": {"name": &*roles.table, "deletionTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"group": &*roles.group, "scope": "Namespaced", "names": {"plural": "roles", "kind": "Role"},
+                "versions": [{"name": "v1", "served": true, "storage": true}]}});
+        cluster.registry.define(std::slice::from_ref(&definition));
+        let before = cluster.store.count(&roles.table);
+        clean_up(cluster, &definition);
+        assert_eq!((before > 0, cluster.store.count(&roles.table)), (true, before));
+    }
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use serde_json::Value;
 
 use super::definition_names::is_established;
-use super::validation::immutable;
-use super::{Behaviour, Resource};
+use super::validation::{definition, immutable};
+use super::{Behaviour, Resource, is_built_in};
 use crate::names::NameRule;
 use crate::schema::{FieldError, StructuralSchema};
 
@@ -71,6 +71,10 @@ pub(super) fn resources(definition: &Value) -> Vec<Arc<Resource>> {
     let text = |value: &Value| -> Arc<str> { value.as_str().unwrap_or("").into() };
     let names = &spec["names"];
     let group = text(&spec["group"]);
+    // An earlier version has let such definitions in.
+    if is_built_in(&group, names["plural"].as_str().unwrap_or("")) {
+        return Vec::new();
+    }
     let versions: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
     let storage = versions.iter().find(|version| version["storage"] == true);
     let storage_version = storage.map_or("", |version| version["name"].as_str().unwrap_or("")).to_owned();
@@ -168,6 +172,7 @@ pub(super) fn validate(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
     if spec["names"]["kind"].as_str().unwrap_or("").is_empty() {
         errors.push(FieldError::required("spec.names.kind", ""));
     }
+    definition::names(new, old, errors);
     let wanted = format!("{plural}.{group}");
     if new["metadata"]["name"] != wanted.as_str() {
         let why = "must be spec.names.plural+\".\"+spec.group";

@@ -343,6 +343,11 @@ impl Registry {
     }
 }
 
+/// Returns whether a resource is built in, at whatever version.
+pub(crate) fn is_built_in(group: &str, plural: &str) -> bool {
+    builtin::BUILTINS.iter().any(|builtin| builtin.group == group && builtin.plural == plural)
+}
+
 fn builtins() -> Vec<Arc<Resource>> {
     builtin::BUILTINS
         .iter()

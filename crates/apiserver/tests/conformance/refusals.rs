@@ -167,7 +167,6 @@ pub(crate) const LISTED: &[Listed] = &[
     ),
     listed("Lease /spec/renewTime=", GO),
     listed("CustomResourceDefinition /spec/names/kind=\"\"", MORE),
-    listed("CustomResourceDefinition /spec/names/plural=\"Things\"", MORE),
     listed(
         "CustomResourceDefinition /spec/versions=[]",
         "the real server speaks of fields of an older version of the kind",

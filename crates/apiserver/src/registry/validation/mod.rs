@@ -8,6 +8,7 @@ pub(super) mod autoscaling;
 pub(super) mod batch;
 mod container;
 mod cron;
+pub(super) mod definition;
 pub(super) mod drivers;
 mod fields;
 pub(super) mod flow_control;

@@ -194,6 +194,7 @@ fn definitions() -> Vec<Row> {
         ("/metadata/name", json!("other.refusals.example.com")),
         ("/spec/scope", json!("Odd")),
         ("/spec/group", json!("")),
+        ("/spec/group", json!("nodots")),
         ("/spec/names/kind", json!("")),
         ("/spec/names/plural", json!("Things")),
         ("/spec/versions", json!([])),
@@ -211,5 +212,7 @@ fn definitions() -> Vec<Row> {
         ("/spec/conversion", json!({"strategy": "Webhook"})),
         ("/spec/preserveUnknownFields", json!(true)),
     ]));
+    let unapproved = [("/metadata/name", json!("things.refusals.k8s.io")), ("/spec/group", json!("refusals.k8s.io"))];
+    rows.push(definition.create(&unapproved));
     rows
 }
