@@ -23,6 +23,8 @@ pub use custom::{Custom, ScalePaths};
 pub(crate) use defaults::pod::{add_default_tolerations, admit as admit_pod, qos_class};
 pub(crate) use definition_names::{Acceptance, accept};
 
+pub(crate) use validation::networking::internal_range;
+
 use crate::error::{ApiError, Named};
 use crate::names::{self, NameRule};
 use crate::schema::FieldError;

@@ -1,5 +1,6 @@
 //! Where a connection to a pod or a service leads.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -9,6 +10,7 @@ use super::node_error;
 use crate::error::ApiError;
 use crate::node::{Duplex, PodRef};
 use crate::ops::{Cluster, Target};
+use crate::registry::internal_range;
 use crate::store::{ListRange, ObjectKey};
 
 /// The label of an EndpointSlice that names its service.
@@ -65,9 +67,30 @@ impl Backend {
             let reference = PodRef { namespace: text("namespace"), name: text("name"), object: Arc::new(pod.clone()) };
             return (node.dial)(reference, self.port).await.map_err(node_error);
         }
-        let stream = TcpStream::connect((self.address.as_str(), self.port)).await;
-        let failed = |error| ApiError::unavailable(format!("dial tcp {}:{}: {error}", self.address, self.port));
-        Ok(Box::new(stream.map_err(failed)?))
+        let failed =
+            |error: std::io::Error| ApiError::unavailable(format!("dial tcp {}:{}: {error}", self.address, self.port));
+        // The server resolves a name before it checks where it leads: users write the addresses of services.
+        let found = tokio::net::lookup_host((self.address.as_str(), self.port)).await.map_err(failed)?;
+        let is_literal = self.address.parse::<IpAddr>().is_ok();
+        let trusted = self.pod.is_some() && is_literal;
+        let allowed = allowed(found, trusted).map_err(failed)?;
+        Ok(Box::new(TcpStream::connect(&*allowed).await.map_err(failed)?))
+    }
+}
+
+/// Returns the addresses that may be connected to: those of pods, and those that are not the machine's own.
+fn allowed(found: impl Iterator<Item = SocketAddr>, trusted: bool) -> std::io::Result<Vec<SocketAddr>> {
+    let mut allowed = Vec::new();
+    let mut refused = None;
+    for address in found {
+        match internal_range(address.ip()).filter(|_| !trusted) {
+            None => allowed.push(address),
+            Some(why) => refused = Some(format!("{} {why}", address.ip())),
+        }
+    }
+    match refused {
+        Some(why) if allowed.is_empty() => Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, why)),
+        _ => Ok(allowed),
     }
 }
 
@@ -109,5 +132,20 @@ mod tests {
         check(json!([ending]), "web", None);
         check(json!([endpoint("10.0.0.4", json!({}))]), "web", Some(("10.0.0.4", 8080)));
         check(json!([good()]), "other", None);
+    }
+
+    #[test]
+    fn only_the_addresses_of_pods_may_be_the_machine_itself() {
+        let check = |addresses: &[&str], trusted: bool, expect: Option<&[&str]>| {
+            let parse = |address: &&str| SocketAddr::new(address.parse().expect("an address"), 80);
+            let got = allowed(addresses.iter().map(parse), trusted).ok();
+            assert_eq!(got, expect.map(|list| list.iter().map(parse).collect()), "{addresses:?}");
+        };
+        check(&["10.0.0.1"], false, Some(&["10.0.0.1"]));
+        check(&["127.0.0.1"], true, Some(&["127.0.0.1"]));
+        for own in ["127.0.0.1", "::ffff:127.0.0.1", "::1", "0.0.0.0", "::", "169.254.169.254", "fe80::1"] {
+            check(&[own], false, None);
+            check(&[own, "10.0.0.1"], false, Some(&["10.0.0.1"]));
+        }
     }
 }

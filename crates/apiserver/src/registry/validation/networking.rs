@@ -169,21 +169,28 @@ fn reachable_from_outside(spec: &Value, kind: &str, errors: &mut Vec<FieldError>
 /// Validates an address that traffic may be sent to: not the machine itself, nothing local to a link.
 fn external_address(value: &Value, field: &str, errors: &mut Vec<FieldError>) {
     let Some(parsed) = address(value, field, errors) else { return };
-    let mut forbid = |why: &str| errors.push(FieldError::invalid(field, value, why));
-    if parsed.is_unspecified() {
-        forbid(&format!("may not be unspecified ({parsed})"));
+    if let Some(why) = internal_range(parsed) {
+        errors.push(FieldError::invalid(field, value, &why));
     }
-    if parsed.is_loopback() {
-        forbid("may not be in the loopback range (127.0.0.0/8, ::1/128)");
+}
+
+/// Returns why traffic may not be sent to an address, in whatever form it is written.
+pub(crate) fn internal_range(address: IpAddr) -> Option<String> {
+    const LINK: &str = "may not be in the link-local range (169.254.0.0/16, fe80::/10)";
+    const MULTICAST: &str = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)";
+    let canonical = address.to_canonical();
+    if canonical.is_unspecified() {
+        return Some(format!("may not be unspecified ({address})"));
     }
-    match parsed {
-        IpAddr::V4(four) if four.is_link_local() => {
-            forbid("may not be in the link-local range (169.254.0.0/16, fe80::/10)")
-        }
-        IpAddr::V4(four) if four.octets()[..3] == [224, 0, 0] => {
-            forbid("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)");
-        }
-        _ => {}
+    if canonical.is_loopback() {
+        return Some("may not be in the loopback range (127.0.0.0/8, ::1/128)".into());
+    }
+    match canonical {
+        IpAddr::V4(four) if four.is_link_local() => Some(LINK.into()),
+        IpAddr::V4(four) if four.octets()[..3] == [224, 0, 0] => Some(MULTICAST.into()),
+        IpAddr::V6(six) if six.is_unicast_link_local() => Some(LINK.into()),
+        IpAddr::V6(six) if six.segments()[0] & 0xff0f == 0xff02 => Some(MULTICAST.into()),
+        _ => None,
     }
 }
 
@@ -256,12 +263,23 @@ fn slice_address(value: &Value, kind: &str, field: &str, errors: &mut Vec<FieldE
         ("IPv4" | "IPv6", Err(_)) => {
             address(value, field, errors);
         }
-        ("FQDN", _) => {
-            if let Some(why) = names::subdomain(text(value)) {
-                errors.push(FieldError::invalid(field, value, &why));
-            }
-        }
+        ("FQDN", _) => host_name(value, field, errors),
         _ => {}
+    }
+}
+
+/// Validates a domain name of at least two labels, which may end in a dot.
+fn host_name(value: &Value, field: &str, errors: &mut Vec<FieldError>) {
+    let name = text(value);
+    if name.is_empty() {
+        return errors.push(FieldError::required(field, ""));
+    }
+    let name = name.strip_suffix('.').unwrap_or(name);
+    if let Some(why) = names::subdomain(name) {
+        errors.push(FieldError::invalid(field, value, &why));
+    } else if !name.contains('.') {
+        let why = "should be a domain with at least two segments separated by dots";
+        errors.push(FieldError::invalid(field, value, why));
     }
 }
 
