@@ -164,17 +164,24 @@ impl Authority {
         if let Some(user) = self.tokens.user_of(token) {
             return Some(user.clone());
         }
-        self.account_of_token(token, &[token::ISSUER], cluster)
+        self.account_of_token(token, &[token::ISSUER], cluster).map(|(user, _)| user)
     }
 
-    /// Authenticates a service account token for one of some audiences.
-    pub(crate) fn account_of_token(&self, token: &str, audiences: &[&str], cluster: &Cluster) -> Option<User> {
+    /// Authenticates a service account token for some audiences; returns those that it is meant for, too.
+    pub(crate) fn account_of_token<'a>(
+        &self,
+        token: &str,
+        audiences: &[&'a str],
+        cluster: &Cluster,
+    ) -> Option<(User, Vec<&'a str>)> {
         let claims = self.signer.verify(token, cluster.clock.now())?;
-        let granted = claims["aud"].as_array().into_iter().flatten();
-        if !granted.filter_map(Value::as_str).any(|audience| audiences.contains(&audience)) {
+        let granted = claims["aud"].as_array()?;
+        let common: Vec<&str> =
+            audiences.iter().filter(|wanted| granted.iter().any(|one| one == **wanted)).copied().collect();
+        if common.is_empty() {
             return None;
         }
-        bound_token::user_of_claims(&claims, cluster)
+        bound_token::user_of_claims(&claims, cluster).map(|user| (user, common))
     }
 
     /// Issues a token for a service account, bound to an object if there is one; returns it with its expiry.

@@ -49,13 +49,12 @@ impl Cluster {
         let audiences: Vec<&str> =
             spec["audiences"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let found = match audiences.is_empty() {
-            true => self.authority.user_of_token(token, self),
+            true => self.authority.user_of_token(token, self).map(|user| (user, vec![ISSUER])),
             false => self.authority.account_of_token(token, &audiences, self),
         };
         match found {
-            Some(found) => {
-                let audiences = if audiences.is_empty() { vec![ISSUER] } else { audiences };
-                json!({"authenticated": true, "user": found.to_value(), "audiences": audiences})
+            Some((user, audiences)) => {
+                json!({"authenticated": true, "user": user.to_value(), "audiences": audiences})
             }
             None => json!({"user": {}, "error": "invalid bearer token"}),
         }

@@ -96,11 +96,64 @@ fn scale_of(resource: &Resource, object: &Value) -> Result<Value, ApiError> {
 }
 
 fn selector_text(selector: &Value) -> Option<String> {
+    let selector = selector.as_object()?;
     // The selector of a ReplicationController is a plain map.
-    let plain = selector["matchLabels"].is_null() && selector["matchExpressions"].is_null();
-    let labels = if plain { selector } else { &selector["matchLabels"] };
-    let labels = labels.as_object()?;
-    let terms: Vec<String> =
-        labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or(""))).collect();
-    Some(terms.join(","))
+    let plain = !selector.contains_key("matchLabels") && !selector.contains_key("matchExpressions");
+    let labels = if plain { Some(selector) } else { selector.get("matchLabels").and_then(Value::as_object) };
+    let equal = labels.into_iter().flatten().map(|(key, value)| (key.as_str(), "=", vec![text(value)]));
+    let expressions = selector.get("matchExpressions").filter(|_| !plain).and_then(Value::as_array);
+    let expressed = expressions.into_iter().flatten().map(|expression| {
+        let values = expression["values"].as_array().into_iter().flatten().map(text).collect();
+        (text(&expression["key"]), text(&expression["operator"]), values)
+    });
+    let mut terms: Vec<_> = equal.chain(expressed).collect();
+    terms.sort_by_key(|(key, _, _)| *key);
+    let shown: Vec<String> = terms.into_iter().map(|(key, operator, values)| term(key, operator, values)).collect();
+    Some(shown.join(","))
+}
+
+/// Returns one requirement as selectors in text form have it.
+fn term(key: &str, operator: &str, mut values: Vec<&str>) -> String {
+    values.sort_unstable();
+    match operator {
+        "In" => format!("{key} in ({})", values.join(",")),
+        "NotIn" => format!("{key} notin ({})", values.join(",")),
+        "Exists" => key.to_owned(),
+        "DoesNotExist" => format!("!{key}"),
+        equal => format!("{key}{equal}{}", values.join(",")),
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or("")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_are_shown_as_text() {
+        let check = |selector: Value, expect: Option<&str>| {
+            assert_eq!(selector_text(&selector).as_deref(), expect, "{selector}");
+            // What is shown selects the same.
+            let Some(text) = expect.filter(|_| selector.get("matchExpressions").is_some()) else { return };
+            let read = crate::selector::parse_labels(text).expect("a selector");
+            let mut meant = crate::selector::LabelRule::from_object(&selector);
+            meant.sort_by_key(|rule| format!("{rule:?}"));
+            let mut read: Vec<_> = read.into_iter().collect();
+            read.sort_by_key(|rule| format!("{rule:?}"));
+            assert_eq!(read, meant, "{selector}");
+        };
+        check(Value::Null, None);
+        check(json!({"b": "c", "a": "b"}), Some("a=b,b=c"));
+        check(json!({"matchLabels": {"a": "b"}}), Some("a=b"));
+        check(
+            json!({"matchLabels": {"b": "c"}, "matchExpressions": [
+                {"key": "tier", "operator": "In", "values": ["a", "b"]}, {"key": "a", "operator": "NotIn", "values": ["x"]},
+                {"key": "c", "operator": "Exists"}, {"key": "d", "operator": "DoesNotExist"}]}),
+            Some("a notin (x),b=c,c,!d,tier in (a,b)"),
+        );
+        check(json!({"matchExpressions": [{"key": "c", "operator": "Exists"}]}), Some("c"));
+    }
 }
