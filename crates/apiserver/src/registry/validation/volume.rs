@@ -93,18 +93,19 @@ pub(in crate::registry) fn claim(new: &Value, old: Option<&Value>, errors: &mut 
     one_of(&spec["volumeMode"], "spec.volumeMode", &["Block", "Filesystem"], errors);
     named(&spec["storageClassName"], "spec.storageClassName", names::subdomain, errors);
     let Some(old) = old else { return };
-    let frozen = |value: &Value| {
-        let mut spec = value["spec"].clone();
-        let bound = old["status"]["phase"] == "Bound";
-        let mut mutable = vec!["storageClassName", "volumeAttributesClassName"];
-        if bound {
-            mutable.push("resources");
+    let is_bound = old["status"]["phase"] == "Bound";
+    // Two of them are set once, by whoever knows them first.
+    let settable = ["volumeName", "storageClassName"].into_iter().filter(|key| old["spec"][*key].is_null());
+    let mutable: Vec<&str> = settable.chain(["volumeAttributesClassName"]).collect();
+    let frozen = |claim: &Value| {
+        let mut spec = claim["spec"].clone();
+        for key in &mutable {
+            spec.as_object_mut().map(|spec| spec.remove(*key));
         }
-        if old["spec"]["volumeName"].is_null() {
-            mutable.push("volumeName");
-        }
-        for key in mutable {
-            spec.as_object_mut().map(|spec| spec.remove(key));
+        if let Some(requests) =
+            spec.pointer_mut("/resources/requests").and_then(Value::as_object_mut).filter(|_| is_bound)
+        {
+            requests.remove("storage");
         }
         spec
     };
@@ -112,6 +113,12 @@ pub(in crate::registry) fn claim(new: &Value, old: Option<&Value>, errors: &mut 
         let why =
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
         errors.push(FieldError::forbidden("spec", why));
+    }
+    let (earlier, held) = (&old["spec"]["resources"]["requests"]["storage"], &old["status"]["capacity"]["storage"]);
+    let amount = quantity(storage);
+    if amount < quantity(earlier) && amount <= quantity(held) {
+        let why = "field can not be less than status.capacity";
+        errors.push(FieldError::forbidden("spec.resources.requests.storage", why));
     }
 }
 
@@ -373,16 +380,38 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_claim_keeps_its_volume() {
-        let claim = |volume: Value| {
-            json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1"}},
-                "volumeName": volume}})
-        };
-        for (old, new, fine) in [(Value::Null, json!("a"), true), (json!("a"), json!("b"), false)] {
+    fn a_bound_claim_keeps_its_volume_its_class_and_its_size() {
+        let check = |phase: &str, old: Value, new: Value, expect: &str| {
+            let claim = |changes: &Value| {
+                let mut claim = json!({"spec": {"accessModes": ["ReadWriteOnce"],
+                    "resources": {"requests": {"storage": "2Gi"}}}, "status": {"phase": phase}});
+                if phase == "Bound" {
+                    claim["status"]["capacity"] = json!({"storage": "2Gi"});
+                }
+                for (pointer, value) in changes.as_object().expect("changes") {
+                    match pointer.as_str() {
+                        "storage" => claim["spec"]["resources"]["requests"]["storage"] = value.clone(),
+                        key => claim["spec"][key] = value.clone(),
+                    }
+                }
+                claim
+            };
             let mut errors = Vec::new();
-            super::claim(&claim(new), Some(&claim(old)), &mut errors);
-            assert_eq!(errors.is_empty(), fine, "{errors:?}");
-        }
+            super::claim(&claim(&new), Some(&claim(&old)), &mut errors);
+            let got: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
+            assert_eq!(got.join(" "), expect, "{phase} {old} {new}: {errors:?}");
+        };
+        check("Pending", json!({"volumeName": null}), json!({"volumeName": "a"}), "");
+        check("Pending", json!({"volumeName": "a"}), json!({"volumeName": "b"}), "spec");
+        check("Pending", json!({}), json!({"storageClassName": "a"}), "");
+        check("Pending", json!({"storageClassName": "a"}), json!({"storageClassName": "b"}), "spec");
+        check("Pending", json!({"storageClassName": "a"}), json!({}), "spec");
+        check("Pending", json!({}), json!({"storage": "3Gi"}), "spec");
+        check("Bound", json!({}), json!({"storage": "3Gi"}), "");
+        check("Bound", json!({}), json!({"storage": "1Gi"}), "spec.resources.requests.storage");
+        check("Bound", json!({"storage": "4Gi"}), json!({"storage": "3Gi"}), "");
+        check("Bound", json!({"storage": "4Gi"}), json!({"storage": "2048Mi"}), "spec.resources.requests.storage");
+        check("Bound", json!({}), json!({"volumeAttributesClassName": "a"}), "");
     }
 
     #[test]
