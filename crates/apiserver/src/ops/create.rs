@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{Cluster, WriteOptions, Written, body, commit_error, conversion, dry_run_entry};
 use crate::error::ApiError;
 use crate::names;
-use crate::registry::Resource;
+use crate::registry::{Custom, Resource};
 use crate::store::{CommitError, ObjectKey, Write};
 
 /// How often another suffix is tried before giving up on a name.
@@ -107,7 +107,6 @@ impl Cluster {
         namespace: &str,
         value: &mut Value,
     ) -> Result<Option<String>, ApiError> {
-        let has_status = resource.has_status();
         let metadata = &mut value["metadata"];
         if !metadata["resourceVersion"].as_str().unwrap_or("").is_empty() {
             return Err(ApiError::untyped("resourceVersion should not be set on objects to be created".into()));
@@ -138,13 +137,14 @@ impl Cluster {
                 metadata.insert("generation".into(), 1.into());
             }
         }
-        if has_status
-            && let Some(custom) = resource.custom()
+        // What is observed is not for clients to say, but for nodes, which register with what they observe.
+        if resource.has_status()
+            && &*resource.table != "nodes"
             && let Some(object) = value.as_object_mut()
         {
             object.remove("status");
             // A status may have a default of its own.
-            if let Some(schema) = custom.schema() {
+            if let Some(schema) = resource.custom().and_then(Custom::schema) {
                 schema.default(value);
             }
         }
