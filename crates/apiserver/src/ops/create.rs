@@ -27,6 +27,16 @@ fn note_requestor(request: &mut Value, options: &WriteOptions) {
     }
 }
 
+/// Returns the warnings for a client about what nothing acts on.
+pub(super) fn unheeded(resource: &Resource, value: &Value, options: &WriteOptions) -> Vec<String> {
+    if options.user.is_none() {
+        return Vec::new();
+    }
+    let mut warnings: Vec<String> = resource.inert().into_iter().collect();
+    warnings.extend(crate::registry::unsupported::warnings(&resource.table, value));
+    warnings
+}
+
 impl Cluster {
     /// Creates an object; the namespace comes from the path.
     pub fn create(
@@ -36,11 +46,7 @@ impl Cluster {
         mut value: Value,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
-        let mut warnings = body::normalize(resource, &mut value, options)?;
-        if options.user.is_some() {
-            warnings.extend(resource.inert());
-            warnings.extend(crate::registry::unsupported::warnings(&resource.table, &value));
-        }
+        let warnings = body::normalize(resource, &mut value, options)?;
         let generated = self.prepare_create(resource, namespace, &mut value)?;
         self.track_managed_fields(resource, None, None, &mut value, options);
         self.finish_create(resource, namespace, value, generated.as_deref(), warnings, options)
@@ -53,9 +59,10 @@ impl Cluster {
         namespace: &str,
         mut value: Value,
         generated: Option<&str>,
-        warnings: Vec<String>,
+        mut warnings: Vec<String>,
         options: &WriteOptions,
     ) -> Result<Written, ApiError> {
+        warnings.extend(unheeded(resource, &value, options));
         self.admit_create(resource, namespace, &mut value)?;
         if &*resource.plural == "certificatesigningrequests" {
             note_requestor(&mut value, options);

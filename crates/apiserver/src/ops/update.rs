@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::create::unheeded;
 use super::{Cluster, Target, WriteOptions, Written, body, conversion, dry_run_entry, patch};
 use crate::error::ApiError;
 use crate::patch::apply::{Writer, track_update};
@@ -107,19 +108,8 @@ impl Cluster {
         if metadata.is_null() {
             *metadata = json!({});
         }
-        let uid = new["metadata"]["uid"].as_str().unwrap_or("");
-        if !uid.is_empty() && old["metadata"]["uid"] != uid {
-            let why = format!(
-                "StorageError: invalid object, Code: 4, Key: /registry/{}/{}/{}, ResourceVersion: 0, \
-                 AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                resource.plural,
-                target.namespace,
-                target.name,
-                old["metadata"]["uid"].as_str().unwrap_or("")
-            );
-            return Err(ApiError::conflict(resource.named(target.name), &why));
-        }
-        let warnings = body::normalize(resource, &mut new, options)?;
+        check_uid(target, &new, old)?;
+        let mut warnings = body::normalize(resource, &mut new, options)?;
         preserve_fields(resource, subresource, old, &mut new);
         admit_update(resource, subresource, old, &mut new)?;
         check_metadata_update(resource, target.name, old, &new)?;
@@ -156,6 +146,9 @@ impl Cluster {
             Some(_) => None,
         };
         let allocation = self.service_ips.allocate(resource, &mut new, Some(old), self)?;
+        if changes_desired_state(resource, old, &new) {
+            warnings.extend(unheeded(resource, &new, options));
+        }
         bump_generation(resource, old, &mut new);
         self.track_managed_fields(resource, subresource, Some(old), &mut new, options);
         let migrates = resource.conversion().is_some() && !entry.has_api_version(&resource.stored_api_version());
@@ -277,6 +270,23 @@ fn admit_update(resource: &Resource, subresource: Option<&str>, old: &Value, new
         Some(_) => {}
     }
     Ok(())
+}
+
+/// Checks that a body that has a uid means this very object.
+pub(super) fn check_uid(target: Target<'_>, body: &Value, old: &Value) -> Result<(), ApiError> {
+    let uid = body["metadata"]["uid"].as_str().unwrap_or("");
+    if uid.is_empty() || old["metadata"]["uid"] == uid {
+        return Ok(());
+    }
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{}/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: \
+         Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+        target.resource.plural,
+        target.namespace,
+        target.name,
+        old["metadata"]["uid"].as_str().unwrap_or("")
+    );
+    Err(ApiError::conflict(target.resource.named(target.name), &why))
 }
 
 fn check_name(target: Target<'_>, body: &Value) -> Result<(), ApiError> {
@@ -414,18 +424,20 @@ fn check_metadata_update(resource: &Resource, name: &str, old: &Value, new: &Val
     Err(ApiError::invalid(resource.kind_named(name), &[FieldError::forbidden("metadata.finalizers", &why)]))
 }
 
-/// Increments `metadata.generation` if the desired state changed.
-fn bump_generation(resource: &Resource, old: &Value, new: &mut Value) {
-    if !resource.has_generation() {
-        return;
-    }
+/// Returns whether two objects differ beyond their metadata and their status.
+fn changes_desired_state(resource: &Resource, old: &Value, new: &Value) -> bool {
     let keeps_status = resource.has_status() || resource.builtin().is_some();
     let is_desired = |key: &str| match key {
         "metadata" | "apiVersion" => false,
         "status" => !keeps_status,
         _ => true,
     };
-    if !are_equal(old, new, is_desired) {
+    !are_equal(old, new, is_desired)
+}
+
+/// Increments `metadata.generation` if the desired state changed.
+fn bump_generation(resource: &Resource, old: &Value, new: &mut Value) {
+    if resource.has_generation() && changes_desired_state(resource, old, new) {
         let next = old["metadata"]["generation"].as_i64().unwrap_or(0).saturating_add(1);
         new["metadata"]["generation"] = next.into();
     }

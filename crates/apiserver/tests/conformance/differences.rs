@@ -45,7 +45,7 @@ pub(crate) const LISTED: &[Listed] = &[
     listed("custom", "customresourcedefinitions", "/message", GO_VALUE),
     listed("merge patch", "PATCH", "/details/causes", GO_VALUE),
     listed("merge patch", "PATCH", "/message", GO_VALUE),
-    listed("", "POST", "warnings", "kinds that nothing acts on are stored with a warning"),
+    listed("", "", "warnings", "kinds that nothing acts on are stored with a warning"),
     listed("delete", "DELETE", "/message", "the message quotes a resourceVersion"),
     listed("finalizers", "PATCH", "/details/causes", "the real server says this twice"),
     listed(
