@@ -179,12 +179,12 @@ async fn malformed_requests_get_a_status() {
         (Method::POST, pods, "{\"metadata\":null,\"spec\":null}".into(), 422),
         (Method::PUT, "/api/v1/namespaces/default/pods/a", "{}".into(), 404),
         (Method::from_bytes(b"BREW").expect("a method"), pods, "".into(), 405),
-        (Method::GET, "/api/v1/namespaces/default/pods?labelSelector=%ff", "".into(), 200),
+        (Method::GET, "/api/v1/namespaces/default/pods?labelSelector=%ff", "".into(), 400),
         (Method::GET, "/api/v1/namespaces/default/pods?labelSelector=((((", "".into(), 400),
         (Method::GET, "/api/v1/namespaces/default/pods?limit=-1&continue=%00", "".into(), 400),
         (Method::GET, "/api/v1/namespaces/default/pods/%2e%2e", "".into(), 404),
         (Method::GET, "/api/v1/namespaces/default/pods?resourceVersion=99999999999999999999999", "".into(), 400),
-        (Method::DELETE, "/api/v1/namespaces/default/pods/none", "{\"propagationPolicy\":5}".into(), 404),
+        (Method::DELETE, "/api/v1/namespaces/default/pods/none", "{\"propagationPolicy\":5}".into(), 400),
     ];
     for (method, path, body, expect) in cases {
         let shown = format!("{method} {path}");

@@ -10,6 +10,8 @@ mod path;
 mod read;
 mod respond;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod usage;
 mod watch;
 mod write;
@@ -59,7 +61,7 @@ async fn handle(State(context): State<ApiContext>, request: Request) -> Response
     let user = identify(&context.cluster, &request);
     let (route, query) = (path::route(uri.path()), Query::parse(uri.query().unwrap_or("")));
     let attributes = match &route {
-        Some(Route::Resource(info)) => attributes(&request, info, &query),
+        Some(Route::Resource(info)) => attributes(&request, info, query.as_ref()),
         _ => plain_attributes(&request),
     };
     let response = match &user {
@@ -92,7 +94,9 @@ fn authenticate(cluster: &Cluster, request: &Request) -> Result<User, ApiError> 
         return Ok(user.clone());
     }
     let token = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let token = token.and_then(|value| value.strip_prefix("Bearer "));
+    let token =
+        token.and_then(|value| value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")));
+    let token = token.map(|(_, token)| token);
     match token {
         Some(token) => cluster.authority.user_of_token(token.trim(), cluster).ok_or_else(ApiError::unauthorized),
         None if cluster.authority.authenticate => Ok(User::anonymous()),
@@ -104,13 +108,18 @@ async fn answer(
     context: &ApiContext,
     request: Request,
     route: Option<Route>,
-    query: Query,
+    query: Option<Query>,
     user: &User,
     attributes: &Attributes,
 ) -> Result<Response, ApiError> {
     let cluster = &context.cluster;
     let Some(route) = route else {
         return Err(ApiError::bad_request("the path is not properly escaped"));
+    };
+    let Some(query) = query else {
+        let why = "a query parameter is not properly escaped: after % must follow the two hexadecimal digits of a \
+                   byte, and the bytes must be UTF-8";
+        return Err(ApiError::bad_request(why));
     };
     match route {
         Route::Plain(parts) => {
@@ -194,10 +203,10 @@ fn plain_attributes(request: &Request) -> Attributes {
     }
 }
 
-fn attributes(request: &Request, info: &RequestInfo, query: &Query) -> Attributes {
+fn attributes(request: &Request, info: &RequestInfo, query: Option<&Query>) -> Attributes {
     let named = info.name.is_some();
     let verb = match *request.method() {
-        Method::GET | Method::HEAD if query.flag("watch") => "watch",
+        Method::GET | Method::HEAD if query.is_some_and(|query| query.flag("watch")) => "watch",
         Method::GET | Method::HEAD if named => "get",
         Method::GET | Method::HEAD => "list",
         Method::POST => "create",
@@ -284,7 +293,7 @@ fn health(cluster: &Cluster, request: &Request, parts: &[&str]) -> Response {
         return not_found();
     }
     let healthy = wanted.iter().all(|(_, failure)| failure.is_none());
-    let verbose = Query::parse(request.uri().query().unwrap_or("")).flag("verbose");
+    let verbose = Query::parse(request.uri().query().unwrap_or("")).is_some_and(|query| query.flag("verbose"));
     let status = if healthy { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
     let mut text = String::new();
     if healthy && !verbose {

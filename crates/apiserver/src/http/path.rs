@@ -68,16 +68,18 @@ pub(super) struct Query {
 }
 
 impl Query {
-    pub(super) fn parse(text: &str) -> Query {
+    /// Parses the parameters; `None` if one of them is no escaped UTF-8.
+    ///
+    /// Without it the request would mean another, such as the deletion of a whole collection without its selector.
+    pub(super) fn parse(text: &str) -> Option<Query> {
         let mut query = Query::default();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            if let (Some(key), Some(value)) = (decode(key, true), decode(value, true)) {
-                query.first.entry(key.clone()).or_insert_with(|| value.clone());
-                query.all.push((key, value));
-            }
+            let (key, value) = (decode(key, true)?, decode(value, true)?);
+            query.first.entry(key.clone()).or_insert_with(|| value.clone());
+            query.all.push((key, value));
         }
-        query
+        Some(query)
     }
 
     pub(super) fn get(&self, key: &str) -> Option<&str> {
@@ -161,13 +163,21 @@ mod tests {
 
     #[test]
     fn queries_are_decoded() {
-        let query = Query::parse("labelSelector=a%3Db&command=x&command=y+z&watch=1&empty=");
+        let parse = |text: &str| Query::parse(text).expect("escaped UTF-8");
+        let query = parse("labelSelector=a%3Db&command=x&command=y+z&watch=1&empty=");
         assert_eq!(query.get("labelSelector"), Some("a=b"));
         assert_eq!(query.all("command").collect::<Vec<_>>(), ["x", "y z"]);
         assert!(query.flag("watch"));
         assert_eq!(query.get("empty"), None);
-        assert!(Query::parse("limit=x").number("limit").is_err());
-        assert!(Query::parse("limit=99999999999999999999").number("limit").is_err());
-        assert!(matches!(Query::parse("limit=-1").number("limit"), Ok(Some(-1))));
+        assert!(parse("limit=x").number("limit").is_err());
+        assert!(parse("limit=99999999999999999999").number("limit").is_err());
+        assert!(matches!(parse("limit=-1").number("limit"), Ok(Some(-1))));
+    }
+
+    #[test]
+    fn queries_are_not_read_in_part() {
+        for text in ["labelSelector=app%3Dx%ff", "labelSelector=app%3", "a=1&dry%ffRun=All", "fieldSelector=%zz"] {
+            assert!(Query::parse(text).is_none(), "{text}");
+        }
     }
 }

@@ -25,6 +25,9 @@ use crate::store::nests_deeper_than;
 use crate::webhook::{self, conversion};
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+/// The longest name of a field manager, in characters.
+const MAX_MANAGER: usize = 128;
+const BODY_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 /// The deepest nesting of a YAML body, that of the JSON parser.
 const MAX_YAML_DEPTH: usize = 127;
 
@@ -48,7 +51,7 @@ pub(super) async fn create(
             "bindings" => {
                 let name = body["metadata"]["name"].as_str().unwrap_or("").to_owned();
                 let pods = cluster.registry.builtin("", "pods");
-                bind(cluster, Target { resource: &pods, namespace, name: &name }, &body).await?
+                bind(cluster, Target { resource: &pods, namespace, name: &name }, &body, options.dry_run).await?
             }
             _ => cluster.review(resource, namespace, body, user)?,
         };
@@ -195,6 +198,9 @@ pub(super) async fn subresource(
         "eviction" => {
             let WriteOptions { mut dry_run, .. } = options(request.headers(), query, "CreateOptions", false, user)?;
             let mut body = object_body(request, "Eviction").await?;
+            if !body.is_object() {
+                return Err(ApiError::bad_request("the body of an eviction must be an object of kind Eviction"));
+            }
             dry_run |= DeleteOptions::parse(&body["deleteOptions"])?.dry_run;
             webhook::eviction(cluster, target, &mut body, dry_run, user).await?;
             cluster.evict(target, &body, dry_run)?;
@@ -204,8 +210,9 @@ pub(super) async fn subresource(
             Ok(respond::value(StatusCode::CREATED, accepted, &success))
         }
         "binding" => {
+            let WriteOptions { dry_run, .. } = options(request.headers(), query, "CreateOptions", false, user)?;
             let body = object_body(request, "Binding").await?;
-            let answer = bind(cluster, target, &body).await?;
+            let answer = bind(cluster, target, &body, dry_run).await?;
             Ok(respond::value(StatusCode::CREATED, accepted, &answer))
         }
         "token" => {
@@ -219,9 +226,9 @@ pub(super) async fn subresource(
     }
 }
 
-async fn bind(cluster: &Cluster, target: Target<'_>, body: &Value) -> Result<Value, ApiError> {
-    let written = cluster.bind(target, body)?;
-    cluster.store.wait_visible(written.entry.revision).await?;
+async fn bind(cluster: &Cluster, target: Target<'_>, body: &Value, dry_run: bool) -> Result<Value, ApiError> {
+    let written = cluster.bind(target, body, dry_run)?;
+    cluster.store.wait_visible(if dry_run { 0 } else { written.entry.revision }).await?;
     Ok(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}))
 }
 
@@ -261,16 +268,16 @@ fn options(headers: &HeaderMap, query: &Query, kind: &str, apply: bool, user: &U
             return refuse(FieldError::not_supported("fieldValidation", &other.into(), &known));
         }
     };
-    let dry_run = query.all("dryRun").any(|stage| stage == "All");
-    if let Some(other) = query.all("dryRun").find(|stage| !stage.is_empty() && *stage != "All") {
-        return refuse(FieldError::not_supported("dryRun", &json!([other]), &["All"]));
-    }
+    let dry_run = ops::is_dry_run(query.all("dryRun"), kind)?;
     let agent = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
     let manager = match query.get("fieldManager") {
         Some(manager) => manager,
         None if apply => return refuse(FieldError::required("fieldManager", "is required for apply patch")),
         None => agent.and_then(|agent| agent.split('/').next()).unwrap_or("unknown"),
     };
+    if manager.chars().count() > MAX_MANAGER && query.get("fieldManager").is_some() {
+        return refuse(FieldError::too_long("fieldManager", MAX_MANAGER as i64));
+    }
     if query.get("force").is_some() && !apply {
         return refuse(FieldError::forbidden("force", "may not be specified for non-apply patch"));
     }
@@ -291,7 +298,8 @@ async fn delete_options(request: Request, query: &Query) -> Result<DeleteOptions
         (true, _) => Value::Null,
         (false, "application/yaml") => parse_yaml(&bytes)?.0,
         (false, PROTOBUF) => protobuf::decode(&bytes).map_err(ApiError::bad_request)?,
-        (false, _) => parse_json(&bytes)?,
+        (false, "" | "application/json") => parse_json(&bytes)?,
+        (false, _) => return Err(ApiError::unsupported_media_type(BODY_TYPES)),
     };
     let mut options = DeleteOptions::parse(&body)?;
     if let Some(seconds) = query.number("gracePeriodSeconds")? {
@@ -303,7 +311,7 @@ async fn delete_options(request: Request, query: &Query) -> Result<DeleteOptions
         let orphan = query.flag("orphanDependents");
         options.propagation = Some(if orphan { Propagation::Orphan } else { Propagation::Background });
     }
-    options.dry_run |= query.all("dryRun").any(|stage| stage == "All");
+    options.dry_run |= ops::is_dry_run(query.all("dryRun"), "DeleteOptions")?;
     Ok(options)
 }
 
@@ -332,9 +340,7 @@ async fn strict_body(request: Request, kind: &str) -> Result<(Value, Vec<String>
         }
         "application/yaml" => parse_yaml(&bytes),
         PROTOBUF => protobuf::decode(&bytes).map(|body| (body, Vec::new())).map_err(ApiError::bad_request),
-        _ => Err(ApiError::unsupported_media_type(
-            "application/json, application/yaml, application/vnd.kubernetes.protobuf",
-        )),
+        _ => Err(ApiError::unsupported_media_type(BODY_TYPES)),
     }
 }
 

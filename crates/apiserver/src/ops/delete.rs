@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Cluster, Target, dry_run_entry};
+use super::{Cluster, Target, dry_run_entry, is_dry_run};
 use crate::clock::{add_seconds, seconds};
 use crate::error::ApiError;
 use crate::registry::Resource;
@@ -61,11 +61,13 @@ impl DeleteOptions {
         if body.is_null() {
             return Ok(options);
         }
+        check_types(body)?;
         let text = |value: &Value| value.as_str().map(str::to_owned);
         options.grace_seconds = body["gracePeriodSeconds"].as_i64();
         options.uid = text(&body["preconditions"]["uid"]);
         options.resource_version = text(&body["preconditions"]["resourceVersion"]);
-        options.dry_run = body["dryRun"].as_array().is_some_and(|stages| stages.iter().any(|stage| stage == "All"));
+        let stages = body["dryRun"].as_array().into_iter().flatten();
+        options.dry_run = is_dry_run(stages.map(|stage| stage.as_str().unwrap_or("")), "DeleteOptions")?;
         if let Some(name) = body["propagationPolicy"].as_str() {
             options.propagation = Some(Propagation::parse(name)?);
         } else if let Some(orphan) = body["orphanDependents"].as_bool() {
@@ -73,6 +75,29 @@ impl DeleteOptions {
         }
         Ok(options)
     }
+}
+
+/// Refuses options of other types: a precondition or a dry run that is not understood must not delete anything.
+fn check_types(body: &Value) -> Result<(), ApiError> {
+    type Fits = fn(&Value) -> bool;
+    const FIELDS: &[(&str, &str, Fits)] = &[
+        ("", "an object", Value::is_object),
+        ("/gracePeriodSeconds", "an integer", Value::is_i64),
+        ("/preconditions", "an object", Value::is_object),
+        ("/preconditions/uid", "a string", Value::is_string),
+        ("/preconditions/resourceVersion", "a string", Value::is_string),
+        ("/dryRun", "a list of strings", |value| {
+            value.as_array().is_some_and(|stages| stages.iter().all(Value::is_string))
+        }),
+        ("/propagationPolicy", "a string", Value::is_string),
+        ("/orphanDependents", "a boolean", Value::is_boolean),
+    ];
+    let wrong = FIELDS
+        .iter()
+        .find(|(pointer, _, fits)| body.pointer(pointer).is_some_and(|value| !(value.is_null() || fits(value))));
+    let Some((pointer, expected, _)) = wrong else { return Ok(()) };
+    let field = format!("DeleteOptions{}", pointer.replace('/', "."));
+    Err(ApiError::bad_request(format!("the body cannot be read as DeleteOptions: {field} must be {expected}")))
 }
 
 impl Propagation {
@@ -295,4 +320,33 @@ pub fn success(target: Target<'_>, uid: &str) -> Value {
         details["group"] = (*target.resource.group).into();
     }
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_are_not_understood_are_refused() {
+        let check = |body: Value, expect: Result<bool, &str>| {
+            let got = DeleteOptions::parse(&body).map(|options| options.dry_run).map_err(|error| error.to_string());
+            match (got, expect) {
+                (Ok(got), Ok(expect)) => assert_eq!(got, expect, "{body}"),
+                (Err(got), Err(expect)) => assert!(got.contains(expect), "{body}: {got}"),
+                (got, expect) => panic!("{body}: {got:?} instead of {expect:?}"),
+            }
+        };
+        check(Value::Null, Ok(false));
+        check(json!({"dryRun": null, "preconditions": null}), Ok(false));
+        check(json!({"dryRun": []}), Ok(false));
+        check(json!({"dryRun": ["All"]}), Ok(true));
+        check(json!({"dryRun": ["all"]}), Err(r#"supported values: "All""#));
+        check(json!({"dryRun": ["All", "Some"]}), Err(r#"supported values: "All""#));
+        check(json!({"dryRun": "All"}), Err("DeleteOptions.dryRun must be a list of strings"));
+        check(json!({"dryRun": [true]}), Err("DeleteOptions.dryRun must be a list of strings"));
+        check(json!({"preconditions": {"uid": 1}}), Err("DeleteOptions.preconditions.uid must be a string"));
+        check(json!({"preconditions": "u"}), Err("DeleteOptions.preconditions must be an object"));
+        check(json!({"gracePeriodSeconds": "0"}), Err("DeleteOptions.gracePeriodSeconds must be an integer"));
+        check(json!([]), Err("DeleteOptions must be an object"));
+    }
 }

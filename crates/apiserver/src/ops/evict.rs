@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{Cluster, DeleteOptions, Target, WriteOptions, Written};
+use super::update::check_uid;
+use super::{Cluster, DeleteOptions, Target, WriteOptions, Written, dry_run_entry};
 use crate::error::ApiError;
 use crate::schema::FieldError;
 use crate::selector::{LabelRule, map_matches};
-use crate::store::ListRange;
+use crate::store::{Entry, ListRange};
 
 /// Checks that the body of a pod subresource names the same pod.
 fn check_name(target: Target<'_>, body: &Value, kind: &str) -> Result<(), ApiError> {
@@ -16,6 +17,27 @@ fn check_name(target: Target<'_>, body: &Value, kind: &str) -> Result<(), ApiErr
         }
         _ => Ok(()),
     }
+}
+
+/// Checks that a binding means this very pod.
+fn check_version(target: Target<'_>, entry: &Entry, pod: &Value, binding: &Value) -> Result<(), ApiError> {
+    check_uid(target, binding, pod)?;
+    match binding["metadata"]["resourceVersion"].as_str() {
+        Some(version) if !version.is_empty() && version != entry.revision.to_string() => Err(target.modified()),
+        _ => Ok(()),
+    }
+}
+
+/// Returns why a pod cannot be bound to a node now.
+fn unbindable(name: &str, pod: &Value) -> Option<String> {
+    if pod["metadata"]["deletionTimestamp"].is_string() {
+        return Some(format!("pod {name} is being deleted, cannot be assigned to a host"));
+    }
+    if let Some(node) = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()) {
+        return Some(format!("pod {name} is already assigned to node {node:?}"));
+    }
+    let gates = pod["spec"]["schedulingGates"].as_array();
+    gates.is_some_and(|gates| !gates.is_empty()).then(|| format!("pod {name} has non-empty .spec.schedulingGates"))
 }
 
 /// How many evicted pods a budget keeps in mind until they are gone.
@@ -133,7 +155,7 @@ impl Cluster {
     }
 
     /// Binds a pod to a node.
-    pub fn bind(&self, target: Target<'_>, body: &Value) -> Result<Written, ApiError> {
+    pub fn bind(&self, target: Target<'_>, body: &Value, dry_run: bool) -> Result<Written, ApiError> {
         check_name(target, body, "Binding")?;
         let (node, kind) = (&body["target"]["name"], &body["target"]["kind"]);
         let node = node.as_str().unwrap_or("").to_owned();
@@ -153,18 +175,25 @@ impl Cluster {
         loop {
             let entry = self.get(target)?;
             let mut pod = entry.value();
-            if let Some(other) = pod["spec"]["nodeName"].as_str().filter(|other| !other.is_empty()) {
-                let why = format!("pod {} is already assigned to node {other:?}", target.name);
+            check_version(target, &entry, &pod, body)?;
+            if let Some(why) = unbindable(target.name, &pod) {
                 let named = crate::error::Named { group: "", what: "pods/binding", name: target.name };
                 return Err(ApiError::conflict(named, &why));
             }
             pod["spec"]["nodeName"] = node.as_str().into();
+            for (key, value) in body["metadata"]["annotations"].as_object().into_iter().flatten() {
+                pod["metadata"]["annotations"][key] = value.clone();
+            }
             let mut conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
             conditions.retain(|condition| condition["type"] != "PodScheduled");
             conditions.push(
                 json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now}),
             );
             pod["status"]["conditions"] = conditions.into();
+            if dry_run {
+                let entry = dry_run_entry(target.key(), pod, Some(entry.revision));
+                return Ok(Written { entry, created: true, warnings: Vec::new() });
+            }
             let write = crate::store::Write::Update(entry.revision, pod);
             match self.store.commit(&target.resource.table, target.key(), write) {
                 Ok(entry) => return Ok(Written { entry, created: true, warnings: Vec::new() }),
@@ -172,5 +201,23 @@ impl Cluster {
                 Err(error) => return Err(target.commit_error(error)),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_are_bound_once_they_may_run() {
+        let check = |pod: Value, expect: Option<&str>| assert_eq!(unbindable("p", &pod).as_deref(), expect, "{pod}");
+        check(json!({"spec": {}}), None);
+        check(json!({"spec": {"nodeName": "", "schedulingGates": []}}), None);
+        check(json!({"spec": {"nodeName": "n"}}), Some(r#"pod p is already assigned to node "n""#));
+        check(json!({"spec": {"schedulingGates": [{"name": "g"}]}}), Some("pod p has non-empty .spec.schedulingGates"));
+        check(
+            json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {}}),
+            Some("pod p is being deleted, cannot be assigned to a host"),
+        );
     }
 }

@@ -37,6 +37,7 @@ use crate::controllers::supervisor::Panics;
 use crate::error::ApiError;
 use crate::node::NodeBackend;
 use crate::registry::{Registry, Resource};
+use crate::schema::FieldError;
 use crate::store::{CommitError, Entry, MAX_DEPTH, ObjectKey, Store};
 
 /// The state behind every request.
@@ -90,6 +91,16 @@ pub struct WriteOptions {
     pub duplicates: Vec<String>,
     /// What webhooks have converted for this write.
     pub conversions: Conversions,
+}
+
+/// Returns whether a request is a dry run; one for a stage that does not exist must not be carried out.
+pub(crate) fn is_dry_run<'a>(stages: impl IntoIterator<Item = &'a str>, kind: &str) -> Result<bool, ApiError> {
+    let stages: Vec<&str> = stages.into_iter().collect();
+    if stages.iter().any(|stage| *stage != "All") {
+        let error = FieldError::not_supported("dryRun", &serde_json::json!(stages), &["All"]);
+        return Err(ApiError::invalid_options(kind, error));
+    }
+    Ok(!stages.is_empty())
 }
 
 /// The result of a write.

@@ -8,8 +8,9 @@ use futures::StreamExt;
 use http::{HeaderValue, header};
 
 use super::{Query, close_message, container, node_error, websocket_upgrade};
-use crate::error::ApiError;
+use crate::error::{ApiError, Named};
 use crate::node::{LogOptions, NodeBackend, PodRef};
+use crate::schema::FieldError;
 
 const PROTOCOLS: &[&str] = &["binary.k8s.io"];
 
@@ -19,6 +20,7 @@ pub(super) async fn serve(
     request: Request,
     query: &Query,
 ) -> Result<Response, ApiError> {
+    check_numbers(&pod.name, query)?;
     let count = |key: &str| Ok::<_, ApiError>(query.number(key)?.and_then(|number| u64::try_from(number).ok()));
     let since_time = query.get("sinceTime").map(str::parse).transpose();
     let options = LogOptions {
@@ -50,4 +52,44 @@ pub(super) async fn serve(
     let mut response = Response::new(Body::from_stream(stream));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     Ok(response)
+}
+
+/// Refuses numbers that mean nothing, such as the last -1 lines, which would be all.
+fn check_numbers(pod: &str, query: &Query) -> Result<(), ApiError> {
+    let mut errors = Vec::new();
+    for (key, least, why) in [
+        ("tailLines", 0, "must be greater than or equal to 0"),
+        ("limitBytes", 1, "must be greater than 0"),
+        ("sinceSeconds", 1, "must be greater than 0"),
+    ] {
+        if let Some(number) = query.number(key)?.filter(|number| *number < least) {
+            errors.push(FieldError::invalid(key, &number.into(), why));
+        }
+    }
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(ApiError::invalid(Named { group: "", what: "PodLogOptions", name: pod }, &errors)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_lines_and_bytes_are_checked() {
+        let check = |text: &str, expect: &str| {
+            let query = Query::parse(text).expect("escaped");
+            let got = check_numbers("p", &query).map_err(|error| error.to_string());
+            let fits =
+                if expect.is_empty() { got.is_ok() } else { got.as_ref().is_err_and(|why| why.contains(expect)) };
+            assert!(fits, "{text}: {got:?}");
+        };
+        check("tailLines=0&limitBytes=1&sinceSeconds=1", "");
+        check("", "");
+        check("tailLines=-1", "tailLines: Invalid value: -1: must be greater than or equal to 0");
+        check("limitBytes=0", "limitBytes: Invalid value: 0: must be greater than 0");
+        check("sinceSeconds=-5", "sinceSeconds: Invalid value: -5: must be greater than 0");
+        check("tailLines=x", "invalid syntax");
+    }
 }

@@ -42,7 +42,7 @@ mod tests {
     fn options_are_what_the_client_asked_for() {
         let check = |kind: &str, query: &str, expect: Value| {
             let info = RequestInfo { rest: vec!["a".into(), "b".into()], ..RequestInfo::default() };
-            let mut options = options(kind, &info, &Query::parse(query));
+            let mut options = options(kind, &info, &Query::parse(query).expect("escaped"));
             assert_eq!((options["kind"].take(), options["apiVersion"].take()), (json!(kind), json!("v1")));
             assert_eq!(options, expect, "{kind} {query}");
         };
