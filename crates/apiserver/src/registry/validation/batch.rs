@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::fields::{indexed, join, non_negative, one_of, required_one_of, text};
-use super::{immutable, pod};
+use super::immutable;
+use super::workload::any_template;
 use crate::names;
 use crate::schema::FieldError;
 use crate::selector::{LabelRule, labels_match};
@@ -99,6 +100,10 @@ pub(in crate::registry) fn cron_job(new: &Value, _: Option<&Value>, errors: &mut
     non_negative(spec, &limits, "spec", errors);
     required_one_of(&spec["concurrencyPolicy"], "spec.concurrencyPolicy", &["Allow", "Forbid", "Replace"], errors);
     let inner = &spec["jobTemplate"]["spec"];
+    if !inner["selector"].is_null() {
+        let why = "`selector` will be auto-generated";
+        errors.push(FieldError::invalid("spec.jobTemplate.spec.selector", &inner["selector"], why));
+    }
     if inner["manualSelector"] == true {
         errors.push(FieldError::not_supported("spec.jobTemplate.spec.manualSelector", &json!(true), &["nil", "false"]));
     }
@@ -171,7 +176,7 @@ fn job_spec(spec: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let supported: &[&str] =
         if spec["podFailurePolicy"].is_null() { &["Failed", "TerminatingOrFailed"] } else { &["Failed"] };
     one_of(replacement, join(path, "podReplacementPolicy"), supported, errors);
-    pod::spec(&spec["template"]["spec"], &format!("{path}.template.spec"), errors);
+    any_template(&spec["template"], &format!("{path}.template"), errors);
     let supported = ["OnFailure", "Never"];
     let policy = &spec["template"]["spec"]["restartPolicy"];
     let field = format!("{path}.template.spec.restartPolicy");
@@ -466,6 +471,30 @@ mod tests {
         assert_eq!(fields(json!({"backoffLimitPerIndex": 1})), ["spec.backoffLimitPerIndex"]);
         assert_eq!(fields(json!({"successPolicy": {"rules": []}})), ["spec.successPolicy"]);
         assert_eq!(fields(json!({"completionMode": "Odd"})), ["spec.completionMode"]);
+    }
+
+    #[test]
+    fn templates_are_checked_as_of_other_kinds() {
+        let template = |key: &str, value: Value| {
+            let mut template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {"restartPolicy": "Never",
+                "dnsPolicy": "Default", "containers": [{"name": "c", "image": "i", "imagePullPolicy": "Always"}]}});
+            match key {
+                "ephemeralContainers" => template["spec"][key] = value,
+                key => template["metadata"][key] = value,
+            }
+            template
+        };
+        let of = |template: &Value| fields(json!({"template": template}));
+        assert_eq!(of(&template("labels", json!({"a": "b", "bad key": "c"}))), ["spec.template.labels"]);
+        assert_eq!(of(&template("annotations", json!({"bad key": "c"}))), ["spec.template.annotations"]);
+        let ephemeral = json!([{"name": "e", "image": "i", "imagePullPolicy": "Always"}]);
+        assert_eq!(of(&template("ephemeralContainers", ephemeral)), ["spec.template.spec.ephemeralContainers"]);
+        let cron = json!({"metadata": {"name": "c"}, "spec": {"schedule": "@daily", "concurrencyPolicy": "Allow",
+            "jobTemplate": {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template("name", json!("t"))}}}});
+        let mut errors = Vec::new();
+        cron_job(&cron, None, &mut errors);
+        let got: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
+        assert_eq!(got, ["spec.jobTemplate.spec.selector"], "{errors:?}");
     }
 
     #[test]

@@ -88,8 +88,7 @@ fn selected_template(spec: &Value, old: Option<&Value>, new: &Value, errors: &mu
 
 /// Validates a template whose pods run for good.
 fn template(template: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    template_metadata(template, path, errors);
-    pod::spec(&template["spec"], &format!("{path}.spec"), errors);
+    any_template(template, path, errors);
     let policy = &template["spec"]["restartPolicy"];
     if policy != "Always" {
         errors.push(FieldError::not_supported(format!("{path}.spec.restartPolicy"), policy, &["Always"]));
@@ -98,6 +97,12 @@ fn template(template: &Value, path: &str, errors: &mut Vec<FieldError>) {
         let why = "activeDeadlineSeconds in ReplicaSet is not Supported";
         errors.push(FieldError::forbidden(format!("{path}.spec.activeDeadlineSeconds"), why));
     }
+}
+
+/// Validates what holds for the template of whatever makes pods.
+pub(super) fn any_template(template: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    template_metadata(template, path, errors);
+    pod::spec(&template["spec"], &format!("{path}.spec"), errors);
     if template["spec"]["ephemeralContainers"].as_array().is_some_and(|list| !list.is_empty()) {
         let why = "ephemeral containers not allowed in pod template";
         errors.push(FieldError::forbidden(format!("{path}.spec.ephemeralContainers"), why));
@@ -237,8 +242,7 @@ pub(in crate::registry) fn replication_controller(new: &Value, _: Option<&Value>
 
 /// Validates PodTemplates.
 pub(in crate::registry) fn pod_template(new: &Value, _: Option<&Value>, errors: &mut Vec<FieldError>) {
-    template_metadata(&new["template"], "template", errors);
-    pod::spec(&new["template"]["spec"], "template.spec", errors);
+    any_template(&new["template"], "template", errors);
 }
 
 /// Validates ControllerRevisions.
