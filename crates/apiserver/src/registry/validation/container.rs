@@ -425,10 +425,29 @@ pub(super) fn seccomp(profile: &Value, path: &str, errors: &mut Vec<FieldError>)
     }
 }
 
+/// Validates an AppArmor profile.
+pub(super) fn app_armor(profile: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    if profile.is_null() {
+        return;
+    }
+    let (kind, field) = (&profile["type"], format!("{path}.type"));
+    match text(kind) {
+        "" => errors.push(FieldError::required(field, "type is required when appArmorProfile is set")),
+        _ => one_of(kind, field, &["Localhost", "RuntimeDefault", "Unconfined"], errors),
+    }
+    let (local, field) = (&profile["localhostProfile"], format!("{path}.localhostProfile"));
+    if kind == "Localhost" {
+        required(local, field, errors);
+    } else if !local.is_null() {
+        errors.push(FieldError::invalid(field, local, "can only be set when AppArmor type is Localhost"));
+    }
+}
+
 fn security(context: &Value, path: &str, errors: &mut Vec<FieldError>) {
     ids(context, &["runAsUser", "runAsGroup"], path, errors);
     one_of(&context["procMount"], format!("{path}.procMount"), &["Default", "Unmasked"], errors);
     seccomp(&context["seccompProfile"], &format!("{path}.seccompProfile"), errors);
+    app_armor(&context["appArmorProfile"], &format!("{path}.appArmorProfile"), errors);
     if context["allowPrivilegeEscalation"] != false {
         return;
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::container::{Role, Surroundings, container, host_ports, ids, seccomp};
+use super::container::{Role, Surroundings, app_armor, container, host_ports, ids, seccomp};
 use super::fields::{indexed, named, one_of, required_one_of, text};
 use super::{pod_update, scheduling, volume};
 use crate::names;
@@ -10,7 +10,10 @@ use crate::schema::FieldError;
 
 /// Validates a pod.
 pub(in crate::registry) fn pod(new: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    spec(&new["spec"], "spec", errors);
+    // A pod that was stored under fewer rules must still get rid of its finalizers.
+    if old.is_none_or(|old| old["spec"] != new["spec"]) {
+        spec(&new["spec"], "spec", errors);
+    }
     match old {
         Some(old) => pod_update::changes(new, old, errors),
         None => only_for_pods(&new["spec"], errors),
@@ -84,6 +87,7 @@ pub(in crate::registry) fn spec(spec: &Value, path: &str, errors: &mut Vec<Field
         }
     }
     host_ports(&spec["containers"], &format!("{path}.containers"), errors);
+    host_namespaces(spec, path, errors);
     let supported = ["Always", "OnFailure", "Never"];
     required_one_of(&spec["restartPolicy"], format!("{path}.restartPolicy"), &supported, errors);
     let supported = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
@@ -123,6 +127,26 @@ pub(in crate::registry) fn spec(spec: &Value, path: &str, errors: &mut Vec<Field
     }
 }
 
+/// Validates what the pod has of the host's namespaces.
+fn host_namespaces(spec: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    if spec["hostNetwork"] == true {
+        for (number, container) in indexed(&spec["containers"]) {
+            for (index, port) in indexed(&container["ports"]) {
+                if port["hostPort"] != port["containerPort"] {
+                    let field = format!("{path}.containers[{number}].ports[{index}].containerPort");
+                    let why = "must match `hostPort` when `hostNetwork` is true";
+                    errors.push(FieldError::invalid(field, &port["containerPort"], why));
+                }
+            }
+        }
+    }
+    if spec["hostUsers"] == false {
+        for key in ["hostNetwork", "hostPID", "hostIPC"].iter().filter(|key| spec[**key] == true) {
+            errors.push(FieldError::forbidden(format!("{path}.{key}"), "when `hostUsers` is false"));
+        }
+    }
+}
+
 fn security(context: &Value, path: &str, errors: &mut Vec<FieldError>) {
     ids(context, &["runAsUser", "runAsGroup", "fsGroup"], path, errors);
     for (index, group) in indexed(&context["supplementalGroups"]) {
@@ -133,7 +157,13 @@ fn security(context: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
     let field = format!("{path}.fsGroupChangePolicy");
     one_of(&context["fsGroupChangePolicy"], field, &["Always", "OnRootMismatch"], errors);
+    for (key, supported) in
+        [("supplementalGroupsPolicy", ["Merge", "Strict"]), ("seLinuxChangePolicy", ["MountOption", "Recursive"])]
+    {
+        one_of(&context[key], format!("{path}.{key}"), &supported, errors);
+    }
     seccomp(&context["seccompProfile"], &format!("{path}.seccompProfile"), errors);
+    app_armor(&context["appArmorProfile"], &format!("{path}.appArmorProfile"), errors);
     sysctls(&context["sysctls"], &format!("{path}.sysctls"), errors);
 }
 
@@ -179,6 +209,57 @@ mod tests {
         assert!(shown[0].starts_with(r#"s[0].name: Invalid value: "foo-": must have at most 253"#), "{shown:?}");
         assert!(shown[1].starts_with(r#"s[3].name: Invalid value: "bar..""#), "{shown:?}");
         assert_eq!(shown[2], r#"s[5].name: Duplicate value: "kernel.shmmax""#);
+    }
+
+    #[test]
+    fn settings_that_contradict_each_other_are_refused() {
+        let check = |pod: Value, container: Value, expect: &str| {
+            let mut spec = json!({"restartPolicy": "Always", "dnsPolicy": "Default", "volumes": [{"name": "v"}],
+                "containers": [{"name": "a", "image": "b", "imagePullPolicy": "Always"}]});
+            for (key, value) in pod.as_object().into_iter().flatten() {
+                spec[key] = value.clone();
+            }
+            for (key, value) in container.as_object().into_iter().flatten() {
+                spec["containers"][0][key] = value.clone();
+            }
+            let mut errors = Vec::new();
+            super::pod(&json!({"spec": spec}), None, &mut errors);
+            let got: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
+            assert_eq!(got.join(" "), expect, "{spec}: {errors:?}");
+            let stored = json!({"spec": spec});
+            errors.clear();
+            super::pod(&stored, Some(&stored), &mut errors);
+            assert!(errors.is_empty(), "what is stored can be written: {errors:?}");
+        };
+        let ports = |host: i64| json!({"ports": [{"containerPort": 80, "hostPort": host, "protocol": "TCP"}]});
+        check(json!({"hostNetwork": true}), ports(80), "");
+        check(json!({"hostNetwork": true}), ports(81), "spec.containers[0].ports[0].containerPort");
+        check(json!({"hostNetwork": false}), ports(81), "");
+        check(json!({"hostUsers": false, "hostNetwork": true}), Value::Null, "spec.hostNetwork");
+        check(json!({"hostUsers": false, "hostPID": true, "hostIPC": true}), Value::Null, "spec.hostPID spec.hostIPC");
+        check(json!({"hostUsers": false}), Value::Null, "");
+        let security = |key: &str, value: Value| json!({"securityContext": {key: value}});
+        check(security("supplementalGroupsPolicy", json!("Strict")), Value::Null, "");
+        let field = "spec.securityContext.supplementalGroupsPolicy";
+        check(security("supplementalGroupsPolicy", json!("Odd")), Value::Null, field);
+        let field = "spec.securityContext.seLinuxChangePolicy";
+        check(security("seLinuxChangePolicy", json!("Odd")), Value::Null, field);
+        let profile = |kind: &str| security("appArmorProfile", json!({"type": kind}));
+        check(profile("Unconfined"), profile("RuntimeDefault"), "");
+        check(profile("Odd"), Value::Null, "spec.securityContext.appArmorProfile.type");
+        check(Value::Null, profile(""), "spec.containers[0].securityContext.appArmorProfile.type");
+        let mount = |key: &str, value: &str, read_only: bool, privileged: bool| {
+            json!({"securityContext": {"privileged": privileged},
+                "volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": read_only, key: value}]})
+        };
+        let field = "spec.containers[0].volumeMounts.mountPropagation";
+        check(Value::Null, mount("mountPropagation", "Bidirectional", false, false), field);
+        check(Value::Null, mount("mountPropagation", "Bidirectional", false, true), "");
+        let field = "spec.containers[0].volumeMounts.recursiveReadOnly";
+        check(Value::Null, mount("recursiveReadOnly", "Enabled", false, false), field);
+        check(Value::Null, mount("recursiveReadOnly", "Odd", true, false), field);
+        check(Value::Null, mount("recursiveReadOnly", "IfPossible", true, false), "");
+        check(Value::Null, mount("recursiveReadOnly", "Disabled", false, false), "");
     }
 
     #[test]

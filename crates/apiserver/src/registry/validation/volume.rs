@@ -344,7 +344,13 @@ pub(super) fn mounts(container: &Value, path: &str, volumes: &[&str], errors: &m
         }
         seen.push(target);
         let modes = ["Bidirectional", "HostToContainer", "None"];
-        one_of(&mount["mountPropagation"], format!("{path}.volumeMounts.mountPropagation"), &modes, errors);
+        let propagation = &mount["mountPropagation"];
+        one_of(propagation, format!("{path}.volumeMounts.mountPropagation"), &modes, errors);
+        if propagation == "Bidirectional" && container["securityContext"]["privileged"] != true {
+            let why = "Bidirectional mount propagation is available only to privileged containers";
+            errors.push(FieldError::forbidden(format!("{path}.volumeMounts.mountPropagation"), why));
+        }
+        recursive_read_only(mount, &format!("{path}.volumeMounts.recursiveReadOnly"), errors);
         for key in ["subPath", "subPathExpr"] {
             if mount[key].is_string() {
                 relative_path(&mount[key], &format!("{path}.volumeMounts.{key}"), errors);
@@ -354,6 +360,21 @@ pub(super) fn mounts(container: &Value, path: &str, volumes: &[&str], errors: &m
             let why = "subPathExpr and subPath are mutually exclusive";
             errors.push(FieldError::invalid(format!("{field}.subPathExpr"), &mount["subPathExpr"], why));
         }
+    }
+}
+
+fn recursive_read_only(mount: &Value, field: &str, errors: &mut Vec<FieldError>) {
+    let wanted = &mount["recursiveReadOnly"];
+    one_of(wanted, field, &["Disabled", "Enabled", "IfPossible"], errors);
+    if !(wanted == "Enabled" || wanted == "IfPossible") {
+        return;
+    }
+    if mount["readOnly"] != true {
+        errors.push(FieldError::forbidden(field, "may only be specified when readOnly is true"));
+    }
+    if !matches!(text(&mount["mountPropagation"]), "" | "None") {
+        let why = "may only be specified when mountPropagation is None or not specified";
+        errors.push(FieldError::forbidden(field, why));
     }
 }
 
