@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::ensure;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use manta_apiserver::{Options, Server};
@@ -74,4 +75,30 @@ async fn data_lives_and_dies_with_its_claim_and_nothing_else_does() {
     eventually("the new claim has a directory", async || has_directories(1).await).await.expect("made");
     let fresh = root.join(&directories(&root)[0]);
     assert_eq!(directories(&fresh), [] as [String; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_class_of_a_claim_may_retain_its_data() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let options = Options { volumes: Some(folder.path().to_owned()), ..Options::default() };
+    let server = Server::start(options).await.expect("starts");
+    let classes: Api<StorageClass> = Api::all(server.client());
+    let class = json!({"metadata": {"name": "kept"}, "provisioner": "example.com/p", "reclaimPolicy": "Retain"});
+    classes.create(&PostParams::default(), &object(class)).await.expect("created");
+    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(server.client());
+    let claim = json!({"metadata": {"name": "data"}, "spec": {"storageClassName": "kept",
+        "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    let claim = claims.create(&PostParams::default(), &object(claim)).await.expect("created");
+    let volumes: Api<PersistentVolume> = Api::all(server.client());
+    let volume = format!("pvc-{}", claim.metadata.uid.expect("a uid"));
+    let has_phase = async |phase: &str| {
+        let status = volumes.get(&volume).await?.status;
+        ensure!(status.and_then(|status| status.phase).as_deref() == Some(phase));
+        Ok(())
+    };
+    eventually("the volume is bound", async || has_phase("Bound").await).await.expect("bound");
+    claims.delete("data", &DeleteParams::default()).await.expect("deleted");
+    eventually("the volume is released", async || has_phase("Released").await).await.expect("released");
+    assert_eq!(directories(folder.path()).len(), 1, "the data is still there");
+    server.stop().await;
 }

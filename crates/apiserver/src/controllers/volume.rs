@@ -70,7 +70,7 @@ fn bind(cluster: &Cluster, directory: &Path, claim: &Value) {
         "spec": {
             "capacity": capacity,
             "accessModes": claim["spec"]["accessModes"],
-            "persistentVolumeReclaimPolicy": "Delete",
+            "persistentVolumeReclaimPolicy": reclaim_policy(cluster, claim),
             "storageClassName": claim["spec"]["storageClassName"].as_str().unwrap_or(""),
             "hostPath": {"path": path.display().to_string(), "type": "DirectoryOrCreate"},
             "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": text("namespace"),
@@ -102,6 +102,14 @@ fn bind(cluster: &Cluster, directory: &Path, claim: &Value) {
     }
 }
 
+/// Returns what becomes of the volume after its claim, as the class of the claim says.
+fn reclaim_policy(cluster: &Cluster, claim: &Value) -> Value {
+    let class = claim["spec"]["storageClassName"].as_str().unwrap_or("");
+    let class = cluster.store.get("storageclasses.storage.k8s.io", &ObjectKey::new("", class));
+    let policy = class.map(|class| class.value()["reclaimPolicy"].clone());
+    policy.filter(Value::is_string).unwrap_or_else(|| "Delete".into())
+}
+
 fn claims_of(pod: &Value) -> Vec<String> {
     let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
     volumes.filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str().map(str::to_owned)).collect()
@@ -125,7 +133,7 @@ fn release(cluster: &Cluster, claim: &Value) {
     }
 }
 
-/// Deletes the volume and the directory of a deleted claim.
+/// Deletes the volume and the directory of a deleted claim, unless they are to be retained.
 ///
 /// Both are derived from the claim's uid, which only the server sets: what clients wrote into the claim or the
 /// volume does not decide which directory is removed.
@@ -134,8 +142,15 @@ fn reclaim(cluster: &Cluster, root: Option<&Path>, claim: &Value) {
     let name = volume_name(uid);
     let Some(volume) = cluster.store.get("persistentvolumes", &ObjectKey::new("", &name)) else { return };
     let volume = volume.value();
-    let ours = volume["spec"]["claimRef"]["uid"] == uid && volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete";
-    if !ours {
+    if volume["spec"]["claimRef"]["uid"] != uid {
+        return;
+    }
+    let volumes = cluster.registry.builtin("", "persistentvolumes");
+    let target = Target { resource: &volumes, namespace: "", name: &name };
+    if volume["spec"]["persistentVolumeReclaimPolicy"] != "Delete" {
+        if let Err(error) = cluster.edit_status(target, |volume| volume["status"]["phase"] = "Released".into()) {
+            tracing::debug!(%error, volume = name, "cannot release a PersistentVolume");
+        }
         return;
     }
     if let Some(root) = root
@@ -143,8 +158,6 @@ fn reclaim(cluster: &Cluster, root: Option<&Path>, claim: &Value) {
     {
         tracing::warn!(%error, volume = name, "cannot remove the directory of a claim");
     }
-    let volumes = cluster.registry.builtin("", "persistentvolumes");
-    let target = Target { resource: &volumes, namespace: "", name: &name };
     if let Err(error) = cluster.delete(target, &DeleteOptions::default()) {
         tracing::debug!(%error, volume = name, "cannot delete a PersistentVolume");
     }
