@@ -122,6 +122,24 @@ pub(super) fn client_config(config: &Value, path: &str, errors: &mut Vec<FieldEr
             let why = "port is not valid: must be between 1 and 65535, inclusive";
             errors.push(FieldError::invalid(format!("{field}.port"), &service["port"], why));
         }
+        service_path(&service["path"], &format!("{field}.path"), errors);
+    }
+}
+
+/// Validates the path of a webhook behind a service, which follows the port in the URL.
+fn service_path(path: &Value, field: &str, errors: &mut Vec<FieldError>) {
+    let given = text(path);
+    if matches!(given, "" | "/") {
+        return;
+    }
+    let mut fail = |why: &str| errors.push(FieldError::invalid(field, path, why));
+    let Some(rest) = given.strip_prefix('/') else { return fail("must start with a '/'") };
+    for (index, segment) in rest.strip_suffix('/').unwrap_or(rest).split('/').enumerate() {
+        if segment.is_empty() {
+            fail(&format!("segment[{index}] may not be empty"));
+        } else if let Some(why) = names::subdomain(segment) {
+            fail(&format!("segment[{index}]: {why}"));
+        }
     }
 }
 
@@ -352,6 +370,24 @@ pub(in crate::registry) fn signing_request(new: &Value, old: Option<&Value>, err
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_of_webhooks_are_checked() {
+        let check = |path: Value, expect: &str| {
+            let mut errors = Vec::new();
+            service_path(&path, "path", &mut errors);
+            let got: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            let fits = if expect.is_empty() { got.is_empty() } else { got.len() == 1 && got[0].contains(expect) };
+            assert!(fits, "{path}: {got:?}");
+        };
+        for path in [Value::Null, json!(""), json!("/"), json!("/validate"), json!("/a/b-c.d/")] {
+            check(path, "");
+        }
+        check(json!("validate"), "must start with a '/'");
+        check(json!("//"), "segment[0] may not be empty");
+        check(json!("/a//b"), "segment[1] may not be empty");
+        check(json!("/a?b"), "segment[0]: a lowercase RFC 1123 subdomain");
+    }
 
     #[test]
     fn expressions_of_policies_are_checked() {
