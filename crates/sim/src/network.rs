@@ -391,8 +391,8 @@ impl Network {
         Ok(response)
     }
 
-    /// Delivers a request whose sender has given up. What would create a Pod again that has come and gone meanwhile, or that
-    /// a process sent which is dead, is dropped: no operator could prevent one Pod too many.
+    /// Delivers a request whose sender has given up. The creation of a Pod is dropped if the Pod has come and gone meanwhile,
+    /// or if its sender is dead: no operator could prevent one Pod too many. Everything else arrives.
     async fn deliver_late(
         &self,
         request: Request<kube::client::Body>,
@@ -405,11 +405,9 @@ impl Network {
         if parts.method == Method::DELETE && life.is_over() {
             self.0.checker.dead_operator_deletes(path);
         }
-        // A job has an ID, which Ray accepts once.
-        if parts.method == Method::POST && proxied(path).is_none() {
-            life.wait_if_over().await;
-            let object: Value = serde_json::from_slice(&body)?;
-            if self.0.checker.is_gone(object["metadata"]["name"].as_str().unwrap_or_default()) {
+        if parts.method == Method::POST && path.ends_with("/pods") {
+            let pod: Value = serde_json::from_slice(&body)?;
+            if life.is_over() || self.0.checker.is_pod_gone(pod["metadata"]["name"].as_str().unwrap_or_default()) {
                 return Ok(());
             }
         }

@@ -11,7 +11,7 @@ impl Seen {
     pub(super) fn before_its_group(&self, pod: &Value, others: &Others) -> Option<String> {
         let group = pod_group(pod)?;
         // The Pod of a Job may come in the instant in which the PodGroup goes.
-        let existed = self.get("PodGroup", &group).is_some() || self.gone.contains(&group);
+        let existed = self.get("PodGroup", &group).is_some() || self.gone.contains(&("PodGroup", group.clone()));
         let absent = !existed && others.api.get("PodGroup", &group).is_none();
         absent.then(|| format!("Pod {} was created before PodGroup {group}", name(pod)))
     }

@@ -88,8 +88,8 @@ struct Seen {
     objects: BTreeMap<&'static str, BTreeMap<String, Arc<Value>>>,
     /// When each object was first seen, by UID.
     first_seen: BTreeMap<String, Instant>,
-    /// The names of all objects that are gone.
-    gone: BTreeSet<String>,
+    /// The kinds and names of all objects that are gone.
+    gone: BTreeSet<(&'static str, String)>,
     /// The sizes that each group of a cluster was asked to have, by UID of the cluster and name of the group.
     sizes: BTreeMap<(String, String), Vec<(Instant, i64)>>,
     /// The Pods whose deletion an operator is asking for, by name. See `operator_asks_to_delete`.
@@ -166,9 +166,9 @@ impl Checker {
         self.lock().transitions.clone()
     }
 
-    /// Returns whether an object of this name has come and gone.
-    pub(crate) fn is_gone(&self, name: &str) -> bool {
-        self.lock().gone.contains(name)
+    /// Returns whether a Pod of this name has come and gone.
+    pub(crate) fn is_pod_gone(&self, name: &str) -> bool {
+        self.lock().gone.contains(&("Pod", name.to_owned()))
     }
 
     /// Returns what is left.
@@ -235,7 +235,7 @@ impl Checker {
         self.transcript.line("server", format_args!("{kind} {name} is gone"));
         let mut seen = self.lock();
         seen.objects.entry(kind).or_default().remove(name);
-        seen.gone.insert(name.to_owned());
+        seen.gone.insert((kind, name.to_owned()));
         let violation = (kind == "RayCluster").then(|| seen.cluster_gone(name)).flatten();
         seen.report(violation);
     }
