@@ -9,7 +9,7 @@ use manta_sim::checker::Transitions;
 use manta_sim::safeguards;
 use manta_sim::script::Script;
 use manta_sim::script::exhaustive::{everything_once, short_scripts};
-use manta_sim::shrink::shrink;
+use manta_sim::shrink::{is_same_sort, shrink};
 use manta_sim::world::{Report, run_with};
 use rustix::time::{ClockId, clock_gettime};
 use std::num::NonZero;
@@ -42,7 +42,7 @@ struct Args {
     /// How many worlds to run at once, each on a thread [default: the number of cores]
     #[arg(long, env = "JOBS")]
     jobs: Option<NonZero<usize>>,
-    /// Replays this seed and prints its transcript
+    /// Replays this seed, prints its transcript, and shrinks its script if it fails
     #[arg(long, env = "SEED")]
     seed: Option<u64>,
     /// Replays this script and prints its transcript
@@ -74,23 +74,35 @@ fn main() -> Result<()> {
     };
     match script {
         Some(script) if args.exhaustive => run_exhaustively(vec![("script".to_owned(), script)], &args),
-        Some(script) => replay(&script, args.safeguards()),
+        Some(script) => replay(&script, &args),
         None if args.exhaustive => run_exhaustively(short_scripts(), &args),
-        None => run_all(args.seeds.unwrap_or(SEEDS), &args, |number| {
-            let seed = args.from.saturating_add(number);
-            (format!("seed {seed}"), Script::from_seed(seed))
-        }),
+        None => run_seeds(&args),
     }
 }
 
-fn replay(script: &Script, safeguards: Safeguards) -> Result<()> {
-    let report = run_with(script, safeguards)?;
+/// Replays a script. One of a seed that fails is shrunk.
+fn replay(script: &Script, args: &Args) -> Result<()> {
+    let report = run_with(script, args.safeguards())?;
     println!("{script}\n{}", report.transcript);
-    match report.violation {
-        Some(violation) => bail!("{violation}"),
-        None => println!("all invariants hold"),
+    let Some(violation) = report.violation else {
+        println!("all invariants hold");
+        return Ok(());
+    };
+    println!("{violation}");
+    if let Some(seed) = args.seed {
+        let failure = Failure { name: format!("seed {seed}"), script: script.clone(), violation: violation.clone() };
+        explain(&failure, args.safeguards())?;
     }
-    Ok(())
+    bail!("{violation}")
+}
+
+fn run_seeds(args: &Args) -> Result<()> {
+    let count = args.seeds.unwrap_or(SEEDS);
+    println!("seeds {} to {}", args.from, args.from.saturating_add(count.saturating_sub(1)));
+    run_all(count, args, |number| {
+        let seed = args.from.saturating_add(number);
+        (format!("seed {seed}"), Script::from_seed(seed))
+    })
 }
 
 /// Runs scripts with every fault at every write, one at a time.
@@ -147,18 +159,9 @@ fn run_all(count: u64, args: &Args, script: impl Fn(u64) -> (String, Script) + S
 }
 
 /// Shrinks the first scripts that failed, once the others have run, and says how to replay them.
-fn explain_failures(failures: &[(String, Script)], safeguards: Safeguards) -> Result<()> {
-    for (name, script) in failures.iter().take(MOST_EXPLAINED) {
-        let shortest =
-            shrink(script, |script| run_with(script, safeguards).is_ok_and(|report| report.violation.is_some()));
-        let file =
-            Path::new(FAILURES).join(format!("{}.json", name.replace(|char: char| !char.is_alphanumeric(), "-")));
-        std::fs::create_dir_all(FAILURES).with_context(|| format!("cannot create {FAILURES}"))?;
-        std::fs::write(&file, serde_json::to_string(&shortest)?)
-            .with_context(|| format!("cannot write {}", file.display()))?;
-        let report = run_with(&shortest, safeguards)?;
-        println!("\n{name}, shrunk: {}\n{shortest}\n{}", report.violation.unwrap_or_default(), report.transcript);
-        println!("replay: make simulate SCRIPT={}", file.display());
+fn explain_failures(failures: &[Failure], safeguards: Safeguards) -> Result<()> {
+    for failure in failures.iter().take(MOST_EXPLAINED) {
+        explain(failure, safeguards)?;
     }
     if failures.len() > MOST_EXPLAINED {
         println!("\nonly the first {MOST_EXPLAINED} failures were shrunk");
@@ -166,11 +169,35 @@ fn explain_failures(failures: &[(String, Script)], safeguards: Safeguards) -> Re
     Ok(())
 }
 
+/// Shrinks a script to the shortest that fails in the same way, and writes it to a file.
+fn explain(failure: &Failure, safeguards: Safeguards) -> Result<()> {
+    let Failure { name, script, violation } = failure;
+    let fails_alike = |other: &str| is_same_sort(other, violation);
+    let shortest = shrink(script, |script| {
+        run_with(script, safeguards).is_ok_and(|report| report.violation.as_deref().is_some_and(fails_alike))
+    });
+    let file = Path::new(FAILURES).join(format!("{}.json", name.replace(|char: char| !char.is_alphanumeric(), "-")));
+    std::fs::create_dir_all(FAILURES).with_context(|| format!("cannot create {FAILURES}"))?;
+    std::fs::write(&file, serde_json::to_string(&shortest)?)
+        .with_context(|| format!("cannot write {}", file.display()))?;
+    let report = run_with(&shortest, safeguards)?;
+    println!("\n{name}, shrunk: {}\n{shortest}\n{}", report.violation.unwrap_or_default(), report.transcript);
+    println!("replay: make simulate SCRIPT={}", file.display());
+    Ok(())
+}
+
+/// A script that failed, and how.
+struct Failure {
+    name: String,
+    script: Script,
+    violation: String,
+}
+
 /// What all worlds together brought.
 struct Totals {
     start: Instant,
     worlds: u64,
-    failures: Vec<(String, Script)>,
+    failures: Vec<Failure>,
     writes: u64,
     to_ray: u64,
     answered: u64,
@@ -201,7 +228,7 @@ impl Totals {
         self.transitions.add(&report.transitions);
         if let Some(violation) = report.violation {
             println!("{name}: {violation}");
-            self.failures.push((name, script));
+            self.failures.push(Failure { name, script, violation });
         }
         if self.worlds.is_multiple_of(1_000) {
             let rate = self.worlds as f64 / processor_time().as_secs_f64();

@@ -11,6 +11,17 @@ pub fn shrink(script: &Script, fails: impl Fn(&Script) -> bool) -> Script {
     }
 }
 
+/// Returns whether two violations are of the same sort: they differ only in names, numbers and times.
+pub fn is_same_sort(one: &str, other: &str) -> bool {
+    sort(one) == sort(other)
+}
+
+/// Returns a violation without its names and numbers. All names of a world have a digit in them.
+fn sort(violation: &str) -> Vec<&str> {
+    let is_name = |word: &&str| word.contains(|char: char| char.is_ascii_digit());
+    violation.split_whitespace().filter(|word| !is_name(word)).collect()
+}
+
 /// Returns the scripts with one part less.
 fn candidates(script: &Script) -> Vec<Script> {
     let without_act = (0..script.acts.len()).map(|index| {
@@ -33,6 +44,7 @@ fn candidates(script: &Script) -> Vec<Script> {
         Script { skew: 0, ..script.clone() },
         Script { scheduler: None, ..script.clone() },
         Script { webhook: false, ..script.clone() },
+        Script { post_mortems: false, ..script.clone() },
     ];
     let simpler = simpler.into_iter().filter(|simpler| simpler != script);
     without_fault.chain(without_ray_fault).chain(without_act).chain(simpler).collect()
@@ -42,6 +54,17 @@ fn candidates(script: &Script) -> Vec<Script> {
 mod tests {
     use super::*;
     use crate::script::Act;
+
+    #[test]
+    fn violations_are_of_one_sort_whatever_they_name() {
+        let two_heads = "1 Pods of headgroup were asked for: c0-head-x2bdf c0-head-9wq7z";
+        assert!(is_same_sort(
+            two_heads,
+            "1 Pods of headgroup were asked for: c1-head-bb4cd c1-head-x7fgh c1-head-k8mnp"
+        ));
+        assert!(is_same_sort("47 writes at rest", "2 writes at rest"));
+        assert!(!is_same_sort(two_heads, "RayCluster c0: its state is \"suspended\""));
+    }
 
     #[test]
     fn only_what_is_needed_stays() {
