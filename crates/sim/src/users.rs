@@ -302,7 +302,8 @@ impl Users {
         if object["status"]["jobDeploymentStatus"] != "Waiting" {
             return;
         }
-        let (cluster, id) = (text(&object["status"]["rayClusterName"]), format!("{job}-by-hand"));
+        let cluster = text(&object["status"]["rayClusterName"]);
+        let id = format!("{cluster}-by-hand");
         self.checker.ray().submit(&format!("{cluster}-head-svc"), &id, false);
         self.patch("RayJob", job, json!({"jobId": id})).await;
     }

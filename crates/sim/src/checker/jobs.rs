@@ -9,6 +9,9 @@ use std::time::Duration;
 /// The annotation with the time that a run was scheduled for.
 const SCHEDULED: &str = "ray.io/cronjob-scheduled-timestamp";
 
+/// The variable of a submitter with the ID that it submits a job under.
+const SUBMISSION_ID: &str = "RAY_JOB_SUBMISSION_ID";
+
 /// A job is not given up before dashboards were silent for this time.
 const SILENCE: Duration = Duration::from_secs(30);
 
@@ -35,6 +38,15 @@ impl Seen {
                 None
             }
         }
+    }
+
+    /// An attempt of a RayJob has one Job that submits it.
+    pub(super) fn submitted_once(&mut self, job: &Value) -> Option<String> {
+        let container = &job["spec"]["template"]["spec"]["containers"][0];
+        let variables = container["env"].as_array().into_iter().flatten();
+        let id = variables.into_iter().find(|variable| variable["name"] == SUBMISSION_ID)?["value"].as_str()?;
+        let first = self.submitters.entry(id.to_owned()).or_insert_with(|| uid(job));
+        (*first != uid(job)).then(|| format!("two Jobs submit {id}: {} is the second", name(job)))
     }
 
     /// A tick of a RayCronJob starts one RayJob.

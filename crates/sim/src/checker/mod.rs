@@ -15,6 +15,8 @@ mod secrets;
 mod services;
 mod settled;
 
+#[cfg(test)]
+mod tests;
 pub use coverage::Transitions;
 pub(crate) use pods::HOSTS;
 pub(crate) use services::Answer;
@@ -103,16 +105,18 @@ struct Seen {
     without_owner: BTreeSet<String>,
     /// The kinds and names of what is somebody else's, by UID.
     foreign: BTreeMap<String, (&'static str, String)>,
-    /// The clusters that were changed otherwise or suspended, by UID: any Pod of them may go.
-    suspended: BTreeSet<String>,
     /// The clusters whose head has run, by UID.
     head_ran: BTreeSet<String>,
     /// How each RayJob ended, by UID, with the generation that ended.
     ended: BTreeMap<String, (i64, String)>,
     /// The UID of the RayJob of each run, by UID of the RayCronJob and time.
     runs: BTreeMap<(String, String), String>,
+    /// The UID of the Job that submits the job with each submission ID.
+    submitters: BTreeMap<String, String>,
     /// The RayServices that have been ready, by UID.
     served: BTreeSet<String>,
+    /// The RayServices whose requests a route or a Service has led on, by UID.
+    routed: BTreeSet<String>,
     /// Why the last request failed that did.
     refusal: String,
     /// The clusters behind each Service that requests are sent to, and since when.
@@ -218,6 +222,7 @@ impl Checker {
             "RayJob" => seen.see_job(&value, &self.ray),
             "Pod" => seen.see_pod(&value).or_else(|| seen.created_too_early(&value, self.others.as_ref()?)),
             "Service" => seen.see_service(&value),
+            "Job" => seen.submitted_once(&value),
             "HTTPRoute" => self.see_route(earlier, &value),
             _ => None,
         };

@@ -10,8 +10,11 @@ use tokio::time::Instant;
 const REPLICA: &str = "ray.io/worker-group-replica-name";
 pub(crate) const HOSTS: i64 = 2;
 
+/// The group of the head.
+const HEAD_GROUP: &str = "headgroup";
+
 /// An operator may act on what was asked for this long ago: watches lag, requests are slow, operators are down.
-const STALE: Duration = Duration::from_secs(120);
+pub(super) const STALE: Duration = Duration::from_secs(120);
 
 impl Checker {
     /// Returns the UID of a Pod, if it is ready.
@@ -45,15 +48,12 @@ impl Seen {
         let id = uid(cluster);
         let now = Instant::now();
         let suspended = cluster["spec"]["suspend"] == true;
-        for (group, replicas) in sizes(cluster).into_iter().chain([("headgroup".to_owned(), 1)]) {
+        for (group, replicas) in sizes(cluster).into_iter().chain([(HEAD_GROUP.to_owned(), 1)]) {
             let replicas = if suspended { 0 } else { replicas };
             let sizes = self.sizes.entry((id.clone(), group)).or_default();
             if sizes.last().is_none_or(|(_, last)| *last != replicas) {
                 sizes.push((now, replicas));
             }
-        }
-        if suspended {
-            self.suspended.insert(id.clone());
         }
         // A head without an owner that ran before its cluster was created again is not seen again.
         if self.has_running_head(&id) {
@@ -143,7 +143,7 @@ impl Seen {
         let id = if relabelled { owner(pod)? } else { self.cluster_of(pod)? };
         let (_, cluster) = self.of_kind("RayCluster").find(|(_, cluster)| uid(cluster) == id)?;
         let runs = pod["status"]["phase"] == "Running" && condition(pod, "Ready") && !is_deleting(pod);
-        if !runs || is_deleting(cluster) || self.suspended.contains(&id) || self.named_for_deletion.contains(name) {
+        if !runs || is_deleting(cluster) || self.may_be_suspended(&id) || self.named_for_deletion.contains(name) {
             return None;
         }
         let group = label(pod, "ray.io/group");
@@ -165,6 +165,11 @@ impl Seen {
             label(other, REPLICA) == replica && self.cluster_of(other).as_deref() == Some(cluster) && is_alive(other)
         });
         !replica.is_empty() && (hosts.count() as i64) < HOSTS
+    }
+
+    /// Returns whether a cluster is suspended as far as an operator may know: any Pod of it may go.
+    fn may_be_suspended(&self, cluster: &str) -> bool {
+        self.recent_sizes(cluster, HEAD_GROUP).any(|size| size == 0)
     }
 
     /// Returns the sizes of a group that an operator may know.

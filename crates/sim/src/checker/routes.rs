@@ -1,9 +1,12 @@
-//! The weights of a route sum to 100, and only clusters that answer gain some.
+//! The weights of a route sum to 100, and only clusters that answer gain some. Where something else than the operator can
+//! interrupt a cluster, it must have answered shortly before.
 
 use super::Checker;
+use super::pods::STALE;
 use crate::gateway::{Backends, backends};
 use crate::object::name;
 use serde_json::Value;
+use std::time::Duration;
 
 impl Checker {
     pub(super) fn see_route(&self, earlier: Option<&Value>, route: &Value) -> Option<String> {
@@ -14,15 +17,16 @@ impl Checker {
         }
         let before = earlier.map(backends).unwrap_or_default();
         let gained = now.iter().filter(|(backend, weight)| weight_of(&before, backend) < *weight);
-        let dead = gained.into_iter().find(|(backend, weight)| !self.can_take(backend, *weight));
-        let (backend, weight) = dead.filter(|_| self.others.as_ref().is_some_and(|others| others.undisturbed))?;
+        let within = if self.others.as_ref()?.undisturbed { Duration::ZERO } else { STALE };
+        let (backend, weight) =
+            gained.into_iter().find(|(backend, weight)| !self.can_take(backend, *weight, within))?;
         Some(format!("{} sends {weight} % of its requests to {backend}, which does not answer them", name(route)))
     }
 
-    /// Returns whether the cluster behind a Service can take so much of the traffic.
-    fn can_take(&self, service: &str, weight: i64) -> bool {
+    /// Returns whether the cluster behind a Service can take so much of the traffic, or could within a time.
+    fn can_take(&self, service: &str, weight: i64, within: Duration) -> bool {
         let cluster = service.strip_suffix("-serve-svc").unwrap_or(service);
-        self.ray.answering(cluster).is_some_and(|answering| answering.capacity >= weight)
+        self.ray.recent_capacity(cluster, within).is_some_and(|capacity| capacity >= weight)
     }
 }
 

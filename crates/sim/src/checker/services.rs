@@ -40,7 +40,14 @@ impl Checker {
             Some(others) => others.gateways.backends(&format!("{service}-httproute")),
             None => Some(vec![(format!("{service}-serve-svc"), 100)]),
         };
-        let Some(backends) = backends else { return Answer::NotServing };
+        let Some(backends) = backends else {
+            if !seen.routed.contains(&uid(&object)) {
+                return Answer::NotServing;
+            }
+            seen.refusal = format!("{service}-httproute is gone");
+            return Answer::Failed;
+        };
+        seen.routed.insert(uid(&object));
         let mut used = backends.iter().filter(|(_, weight)| *weight > 0);
         let Some(why) = used.find_map(|(backend, weight)| seen.refused(backend, *weight, &self.ray)) else {
             return Answer::Answered;

@@ -34,6 +34,10 @@ struct State {
     jobs: BTreeMap<(String, String), Job>,
     /// Serve on each head Pod, by UID.
     serve: BTreeMap<String, Serve>,
+    /// The ID of the job that each cluster was given, by head Service, whichever head had it.
+    submitted: BTreeMap<String, String>,
+    /// What each cluster could take, in percent, and until when, by head Service.
+    capacities: BTreeMap<String, Vec<(Instant, i64)>>,
     /// The IDs of all jobs that ever succeeded.
     succeeded: BTreeSet<String>,
     silent_until: Instant,
@@ -57,6 +61,8 @@ impl Ray {
             latest: BTreeMap::new(),
             jobs: BTreeMap::new(),
             serve: BTreeMap::new(),
+            submitted: BTreeMap::new(),
+            capacities: BTreeMap::new(),
             succeeded: BTreeSet::new(),
             silent_until: now,
             lying_until: now,
@@ -71,6 +77,7 @@ impl Ray {
     /// Makes a head Pod answer for a Service. It knows the applications of the one before if those are on a volume.
     pub(crate) fn start_head(&self, service: &str, uid: &str, has_volume: bool) {
         let mut state = self.lock();
+        state.note_capacity(service);
         state.heads.insert(service.to_owned(), uid.to_owned());
         let before = state.latest.get(service).map(|(latest, _)| latest.clone()).filter(|latest| latest != uid);
         let Some(before) = before else {
@@ -87,6 +94,7 @@ impl Ray {
     pub(crate) fn stop_head(&self, service: &str, uid: &str) {
         let mut state = self.lock();
         if state.heads.get(service).is_some_and(|head| head == uid) {
+            state.note_capacity(service);
             state.heads.remove(service);
         }
     }
@@ -105,6 +113,8 @@ impl Ray {
     pub(crate) fn forget(&self) {
         let mut state = self.lock();
         state.note_successes();
+        let services: Vec<String> = state.heads.keys().cloned().collect();
+        services.iter().for_each(|service| state.note_capacity(service));
         state.jobs.clear();
         state.serve.clear();
     }
@@ -134,9 +144,18 @@ impl Ray {
 
     /// Returns what answers requests to a cluster, if anything does.
     pub(crate) fn answering(&self, cluster: &str) -> Option<Answering> {
+        self.lock().answering(&format!("{cluster}-head-svc"))
+    }
+
+    /// Returns the largest capacity of a cluster, in percent, now and as long ago as given. A dashboard that lies shows what
+    /// was there at any time.
+    pub(crate) fn recent_capacity(&self, cluster: &str, within: Duration) -> Option<i64> {
         let state = self.lock();
-        let serve = state.serve.get(state.heads.get(&format!("{cluster}-head-svc"))?)?;
-        serve.answering()
+        let service = format!("{cluster}-head-svc");
+        let lied = !within.is_zero() && Instant::now() < state.lying_until + within;
+        let earlier = state.capacities.get(&service).into_iter().flatten();
+        let recent = earlier.filter(|(until, _)| lied || until.elapsed() < within).map(|(_, capacity)| *capacity);
+        recent.chain(state.answering(&service).map(|answering| answering.capacity)).max()
     }
 
     /// Submits a job. Returns whether it was accepted.
@@ -147,10 +166,7 @@ impl Ray {
         if state.jobs.contains_key(&(head.clone(), id.to_owned())) {
             return false;
         }
-        if let Some(((_, other), _)) = state.jobs.iter().find(|((of, _), _)| *of == head) {
-            let violation = format!("two jobs were submitted for one attempt: {other} and {id}");
-            state.violation.get_or_insert(violation);
-        }
+        state.note_submission(service, id);
         if Instant::now() >= state.forgetful_until {
             state.jobs.insert((head, id.to_owned()), Job::new(runs_for, fails));
         }
@@ -213,6 +229,7 @@ impl Ray {
                 let starts_for = Duration::from_millis(self.1.within(500..20_000));
                 let mut state = self.lock();
                 let serve = Serve::configure(state.serve.get(&head), serde_json::from_slice(body)?, starts_for);
+                state.note_capacity(service);
                 state.serve.insert(head, serve);
                 json_reply(&json!({}))
             }
@@ -243,6 +260,33 @@ impl State {
         Some(before.unwrap_or(head).clone())
     }
 
+    /// An attempt has a cluster of its own, which gets one job: another head of it may get the same one again, and a cluster
+    /// of another attempt may not.
+    fn note_submission(&mut self, service: &str, id: &str) {
+        let first = self.submitted.entry(service.to_owned()).or_insert_with(|| id.to_owned());
+        let violation = if first != id {
+            format!("two jobs were submitted for one attempt: {first} and {id}")
+        } else if let Some((other, _)) = self.submitted.iter().find(|(other, known)| *other != service && *known == id)
+        {
+            format!("{id} was submitted to two clusters: {other} and {service}")
+        } else {
+            return;
+        };
+        self.violation.get_or_insert(violation);
+    }
+
+    /// Returns what answers requests to the cluster of a head Service.
+    fn answering(&self, service: &str) -> Option<Answering> {
+        self.serve.get(self.heads.get(service)?)?.answering()
+    }
+
+    /// Remembers what the cluster of a head Service can take until now, when that is about to change.
+    fn note_capacity(&mut self, service: &str) {
+        if let Some(answering) = self.answering(service) {
+            self.capacities.entry(service.to_owned()).or_default().push((Instant::now(), answering.capacity));
+        }
+    }
+
     /// An operator does not flood a head that forgets its jobs.
     fn note_post(&mut self, id: &str) {
         let posted = self.posted.entry(id.to_owned()).or_default();
@@ -270,4 +314,50 @@ fn json_reply(body: &Value) -> Result<Response<Body>, tower::BoxError> {
 
 fn text(status: u16, body: &str) -> Result<Response<Body>, tower::BoxError> {
     Ok(Response::builder().status(StatusCode::from_u16(status)?).body(Body::from(body.to_owned()))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::advance;
+
+    fn ray_with_heads(services: &[&str]) -> Ray {
+        let ray = Ray::new(Rng::new(1), Transcript::new());
+        services.iter().for_each(|service| ray.start_head(service, &format!("head of {service}"), false));
+        ray
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_head_may_get_the_same_job_again_and_no_other() {
+        let ray = ray_with_heads(&["a-head-svc"]);
+        assert!(ray.submit("a-head-svc", "one", false));
+        ray.start_head("a-head-svc", "another head", false);
+        assert!(ray.submit("a-head-svc", "one", false));
+        assert_eq!(ray.violation(), None);
+        ray.start_head("a-head-svc", "a third head", false);
+        assert!(ray.submit("a-head-svc", "two", false));
+        assert_eq!(ray.violation().as_deref(), Some("two jobs were submitted for one attempt: one and two"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_other_cluster_may_get_the_same_job() {
+        let ray = ray_with_heads(&["a-head-svc", "b-head-svc"]);
+        assert!(ray.submit("a-head-svc", "one", false) && ray.submit("b-head-svc", "one", false));
+        let expected = "one was submitted to two clusters: a-head-svc and b-head-svc";
+        assert_eq!(ray.violation().as_deref(), Some(expected));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn capacity_is_remembered_for_as_long_as_asked() {
+        let ray = ray_with_heads(&["a-head-svc"]);
+        let config = br#"{"applications": [{"name": "app", "import_path": "app:v1"}], "target_capacity": 40}"#;
+        ray.reply("a-head-svc", "PUT", "/api/serve/applications/", config).await.expect("a reply");
+        let capacity = |seconds| ray.recent_capacity("a", Duration::from_secs(seconds));
+        assert_eq!(capacity(60), None, "nothing has started");
+        advance(Duration::from_secs(30)).await;
+        assert_eq!(capacity(0), Some(40));
+        ray.stop_head("a-head-svc", "head of a-head-svc");
+        advance(Duration::from_secs(30)).await;
+        assert_eq!((capacity(0), capacity(20), capacity(60)), (None, None, Some(40)));
+    }
 }
