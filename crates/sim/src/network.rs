@@ -51,6 +51,8 @@ pub struct Sent {
     pub writes: Vec<u64>,
     /// To Ray's dashboards.
     pub to_ray: Vec<u64>,
+    /// How many events they sent, which no fault hits.
+    pub events: usize,
 }
 
 /// What is wrong with the network.
@@ -171,7 +173,7 @@ impl Network {
     /// Returns how often operators have sent what changes something.
     pub(crate) fn count_of_writes(&self) -> usize {
         let sent = self.lock_sent();
-        sent.writes.len() + sent.to_ray.len()
+        sent.writes.len() + sent.to_ray.len() + sent.events
     }
 
     fn lock_sent(&self) -> MutexGuard<'_, Sent> {
@@ -468,14 +470,15 @@ impl Network {
         }
     }
 
-    /// Returns what happens to the next write, or to the next request to Ray. Events do not count, since nothing depends on
-    /// them.
+    /// Returns what happens to the next write, or to the next request to Ray. Events are counted apart and are spared, since
+    /// nothing depends on them.
     fn fault(&self, path: &str, to_ray: bool) -> Option<Fault> {
         if path.contains("/events") {
             return None;
         }
         let number = {
             let mut sent = self.lock_sent();
+            self.lock_sent().events += 1;
             let times = if to_ray { &mut sent.to_ray } else { &mut sent.writes };
             times.push(u64::try_from(self.0.start.elapsed().as_millis()).unwrap_or(u64::MAX));
             times.len() as u64 - 1

@@ -40,8 +40,8 @@ const STRAGGLERS: Duration = Duration::from_secs(35);
 const PATIENCE: Duration = Duration::from_secs(1_200);
 /// After everything is as it should be, this may still change something.
 const SETTLING: Duration = Duration::from_secs(60);
-/// At rest nothing is written for this time, which is longer than anything is remembered.
-const REST: Duration = Duration::from_secs(400);
+/// At rest nothing is written for this time, which is longer than anything is remembered: an event, for ten minutes.
+const REST: Duration = Duration::from_secs(700);
 /// The same with an election, whose renewals take most of the time that such a world needs.
 const SHORT_REST: Duration = Duration::from_secs(40);
 /// How often services are asked.
@@ -220,12 +220,15 @@ impl World {
         self.network.heal();
         foreign::delete_all(&self.api, &self.checker);
         self.users.correct().await;
-        self.users.suspend_cron_jobs().await;
         self.transcript.line("world", "faults are over");
         let stragglers = script.patience.map_or(STRAGGLERS, |_| Duration::ZERO);
         if let Some(violation) = self.pass_time(Instant::now() + stragglers).await {
             return Some(violation);
         }
+        if let Some(violation) = self.keep_schedules().await {
+            return Some(violation);
+        }
+        self.users.suspend_cron_jobs().await;
         let violation = self.settle().await;
         self.keepers.iter().for_each(JoinHandle::abort);
         violation
@@ -255,6 +258,15 @@ impl World {
                 Answer::Failed => {}
             }
         }
+    }
+
+    /// Waits until every schedule that users left running has made its runs.
+    async fn keep_schedules(&mut self) -> Option<String> {
+        let since = self.checker.last_runs();
+        if since.is_empty() {
+            return None;
+        }
+        self.until(|checker| checker.behind_schedule(&since), PATIENCE).await
     }
 
     /// Waits until everything is as it should, is at rest, and can be deleted.

@@ -11,6 +11,7 @@ mod jobs;
 mod pods;
 mod queues;
 mod routes;
+mod schedules;
 mod secrets;
 mod services;
 mod settled;

@@ -89,7 +89,7 @@ impl Seen {
     }
 
     /// Returns the clusters of the ready endpoints of a Service.
-    fn ready_endpoints(&self, service: &str) -> Vec<String> {
+    pub(super) fn ready_endpoints(&self, service: &str) -> Vec<String> {
         let slices = self
             .of_kind("EndpointSlice")
             .filter(|(_, slice)| slice["metadata"]["labels"]["kubernetes.io/service-name"] == service);

@@ -23,6 +23,7 @@ impl Checker {
                 "RayCluster" => seen.cluster_unsettled(object, scheduler),
                 "RayJob" => job_unsettled(object).or_else(|| seen.rules_unsettled(object)),
                 "RayService" => seen.service_unsettled(object, &self.ray),
+                "RayCronJob" => seen.schedule_unsettled(object),
                 _ => None,
             };
             if let Some(wrong) = wrong {
@@ -125,12 +126,37 @@ impl Seen {
             Some(answering) if wanted.contains(&answering.version) && answering.capacity == 100 => {}
             other => return Some(format!("{active} serves {other:?}")),
         }
-        if service["spec"]["upgradeStrategy"]["clusterUpgradeOptions"].is_null() {
+        let incremental = !service["spec"]["upgradeStrategy"]["clusterUpgradeOptions"].is_null();
+        if let Some(wrong) = self.led_elsewhere(service, &active, incremental) {
+            return Some(wrong);
+        }
+        if !incremental {
             return None;
         }
         let routed = self.get("HTTPRoute", &format!("{}-httproute", name(service))).map(backends);
         let wanted = vec![(format!("{active}-serve-svc"), 100)];
         (routed.as_ref() != Some(&wanted)).then(|| format!("its route leads to {routed:?}"))
+    }
+}
+
+impl Seen {
+    /// Returns which Service of a RayService does not lead to the Pods of its active cluster.
+    pub(super) fn led_elsewhere(&self, service: &Value, active: &str, incremental: bool) -> Option<String> {
+        let base = if incremental { active.to_owned() } else { name(service) };
+        let services = [
+            (format!("{}-head-svc", name(service)), ("ray.io/node-type", "head")),
+            (format!("{base}-serve-svc"), ("ray.io/serve", "true")),
+        ];
+        services.into_iter().find_map(|(name, (label, value))| {
+            let Some(found) = self.get("Service", &name) else { return Some(format!("it has no Service {name}")) };
+            let selector = &found["spec"]["selector"];
+            if selector["ray.io/cluster"] != active || selector[label] != value {
+                return Some(format!("Service {name} selects {selector}, and {active} is active"));
+            }
+            let clusters = self.ready_endpoints(&name);
+            let leads = !clusters.is_empty() && clusters.iter().all(|cluster| cluster == active);
+            (!leads).then(|| format!("Service {name} leads to {clusters:?}, and {active} is active"))
+        })
     }
 }
 
