@@ -338,6 +338,10 @@ impl Network {
                 inner.crashes[life.operator].notify_one();
                 return std::future::pending().await;
             }
+            Some(Fault::TimeOut) => {
+                inner.transcript.line("network", format!("{line} times out after it took effect"));
+                return refused(504);
+            }
             Some(Fault::LoseReply) => {
                 inner.transcript.line("network", format!("the reply to {line} is lost"));
                 return Err("connection reset".into());
@@ -474,11 +478,11 @@ impl Network {
     /// nothing depends on them.
     fn fault(&self, path: &str, to_ray: bool) -> Option<Fault> {
         if path.contains("/events") {
+            self.lock_sent().events += 1;
             return None;
         }
         let number = {
             let mut sent = self.lock_sent();
-            self.lock_sent().events += 1;
             let times = if to_ray { &mut sent.to_ray } else { &mut sent.writes };
             times.push(u64::try_from(self.0.start.elapsed().as_millis()).unwrap_or(u64::MAX));
             times.len() as u64 - 1
@@ -585,6 +589,7 @@ fn status(code: u16) -> Value {
         410 => "Expired",
         429 => "TooManyRequests",
         503 => "ServiceUnavailable",
+        504 => "Timeout",
         _ => "InternalError",
     };
     json!({

@@ -1,6 +1,5 @@
 //! The specs of what users create.
 
-use crate::checker::HOSTS;
 use crate::script::{Feature, Rules};
 use serde_json::{Value, json};
 
@@ -26,16 +25,21 @@ pub(crate) fn suspends_sized_group(cluster: &Value) -> bool {
 }
 
 pub(crate) fn with_feature(mut spec: Value, feature: Feature) -> Value {
-    let storage = |policy: &str| json!({"backend": "rocksdb", "storage": {"size": "1Gi", "deletionPolicy": policy}});
     match feature {
         Feature::Ingress => spec["headGroupSpec"]["enableIngress"] = json!(true),
-        Feature::Storage => spec["gcsFaultToleranceOptions"] = storage("DeleteWithCluster"),
-        Feature::RetainedStorage => spec["gcsFaultToleranceOptions"] = storage("Retain"),
-        Feature::MultiHost => spec["workerGroupSpecs"][0]["numOfHosts"] = json!(HOSTS),
+        Feature::Storage => spec["gcsFaultToleranceOptions"] = durable("DeleteWithCluster"),
+        Feature::RetainedStorage => spec["gcsFaultToleranceOptions"] = durable("Retain"),
+        Feature::MultiHost => spec["workerGroupSpecs"][0]["numOfHosts"] = json!(2),
+        Feature::FourHosts => spec["workerGroupSpecs"][0]["numOfHosts"] = json!(4),
         Feature::Isolation => spec["networkPolicy"] = json!({"mode": "DenyAll"}),
         Feature::ManagedElsewhere => spec["managedBy"] = json!("kueue.x-k8s.io/multikueue"),
     }
     spec
+}
+
+/// Returns options with a volume for what a head knows.
+pub(crate) fn durable(policy: &str) -> Value {
+    json!({"backend": "rocksdb", "storage": {"size": "1Gi", "deletionPolicy": policy}})
 }
 
 pub(crate) fn deletion_strategy(rules: Rules) -> Value {

@@ -6,7 +6,8 @@ use crate::object::text;
 use crate::scheduler::GANG;
 use crate::script::Act;
 use crate::specs::{
-    cluster_spec, deletion_strategy, is_invalid, job_spec, suspends_sized_group, with_feature, without_containers,
+    cluster_spec, deletion_strategy, durable, is_invalid, job_spec, suspends_sized_group, with_feature,
+    without_containers,
 };
 use k8s_openapi::api::core::v1::{Pod, Secret, Service};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -117,6 +118,11 @@ impl Users {
             }
             Act::CreateIncrementalService(service) => {
                 let spec = self.service_spec(true);
+                self.create("RayService", &format!("s{service}"), false, spec).await;
+            }
+            Act::CreateDurableService(service) => {
+                let mut spec = self.service_spec(false);
+                spec["rayClusterConfig"]["gcsFaultToleranceOptions"] = durable("DeleteWithCluster");
                 self.create("RayService", &format!("s{service}"), false, spec).await;
             }
             Act::UpgradeService(service) => self.upgrade(&format!("s{service}")).await,

@@ -15,11 +15,10 @@ mod schedules;
 mod secrets;
 mod services;
 mod settled;
-
 #[cfg(test)]
 mod tests;
+
 pub use coverage::Transitions;
-pub(crate) use pods::HOSTS;
 pub(crate) use services::Answer;
 
 use crate::api::Api;

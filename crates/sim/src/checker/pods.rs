@@ -6,9 +6,8 @@ use serde_json::Value;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The label with the replica of a Pod in a group with several hosts per replica, and how many those are.
+/// The label with the replica of a Pod in a group with several hosts per replica.
 const REPLICA: &str = "ray.io/worker-group-replica-name";
-pub(crate) const HOSTS: i64 = 2;
 
 /// The group of the head.
 const HEAD_GROUP: &str = "headgroup";
@@ -154,17 +153,17 @@ impl Seen {
         let surplus = label(pod, "ray.io/node-type") == "worker"
             && present as i64 > self.recent_sizes(&id, &group).min()?
             && cluster["spec"]["enableInTreeAutoscaling"] != true;
-        (!surplus && !self.is_of_broken_replica(&id, pod))
+        (!surplus && !self.is_of_broken_replica(cluster, pod))
             .then(|| format!("Pod {name} of {group} was deleted without need"))
     }
 
     /// Returns whether a host of the replica that a Pod belongs to has failed or is going: the others go with it.
-    fn is_of_broken_replica(&self, cluster: &str, pod: &Value) -> bool {
-        let replica = label(pod, REPLICA);
+    fn is_of_broken_replica(&self, cluster: &Value, pod: &Value) -> bool {
+        let (id, replica, group) = (uid(cluster), label(pod, REPLICA), label(pod, "ray.io/group"));
         let hosts = self.of_kind("Pod").map(|(_, pod)| pod).filter(|other| {
-            label(other, REPLICA) == replica && self.cluster_of(other).as_deref() == Some(cluster) && is_alive(other)
+            label(other, REPLICA) == replica && self.cluster_of(other).as_ref() == Some(&id) && is_alive(other)
         });
-        !replica.is_empty() && (hosts.count() as i64) < HOSTS
+        !replica.is_empty() && (hosts.count() as i64) < hosts_per_replica(cluster, &group)
     }
 
     /// Returns whether a cluster is suspended as far as an operator may know: any Pod of it may go.
@@ -186,8 +185,20 @@ impl Seen {
 pub(super) fn sizes(cluster: &Value) -> Vec<(String, i64)> {
     let size = |group: &Value| match group["suspend"] == true {
         true => 0,
-        false => group["replicas"].as_i64().unwrap_or_default() * group["numOfHosts"].as_i64().unwrap_or(1),
+        false => group["replicas"].as_i64().unwrap_or_default() * hosts(group),
     };
-    let groups = cluster["spec"]["workerGroupSpecs"].as_array().into_iter().flatten();
-    groups.map(|group| (text(&group["groupName"]), size(group))).collect()
+    groups(cluster).map(|group| (text(&group["groupName"]), size(group))).collect()
+}
+
+/// Returns how many Pods a replica of a group has.
+fn hosts_per_replica(cluster: &Value, name: &str) -> i64 {
+    groups(cluster).find(|group| group["groupName"] == name).map_or(1, hosts)
+}
+
+fn hosts(group: &Value) -> i64 {
+    group["numOfHosts"].as_i64().unwrap_or(1)
+}
+
+fn groups(cluster: &Value) -> impl Iterator<Item = &Value> {
+    cluster["spec"]["workerGroupSpecs"].as_array().into_iter().flatten()
 }

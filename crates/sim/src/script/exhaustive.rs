@@ -20,6 +20,7 @@ pub fn short_scripts() -> Vec<(String, Script)> {
         ("a job by HTTP".to_owned(), job(true, false)),
         ("a job by a submitter, which fails".to_owned(), job(false, true)),
         ("a service".to_owned(), upgrade(Act::CreateService(0))),
+        ("a service with volumes".to_owned(), upgrade(Act::CreateDurableService(0))),
         ("an incremental service".to_owned(), upgrade(Act::CreateIncrementalService(0))),
         ("a schedule".to_owned(), vec![(0, Act::CreateCronJob(0)), (70_000, Act::Correct)]),
         ("a cluster that is re-created".to_owned(), {
@@ -28,7 +29,7 @@ pub fn short_scripts() -> Vec<(String, Script)> {
             acts
         }),
     ];
-    scripts.extend(Feature::ALL.map(|feature| (format!("a cluster with {feature:?}"), with(feature))));
+    scripts.extend(Feature::all().map(|feature| (format!("a cluster with {feature:?}"), with(feature))));
     scripts.extend(Rules::ALL.map(|rules| {
         let act = Act::CreateJobWithRules { job: 0, http: true, fails: false, rules };
         (format!("a job with rules for {rules:?}"), vec![(0, act)])
@@ -38,7 +39,25 @@ pub fn short_scripts() -> Vec<(String, Script)> {
         acts: acts.into_iter().map(|(at, act)| Timed { at, act }).collect(),
         ..Script::default()
     };
-    scripts.into_iter().map(|(name, acts)| (name, script(acts))).collect()
+    let queued = [
+        (
+            "a cluster in a queue",
+            Act::CreateCluster { cluster: 0, workers: 1, token: false, autoscaled: false, tls: false, queue: true },
+        ),
+        (
+            "a job in a queue",
+            Act::CreateJob { job: 0, http: true, fails: false, retries: 0, shutdown: true, queue: true },
+        ),
+    ];
+    scripts.extend(queued.map(|(name, create)| (name.to_owned(), vec![(0, create), (30_000, Act::Evict(0))])));
+    let mut scripts: Vec<(String, Script)> = scripts.into_iter().map(|(name, acts)| (name, script(acts))).collect();
+    let elected = [
+        ("a cluster of two operators", create(true, false, false)),
+        ("a job of two operators", job(false, false)),
+        ("a service of two operators", upgrade(Act::CreateService(0))),
+    ];
+    scripts.extend(elected.map(|(name, acts)| (name.to_owned(), Script { elected: true, ..script(acts) })));
+    scripts
 }
 
 /// Returns what can happen to a script at any moment, beside what happens to single requests.
@@ -88,7 +107,7 @@ fn by_users(create: &Act) -> Vec<Act> {
             Act::RecreateJobUnseen(0),
             Act::DeleteJob(0),
         ],
-        Act::CreateService(_) | Act::CreateIncrementalService(_) => vec![
+        Act::CreateService(_) | Act::CreateDurableService(_) | Act::CreateIncrementalService(_) => vec![
             Act::Invalidate { kind: 2, name: 0 },
             Act::SuspendService { service: 0, suspend: true },
             Act::UpgradeService(0),

@@ -19,6 +19,8 @@ const RECORDS: u64 = !7;
 const RARITIES: u64 = !2_022;
 /// The same for what goes wrong with reads and requests to Ray, and for objects of others.
 const OUTAGES: u64 = !31_337;
+/// The same for what was added last.
+const ADDITIONS: u64 = !65_537;
 
 impl Script {
     /// Returns the script of a seed.
@@ -38,7 +40,30 @@ impl Script {
         let script = Self { seed: rng.next(), elected, skew, post_mortems, acts, faults, ..Self::default() };
         let script = script.shared_with_others(&Rng::new(seed ^ OTHERS), theme);
         let script = script.with_rarities(&Rng::new(seed ^ RARITIES), theme);
-        script.with_outages(&Rng::new(seed ^ OUTAGES))
+        let script = script.with_outages(&Rng::new(seed ^ OUTAGES));
+        script.with_additions(&Rng::new(seed ^ ADDITIONS))
+    }
+
+    /// Returns the script with writes that time out, services with volumes and replicas of four Pods, in some worlds.
+    fn with_additions(mut self, rng: &Rng) -> Self {
+        if rng.percent(60) {
+            return self;
+        }
+        for timed in &mut self.acts {
+            match &mut timed.act {
+                Act::CreateService(service) if rng.percent(50) => timed.act = Act::CreateDurableService(*service),
+                Act::CreateClusterWith { feature: feature @ Feature::MultiHost, .. } if rng.percent(50) => {
+                    *feature = Feature::FourHosts;
+                }
+                _ => {}
+            }
+        }
+        for fault in self.faults.iter_mut().chain(&mut self.ray_faults) {
+            if rng.percent(25) {
+                fault.fault = Fault::TimeOut;
+            }
+        }
+        self
     }
 
     /// Returns the script with failing requests to Ray, failing reads, outages of the API server, and objects of others that
@@ -193,7 +218,7 @@ fn of_others(rng: &Rng, kind: u64) -> Act {
 fn with_rarity(rng: &Rng, act: Act) -> Act {
     match act {
         Act::CreateCluster { cluster, workers, tls: false, queue: false, .. } if rng.percent(60) => {
-            Act::CreateClusterWith { cluster, workers, feature: *rng.pick(&Feature::ALL) }
+            Act::CreateClusterWith { cluster, workers, feature: *rng.pick(&Feature::CHOICES) }
         }
         Act::CreateJob { job, http, fails, queue: false, .. } if rng.percent(60) => {
             Act::CreateJobWithRules { job, http, fails, rules: *rng.pick(&Rules::ALL) }

@@ -124,6 +124,8 @@ pub enum Act {
     /// The same, and the garbage collector never sees that the first one was deleted.
     RecreateJobUnseen(u8),
     CreateService(u8),
+    /// A service whose clusters keep what a head knows on a volume, so that a new head goes on.
+    CreateDurableService(u8),
     /// A service whose upgrades shift traffic in steps.
     CreateIncrementalService(u8),
     /// The cluster of a service changes, which needs an upgrade.
@@ -308,6 +310,8 @@ pub enum Feature {
     RetainedStorage,
     /// Replicas of two Pods each.
     MultiHost,
+    /// Replicas of four Pods each.
+    FourHosts,
     /// NetworkPolicies.
     Isolation,
     /// Nothing: another controller takes care of it.
@@ -315,8 +319,14 @@ pub enum Feature {
 }
 
 impl Feature {
-    pub(crate) const ALL: [Self; 6] =
+    /// Those that seeds choose from. Some of those with two hosts get four, see `Script::from_seed`.
+    pub(crate) const CHOICES: [Self; 6] =
         [Self::Ingress, Self::Storage, Self::RetainedStorage, Self::MultiHost, Self::Isolation, Self::ManagedElsewhere];
+
+    /// All of them.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        Self::CHOICES.into_iter().chain([Self::FourHosts])
+    }
 }
 
 /// What is deleted after the end of a job.
@@ -352,6 +362,8 @@ pub enum Fault {
     Refuse(u16),
     /// It takes effect, but its reply is lost.
     LoseReply,
+    /// It takes effect, but the server replies that it ran out of time (504).
+    TimeOut,
     /// Its sender is told that the connection broke, but it takes effect so many milliseconds later.
     Late(u16),
     /// It never reaches the server.
@@ -366,13 +378,14 @@ pub enum Fault {
 
 impl Fault {
     /// One of each sort.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Refuse(403),
         Self::Refuse(409),
         Self::Refuse(429),
         Self::Refuse(500),
         Self::Refuse(503),
         Self::LoseReply,
+        Self::TimeOut,
         Self::Late(5_000),
         Self::Lose,
         Self::Slow(9_000),
