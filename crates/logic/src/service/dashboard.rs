@@ -120,6 +120,8 @@ pub struct ClusterReply {
 pub struct Details {
     #[serde(deserialize_with = "null_as_default")]
     pub applications: BTreeMap<String, Application>,
+    /// The capacity of the configuration that it has, in percent; older versions of Ray do not show it.
+    pub target_capacity: Option<f64>,
 }
 
 /// An application.
@@ -157,6 +159,14 @@ impl ClusterState {
     /// Returns the applications, if the last reply was about them.
     pub fn details(&self) -> Option<&Details> {
         self.last_reply.as_ref().and_then(|reply| reply.answer.as_ref().ok())
+    }
+
+    /// Returns whether the last reply came from a Serve that has another capacity than the one submitted last: a dashboard that
+    /// is behind, or that of an earlier head.
+    pub fn shows_another_capacity(&self) -> bool {
+        let submitted = self.submitted.as_ref().and_then(|submitted| submitted.capacity);
+        let shown = self.details().and_then(|details| details.target_capacity);
+        submitted.zip(shown).is_some_and(|(submitted, shown)| f64::from(submitted) != shown)
     }
 
     /// Returns when no request can any more put another configuration in place of the one that Serve accepted last, if one
@@ -248,6 +258,21 @@ mod tests {
         check(r#"{"applications": {"a": {"status": "DEPLOY_FAILED"}}}"#, false);
         check(r#"{"applications": {"a": {"status": "RUNNING"}, "b": {"status": "DEPLOYING"}}}"#, false);
         check(r#"{"applications": {"a": {"status": "RUNNING", "deployments": {"d": {"status": "UNHEALTHY"}}}}}"#, true);
+    }
+
+    #[test]
+    fn a_reply_with_another_capacity_is_not_about_the_last_submission() {
+        let check = |submitted: Option<i32>, shown: &str, expect: bool| {
+            let last_reply = Some(ServeReply { at: Timestamp::UNIX_EPOCH, answer: Ok(details(shown)) });
+            let submitted = Some(ServeConfig { text: "a".to_owned(), capacity: submitted });
+            let known = ClusterState { submitted, last_reply, ..ClusterState::default() };
+            assert_eq!(known.shows_another_capacity(), expect, "{shown}");
+        };
+        check(Some(50), r#"{"target_capacity": 50.0}"#, false);
+        check(Some(50), r#"{"target_capacity": 20.0}"#, true);
+        check(Some(50), r#"{"target_capacity": null}"#, false);
+        check(Some(50), "{}", false);
+        check(None, r#"{"target_capacity": 20.0}"#, false);
     }
 
     #[test]

@@ -161,10 +161,11 @@ fn share_out(planner: &mut Planner<'_>, ready: Ready) -> Option<Routed> {
     let back = planner.draft.is_rolling_back();
     // Serve may have less capacity than the status says: a capacity is recorded after it has been submitted.
     let serves = if back { ready.active } else { ready.pending && services::can_take_over(planner, pending, &from) };
-    // A request that broke off may still take the capacity away that Serve has accepted.
+    // A request that broke off may still take the capacity away that Serve has accepted, and a dashboard that is behind says
+    // nothing about the capacity that was submitted.
     let gaining = if back { planner.draft.active } else { Some(pending) };
     let known = gaining.and_then(|cluster| planner.seen.serve_of(cluster_spec::name(cluster)));
-    let is_certain = known.is_none_or(|known| known.confirm_at().is_none());
+    let is_certain = known.is_none_or(|known| known.confirm_at().is_none() && !known.shows_another_capacity());
     let last = planner.draft.slot(if back { Side::Active } else { Side::Pending }).last_traffic_migrated_time.clone();
     let mut active = Share::of(planner.draft.slot(Side::Active), 100);
     active.traffic = planner.draft.slot(Side::Active).traffic_routed_percent.unwrap_or(100);

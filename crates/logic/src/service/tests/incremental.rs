@@ -150,6 +150,17 @@ fn traffic_waits_until_no_earlier_capacity_can_return() {
 }
 
 #[test]
+fn traffic_waits_until_the_dashboard_shows_the_capacity() {
+    let mut world = steady(50, 4, 50);
+    world.set_version("2.54.0");
+    world.shown_capacity = Some(0);
+    world.steps(30);
+    assert_eq!(world.shares()[1], (Some(50), Some(0)), "submitted, and not shown yet");
+    world.shown_capacity = None;
+    world.until("traffic", |world| world.weights() == [50, 50]);
+}
+
+#[test]
 fn without_the_gateway_api_a_service_is_reported_and_started() {
     let mut world = incremental(10, 30, 10);
     world.gateway_api = false;

@@ -42,6 +42,8 @@ pub(crate) struct World {
     pub(crate) refused: Option<String>,
     /// The error of submissions that get lost on their way, if they do; Ray replies to everything else.
     pub(crate) lost: Option<String>,
+    /// The capacity that dashboards show, if it is not the one that was submitted last.
+    pub(crate) shown_capacity: Option<i32>,
     /// Clusters whose proxies are unhealthy.
     pub(crate) proxy_down: BTreeSet<String>,
     /// Clusters whose Pods never become ready.
@@ -111,6 +113,7 @@ impl World {
             dashboard_down: BTreeSet::new(),
             refused: None,
             lost: None,
+            shown_capacity: None,
             proxy_down: BTreeSet::new(),
             pods_not_ready: BTreeSet::new(),
             head_not_ready: BTreeSet::new(),
@@ -367,8 +370,14 @@ impl World {
         let apps = self.apps.get(name).cloned().unwrap_or_default();
         match self.dashboard_down.contains(name) {
             true => Err("connection refused".to_owned()),
-            false => Ok(view(json!({"applications": apps}))),
+            false => Ok(view(json!({"applications": apps, "target_capacity": self.shown_capacity(name)}))),
         }
+    }
+
+    fn shown_capacity(&self, name: &str) -> Option<f64> {
+        let submitted = self.puts.iter().rev().find(|(cluster, _)| cluster == name);
+        let submitted = submitted.and_then(|(_, body)| body["target_capacity"].as_f64());
+        self.shown_capacity.map(f64::from).or(submitted)
     }
 
     /// Accepts a configuration as Ray does: new applications begin to deploy, unchanged ones go on.
