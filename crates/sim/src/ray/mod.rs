@@ -79,12 +79,16 @@ impl Ray {
         let mut state = self.lock();
         state.note_capacity(service);
         state.heads.insert(service.to_owned(), uid.to_owned());
+        if let Some(serve) = state.serve.get_mut(uid) {
+            serve.set_ended(false);
+        }
         let before = state.latest.get(service).map(|(latest, _)| latest.clone()).filter(|latest| latest != uid);
         let Some(before) = before else {
             state.latest.entry(service.to_owned()).or_insert_with(|| (uid.to_owned(), None));
             return;
         };
-        if has_volume && let Some(serve) = state.serve.remove(&before) {
+        if has_volume && let Some(mut serve) = state.serve.remove(&before) {
+            serve.set_ended(false);
             state.serve.insert(uid.to_owned(), serve);
         }
         state.latest.insert(service.to_owned(), (uid.to_owned(), Some(before)));
@@ -96,6 +100,9 @@ impl Ray {
         if state.heads.get(service).is_some_and(|head| head == uid) {
             state.note_capacity(service);
             state.heads.remove(service);
+        }
+        if let Some(serve) = state.serve.get_mut(uid) {
+            serve.set_ended(true);
         }
     }
 

@@ -11,6 +11,8 @@ pub(super) struct Serve {
     starts_for: Duration,
     /// What answers until this configuration does: Serve replaces replicas one after the other.
     earlier: Option<Answering>,
+    /// When its head ended, since when nothing starts any more.
+    ended: Option<Instant>,
 }
 
 /// What answers requests, and how much of the traffic it can take.
@@ -25,15 +27,20 @@ pub(crate) struct Answering {
 impl Serve {
     /// Returns Serve with another configuration. Applications that stay the same run on.
     pub(super) fn configure(earlier: Option<&Self>, config: Value, starts_for: Duration) -> Self {
-        let new = |earlier| Self { config: config.clone(), since: Instant::now(), starts_for, earlier };
+        let new = |earlier| Self { config: config.clone(), since: Instant::now(), starts_for, earlier, ended: None };
         let Some(earlier) = earlier else { return new(None) };
         let same = earlier.config["applications"] == config["applications"];
         if same && capacity(&config) <= capacity(&earlier.config) {
             let Self { since, starts_for, earlier, .. } = earlier;
-            return Self { config, since: *since, starts_for: *starts_for, earlier: earlier.clone() };
+            return Self { config, since: *since, starts_for: *starts_for, earlier: earlier.clone(), ended: None };
         }
         // More replicas have to start, or others. Those that are there answer until then.
         new(earlier.answering())
+    }
+
+    /// Ends, or goes on where it ended.
+    pub(super) fn set_ended(&mut self, ended: bool) {
+        self.ended = ended.then(Instant::now);
     }
 
     /// Returns what answers requests.
@@ -50,7 +57,7 @@ impl Serve {
     }
 
     fn is_running(&self) -> bool {
-        self.since.elapsed() >= self.starts_for
+        self.ended.unwrap_or_else(Instant::now) - self.since >= self.starts_for
     }
 
     /// Returns what the dashboard shows.
@@ -76,4 +83,21 @@ impl Serve {
 
 fn capacity(config: &Value) -> i64 {
     config["target_capacity"].as_i64().unwrap_or(100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::advance;
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_starts_once_the_head_has_ended() {
+        let config = json!({"applications": [{"name": "app", "import_path": "app:v1"}]});
+        let mut serve = Serve::configure(None, config, Duration::from_secs(5));
+        serve.set_ended(true);
+        advance(Duration::from_secs(60)).await;
+        assert_eq!((serve.answering(), &serve.details()["applications"]["app"]["status"]), (None, &json!("DEPLOYING")));
+        serve.set_ended(false);
+        assert!(serve.answering().is_some());
+    }
 }
