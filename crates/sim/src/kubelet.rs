@@ -136,7 +136,7 @@ impl Kubelet {
         }
         let status = if ready { "True" } else { "False" };
         let conditions = json!([{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": status}]);
-        if self.set_status(&live, json!({"phase": "Running", "conditions": conditions})).await {
+        if let Some(live) = self.set_status(&live, json!({"phase": "Running", "conditions": conditions})).await {
             self.set_head(&live, ready);
         }
     }
@@ -180,10 +180,8 @@ impl Kubelet {
             "phase": "Running", "podIP": address, "containerStatuses": statuses,
             "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}],
         });
-        if !self.set_status(pod, status).await {
-            return;
-        }
-        self.set_head(pod, true);
+        let Some(live) = self.set_status(pod, status).await else { return };
+        self.set_head(&live, true);
         if containers.iter().any(|container| container.name == SUBMITTER) {
             let code = self.submit(pod).await;
             let phase = if code == 0 { "Succeeded" } else { "Failed" };
@@ -280,8 +278,8 @@ impl Kubelet {
         let _ = insist(|| pods.delete(&name, &now)).await;
     }
 
-    /// Writes a Pod's status, if it is still there and not about to end. Returns whether it did.
-    pub(crate) async fn set_status(&self, pod: &Pod, status: Value) -> bool {
+    /// Writes a Pod's status, if it is still there and not about to end. Returns the Pod as it is then.
+    pub(crate) async fn set_status(&self, pod: &Pod, status: Value) -> Option<Pod> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
         let name = pod.name_any();
         let is_over = |live: &Pod| {
@@ -291,12 +289,12 @@ impl Kubelet {
         let same = |live: &Pod| live.uid() == pod.uid() && !is_over(live);
         match insist(|| pods.get_opt(&name)).await {
             Ok(Some(live)) if same(&live) => {}
-            _ => return false,
+            _ => return None,
         }
         self.transcript.line("kubelet", format!("{name} is {}", status["phase"].as_str().unwrap_or_default()));
         let patch = Patch::Merge(json!({"status": status}));
         let params = PatchParams::default();
-        insist(|| pods.patch_status(&name, &params, &patch)).await.is_ok()
+        insist(|| pods.patch_status(&name, &params, &patch)).await.ok()
     }
 
     fn set_head(&self, pod: &Pod, answers: bool) {

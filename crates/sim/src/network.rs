@@ -390,7 +390,7 @@ impl Network {
             (request.method() == Method::DELETE).then(|| self.0.checker.operator_deletes(path, sent)).flatten();
         let is_write = !matches!(*request.method(), Method::GET | Method::POST);
         let touched = is_write.then(|| self.0.checker.operator_touches(request.method(), path)).flatten();
-        let response = send(&self.0.server, (&self.0.ray, &self.0.checker), request).await?;
+        let response = send(&self.0.server, (&self.0.ray, &self.0.checker), request, sent).await?;
         if response.status().is_success() {
             self.0.checker.operator_wrote(deleted.or(touched));
         }
@@ -531,18 +531,19 @@ impl Network {
     }
 }
 
-/// Sends a request to the API server. Those through its proxy end at the simulated Ray.
+/// Sends a request to the API server that an operator sent at a time. Those through its proxy end at the simulated Ray.
 pub(crate) async fn send(
     server: &Client,
     (ray, checker): (&Ray, &Checker),
     request: Request<kube::client::Body>,
+    sent: Instant,
 ) -> Result<Response<Body>, BoxError> {
     let path = request.uri().path().to_owned();
     match proxied(&path) {
         Some(Proxied::Dashboard { service, rest }) => {
             let method = request.method().to_string();
             let body = request.into_body().collect_bytes().await?;
-            ray.reply(service, &method, rest, &body).await
+            ray.reply(service, (&method, rest), &body, sent).await
         }
         Some(Proxied::ServeProxy { pod }) => {
             let head = checker.uid_of_ready_pod(pod);

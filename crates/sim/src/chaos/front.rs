@@ -131,7 +131,7 @@ impl Front {
         }
         let request = Request::from_parts(parts, kube::client::Body::from(body.to_vec()));
         let backend = &self.backend;
-        let mut response = send(&backend.server, (&backend.ray, &backend.checker), request).await?;
+        let mut response = send(&backend.server, (&backend.ray, &backend.checker), request, Instant::now()).await?;
         if is_write {
             let code = response.status().as_u16();
             backend.transcript.line("operator", format!("{method} {path} {code}"));

@@ -241,6 +241,9 @@ impl Checker {
         let mut seen = self.lock();
         seen.objects.entry(kind).or_default().remove(name);
         seen.gone.insert((kind, name.to_owned()));
+        if kind == "Pod" {
+            seen.pod_gone(name);
+        }
         let violation = (kind == "RayCluster").then(|| seen.cluster_gone(name)).flatten();
         seen.report(violation);
     }

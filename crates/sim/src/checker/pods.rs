@@ -77,6 +77,12 @@ impl Seen {
             .or_else(|| self.not_admitted("Pod", pod))
     }
 
+    /// A Pod of another cluster may get the name of one that is gone.
+    pub(super) fn pod_gone(&mut self, name: &str) {
+        self.relabelled.remove(name);
+        self.named_for_deletion.remove(name);
+    }
+
     /// A Pod that is new is not so before what it needs.
     pub(super) fn created_too_early(&self, pod: &Value, others: &Others) -> Option<String> {
         if !pod["spec"]["nodeName"].is_null() || !is_alive(pod) {
