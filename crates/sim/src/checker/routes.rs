@@ -16,8 +16,13 @@ impl Checker {
             return Some(format!("the weights of {} sum to {sum}: {now:?}", name(route)));
         }
         let before = earlier.map(backends).unwrap_or_default();
+        let undisturbed = self.others.as_ref()?.undisturbed;
+        // Requests have nowhere else to go, whatever became of the cluster since it was ready.
+        if earlier.is_none() && now.len() == 1 && !undisturbed {
+            return None;
+        }
         let gained = now.iter().filter(|(backend, weight)| weight_of(&before, backend) < *weight);
-        let within = if self.others.as_ref()?.undisturbed { Duration::ZERO } else { STALE };
+        let within = if undisturbed { Duration::ZERO } else { STALE };
         let (backend, weight) =
             gained.into_iter().find(|(backend, weight)| !self.can_take(backend, *weight, within))?;
         Some(format!("{} sends {weight} % of its requests to {backend}, which does not answer them", name(route)))
