@@ -4,6 +4,7 @@
 
 use crate::checker::Checker;
 use crate::lease::LeaseServer;
+use crate::object::name;
 use crate::ray::{self, Ray};
 use crate::rng::Rng;
 use crate::script::{Fault, RequestFault};
@@ -398,7 +399,8 @@ impl Network {
     }
 
     /// Delivers a request whose sender has given up. The creation of a Pod is dropped if the Pod has come and gone meanwhile,
-    /// or if its sender is dead: no operator could prevent one Pod too many. Everything else arrives.
+    /// or if its sender is dead: no operator could prevent one Pod too many. That of a Job is dropped if the Job has come and
+    /// gone: it has the name of the next attempt's. Everything else arrives.
     async fn deliver_late(
         &self,
         request: Request<kube::client::Body>,
@@ -411,9 +413,17 @@ impl Network {
         if parts.method == Method::DELETE && life.is_over() {
             self.0.checker.dead_operator_deletes(path);
         }
-        if parts.method == Method::POST && path.ends_with("/pods") {
-            let pod: Value = serde_json::from_slice(&body)?;
-            if life.is_over() || self.0.checker.is_pod_gone(pod["metadata"]["name"].as_str().unwrap_or_default()) {
+        let created = match path.rsplit('/').next() {
+            Some("pods") => Some("Pod"),
+            Some("jobs") => Some("Job"),
+            _ => None,
+        };
+        if parts.method == Method::POST
+            && let Some(kind) = created
+            && proxied(path).is_none()
+        {
+            let object: Value = serde_json::from_slice(&body)?;
+            if (life.is_over() && kind == "Pod") || self.0.checker.is_gone(kind, &name(&object)) {
                 return Ok(());
             }
         }

@@ -19,7 +19,7 @@ pub(super) fn plan(planner: &mut Planner<'_>, serving: &str, routed: Option<Rout
 }
 
 /// Copies the weights of the route into the slots.
-fn copy_shares(planner: &mut Planner<'_>, routed: Routed) {
+pub(super) fn copy_shares(planner: &mut Planner<'_>, routed: Routed) {
     let now = Time(planner.now);
     for (side, share) in [(Side::Active, Some(routed.active)), (Side::Pending, routed.pending)] {
         let slot = planner.draft.slot(side);

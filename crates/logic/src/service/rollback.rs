@@ -1,6 +1,8 @@
 //! The direction of an incremental upgrade, and the end of a rollback.
 
 use super::conditions;
+use super::gateway::Routed;
+use super::promotion;
 use super::serve;
 use super::stalled_upgrade;
 use super::upgrade::{Match, compare};
@@ -59,6 +61,8 @@ fn give_up(planner: &mut Planner<'_>, pending: &RayCluster) {
     }
     if !serve::may_serve(planner, pending) {
         planner.draft.drop_pending();
+        // The next pending cluster would take over the traffic of this one.
+        promotion::copy_shares(planner, Routed { active: 100, pending: None });
     }
 }
 

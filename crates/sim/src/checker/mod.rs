@@ -170,9 +170,9 @@ impl Checker {
         self.lock().transitions.clone()
     }
 
-    /// Returns whether a Pod of this name has come and gone.
-    pub(crate) fn is_pod_gone(&self, name: &str) -> bool {
-        self.lock().gone.contains(&("Pod", name.to_owned()))
+    /// Returns whether an object of this name has come and gone.
+    pub(crate) fn is_gone(&self, kind: &'static str, name: &str) -> bool {
+        self.lock().gone.contains(&(kind, name.to_owned()))
     }
 
     /// Returns what is left.

@@ -196,6 +196,8 @@ fn an_upgrade_between_two_clusters_without_applications_starts_again() {
     world.step();
     world.apps.clear();
     world.restart_operator();
+    world.until("dropped", |world| world.pending() != b && world.weights().len() == 2);
+    assert_eq!(world.weights(), [100, 0], "nothing serves on the third yet");
     world.until("the third", |world| ![&a, &b].contains(&&world.active()) && world.pending().is_empty());
 }
 
