@@ -81,11 +81,11 @@ async fn sub_path_through_a_link(node: &Node) {
 async fn sub_path_upwards(node: &Node) {
     for (name, part) in [("up-1", "../../.."), ("up-2", "a/../../.."), ("up-3", "/etc")] {
         let spec = with_volume("true", json!({"emptyDir": {}}), json!({"mountPath": "/m", "subPath": part}));
-        node.refused(name, spec, &["leaves it"]).await;
+        node.refused(name, spec, &["leads outside it"]).await;
     }
     let mut spec = with_volume("true", json!({"emptyDir": {}}), json!({"mountPath": "/m", "subPathExpr": "$(WAY)"}));
     spec["containers"][0]["env"] = json!([{"name": "WAY", "value": "../../../.."}]);
-    node.refused("up-4", spec, &["leaves it"]).await;
+    node.refused("up-4", spec, &["leads outside it"]).await;
 }
 
 async fn mount_through_proc(node: &Node) {
@@ -143,7 +143,7 @@ async fn key_path(node: &Node) {
     maps.create(&PostParams::default(), &map).await.expect("created");
     for (name, path) in [("key-1", "../../../planted"), ("key-2", "/etc/planted"), ("key-3", "a/../../b")] {
         let volume = json!({"configMap": {"name": "map", "items": [{"key": "k", "path": path}]}});
-        node.refused(name, with_volume("true", volume, json!({"mountPath": "/v"})), &["leaves it"]).await;
+        node.refused(name, with_volume("true", volume, json!({"mountPath": "/v"})), &["leads outside it"]).await;
     }
 }
 
