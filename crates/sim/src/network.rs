@@ -399,8 +399,9 @@ impl Network {
     }
 
     /// Delivers a request whose sender has given up. The creation of a Pod is dropped if the Pod has come and gone meanwhile,
-    /// or if its sender is dead: no operator could prevent one Pod too many. That of a Job is dropped if the Job has come and
-    /// gone: it has the name of the next attempt's. Everything else arrives.
+    /// or if its sender is dead: no operator could prevent one Pod too many. That of a Job or RayJob is dropped if it has come
+    /// and gone: their names are those of the attempt or the run, so that it would be made a second time. Everything else
+    /// arrives.
     async fn deliver_late(
         &self,
         request: Request<kube::client::Body>,
@@ -416,6 +417,7 @@ impl Network {
         let created = match path.rsplit('/').next() {
             Some("pods") => Some("Pod"),
             Some("jobs") => Some("Job"),
+            Some("rayjobs") => Some("RayJob"),
             _ => None,
         };
         if parts.method == Method::POST
