@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 const FIRST_VIEW: Duration = Duration::from_secs(1);
 const MEMORY: u64 = 50 << 20;
 const LONGEST_FRAME: f64 = 200.0;
+const MOST_ROWS: u64 = 100;
 const CHANGES_PER_SECOND: u32 = 100;
 const SECONDS: u32 = 20;
 
@@ -52,7 +53,10 @@ async fn measure(clusters: usize) -> Result<()> {
     tab.until("document.querySelector('.total')?.textContent.includes('objects')").await?;
     let warm = drawn(&tab).await?;
     let rows = tab.eval("document.querySelector('.total').textContent").await?;
-    println!("first view: {cold:.0} ms right after the start, {warm:.0} ms later; {rows}");
+    let drawn = tab.eval("document.querySelectorAll('.table-rows .row').length").await?;
+    let drawn = drawn.as_u64().context("no rows")?;
+    println!("first view: {cold:.0} ms right after the start, {warm:.0} ms later; {rows}, {drawn} rows drawn");
+    ensure!(drawn < MOST_ROWS, "{drawn} rows are drawn, and only those on screen should be");
 
     let frames = "new Promise((done) => { const times = []; let last = performance.now(); const end = last + LENGTH; const next = (now) => { times.push(now - last); last = now; if (now < end) requestAnimationFrame(next); else done([times.length, Math.max(...times), times.filter((t) => t > 50).length]); }; requestAnimationFrame(next); })";
     let frames = frames.replace("LENGTH", &(SECONDS * 1000).to_string());

@@ -61,6 +61,10 @@ pub(crate) async fn the_overview_shows_all_kinds_and_finds_them(world: &World) -
     tab.until(&format!("{names}[0] === 'alpha'")).await?;
     tab.click(".table-head button", "Name").await?;
     tab.until(&format!("{names}[0] !== 'alpha'")).await?;
+    // The rows scroll in the table, however many there are: those that are not on screen are not drawn.
+    tab.eval("document.querySelector('.table-space').style.minHeight = '100000px'").await?;
+    let fits = "document.querySelector('.table-rows').clientHeight < innerHeight";
+    ensure!(tab.eval(fits).await? == true, "the table is as high as all of its rows");
     check_complaints(&tab)
 }
 
