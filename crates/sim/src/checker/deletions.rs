@@ -15,7 +15,7 @@ impl Checker {
         if newer {
             return Some(format!("{resource}/{deleted} was deleted, and created after somebody sent that"));
         }
-        if resource == "pods" { seen.deleted_without_need(&name(object)) } else { None }
+        if resource == "pods" { seen.deleted_without_need(&name(object), sent) } else { None }
     }
 
     /// Notes that a deletion arrives that a process sent which has died since. Nobody knows of it any more: another Pod may
@@ -55,7 +55,7 @@ impl Seen {
     /// Returns what is wrong with the deletion of a Pod that an operator asked for, when it takes effect.
     pub(super) fn operator_deleted_pod(&mut self, kind: &str, name: &str, now: &Value) -> Option<String> {
         let takes_effect = kind == "Pod" && is_deleting(now) && self.deleted_by_operator.remove(name);
-        if takes_effect { self.deleted_without_need(name) } else { None }
+        if takes_effect { self.deleted_without_need(name, Instant::now()) } else { None }
     }
 }
 

@@ -100,6 +100,8 @@ struct Seen {
     named_for_deletion: BTreeSet<String>,
     /// When deletions arrived whose sender had died, by UID of the cluster and name of the group.
     lost_to_the_dead: BTreeMap<(String, String), Vec<Instant>>,
+    /// When each Pod ended by itself, by UID, with its cluster and group.
+    ended_pods: BTreeMap<String, (String, String, Instant)>,
     /// The Pods whose label somebody changed, and the objects whose owner somebody removed, by name.
     relabelled: BTreeSet<String>,
     without_owner: BTreeSet<String>,

@@ -71,6 +71,10 @@ impl Seen {
         if is_head && pod["status"]["phase"] == "Running" {
             self.head_ran.insert(cluster.clone());
         }
+        if !is_alive(pod) {
+            let ended = (cluster.clone(), label(pod, "ray.io/group"), Instant::now());
+            self.ended_pods.entry(uid(pod)).or_insert(ended);
+        }
         let is_new = !self.first_seen.contains_key(&uid(pod));
         self.too_many(pod, &cluster, (is_head, is_new))
             .or_else(|| self.wrong_token(pod, &cluster))
@@ -141,8 +145,8 @@ impl Seen {
         owner(pod).or_else(|| self.get("RayCluster", &label(pod, "ray.io/cluster")).map(uid))
     }
 
-    /// A Pod that runs is deleted only if somebody asked for it.
-    pub(super) fn deleted_without_need(&self, name: &str) -> Option<String> {
+    /// A Pod that runs is deleted only if somebody asked for it. Others may have ended since the deletion was sent.
+    pub(super) fn deleted_without_need(&self, name: &str, sent: Instant) -> Option<String> {
         let pod = self.get("Pod", name)?;
         let relabelled = self.relabelled.contains(name);
         let id = if relabelled { owner(pod)? } else { self.cluster_of(pod)? };
@@ -154,8 +158,9 @@ impl Seen {
         let group = label(pod, "ray.io/group");
         let lost = self.lost_to_the_dead.get(&(id.clone(), group.clone())).into_iter().flatten();
         let lost = lost.filter(|at| at.elapsed() < STALE).count();
+        let ended = self.ended_pods.values().filter(|(of, in_group, at)| *of == id && *in_group == group && *at > sent);
         // An operator may not know yet that somebody changed its label.
-        let present = self.alive_of(&id, &group).len() + lost + usize::from(relabelled);
+        let present = self.alive_of(&id, &group).len() + lost + ended.count() + usize::from(relabelled);
         let surplus = label(pod, "ray.io/node-type") == "worker"
             && present as i64 > self.recent_sizes(&id, &group).min()?
             && cluster["spec"]["enableInTreeAutoscaling"] != true;

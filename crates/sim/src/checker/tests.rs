@@ -7,7 +7,7 @@ use crate::transcript::Transcript;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::advance;
+use tokio::time::{Instant, advance};
 
 fn checker() -> Checker {
     let transcript = Transcript::new();
@@ -73,9 +73,9 @@ async fn a_suspension_excuses_deletions_for_two_minutes() {
     advance(Duration::from_secs(600)).await;
     show(&checker, "RayCluster", "c0", json!({"spec": {}}));
     show(&checker, "Pod", "c0-head", head);
-    assert_eq!(checker.lock().deleted_without_need("c0-head"), None);
+    assert_eq!(checker.lock().deleted_without_need("c0-head", Instant::now()), None);
     advance(Duration::from_secs(121)).await;
-    assert!(checker.lock().deleted_without_need("c0-head").is_some());
+    assert!(checker.lock().deleted_without_need("c0-head", Instant::now()).is_some());
 }
 
 #[tokio::test(start_paused = true)]
