@@ -1,6 +1,6 @@
 //! Worker groups whose replicas have several hosts: a replica is made, replaced and removed whole.
 
-use super::workers::{WorkerGroup, free_indices, loss};
+use super::workers::{WorkerGroup, free_indices, loss, suffix_of};
 use super::{Planner, counts, mtls, replace};
 use crate::build::WorkerIdentity;
 use crate::cluster_spec;
@@ -109,10 +109,6 @@ fn complete(
         planner.push(group.create(WorkerIdentity { suffix: &suffix, replica_index, replica_name, host_index }));
     }
     true
-}
-
-fn suffix_of(pod: &MetaView) -> Option<&str> {
-    pod.name.rsplit_once('-').map(|(_, suffix)| suffix)
 }
 
 /// Deletes the replicas of the Pods that `workersToDelete` names. Returns whether there were any.

@@ -9,11 +9,11 @@ use crate::action::{Event, Kind, PodsOf, Step};
 use crate::build::{self, WorkerIdentity};
 use crate::cluster_spec;
 use crate::config::Config;
-use crate::labels::{REPLICA_INDEX, WORKER};
+use crate::labels::{GROUP, REPLICA_INDEX, WORKER};
 use crate::names::Suffixes;
 use crate::reasons;
 use crate::validate::ValidCluster;
-use crate::view::PodView;
+use crate::view::{MetaView, PodView};
 use manta_api::WorkerGroupSpec;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -167,12 +167,23 @@ fn create_missing(
     if !mtls::gate(planner) {
         return;
     }
+    // Those whose creation broke off may still appear: under another name there would be one Pod too many.
+    let broken = group.seen.in_flight.broken_creations.iter();
+    let reserved: Vec<&str> =
+        broken.filter(|pod| pod.label(GROUP) == Some(&group.spec.group_name)).filter_map(suffix_of).collect();
+    let drawn = std::iter::repeat_with(|| suffixes.draw()).filter(|suffix| !reserved.contains(&suffix.as_str()));
+    let names = reserved.iter().map(|suffix| (*suffix).to_owned()).chain(drawn);
     let mut free = free_indices(staying.iter().copied());
-    for _ in 0..missing {
+    for suffix in names.take(missing) {
         let replica_index = free.next().unwrap_or_default();
-        let identity = WorkerIdentity { suffix: &suffixes.draw(), replica_index, replica_name: "", host_index: 0 };
+        let identity = WorkerIdentity { suffix: &suffix, replica_index, replica_name: "", host_index: 0 };
         planner.push(group.create(identity));
     }
+}
+
+/// Returns the part of a Pod's name that was drawn.
+pub(super) fn suffix_of(pod: &MetaView) -> Option<&str> {
+    pod.name.rsplit_once('-').map(|(_, suffix)| suffix)
 }
 
 fn remove_surplus(planner: &mut Planner<'_>, group: &WorkerGroup<'_>, staying: &[&Arc<PodView>], surplus: usize) {

@@ -241,6 +241,24 @@ fn a_multi_host_replica_is_deleted_and_created_whole() {
 }
 
 #[test]
+fn a_worker_whose_creation_broke_off_keeps_its_name() {
+    let mut world = cluster(2);
+    world.seed = Some(7);
+    world.settle_ready();
+    let before = world.pod_names("small");
+    let broken = world.pods().into_iter().find(|pod| pod.metadata.name == before[0]).unwrap().metadata;
+    let head = world.pod_names("headgroup").remove(0);
+    // The head is created first now, and its name drawn before those of the workers.
+    for name in before.iter().chain([&head]) {
+        world.remove_pod(name);
+    }
+    world.in_flight.broken_creations = vec![broken];
+    world.settle_ready();
+    let after = world.pod_names("small");
+    assert!(after.len() == 2 && after.contains(&before[0]), "{before:?} {after:?}");
+}
+
+#[test]
 fn a_replica_is_completed_if_the_creation_of_a_host_broke_off() {
     let mut world = multi_host(1);
     let before = world.pod_names("small");
