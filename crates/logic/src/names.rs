@@ -108,6 +108,18 @@ impl Suffixes {
         }
     }
 
+    /// Returns the next suffix that is none of these.
+    ///
+    /// With the seed of a pass that broke off, a Pod would otherwise draw the name of one that may still be created.
+    pub fn draw_except(&mut self, reserved: &[&str]) -> String {
+        loop {
+            let suffix = self.draw();
+            if !reserved.contains(&suffix.as_str()) {
+                return suffix;
+            }
+        }
+    }
+
     fn next(&mut self) -> String {
         let number = splitmix::next(&mut self.state);
         let size = Self::ALPHABET.len() as u64;

@@ -7,7 +7,7 @@ use crate::cluster_spec;
 use crate::labels::{HOST_INDEX, REPLICA_INDEX, REPLICA_NAME, WORKER};
 use crate::names::Suffixes;
 use crate::view::{MetaView, PodView};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(super) fn plan(planner: &mut Planner<'_>, group: &WorkerGroup<'_>, suffixes: &mut Suffixes, left: &mut usize) {
@@ -81,7 +81,7 @@ fn complete(
 ) -> bool {
     let broken = &group.seen.in_flight.broken_creations;
     let broken: Vec<_> = broken.iter().filter(|pod| pod.label(REPLICA_NAME) == Some(replica_name)).collect();
-    let reserved: HashSet<_> = broken.iter().filter_map(|pod| suffix_of(pod)).collect();
+    let reserved: Vec<&str> = broken.iter().filter_map(|pod| suffix_of(pod)).collect();
     let named = group.workers_to_delete();
     let is_lost = |pod: &&Arc<PodView>| {
         group.seen.is_going(pod) || replace::must_replace(pod) || named.contains(pod.metadata.name.as_str())
@@ -101,11 +101,8 @@ fn complete(
         if pods.iter().any(|pod| is_host(&pod.metadata)) {
             continue;
         }
-        let drawn = broken.iter().find(|pod| is_host(pod)).and_then(|pod| suffix_of(pod)).map(str::to_owned);
-        // With the seed of the pass that broke off, another host would draw the name of this one.
-        let mut others =
-            std::iter::repeat_with(|| suffixes.draw()).filter(|suffix| !reserved.contains(suffix.as_str()));
-        let suffix = drawn.or_else(|| others.next()).unwrap_or_default();
+        let known = broken.iter().find(|pod| is_host(pod)).and_then(|pod| suffix_of(pod));
+        let suffix = known.map_or_else(|| suffixes.draw_except(&reserved), str::to_owned);
         planner.push(group.create(WorkerIdentity { suffix: &suffix, replica_index, replica_name, host_index }));
     }
     true

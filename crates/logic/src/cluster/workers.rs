@@ -171,10 +171,9 @@ fn create_missing(
     let broken = group.seen.in_flight.broken_creations.iter();
     let reserved: Vec<&str> =
         broken.filter(|pod| pod.label(GROUP) == Some(&group.spec.group_name)).filter_map(suffix_of).collect();
-    let drawn = std::iter::repeat_with(|| suffixes.draw()).filter(|suffix| !reserved.contains(&suffix.as_str()));
-    let names = reserved.iter().map(|suffix| (*suffix).to_owned()).chain(drawn);
     let mut free = free_indices(staying.iter().copied());
-    for suffix in names.take(missing) {
+    for index in 0..missing {
+        let suffix = reserved.get(index).map_or_else(|| suffixes.draw_except(&reserved), |known| (*known).to_owned());
         let replica_index = free.next().unwrap_or_default();
         let identity = WorkerIdentity { suffix: &suffix, replica_index, replica_name: "", host_index: 0 };
         planner.push(group.create(identity));

@@ -516,7 +516,7 @@ impl Evidence {
     }
 
     /// Returns why a source was not read to its end.
-    pub(super) fn unread(&self, what: &str) -> Option<&Unreadable> {
+    pub fn unread(&self, what: &str) -> Option<&Unreadable> {
         self.unreadable.iter().find(|unreadable| unreadable.what == what)
     }
 

@@ -61,7 +61,7 @@ pub(crate) async fn gather_rest(sources: &Sources, subject: &Subject, object: Va
 /// Returns the evidence without secrets; without what programs print, if their secrets cannot be read.
 async fn redacted(sources: &Sources, evidence: &Evidence, objects: &RayObjects) -> Evidence {
     // What its spec sets is not known.
-    if let Some(unreadable) = evidence.unreadable.iter().find(|it| it.what == "get rayclusters") {
+    if let Some(unreadable) = evidence.unread("get rayclusters") {
         return withhold(evidence, unreadable);
     }
     let reader = Reader::new(sources.client.clone(), &evidence.subject.namespace);

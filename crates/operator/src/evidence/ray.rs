@@ -67,19 +67,22 @@ fn has_ready_head(cluster: &Value, evidence: &Evidence) -> bool {
 
 /// Returns the dashboard of a cluster, by its own head Service: the token goes nowhere else.
 fn endpoint(sources: &Sources, cluster: &Value, namespace: &str) -> Option<DashboardEndpoint> {
-    let token_secret = token_secret(cluster);
     let cluster: Box<RayCluster> = Box::deserialize(cluster).ok()?;
     let service = names::head_service(manta_logic::cluster_spec::name(&cluster), &cluster.spec);
     Some(DashboardEndpoint {
         namespace: namespace.to_owned(),
         address: format!("{}:8265", names::fqdn(&service, namespace, &sources.cluster_domain)),
         service,
-        token_secret,
+        token_secret: secret_of(&cluster),
     })
 }
 
 /// Returns the Secret with the token that a cluster asks for.
 pub(super) fn token_secret(cluster: &Value) -> Option<String> {
     let cluster: Box<RayCluster> = Box::deserialize(cluster).ok()?;
-    is_token_auth(&cluster.spec).then(|| auth_secret_name(&cluster))
+    secret_of(&cluster)
+}
+
+fn secret_of(cluster: &RayCluster) -> Option<String> {
+    is_token_auth(&cluster.spec).then(|| auth_secret_name(cluster))
 }
